@@ -41,7 +41,8 @@ import plain_join
 from crc32c import crc32c
 from peak_memory import Memory
 
-from linkflap.harness.capture.folders import Asked, record
+from linkflap.harness.capture.folders import record
+from linkflap.harness.capture.logs_named import Asked
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.spark_verify.spark import session
 from linkflap.spark_verify.verdict.judge import Judgement

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from linkflap.harness.capture.folders import Asked, record
+from linkflap.harness.capture.folders import record
+from linkflap.harness.capture.logs_named import Asked
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.rundir import RunReader
 from linkflap.spark_verify.checks import REGISTRY

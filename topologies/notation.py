@@ -23,18 +23,17 @@ it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Final, NoReturn, TypeVar
+from dataclasses import replace
+from typing import Final, NoReturn
 
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.security import canonical
 from linkflap.harness.model.spelling import nearest
-from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec, LinkSpec, Topology
+from linkflap.harness.model.topology import DEFAULT_KAFKA, LinkSpec, Topology
 from linkflap.topologies.legal import check, check_brokers, check_kafka, check_name
+from linkflap.topologies.mentions import Mention, Text, clusters_of, refuse_duplicates
 from linkflap.topologies.named import TOPOLOGIES
 
-_Value = TypeVar("_Value", int, str)
 _NAME: Final = re.compile(r"[^\s@:,;<>\-=→←↔⇒\"{}]+(?:-[^\s@:,;<>\-=→←↔⇒\"{}]+)*")
 _WORD: Final = re.compile(r"[a-z][a-z_]*(?:-[a-z_]+)*")
 _BARE: Final = re.compile(r"(?:(?!<?->)[^\s:,;\"{}])+")
@@ -47,52 +46,16 @@ _LIKE_LINKS: Final = re.compile(r"[=~<>→←↔⇒,;]|--|-\s|\s-|-$")
 """What stands between clusters, rightly or wrongly, and in no name of a topology."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Mention:
-    """A cluster as it stands at one place of the text; what is not said there is None."""
-
-    at: int
-    name: str
-    brokers: int | None
-    kafka: str | None
-    security: str | None
-
-
-class _Text:
-    """A cursor over the text; `fail` names the place."""
-
-    def __init__(self, text: str) -> None:
-        self.text, self.at = text, 0
-
-    def skip_blanks(self) -> None:
-        while self.at < len(self.text) and self.text[self.at].isspace():
-            self.at += 1
-
-    def peek(self) -> str:
-        return self.text[self.at : self.at + 1]
-
-    def take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        found = pattern.match(self.text, self.at)
-        if found:
-            self.at = found.end()
-        return found
-
-    def fail(self, sentence: str, at: int | None = None) -> NoReturn:
-        raise InputError(
-            f"topology {self.text!r}, character {(self.at if at is None else at) + 1}: {sentence}"
-        )
-
-
 def parse(text: str) -> Topology:
     """Reads the notation."""
     if not text.strip():
         raise InputError("the topology is empty; write at least one link, for example A->B")
-    cursor = _Text(text)
+    cursor = Text(text)
     cursor.skip_blanks()
     word = _WORD.match(text, cursor.at)
     if word and not _links_in(text, word.group().replace("-", "_")):
         return _named(cursor, word.group())
-    mentions: list[_Mention] = []
+    mentions: list[Mention] = []
     links: list[tuple[int, LinkSpec]] = []
     while True:
         _path(cursor, mentions, links)
@@ -100,9 +63,9 @@ def parse(text: str) -> Topology:
         if not cursor.peek():
             break
         cursor.at += 1  # a comma or a semicolon: _path stops at nothing else
-    _no_duplicates(cursor, links)
+    refuse_duplicates(cursor, links)
     topology = Topology(
-        clusters=tuple(_clusters(cursor, mentions)), links=tuple(link for _, link in links)
+        clusters=tuple(clusters_of(cursor, mentions)), links=tuple(link for _, link in links)
     )
     try:
         check(topology)
@@ -116,7 +79,7 @@ def _links_in(text: str, word: str) -> bool:
     return bool((_LINK if word in TOPOLOGIES else _LIKE_LINKS).search(_QUOTED.sub("", text)))
 
 
-def _named(cursor: _Text, word: str) -> Topology:
+def _named(cursor: Text, word: str) -> Topology:
     name, at = word.replace("-", "_"), cursor.at
     if name not in TOPOLOGIES:
         known = ", ".join(sorted(TOPOLOGIES))
@@ -142,7 +105,7 @@ def _named(cursor: _Text, word: str) -> Topology:
     )
 
 
-def _path(cursor: _Text, mentions: list[_Mention], links: list[tuple[int, LinkSpec]]) -> None:
+def _path(cursor: Text, mentions: list[Mention], links: list[tuple[int, LinkSpec]]) -> None:
     """One path, up to a comma, a semicolon or the end."""
     cursor.skip_blanks()
     start = cursor.at
@@ -171,7 +134,7 @@ def _path(cursor: _Text, mentions: list[_Mention], links: list[tuple[int, LinkSp
         )
 
 
-def _arrow(cursor: _Text, after: str) -> str:
+def _arrow(cursor: Text, after: str) -> str:
     at = cursor.at
     found = cursor.take(_ARROW)
     if not found:
@@ -196,7 +159,7 @@ def _arrow(cursor: _Text, after: str) -> str:
     cursor.fail(f"{written!r} is not an arrow; write -> (or <-> for links in both directions)", at)
 
 
-def _cluster(cursor: _Text, mentions: list[_Mention], after: str) -> _Mention:
+def _cluster(cursor: Text, mentions: list[Mention], after: str) -> Mention:
     cursor.skip_blanks()
     at = cursor.at
     found = cursor.take(_NAME)
@@ -212,12 +175,12 @@ def _cluster(cursor: _Text, mentions: list[_Mention], after: str) -> _Mention:
         _brokers(cursor, name),
         _security(cursor, name),
     )
-    mention = _Mention(at=at, name=name, kafka=kafka, brokers=brokers, security=security)
+    mention = Mention(at=at, name=name, kafka=kafka, brokers=brokers, security=security)
     mentions.append(mention)
     return mention
 
 
-def _no_cluster(cursor: _Text, after: str) -> NoReturn:
+def _no_cluster(cursor: Text, after: str) -> NoReturn:
     if cursor.peek() in (",", ";", "") and after == "path":
         cursor.fail(
             "a path is missing here; leave the comma or semicolon out, or write a path like A->B"
@@ -235,7 +198,7 @@ def _no_cluster(cursor: _Text, after: str) -> NoReturn:
     )
 
 
-def _version(cursor: _Text, name: str) -> str | None:
+def _version(cursor: Text, name: str) -> str | None:
     if cursor.peek() != "@":
         return None
     cursor.at += 1
@@ -255,7 +218,7 @@ def _version(cursor: _Text, name: str) -> str | None:
     return kafka
 
 
-def _brokers(cursor: _Text, name: str) -> int | None:
+def _brokers(cursor: Text, name: str) -> int | None:
     if cursor.peek() != ":":
         return None
     cursor.at += 1
@@ -276,7 +239,7 @@ def _brokers(cursor: _Text, name: str) -> int | None:
     return int(written)
 
 
-def _security(cursor: _Text, name: str) -> str | None:
+def _security(cursor: Text, name: str) -> str | None:
     if cursor.peek() != "{":
         return None
     at = cursor.at
@@ -295,42 +258,3 @@ def _security(cursor: _Text, name: str) -> str | None:
         return canonical("".join(found.group(1).split()))
     except InputError as error:
         cursor.fail(f"cluster {name}: {error}", at)
-
-
-def _clusters(cursor: _Text, mentions: list[_Mention]) -> Iterator[ClusterSpec]:
-    """One ClusterSpec per name, in the order of first mention."""
-    for name in dict.fromkeys(m.name for m in mentions):
-        of_it = [m for m in mentions if m.name == name]
-        yield ClusterSpec(
-            name=name,
-            brokers=_agreed(cursor, of_it, "brokers", [m.brokers for m in of_it], usual=1),
-            kafka=_agreed(cursor, of_it, "Kafka", [m.kafka for m in of_it], usual=DEFAULT_KAFKA),
-            security=_agreed(cursor, of_it, "security", [m.security for m in of_it], usual=""),
-        )
-
-
-def _agreed(
-    cursor: _Text, of_it: list[_Mention], what: str, given: list[_Value | None], *, usual: _Value
-) -> _Value:
-    """What the mentions of a cluster say of it, which must be the same in all that say it."""
-    said = list(dict.fromkeys(value for value in given if value is not None))
-    if len(said) > 1:
-        values = " and ".join(sorted(map(str, said)))
-        cursor.fail(
-            f"cluster {of_it[-1].name} is given twice with different {what} ({values}); say it "
-            "once",
-            of_it[-1].at,
-        )
-    return said[0] if said else usual
-
-
-def _no_duplicates(cursor: _Text, links: list[tuple[int, LinkSpec]]) -> None:
-    seen: set[LinkSpec] = set()
-    for at, link in links:
-        if link in seen:
-            cursor.fail(
-                f"the link {link.name} is there twice; leave one out (A<->B already holds both "
-                "directions)",
-                at,
-            )
-        seen.add(link)

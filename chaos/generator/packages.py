@@ -11,21 +11,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from linkflap.chaos.faults import FAULTS, OF_CERTIFICATES, OF_CLIENTS
-from linkflap.chaos.faults.rolling_upgrade import older
+from linkflap.chaos.faults import OF_CERTIFICATES, OF_CLIENTS
 from linkflap.chaos.generator.bounds import Bounds
 from linkflap.chaos.generator.draft import NONE, Draft, Wants, brokers, clients, mirror, path
+from linkflap.chaos.generator.fault_targets import (
+    DELETED,
+    OF_BROKERS,
+    RECREATED,
+    RULED,
+    UPGRADE,
+    targets,
+    written_or_mirrored,
+)
 from linkflap.chaos.generator.options import of_fault
 from linkflap.chaos.triggers import Condition
 from linkflap.harness.model.faults import FORCED, KILL, PLANNED, REVERSE, UNCLEAN, FaultName, Target
 from linkflap.harness.model.scenario import FaultSpec, Option
-from linkflap.harness.model.topology import DEFAULT_KAFKA, LinkSpec, Topology
+from linkflap.harness.model.topology import LinkSpec, Topology
 
 FAILOVERS: Final = (PLANNED, FORCED)
 LINK_CUT: Final = "link-cut"
-UPGRADE: Final = "rolling-upgrade"
-DELETED: Final = "records-deleted"
-RECREATED: Final = "topic-recreated"
 OF_KEPT_OFFSETS: Final = frozenset({DELETED, RECREATED, UNCLEAN})
 """Faults after which a copy at another offset than its original's could not be judged, or is known
 to be of two topics."""
@@ -48,31 +53,6 @@ VICTIMS: Final[Sequence[Mapping[str, Option]]] = (
     {"workload": "readers", "moment": "any"},
 )
 """Clients that can be killed, and what they can have in flight."""
-OF_BROKERS: Final = frozenset(
-    {
-        "broker-kill",
-        "broker-pause",
-        "broker-restart",
-        "coordinator-loss",
-        "controller-loss",
-        "leadership-move",
-        "rolling-restart",
-    }
-    | {UPGRADE, UNCLEAN, "clock-skew", "broker-disk-slow", "mirror-coordinator-loss"}
-)
-"""Faults of the brokers of one cluster, which overlap no other of these."""
-_RESTARTED: Final = frozenset({"broker-restart", "clock-skew", "broker-disk-slow"})
-"""Faults of one broker, which is shut down in good order."""
-_TAKEN_OVER: Final = _RESTARTED | {
-    "coordinator-loss",
-    "controller-loss",
-    "mirror-coordinator-loss",
-    "rolling-restart",
-    UPGRADE,
-}
-"""Faults that are about how the other brokers of a cluster take over."""
-RULED: Final = frozenset({"mirror-source-moved", "mirror-verbs"})
-"""Faults that are an admin's, of a mirror that brokers are."""
 _LONG_ENOUGH: Final = {"link-flap": 1.5, "broker-pause": 0.5}
 """Seconds that a fault has to last at least, to be what it is."""
 
@@ -117,96 +97,6 @@ def failover_wants(fault: str, link: LinkSpec) -> Wants:
     held = frozenset([mirror(link.name), clients(a), clients(b), brokers(a), brokers(b)])
     paths = frozenset([path(link.name), path(f"*->{a}")])
     return Wants(holds=held | paths) if fault != FORCED else Wants(holds=held, needs=NONE)
-
-
-def targets(fault: str, draft: Draft) -> list[str]:
-    """Where a fault can be done by now: brokers that run, links into them, mirrors that there are,
-    clusters with clients."""
-    return [
-        target
-        for target in _candidates(fault, draft)
-        if FAULTS[fault].applies_to(target, draft.topology) is None
-    ]
-
-
-def _is_of_brokers(fault: str) -> bool:
-    return fault in OF_BROKERS or fault.startswith("broker-") or fault == "partition"
-
-
-def _candidates(fault: str, draft: Draft) -> Sequence[str]:
-    """What there is by now of the kind that a fault is done to."""
-    if FaultName(fault).of_link or fault in (*OF_CERTIFICATES, KILL, *RULED):
-        return _of_links(fault, draft)
-    if fault in OF_CLIENTS:
-        return _written(draft)
-    if fault in ("partitions-added", DELETED, RECREATED):
-        # After a failover what is at home is judged up to it, and stays as it is.
-        return sorted(home for home, at in draft.at.items() if home == at)
-    if _is_of_brokers(fault):
-        return _of_brokers(fault, draft)
-    return [*sorted(draft.up), *_brokers(draft, least=1), *sorted(draft.mirrored)]
-
-
-def _of_links(fault: str, draft: Draft) -> Sequence[str]:
-    """Links with a mirror whose source is up, or both of whose ends are."""
-    links = [LinkSpec.parse(link) for link in sorted(draft.mirrored)]
-    if fault == KILL or fault in RULED:
-        links = [link for link in links if set(link.ends) <= draft.up]
-    if fault in RULED:
-        written = _written_or_mirrored(draft)
-        links = [link for link in links if link.source in written]
-    return [link.name for link in links if link.source in draft.up]
-
-
-def _of_brokers(fault: str, draft: Draft) -> Sequence[str]:
-    """Brokers, or clusters of which the fault chooses a broker."""
-    if fault == UNCLEAN:
-        return _at_home_of_three(draft)
-    if fault == "leadership-move":
-        # Elsewhere mirrors lead, or nobody writes.
-        return [name for name in _written(draft) if draft.topology.cluster(name).brokers > 1]
-    if fault in _TAKEN_OVER:
-        # Alone in its cluster a broker that shuts down can lose a commit (docs/scenarios.md), and
-        # nobody takes its part.
-        spared = _brokers(draft, least=3)
-        clusters = sorted({Target.parse(broker).cluster for broker in spared})
-        if fault == "mirror-coordinator-loss":
-            return sorted(
-                {LinkSpec.parse(link).destination for link in draft.mirrored} & set(clusters)
-            )
-        if fault == UPGRADE:
-            return [
-                name
-                for name in clusters
-                if older(draft.topology.cluster(name).kafka, DEFAULT_KAFKA)
-            ]
-        return spared if fault in _RESTARTED else clusters
-    return _brokers(draft, least=1)
-
-
-def _at_home_of_three(draft: Draft) -> list[str]:
-    """Clusters of three brokers or more whose clients are at home: elsewhere mirrors lead."""
-    return sorted(
-        home
-        for home, at in draft.at.items()
-        if home == at and draft.topology.cluster(home).brokers > 2
-    )
-
-
-def _written(draft: Draft) -> list[str]:
-    """Running clusters that clients are at."""
-    return sorted(set(draft.at.values()) & draft.up)
-
-
-def _brokers(draft: Draft, *, least: int) -> list[str]:
-    """Brokers of running clusters that have at least so many."""
-    counts = {name: draft.topology.cluster(name).brokers for name in sorted(draft.up)}
-    return [
-        f"{name}/{n}"
-        for name, count in counts.items()
-        if count >= least
-        for n in range(1, count + 1)
-    ]
 
 
 def disturb(draft: Draft, bounds: Bounds) -> None:
@@ -291,18 +181,9 @@ def moment(fault: str, target: str, draft: Draft, own: Wants) -> Condition:
             ("commit-in-flight", None),
         ]
         states.append(("open-partitions", min(2, draft.partitions)))
-    if target in draft.mirrored and source in _written_or_mirrored(draft):
+    if target in draft.mirrored and source in written_or_mirrored(draft):
         states += [("mirror-behind", None), ("mirror-behind", 20), ("open-at-destination", None)]
     return Condition(triggers=(draft.dice.choice(states),))
-
-
-def _written_or_mirrored(draft: Draft) -> set[str]:
-    """The clusters that get what clients write by now, as theirs or by mirrors: nothing passes over
-    a link from any other."""
-    found, links = set(draft.at.values()), [LinkSpec.parse(link) for link in sorted(draft.mirrored)]
-    for _ in links:
-        found |= {link.destination for link in links if link.source in found}
-    return found
 
 
 def fail_over(

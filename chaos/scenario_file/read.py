@@ -3,19 +3,19 @@ was expected there."""
 
 from __future__ import annotations
 
-import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final, NoReturn, TypeGuard, get_args
+from typing import Final
 
 import msgspec
 
 from linkflap.chaos import schedule_checks
 from linkflap.chaos.faults import FAULTS
 from linkflap.chaos.scenario_file import settings, value_lines
+from linkflap.chaos.scenario_file.error_lines import explain
 from linkflap.chaos.scenario_file.reader import Reader
 from linkflap.chaos.scenario_file.schema import ScenarioFile, WorkloadTable
 from linkflap.chaos.triggers import condition, known
@@ -32,7 +32,6 @@ from linkflap.harness.model.scenario import (
     TopicSpec,
     WorkloadSpec,
 )
-from linkflap.harness.model.spelling import nearest
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.runtimes import RUNTIMES
 from linkflap.harness.workloads import COMMAND, COMMAND_OPTIONS, KINDS, command_options, jvms
@@ -41,10 +40,6 @@ from linkflap.topologies import parse
 
 LARGEST: Final = 1 << 20
 """Bytes of a scenario file: far more than anybody writes."""
-_AT: Final = re.compile(r"^(?P<what>.*?)(?: - at `(?P<path>[^`]*)`)?$")
-_UNKNOWN: Final = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`")
-_MISSING: Final = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
-_STEP: Final = re.compile(r"\.([A-Za-z0-9_-]+)|\[(\d+)\]|\[(\.\.\.)\]")
 _OF_COMMANDS: Final = ("command", "folder", "reads", "writes", "exactly_once")
 
 
@@ -74,7 +69,7 @@ def read(path: Path, *, seed: int, chosen: bool = False) -> Scenario:
     try:
         file = msgspec.convert(content, ScenarioFile)
     except msgspec.ValidationError as error:
-        _explain(reader, content, error)
+        explain(reader, content, error)
     return _scenario(reader, file, seed if chosen or file.seed is None else file.seed)
 
 
@@ -106,63 +101,6 @@ def _text(path: Path) -> str:
         raise InputError(
             f"{path} is not UTF-8 (byte {error.start}), as TOML has to be; save it as UTF-8"
         ) from None
-
-
-def _explain(
-    reader: Reader, content: Mapping[str, object], error: msgspec.ValidationError
-) -> NoReturn:
-    """msgspec's sentence with the line, and the nearest name where one is not known."""
-    found = _AT.match(str(error))
-    what, at = (found["what"], _path(found["path"] or "$", content)) if found else (str(error), ())
-    if unknown := _UNKNOWN.match(what):
-        names = _fields(at)
-        sentence = (
-            f"there is no {unknown['name']!r} here{nearest(unknown['name'], names)}; there is "
-            f"{', '.join(names)}"
-        )
-        reader.fail((*at, unknown["name"]), sentence)
-    if missing := _MISSING.match(what):
-        reader.fail(at, f"{missing['name']!r} is missing; add {missing['name']} = …")
-    dotted = ".".join(map(str, at))
-    reader.fail(at, f"{dotted} is wrong: {what[:1].lower()}{what[1:]}")
-
-
-def _path(text: str, content: object) -> value_lines.Path:
-    """msgspec's `$.fault[1].at` as keys and indices. A key of a mapping is `[...]` there: of
-    several, the first is meant."""
-    path: list[str | int] = []
-    for name, index, some in _STEP.findall(text):
-        step: str | int = name or (int(index) if index else "")
-        if some and isinstance(content, dict):
-            step = next(
-                (
-                    key
-                    for key, value in content.items()
-                    if not isinstance(value, str | int | float | bool)
-                ),
-                "",
-            )
-        path.append(step)
-        if isinstance(content, dict) and isinstance(step, str):
-            content = content.get(step)
-        elif isinstance(content, list) and isinstance(step, int):
-            content = content[step]
-    return tuple(path)
-
-
-def _fields(at: value_lines.Path) -> list[str]:
-    """The names that the table at a place may have."""
-    table: type[msgspec.Struct] = ScenarioFile
-    for step in at:
-        inner = next(
-            (field.type for field in msgspec.structs.fields(table) if field.name == step), None
-        )
-        table = next(filter(_is_table, (inner, *get_args(inner))), table)
-    return [field.name for field in msgspec.structs.fields(table)]
-
-
-def _is_table(kind: object) -> TypeGuard[type[msgspec.Struct]]:
-    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
 def _scenario(reader: Reader, file: ScenarioFile, seed: int) -> Scenario:

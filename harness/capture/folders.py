@@ -10,23 +10,30 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from linkflap.harness.capture.promotions_from_bytes import Given, promotions_in
+from linkflap.harness.capture.logs_named import (
+    Asked,
+    Folder,
+    check_promotions,
+    chosen,
+    homes_of,
+    topology_of,
+)
+from linkflap.harness.capture.promotions_from_bytes import promotions_in
 from linkflap.harness.capture.replicas import log_end, offsets_in
 from linkflap.harness.guarantees import declared
 from linkflap.harness.log import batches
-from linkflap.harness.log.segments import offset_in
+from linkflap.harness.log.segment_files import offset_in
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import Captured
 from linkflap.harness.model.history import Bounds
-from linkflap.harness.model.scenario import MirrorSpec, Option, Scenario, WorkloadSpec
-from linkflap.harness.model.topology import ClusterSpec, LinkSpec, TopicPartition, Topology
+from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from linkflap.harness.model.topology import TopicPartition, Topology
 from linkflap.harness.rundir import FORMAT, Run, RunWriter
 from linkflap.harness.version import VERSION
 
@@ -36,28 +43,6 @@ _READERS: Final = 4
 RUNTIME: Final = "files"
 _PARTITION: Final = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>\d{1,9})")
 _IDENTITY: Final = re.compile(r"^(?:node|broker)\.id\s*=\s*(\d+)\s*$", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Folder:
-    """One replica of one partition as a folder of segments. `root` is where its broker's checkpoint
-    files would be."""
-
-    cluster: str
-    broker: int
-    topic: str
-    partition: int
-    path: Path
-    root: Path
-
-    @property
-    def tp(self) -> TopicPartition:
-        return self.topic, self.partition
-
-    @property
-    def segments(self) -> list[Path]:
-        """In offset order."""
-        return sorted(self.path.glob("*.log"))
 
 
 def _folders_in(cluster: str, root: Path) -> Mapping[Path, list[tuple[Path, str, int]]]:
@@ -201,23 +186,6 @@ def bounds(found: Iterable[Folder], scanned: Mapping[Path, int] | None = None) -
     return known
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What the user says of copied logs: where each cluster's are, which link led where, and what
-    was promoted at which offset.
-
-    The first link is the one that was there first: topics are at home on its source. A link in the
-    other direction as well means that the mirror was reversed after its destination was promoted.
-    `topics`: a regular expression for whole names.
-    """
-
-    logs: Mapping[str, Path]
-    links: Sequence[LinkSpec]
-    promotions: Given
-    options: Mapping[str, Option] = field(default_factory=dict)
-    topics: str = ".*"
-
-
 def record(folder: Path, asked: Asked, command: str) -> None:
     """Makes the run directory. Raises InputError for what is no log directory, and names that fit
     nothing."""
@@ -258,83 +226,6 @@ def scenario_of(name: str, topology: Topology, homes: Mapping[str, str], asked: 
         workloads=tuple(WorkloadSpec(kind="unknown",
             home=home) for home in dict.fromkeys(homes.values())),
     )  # fmt: skip
-
-
-def check_promotions(asked: Asked, known: Collection[tuple[str, str, int]]) -> None:
-    """Raises InputError for a promotion of what is not `known` (cluster, topic, partition), or that
-    no link explains."""
-    for promotion in asked.promotions:
-        if promotion not in known:
-            raise InputError(
-                f"--promotion names {promotion[0]}:{promotion[1]}-{promotion[2]}, of which there is"
-                " no log"
-            )
-        if promotion[0] not in {link.destination for link in asked.links}:
-            raise InputError(
-                f"--promotion names {promotion[0]}, to which no link leads; add --link with what "
-                "was mirrored there"
-            )
-
-
-def chosen(every: Sequence[Folder], topics: str, own: Sequence[str] = ()) -> list[Folder]:
-    """Those of topics whose full name the regular expression fits; of Kafka's own topics only those
-    that are named in `own`."""
-    pattern = pattern_of(topics)
-    found = [
-        f
-        for f in every
-        if pattern.fullmatch(f.topic) and (f.topic in own or not f.topic.startswith("__"))
-    ]
-    if not found:
-        names = ", ".join(sorted({f.topic for f in every})[:5])
-        raise InputError(
-            f"none of the topics there ({names}) is to be looked at: --topics is {topics!r}, and "
-            "Kafka's own never are"
-        )
-    return found
-
-
-def pattern_of(topics: str) -> re.Pattern[str]:
-    """Raises InputError for what is no regular expression."""
-    try:
-        return re.compile(topics)
-    except re.error as error:
-        raise InputError(f"--topics {topics!r} is no regular expression: {error}") from None
-
-
-def topology_of(asked: Asked, *, option: str) -> Topology:
-    """Raises InputError for links that fit no cluster; `option` is how a cluster is named on the
-    command line."""
-    names = list(asked.logs)
-    for link in asked.links:
-        for name in (link.source, link.destination):
-            if name not in names:
-                raise InputError(
-                    f"--link {link.name} names {name}, of which there are no logs; add {option} "
-                    f"{name}=…"
-                )
-    if len(names) > 1 and not asked.links:
-        raise InputError(
-            f"which of {', '.join(names)} was mirrored to which? add, for example, --link "
-            f"'{names[0]}->{names[1]}'"
-        )
-    return Topology(
-        clusters=tuple(ClusterSpec(name=name, kafka="unknown") for name in names),
-        links=tuple(asked.links),
-    )
-
-
-def homes_of(topics: Iterable[str], asked: Asked) -> Mapping[str, str]:
-    """Where each topic was written first: as its name says (`A.orders`), else where the first link
-    begins."""
-    return {topic: _home(topic, asked) for topic in sorted(topics)}
-
-
-def _home(topic: str, asked: Asked) -> str:
-    first, dot, _ = topic.partition(".")
-    if dot and first in asked.logs:
-        return first
-    return asked.links[0].source if asked.links else next(iter(asked.logs))
 
 
 def longest(

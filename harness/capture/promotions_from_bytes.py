@@ -24,7 +24,9 @@ import numpy as np
 
 from linkflap.harness.capture.unmarked import Mark, Promoted, begins, came_over, in_turn, unmarked
 from linkflap.harness.log import batches, layout, reference
+from linkflap.harness.log.batch_headers import Headers
 from linkflap.harness.log.codecs import CannotInflate
+from linkflap.harness.log.reference_cursor import Malformed
 from linkflap.harness.model.events import (
     Event,
     FaultEnd,
@@ -213,7 +215,7 @@ def _resets(log: batches.Log) -> list[Mark]:
     return found
 
 
-def _belongs(headers: batches.Headers, row: int, reset: int) -> bool:
+def _belongs(headers: Headers, row: int, reset: int) -> bool:
     marker, epoch = (
         headers.control[row] == layout.ABORT,
         headers.leader_epoch[row] == headers.leader_epoch[reset],
@@ -231,7 +233,7 @@ def _type(log: batches.Log, row: int) -> int:
     )
     try:
         key = reference.records(next(iter(reference.batches(data))))[0].key
-    except (reference.Malformed, CannotInflate, StopIteration, IndexError):
+    except (Malformed, CannotInflate, StopIteration, IndexError):
         return -1
     return int.from_bytes(key[2:4], "big") if key and len(key) >= 4 else -1
 

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from linkflap.harness.log import batches
-from linkflap.harness.log.segments import offset_in
+from linkflap.harness.log.segment_files import offset_in
 from linkflap.harness.model.topology import LinkSpec
 
 

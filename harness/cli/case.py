@@ -4,62 +4,38 @@ releases."""
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from linkflap.harness.cli.case_documents import of_case, of_result
+from linkflap.harness.cli.case_options import (
+    client_option,
+    count_option,
+    kafka_option,
+    protocol_option,
+    shard_option,
+    store_option,
+    variant_of,
+)
 from linkflap.harness.cli.folders import check_keep, check_store
-from linkflap.harness.model.errors import INVALID, UNKNOWN, VALID, InputError
+from linkflap.harness.model.errors import INVALID, UNKNOWN, VALID
 from linkflap.harness.model.topology import DEFAULT_KAFKA
 
 if TYPE_CHECKING:
+    from linkflap.chaos.cases.benches import Benches
     from linkflap.chaos.cases.case import Case
-    from linkflap.chaos.cases.runner import Benches, Result
-    from linkflap.chaos.cases.variant import Client, Protocol, Variant
+    from linkflap.chaos.cases.runner import Result
+    from linkflap.chaos.cases.variant import Variant
 
-STORE: Final = Path("cases")
 _MATRIX: Final = (
     *("3.7.0", "3.7.1", "3.8.1", "3.9.0", "3.9.2"),
     *("4.0.0", "4.0.1", "4.0.2", "4.1.0", "4.1.2", "4.2.0", "4.2.1", "4.3.0", "4.3.1", "4.4.0"),
 )
 """Releases by which a version matrix decides, unless others are named."""
-_SHARD: Final = re.compile(r"(\d+)/(\d+)")
-_store = click.option(
-    "--store",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=STORE,
-    show_default=True,
-    help="Where results are stored.",
-)
-_kafka = click.option(
-    "--kafka",
-    "kafkas",
-    multiple=True,
-    metavar="VERSION",
-    help="A release, or a directory of jars; repeat it for more.",
-)
-_client = click.option(
-    "--client",
-    "--clients",
-    "client",
-    type=click.Choice(["librdkafka", "java", "wire"]),
-    help="Who writes; by default the case's first.",
-)
-_protocol = click.option(
-    "--transactions",
-    type=click.Choice(["V1", "V2"]),
-    help="Transaction protocol (KIP-890); by default what the release starts with.",
-)
-_count = click.option(
-    "--count",
-    type=click.IntRange(1, 1000),
-    help="How many runs; by default as many as the case's answer takes.",
-)
 
 
 @click.group()
@@ -143,11 +119,11 @@ def _seen(each: Case) -> list[str]:
 
 @case.command()
 @click.argument("name")
-@_kafka
-@_client
-@_protocol
-@_count
-@_store
+@kafka_option
+@client_option
+@protocol_option
+@count_option
+@store_option
 @click.option(
     "--keep",
     type=click.Path(path_type=Path, file_okay=False),
@@ -171,7 +147,9 @@ def run(
     each = case_named(name)
     if keep is not None:
         check_keep(keep)
-    variants = [_variant(each, kafka, client, transactions) for kafka in kafkas or (DEFAULT_KAFKA,)]
+    variants = [
+        variant_of(each, kafka, client, transactions) for kafka in kafkas or (DEFAULT_KAFKA,)
+    ]
     for variant in variants:
         check(each, variant)
     check_store(store)
@@ -184,11 +162,11 @@ def run(
 
 @case.command()
 @click.argument("names", nargs=-1)
-@_kafka
-@_client
-@_protocol
-@_count
-@_store
+@kafka_option
+@client_option
+@protocol_option
+@count_option
+@store_option
 @click.option(
     "--shard",
     metavar="I/N",
@@ -216,12 +194,12 @@ def matrix(
     from linkflap.chaos.cases.results import load, tallies
     from linkflap.chaos.cases.runner import check, exit_code, version_of
 
-    part, parts = _shard(shard)
+    part, parts = shard_option(shard)
     cases = [case_named(name) for name in names] or [
         each for each in registry().values() if _is_played_by(each, client, transactions)
     ]
     every = [
-        (each, _variant(each, kafka, client, transactions))
+        (each, variant_of(each, kafka, client, transactions))
         for kafka in kafkas or _MATRIX
         for each in cases
     ]
@@ -260,7 +238,7 @@ def _is_played_by(each: Case, client: str | None, transactions: str | None) -> b
 def _benches(keep: Path | None) -> Iterator[Benches]:
     """Deployments in a folder that is kept, or in one that goes, also when this process is
     killed."""
-    from linkflap.chaos.cases.runner import Benches
+    from linkflap.chaos.cases.benches import Benches
     from linkflap.harness.machine import cleanup
 
     if keep is not None:
@@ -272,30 +250,6 @@ def _benches(keep: Path | None) -> Iterator[Benches]:
         Benches(temporary / "runs") as benches,
     ):
         yield benches
-
-
-def _variant(each: Case, kafka: str, client: str | None, transactions: str | None) -> Variant:
-    """V2 is what a cluster of Kafka 4 starts with: a result of it is stored as one without
-    --transactions."""
-    from linkflap.chaos.cases.case import VERSION, number
-    from linkflap.chaos.cases.runner import version_of
-    from linkflap.chaos.cases.variant import Variant
-
-    chosen = cast("Client", client or each.clients[0])
-    if transactions != "V2":
-        return Variant(
-            kafka=kafka,
-            client=chosen,
-            transactions=cast("Protocol", transactions or each.protocols[0]),
-        )
-    variant = Variant(kafka=kafka, client=chosen)
-    release = VERSION.match(version_of(variant))
-    if release and number(release.group()) < (4, 0, 0):
-        raise InputError(
-            f"transactions V2 came with Kafka 4.0.0, and {kafka} is older; omit --transactions, or "
-            "name a later --kafka"
-        )
-    return variant
 
 
 def _played(
@@ -328,12 +282,3 @@ def _played(
 def _worst(codes: Collection[int]) -> int:
     """1 outweighs 2, and 2 outweighs 0."""
     return INVALID if INVALID in codes else UNKNOWN if UNKNOWN in codes else VALID
-
-
-def _shard(text: str) -> tuple[int, int]:
-    found = _SHARD.fullmatch(text)
-    if found is None or not 1 <= int(found[1]) <= int(found[2]):
-        raise InputError(
-            f"--shard {text!r} is not of the form I/N with I from 1 to N, for example 2/4"
-        )
-    return int(found[1]), int(found[2])

@@ -5,221 +5,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
 
 from linkflap.harness.cli import completion
-from linkflap.harness.guarantees.copied import PRESETS
-from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.topology import LinkSpec
-from linkflap.topologies.legal import check_name
 
 if TYPE_CHECKING:
-    from linkflap.harness.capture.folders import Asked, Folder
-    from linkflap.harness.capture.live.record import LiveAsked
+    from linkflap.harness.capture.logs_named import Folder
     from linkflap.spark_verify.read.captures import Captured
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-_RATE: Final = 20.0
-"""MB a second: the default of `--rate`."""
-_PROMOTION: Final = re.compile(
-    r"(?P<cluster>[^:]+):(?P<topic>.+)-(?P<partition>\d+)=(?P<offset>\d+)"
-)
-_OPTIONS: Final = (
-    click.option("--logs", multiple=True, metavar="CLUSTER=DIR",
-        help="Logs of a cluster, to be judged without a history."),
-    click.option("--bootstrap", multiple=True, metavar="CLUSTER=HOST:PORT",
-        help="A live cluster: its logs are fetched."),
-    click.option(
-        "--client-properties", "properties", multiple=True, metavar="CLUSTER=FILE",
-        help="How a live cluster is entered (TLS, SASL): name=value lines with librdkafka's names.",
-    ),
-    click.option(
-        "--rate", type=click.FloatRange(min=0.001, max=1e5), metavar="MB/S",
-        help="Most that is fetched from each live cluster, by default 20.",
-    ),
-    click.option("--link", "links", multiple=True, metavar="'A->B'",
-        help="What was mirrored where; after failback add 'B->A'."),
-    click.option(
-        "--promotion", "promotions", multiple=True, metavar="'B:TOPIC-0=123'",
-        help="First offset that is a cluster's own (KIP-1279's mark is found without).",
-    ),
-    click.option("--topics", default=".*", metavar="REGEX", help="Of the logs, only these topics."),
-    click.option(
-        "--mirror", "preset", default="exact", type=click.Choice(list(PRESETS)), show_default=True,
-        help="The mirror of the logs: what it promises. The options below say it one by one.",
-    ),
-    click.option(
-        "--producer-ids", type=click.Choice(["keep", "negate", "complement", "region"]),
-        help="What the mirror of the logs made of producer ids.",
-    ),
-    click.option(
-        "--leader-epochs", type=click.Choice(["keep", "any"]),
-        help="Whether mirrored batches keep the source's leader epochs.",
-    ),
-)  # fmt: skip
-
-
-def copied_logs(command: Command) -> Command:
-    """Adds the options that say where logs are and what they are."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
-class LogOptions(TypedDict):
-    """What `copied_logs` adds to a command."""
-
-    logs: Sequence[str]
-    bootstrap: Sequence[str]
-    properties: Sequence[str]
-    rate: float | None
-    links: Sequence[str]
-    promotions: Sequence[str]
-    topics: str
-    preset: str
-    producer_ids: str | None
-    leader_epochs: str | None
-
-
-def asked_logs(**options: Unpack[LogOptions]) -> Asked | None:
-    """What was asked for of copied logs; None when none were named. Raises InputError for what
-    cannot be read."""
-    if not options["logs"]:
-        if (options["links"] or options["promotions"] or _promised(options)) and not options[
-            "bootstrap"
-        ]:
-            raise InputError(
-                "--link, --promotion, --mirror, --producer-ids and --leader-epochs are about logs: "
-                "add --logs A=DIR --logs B=DIR"
-            )
-        return None
-    return _asked(
-        {
-            name: Path(where)
-            for name, where in _named("--logs", options["logs"], "DIR", "/var/lib/kafka/data")
-        },
-        options,
-    )
-
-
-def asked_live(**options: Unpack[LogOptions]) -> LiveAsked | None:
-    """What was asked for of live clusters; None when none were named. Raises InputError for what
-    cannot be read."""
-    from linkflap.harness.capture.live.properties import access
-    from linkflap.harness.capture.live.record import LiveAsked
-
-    if not options["bootstrap"]:
-        if options["properties"] or options["rate"] is not None:
-            raise InputError(
-                "--client-properties and --rate are about live clusters: add --bootstrap "
-                "A=HOST:PORT"
-            )
-        return None
-    if options["logs"]:
-        raise InputError("--logs and --bootstrap are two ways to get logs; give one of them")
-    bootstrap = {
-        name: _addresses(text)
-        for name, text in _named("--bootstrap", options["bootstrap"], "HOST:PORT", "kafka:9092")
-    }
-    files = dict(_named("--client-properties", options["properties"], "FILE", "client.properties"))
-    if strangers := files.keys() - bootstrap.keys():
-        raise InputError(
-            f"--client-properties names {min(strangers)}, of which there is no --bootstrap"
-        )
-    return LiveAsked(
-        said=_asked({name: Path(name) for name in bootstrap}, options),
-        bootstrap=bootstrap,
-        access={name: access(Path(file)) for name, file in files.items()},
-        rate=(_RATE if options["rate"] is None else options["rate"]) * 1e6,
-    )
-
-
-def _named(option: str, texts: Sequence[str], what: str, example: str) -> list[tuple[str, str]]:
-    """CLUSTER=something, each cluster once."""
-    named: dict[str, str] = {}
-    for text in texts:
-        name, equals, where = text.partition("=")
-        if not equals or not name or not where or name in named:
-            raise InputError(
-                f"{option} {text!r} is not CLUSTER={what} with a name of its own, for example "
-                f"{option} A={example}"
-            )
-        check_name(name)
-        named[name] = where
-    return list(named.items())
-
-
-def _addresses(text: str) -> list[str]:
-    found = [each.strip() for each in text.split(",")]
-    for each in found:
-        host, _, port = each.rpartition(":")
-        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-            raise InputError(
-                f"--bootstrap: {each!r} is not HOST:PORT, for example --bootstrap A=kafka:9092"
-            )
-    return found
-
-
-def _asked(named: Mapping[str, Path], options: LogOptions) -> Asked:
-    from linkflap.harness.capture.folders import Asked
-
-    given: dict[tuple[str, str, int], list[int]] = defaultdict(list)
-    for text in options["promotions"]:
-        match = _PROMOTION.fullmatch(text)
-        if not match:
-            raise InputError(
-                f"--promotion {text!r} is not CLUSTER:TOPIC-PARTITION=OFFSET, for example "
-                "--promotion B:orders-0=123"
-            )
-        given[match["cluster"], match["topic"], int(match["partition"])].append(
-            int(match["offset"])
-        )
-    links = [_link(text) for text in options["links"]]
-    if twice := [link.name for link, count in Counter(links).items() if count > 1]:
-        raise InputError(f"--link {twice[0]} is given twice; give it once")
-    return Asked(
-        logs=named,
-        links=links,
-        promotions=given,
-        options=_promised(options),
-        topics=options["topics"],
-    )
-
-
-def _promised(options: LogOptions) -> dict[str, str]:
-    """What the mirror of the logs promises beyond their bytes: by its name, and by what is said one
-    by one."""
-    said = {**PRESETS[options["preset"]]}
-    said |= {
-        name: value
-        for name in ("producer_ids", "leader_epochs")
-        if (value := options[name]) is not None
-    }
-    return {
-        name: str(value)
-        for name, value in said.items()
-        if (name, value) not in (("producer_ids", "keep"), ("leader_epochs", "any"))
-    }
-
-
-def _link(text: str) -> LinkSpec:
-    with contextlib.suppress(ValueError):
-        link = LinkSpec.parse(text)
-        if link.source != link.destination:
-            for name in link.ends:
-                check_name(name)
-            return link
-    raise InputError(
-        f"--link {text!r} is not one link between two clusters, for example --link 'A->B'"
-    )
 
 
 @click.command()
@@ -276,7 +74,8 @@ def _listed(title: str, lines: Sequence[str]) -> str:
 def _replicas(cluster: str, folder: Path, topics: str) -> tuple[list[Captured], list[str]]:
     """The logs below a folder, and the partitions that are not looked at. Raises InputError when
     there is none."""
-    from linkflap.harness.capture.folders import bounds, chosen, folders
+    from linkflap.harness.capture.folders import bounds, folders
+    from linkflap.harness.capture.logs_named import chosen
     from linkflap.harness.model.topology import INTERNAL_TOPICS
     from linkflap.spark_verify.read.captures import spoken_for
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import shlex
@@ -15,44 +14,18 @@ import click
 from click.core import ParameterSource
 
 from linkflap.harness.cli import completion
+from linkflap.harness.cli.dry_run import show_schedule
 from linkflap.harness.cli.folders import RUNS, check_output, new_folder
 from linkflap.harness.cli.images import runtime_option
 from linkflap.harness.cli.judge import judge
+from linkflap.harness.cli.mirror_options import mirror_options
 from linkflap.harness.cli.notes import NOTES
-from linkflap.harness.model.clients import LIBRDKAFKA
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
-from linkflap.harness.model.scenario import Option, Scenario
+from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.seed import drawn_seed
 
 if TYPE_CHECKING:
     from linkflap.chaos.scenarios import Wish
-
-
-def option_value(text: str) -> tuple[str, Option]:
-    """`name=value` as an option, numbers and true/false as such; InputError when it has no `=`."""
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise InputError(
-            f"--set {text!r} is not of the form name=value, for example --set producer_ids=keep"
-        )
-    if value in ("true", "false"):
-        return name, value == "true"
-    for number in (int, float):
-        with contextlib.suppress(ValueError):
-            return name, number(value)
-    return name, value
-
-
-def mirror_options(texts: Sequence[str]) -> dict[str, Option]:
-    """All of `--set`; InputError for a name that is given twice."""
-    given: dict[str, Option] = {}
-    for name, value in map(option_value, texts):
-        if name in given:
-            raise InputError(
-                f"--set {name} is given twice, as {given[name]} and as {value}; give it once"
-            )
-        given[name] = value
-    return given
 
 
 @click.command()
@@ -185,7 +158,7 @@ def run(
     if saved is not None:
         _save(chosen, runtime, saved, dry_run=dry_run)
     if dry_run:
-        return _dry_run(chosen, runtime, as_json=as_json)
+        return show_schedule(chosen, runtime, as_json=as_json)
     if count or until_fail:
         return _again_and_again(
             chosen,
@@ -219,35 +192,6 @@ def _check_kafka(name: str, chosen: Scenario, runtime: str) -> None:
 
     if scenario_file.is_file(name):
         scenario_file.check_kafka(Path(name), chosen, runtime)
-
-
-def _dry_run(chosen: Scenario, runtime: str, *, as_json: bool) -> int:
-    import msgspec
-
-    from linkflap.chaos.schedule import describe, spared
-    from linkflap.harness.recording.run import check, commands
-    from linkflap.topologies import draw
-
-    check(chosen, runtime)
-    if as_json:
-        click.echo(msgspec.json.encode(chosen))
-        return 0
-    whose = ", ".join(dict.fromkeys(spec.library for spec in chosen.workloads if not spec.command))
-    clients = f"; clients of {whose}" if whose not in ("", LIBRDKAFKA) else ""
-    click.echo(
-        f"{chosen.name}: {chosen.about}\nseed {chosen.seed}; runtime "
-        f"{runtime}{clients}\n\n{draw(chosen.topology)}\n"
-    )
-    for id, line in describe(chosen.schedule).items():
-        click.echo(f"  {id:10} {line}")
-    for link, passed in spared(chosen).items():
-        traffic = "" if passed else ", and no client writes what passes over it"
-        click.echo(f"  {link}: no fault of this schedule is done to it{traffic}")
-    if started := commands(chosen):
-        click.echo("\ncommands of your own that it starts, each without a shell:")
-        for what, words in started.items():
-            click.echo(f"  {what:26} {shlex.join(words)}")
-    return 0
 
 
 def _again_and_again(

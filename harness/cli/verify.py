@@ -15,7 +15,7 @@ import click
 from linkflap.harness.cli import completion
 from linkflap.harness.cli.folders import RUNS, check_junit, check_output, new_folder
 from linkflap.harness.cli.judge import judge, spark_options
-from linkflap.harness.cli.logs import LogOptions, asked_live, asked_logs, copied_logs
+from linkflap.harness.cli.log_options import LogOptions, asked_live, asked_logs, copied_logs
 from linkflap.harness.cli.notes import NOTES
 from linkflap.harness.model.errors import WRONG_INPUT, InputError
 

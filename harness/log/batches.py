@@ -19,12 +19,13 @@ from crc32c import crc32c
 from numpy.typing import NDArray
 
 from linkflap.harness.log import header_rows, layout
+from linkflap.harness.log.batch_damage import corrupt, disorder, unwritten
+from linkflap.harness.log.batch_headers import Headers, Ints
 from linkflap.harness.log.codecs import NONE
-from linkflap.harness.log.reference import control_type, coordinator_epoch
-from linkflap.harness.log.segments import Damage, Run, Segment, map_segments, runs
+from linkflap.harness.log.reference_markers import control_type, coordinator_epoch
+from linkflap.harness.log.segment_files import Damage, Segment, map_segments
+from linkflap.harness.log.segments import Run, runs
 
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 _MARKER_BYTES: Final = np.array([0, 0, 8, 0, 0, 0], np.uint8)
 """Timestamp delta 0, offset delta 0, key length 4 (zigzag), version 0, and the high byte of the
 type."""
@@ -38,43 +39,6 @@ _HEAD: Final = _USUAL_VALUE + 7
 """Bytes behind the header up to the end of that epoch."""
 _MARKER_VALUE: Final = 12
 """The length 6, as a zigzag varint."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Headers:
-    """One element per batch. `length` is bytes of the whole batch; `last_offset` and
-    `last_sequence` are inclusive.
-
-    Sequences wrap at 2^31, -1 where there is no producer. `control` is layout.DATA, ABORT, COMMIT,
-    EMPTIED or OTHER_CONTROL; `coordinator_epoch` is what a marker says of the coordinator that
-    wrote it, -1 of any other batch. Timestamps are milliseconds. `segment` is an index into
-    Log.segments, `position` the batch's first byte in it.
-    """
-
-    base_offset: Ints
-    last_offset: Ints
-    length: Ints
-    count: Ints
-    crc: Ints
-    crc_ok: Bools
-    leader_epoch: Ints
-    producer_id: Ints
-    producer_epoch: Ints
-    base_sequence: Ints
-    last_sequence: Ints
-    transactional: Bools
-    control: Ints
-    coordinator_epoch: Ints
-    attributes: Ints
-    codec: Ints
-    log_append_time: Bools
-    base_timestamp: Ints
-    max_timestamp: Ints
-    segment: Ints
-    position: Ints
-
-    def __len__(self) -> int:
-        return len(self.base_offset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,10 +91,10 @@ def scan(paths: Iterable[Path], *, sums: bool = True, look: Look | None = None) 
     possible = header_rows.possible_offsets(every)
     damage.extend(_outside(segments, every[~possible], files[~possible], there[~possible]))
     headers = _columns(every[possible], computed[possible], files[possible], there[possible])
-    damage.extend(_corrupt(segments, headers))
+    damage.extend(corrupt(segments, headers))
     damage.extend(_read_control_types(segments, headers, heads[possible]))
-    damage.extend(_unwritten(segments, headers))
-    damage.extend(_disorder(segments, headers))
+    damage.extend(unwritten(segments, headers))
+    damage.extend(disorder(segments, headers))
     order = {segment.name: index for index, segment in enumerate(segments)}
     damage.sort(key=lambda d: (order[d.file], d.position))
     return Log(segments=segments, headers=headers, damage=tuple(damage))
@@ -236,56 +200,6 @@ def _outside(
     ]
 
 
-def _unwritten(segments: Sequence[Segment], headers: Headers) -> list[Damage]:
-    """Headers under a CRC that holds which no broker writes, whatever became of the records.
-
-    Compaction takes records away and leaves the offsets: fewer records than offsets, and none at
-    all, are as they should be. Ids below -1 are what some mirrors make of others' ids.
-    """
-    offsets = headers.last_offset - headers.base_offset + 1
-    data, marker = (
-        headers.control == layout.DATA,
-        np.isin(headers.control, (layout.ABORT, layout.COMMIT)),
-    )
-    rules = (
-        (headers.count < 0, "its header tells of {count} records"),
-        ((headers.count > offsets) & (offsets > 0), "its header tells of {count} records"),
-        (marker & ~headers.transactional, "the marker of a transaction that is not transactional"),
-        (
-            data & headers.transactional & (headers.producer_id == -1),
-            "transactional, and of no producer",
-        ),
-    )
-    return [
-        Damage(
-            kind="impossible-header",
-            file=segments[int(headers.segment[i])].name,
-            position=int(headers.position[i]),
-            detail=(
-                f"offsets {headers.base_offset[i]} to {headers.last_offset[i]}: "
-                f"{words.format(count=headers.count[i])}"
-            ),
-        )
-        for broken, words in rules
-        for i in np.flatnonzero(broken & headers.crc_ok)
-    ]
-
-
-def _corrupt(segments: Sequence[Segment], headers: Headers) -> list[Damage]:
-    return [
-        Damage(
-            kind="corrupt-batch",
-            file=segments[int(headers.segment[i])].name,
-            position=int(headers.position[i]),
-            detail=(
-                f"offsets {headers.base_offset[i]} to {headers.last_offset[i]}: the CRC-32C is not "
-                f"{headers.crc[i]:#010x}"
-            ),
-        )
-        for i in np.flatnonzero(~headers.crc_ok)
-    ]
-
-
 def _control_heads(run: Run, rows: NDArray[np.void]) -> NDArray[np.uint8]:
     """The bytes behind the header in which a usual marker says all that it says; zeros of any other
     batch."""
@@ -340,42 +254,3 @@ def _read_control_type(segment: Segment, headers: Headers, i: int) -> list[Damag
         return []
     detail = f"offset {headers.base_offset[i]}: {reason}"
     return [Damage(kind="unknown-control", file=segment.name, position=position, detail=detail)]
-
-
-def _disorder(segments: Sequence[Segment], headers: Headers) -> list[Damage]:
-    """Batches that do not begin after everything before them, and segments whose name is not below
-    their offsets."""
-    damage: list[Damage] = []
-    if len(headers):
-        reached = np.maximum.accumulate(headers.last_offset)
-        early = np.flatnonzero(headers.base_offset[1:] <= reached[:-1]) + 1
-        for i in early:
-            detail = (
-                f"begins at offset {headers.base_offset[i]}, the log before it reaches "
-                f"{reached[i - 1]}"
-            )
-            file, position = segments[int(headers.segment[i])].name, int(headers.position[i])
-            damage.append(Damage(kind="overlap", file=file, position=position, detail=detail))
-        damage.extend(
-            Damage(
-                kind="overlap",
-                file=segments[int(headers.segment[i])].name,
-                position=int(headers.position[i]),
-                detail=detail,
-            )
-            for i in np.flatnonzero(headers.last_offset < headers.base_offset)
-            if (
-                detail := f"ends at offset {headers.last_offset[i]}, "
-                f"before its first offset {headers.base_offset[i]}"
-            )
-        )
-    for index, segment in enumerate(segments):
-        first = headers.base_offset[headers.segment == index][:1]
-        if len(first) and first[0] < segment.base_offset:
-            detail = (
-                f"the first batch begins at offset {first[0]}, below the offset in the file's name"
-            )
-            damage.append(
-                Damage(kind="misplaced-segment", file=segment.name, position=0, detail=detail)
-            )
-    return damage

@@ -28,6 +28,7 @@ from typing import Final
 
 from linkflap.harness.log import batches, layout, reference
 from linkflap.harness.log.codecs import CannotInflate
+from linkflap.harness.log.reference_cursor import Malformed
 
 TRANSACTIONS: Final = "__transaction_state"
 GROUPS: Final = "__consumer_offsets"
@@ -233,7 +234,7 @@ def entries(log: batches.Log, topic: str) -> tuple[list[CoordinatorEntry], str]:
             for record in _records(log, row):
                 if read and (entry := read(record)) is not None:
                     found.append(entry)
-        except (Undecodable, reference.Malformed, CannotInflate) as error:
+        except (Undecodable, Malformed, CannotInflate) as error:
             wrong = (
                 wrong or f"{topic}: batch at offset {int(log.headers.base_offset[row])}: {error}"
             )

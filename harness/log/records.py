@@ -20,10 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from linkflap.harness.log import layout
-from linkflap.harness.log.batches import Headers, Log
+from linkflap.harness.log.batch_headers import Headers
+from linkflap.harness.log.batches import Log
 from linkflap.harness.log.codecs import NAMES, NONE, CannotInflate, inflate
 from linkflap.harness.log.header_rows import possible_offsets
-from linkflap.harness.log.segments import WINDOW, Bytes, Damage, Ints, Kind, Run
+from linkflap.harness.log.segment_files import Bytes, Damage, Ints, Kind
+from linkflap.harness.log.segments import WINDOW, Run
 
 _PARCEL: Final = 32 << 20
 _ASKED_FIRST: Final = 16

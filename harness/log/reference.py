@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from linkflap.harness.log import layout
-from linkflap.harness.log.codecs import CannotInflate, inflate
+from linkflap.harness.log.codecs import inflate
+from linkflap.harness.log.reference_cursor import Cursor, Malformed
 from linkflap.harness.model.payload import FOREIGN, HEADER, LAYOUT
 
 Header = tuple[bytes, bytes | None]
@@ -21,11 +22,6 @@ _CASTAGNOLI: Final = 0x82F63B78
 _FNV_BASIS: Final = 0xCBF29CE484222325
 _FNV_PRIME: Final = 0x100000001B3
 _64_BITS: Final = (1 << 64) - 1
-
-
-class Malformed(ValueError):
-    """Bytes that are no record batch. Never leaves `harness.log`, except from this module's own
-    functions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,51 +143,15 @@ def batches(data: bytes) -> Iterator[Batch]:
         position = end
 
 
-class _Cursor:
-    """Reads a record's fields one after the other."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self.position = 0
-
-    def take(self, size: int) -> bytes:
-        if size < 0 or self.position + size > len(self._data):
-            raise Malformed(f"{size} bytes wanted at byte {self.position} of {len(self._data)}")
-        self.position += size
-        return self._data[self.position - size : self.position]
-
-    def varint(self, bits: int = 32) -> int:
-        value = shift = 0
-        while True:
-            byte = self.take(1)[0]
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if not byte & 0x80:
-                break
-            if shift >= bits:
-                raise Malformed(f"a varint of more than {bits} bits before byte {self.position}")
-        value &= (1 << bits) - 1
-        return (value >> 1) ^ -(value & 1)
-
-    def nullable(self) -> bytes | None:
-        length = self.varint()
-        if length < -1:
-            raise Malformed(f"length {length} before byte {self.position}")
-        return None if length == -1 else self.take(length)
-
-    def at_end(self) -> bool:
-        return self.position == len(self._data)
-
-
 def records(batch: Batch) -> list[Record]:
     """The records of a batch, data or control. Raises Malformed, and CannotInflate for its
     codec."""
-    cursor = _Cursor(inflate(batch.codec, batch.body))
+    cursor = Cursor(inflate(batch.codec, batch.body))
     found: list[Record] = []
     previous = -1
     for _ in range(batch.count):
         size = cursor.varint()
-        inner = _Cursor(cursor.take(size))
+        inner = Cursor(cursor.take(size))
         delta, record = _record(inner, batch)
         if not inner.at_end():
             raise Malformed(f"a record of {size} bytes ends after {inner.position}")
@@ -207,7 +167,7 @@ def records(batch: Batch) -> list[Record]:
     return found
 
 
-def _record(cursor: _Cursor, batch: Batch) -> tuple[int, Record]:
+def _record(cursor: Cursor, batch: Batch) -> tuple[int, Record]:
     cursor.take(1)
     timestamp = _wrapped(batch.base_timestamp + cursor.varint(bits=64))
     if batch.attributes & layout.LOG_APPEND_TIME:
@@ -262,49 +222,3 @@ def digest(record: Record) -> int:
 
 def _sized(data: bytes | None) -> tuple[bytes, ...]:
     return (struct.pack(">i", -1),) if data is None else (struct.pack(">i", len(data)), data)
-
-
-def control_type(codec: int, body: bytes) -> tuple[int, str]:
-    """What the first record of a control batch says: ABORT, COMMIT or OTHER_CONTROL, and what is
-    wrong with it or "".
-
-    KIP-98: the key is version i16 | type i16, version 0; later versions may add fields behind.
-    """
-    try:
-        key, _ = _control_record(codec, body)
-    except (Malformed, CannotInflate) as error:
-        return layout.OTHER_CONTROL, f"a control record that cannot be read: {error}"
-    if key is None or len(key) < 4:
-        return layout.OTHER_CONTROL, f"a control record with the key {key!r}"
-    version, kind = struct.unpack_from(">hh", key)
-    if version != 0:
-        return layout.OTHER_CONTROL, f"a control record of unknown version {version}, type {kind}"
-    if kind not in layout.KNOWN_CONTROL_TYPES:
-        return layout.OTHER_CONTROL, f"a control record of unknown type {kind}"
-    return (kind if kind in (layout.ABORT, layout.COMMIT) else layout.OTHER_CONTROL), ""
-
-
-def coordinator_epoch(codec: int, body: bytes) -> int:
-    """The epoch of the coordinator that wrote a marker; -1 where it cannot be read, or has none.
-
-    KIP-98, EndTxnMarker: the value is version i16 | coordinator epoch i32; later versions may add
-    fields behind.
-    """
-    try:
-        _, value = _control_record(codec, body)
-    except (Malformed, CannotInflate):
-        return -1
-    if value is None or len(value) < 6:
-        return -1
-    return int(struct.unpack_from(">hi", value)[1])
-
-
-def _control_record(codec: int, body: bytes) -> tuple[bytes | None, bytes | None]:
-    """Key and value of the first record of a batch."""
-    cursor = _Cursor(inflate(codec, body))
-    cursor.varint()
-    cursor.take(1)
-    cursor.varint(bits=64)
-    cursor.varint()
-    key = cursor.nullable()
-    return key, None if cursor.at_end() else cursor.nullable()

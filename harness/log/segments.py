@@ -11,22 +11,19 @@ pages of a mapped file count as memory of who touched them.
 
 from __future__ import annotations
 
-import mmap
 import struct
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from linkflap.harness.log import header_rows, layout
+from linkflap.harness.log.segment_files import Bytes, Damage, Ints, Segment, map_segment
 
-Bytes = NDArray[np.uint8]
-Ints = NDArray[np.int64]
 # Compiled code sees globals of its own module as constants, and no attributes of others.
 _LENGTH_AT, _LENGTH_ENDS, _MAGIC_AT, _MAGIC = (
     layout.LENGTH_AT,
@@ -42,98 +39,6 @@ AT_ONCE: Final = 4 << 20
 SMALL: Final = 4 << 20
 """Bytes of a file that are walked sooner than numba is imported."""
 _COMPILED: Final = "linkflap.harness.machine.compiled"
-_DIGITS: Final = 20
-Kind = Literal[
-    "unreadable-file",
-    "torn-tail",
-    "impossible-length",
-    "unknown-magic",
-    "bytes-after-zeros",
-    "corrupt-batch",
-    "unknown-codec",
-    "unreadable-records",
-    "unknown-control",
-    "impossible-offset",
-    "impossible-header",
-    "overlap",
-    "misplaced-segment",
-]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Damage:
-    """Bytes that cannot be what Kafka writes, or that this reader does not know. `position` is in
-    bytes of `file`."""
-
-    kind: Kind
-    file: str
-    position: int
-    detail: str
-
-    def __str__(self) -> str:
-        return f"{self.file} at byte {self.position}: {self.kind}: {self.detail}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
-    """One segment file. `base_offset` is what its name says, -1 where the name is no number."""
-
-    path: Path
-    data: Bytes
-    base_offset: int
-
-    @property
-    def name(self) -> str:
-        """Partition folder and file: enough to find it in a capture."""
-        return f"{self.path.parent.name}/{self.path.name}"
-
-    def let_go(self, start: int, end: int) -> None:
-        """Gives the memory of the bytes [start, end) back; whoever looks at them again has them
-        read from the file."""
-        pages = getattr(self.data.base, "_mmap", None)
-        start, end = start - start % mmap.PAGESIZE, min(end, len(self.data))
-        if pages is not None and end > start:
-            pages.madvise(mmap.MADV_DONTNEED, start, end - start)
-
-
-def offset_in(name: str) -> int:
-    """The offset that a segment file's name tells; -1 for a name that is no offset."""
-    stem = name.removesuffix(".log")
-    number = int(stem) if stem.isascii() and stem.isdigit() and len(stem) <= _DIGITS else -1
-    return number if number <= layout.LARGEST_OFFSET else -1
-
-
-def map_segment(path: Path) -> tuple[Segment, list[Damage]]:
-    """Maps a file; one that cannot be read becomes an empty segment and a damage."""
-    base_offset = offset_in(path.name)
-    damage: list[Damage] = []
-    try:
-        # An empty file cannot be mapped.
-        empty = path.stat().st_size == 0
-        data = np.zeros(0, np.uint8) if empty else np.memmap(path, np.uint8, "r").view(np.ndarray)
-    except OSError as error:
-        data = np.zeros(0, np.uint8)
-        reason = error.strerror or str(error)
-        damage.append(
-            Damage(
-                kind="unreadable-file",
-                file=f"{path.parent.name}/{path.name}",
-                position=0,
-                detail=reason,
-            )
-        )
-    return Segment(path=path, data=data, base_offset=base_offset), damage
-
-
-def map_segments(paths: Iterable[Path]) -> tuple[list[Segment], list[Damage]]:
-    """Maps several files in the order given."""
-    segments: list[Segment] = []
-    damage: list[Damage] = []
-    for path in paths:
-        segment, wrong = map_segment(path)
-        segments.append(segment)
-        damage.extend(wrong)
-    return segments, damage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,6 @@ from linkflap.harness import mirrors, runtimes, workloads
 from linkflap.harness.capture import logs, watermarks
 from linkflap.harness.capture.since import Since
 from linkflap.harness.mirrors import make_mirror
-from linkflap.harness.model import interrupts
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError
 from linkflap.harness.model.events import Phase
@@ -35,18 +34,16 @@ from linkflap.harness.model.wait import patient, until
 from linkflap.harness.recording.drain import drain
 from linkflap.harness.recording.run_end import broken_off, ended, remove_data, with_room, written
 from linkflap.harness.recording.surroundings import java_inside, surroundings
+from linkflap.harness.recording.ticker import Ticker
 from linkflap.harness.recording.unexpected_exits import UnexpectedExits
 from linkflap.harness.recording.world import RunWorld
-from linkflap.harness.report.progress import Counters, Progress
+from linkflap.harness.report.progress import Progress
 from linkflap.harness.rundir import FORMAT, Run, RunWriter
 from linkflap.harness.version import VERSION
 from linkflap.harness.workloads import jvms
 from linkflap.harness.workloads.all_workloads import check_all, make_all
 from linkflap.harness.workloads.clients import WorkloadClients
 
-LAG_EVERY = 1_000_000_000
-COUNT_EVERY = 500_000_000
-"""Nanoseconds between two looks at what clients have done: each asks every process of theirs."""
 AFTERWARDS = 60.0
 LONGEST_FAULT = 180.0
 """Seconds that the schedule may go on after the duration: heals have deadlines of their own within
@@ -281,41 +278,3 @@ def _work_on(scenario: Scenario, world: RunWorld, watch: Ticker, *, since: int |
             what="clients to have done enough to be judged",
             every=0.1,
         )
-
-
-class Ticker:
-    """Looks who died and whether there is room to write on, and tells the display what clients have
-    done and how far mirrors are behind; cheap enough for a wait."""
-
-    def __init__(self, world: RunWorld, progress: Progress, exits: UnexpectedExits) -> None:
-        self._world, self._progress, self._exits = world, progress, exits
-        self._counted = self._asked = 0
-        self._noted: set[tuple[str, int]] = set()
-
-    def __call__(self) -> bool:
-        """Always False, so that it can stand in a condition. Raises EnvironmentFailure when nothing
-        can be written any more."""
-        if interrupts.asked():
-            raise KeyboardInterrupt  # the signal's own was lost in a callback of some library
-        self._world.recorder.check()
-        for exit_ in self._exits.look():
-            self._progress.note(exit_)
-        for died in self._world.clients.deaths():
-            if (died.process, died.pid) not in self._noted:
-                self._noted.add((died.process, died.pid))
-                self._progress.note(died.sentence)
-        if now() - self._counted >= COUNT_EVERY:
-            self._counted = now()
-            done = self._world.clients.progress()
-            read = done.read_committed + done.read_uncommitted
-            self._progress.counters(
-                Counters(
-                    acknowledged=done.acknowledged, aborted=done.aborted, open=done.open, read=read
-                )
-            )
-        if now() - self._asked >= LAG_EVERY:
-            self._asked = now()
-            # A reversal adds a mirror from another thread, and a lag takes a while to ask for.
-            for name, mirror in list(self._world.mirrors.items()):
-                self._progress.lag(name, mirror.lag() if mirror.alive else None)
-        return False

@@ -14,24 +14,24 @@ from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from shlex import quote
 from typing import Any, Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import Template
 from markupsafe import Markup
 
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.verdict import Anomaly, Cause, CheckResult, Document
 from linkflap.harness.report import evidence
 from linkflap.harness.report.broker_logs import Excerpt, excerpts
-from linkflap.harness.report.document import era_lines, in_short, read
+from linkflap.harness.report.document import era_lines, read
 from linkflap.harness.report.operations import label
 from linkflap.harness.report.payload import payload, script_safe
 from linkflap.harness.report.searched import Commits
 from linkflap.harness.report.series import Series, series
+from linkflap.harness.report.surroundings import environment_of, surroundings_of
 from linkflap.harness.rundir import Damage, RunReader, write_whole
 
 NAME: Final = "report.html"
@@ -96,7 +96,7 @@ def page(folder: Path, document: Mapping[str, object], about: About | None = Non
     clusters = [cluster.name for cluster in reader.run.scenario.topology.clusters]
     drawn = payload(shown, judged, about.lanes, events, clusters, about.commits)
     return (
-        _environment()
+        environment_of()
         .get_template("report.html")
         .render(
             judged=judged,
@@ -138,7 +138,7 @@ def page(folder: Path, document: Mapping[str, object], about: About | None = Non
             described={check.name for check in judged.checks} & set(about.promises),
             firsts=_firsts(judged),
             logs=excerpts(folder, reader.run.started, _first_moment(drawn, judged, shown)),
-            environment=_surroundings(reader, shown),
+            environment=surroundings_of(reader, shown),
             eras=era_lines(judged),
             damage=_damage(reader, shown),
             verify=f"linkflap verify {quote(str(folder))}",
@@ -149,26 +149,13 @@ def page(folder: Path, document: Mapping[str, object], about: About | None = Non
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("linkflap.harness.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"short": in_short, "number": _number, "moment": _moment}
-    return environment
-
-
-@cache
 def _file(name: str) -> str:
     return (Path(__file__).parent / "templates" / name).read_text(encoding="utf-8")
 
 
 def template(name: str) -> Template:
     """A template of this package: everything that is put into it is escaped."""
-    return _environment().get_template(name)
+    return environment_of().get_template(name)
 
 
 def stylesheet() -> str:
@@ -276,46 +263,6 @@ def _first_moment(drawn: object, judged: Document, shown: Series) -> int | None:
     return None if at is None else shown.began + int(at * 1e9)
 
 
-def _surroundings(reader: RunReader, shown: Series) -> Mapping[str, str]:
-    """What the run ran on and with: versions, clusters and their settings, the mirror's options,
-    when the host stood still."""
-    run = reader.run
-    found = {
-        "linkflap": run.linkflap,
-        **{name: str(value) for name, value in run.versions.items()},
-        **run.environment,
-    }
-    for cluster in run.scenario.topology.clusters:
-        brokers = f"{cluster.brokers} broker{'s' if cluster.brokers != 1 else ''}"
-        found[f"cluster {cluster.name}"] = (
-            f"Kafka {cluster.kafka}, {brokers}, {_settings(cluster.config)}"
-        )
-    topics, mirror = run.scenario.topics, run.scenario.mirror
-    found["topics"] = (
-        f"{topics.partitions} partitions, {topics.replicas} replicas at most, "
-        f"{_settings(topics.config)}"
-    )
-    for number, each in enumerate(run.scenario.workloads, start=1):
-        found[f"workload {number}"] = (
-            f"{each.clients} {each.kind} at {each.home}, {_settings(each.options)}"
-        )
-    for name, value in (mirror.resolved or mirror.options).items():
-        found[f"{mirror.kind} {name}"] = f"{value}" + (
-            " (set)" if name in mirror.options else " (default)"
-        )
-    stalls = [mark.label for mark in shown.marks if mark.kind == "host-stall"]
-    found["host stalls"] = "; ".join(stalls) or "none was seen"
-    return found
-
-
-def _settings(given: Mapping[str, object]) -> str:
-    """Those that were set: all others are defaults."""
-    return (
-        ", ".join(f"{name}={value}" for name, value in given.items())
-        or "no settings but those of linkflap"
-    )
-
-
 def _damage(reader: RunReader, shown: Series) -> list[Damage]:
     """Everything that cannot be trusted, each once."""
     bounds = [damage for moment in reader.moments() for damage in reader.bounds(moment)[1]]
@@ -329,25 +276,6 @@ def _total(judged: Document) -> Mapping[str, int]:
         "anomalies": max(sum(c.anomalies for c in judged.checks), len(judged.violations)),
         "allowed": max(sum(c.allowed for c in judged.checks), len(judged.departures)),
     }
-
-
-def _number(value: float | None, unit: str = "") -> str:
-    if value is None:
-        return "unknown"
-    text = f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"
-    return f"{text} {unit}".strip()
-
-
-def _moment(nanoseconds: int) -> str:
-    """UTC, to the second; what no calendar has, as a number."""
-    try:
-        return (
-            datetime.fromtimestamp(nanoseconds / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-            if nanoseconds
-            else "never"
-        )
-    except (OverflowError, OSError, ValueError):
-        return f"{nanoseconds:.4g} ns after 1970, which is in no calendar"
 
 
 __all__ = ["About", "Excerpt", "Group", "page", "script_safe", "stylesheet", "template", "write"]

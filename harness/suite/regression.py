@@ -20,11 +20,12 @@ from typing import Final
 import msgspec
 
 from linkflap.chaos.cases import case_named
+from linkflap.chaos.cases.benches import Benches
 from linkflap.chaos.cases.case import Outcome
 from linkflap.chaos.cases.regression import Known, reproduced
 from linkflap.chaos.cases.results import row, store
-from linkflap.chaos.cases.runner import Benches, run_case
 from linkflap.chaos.cases.runner import Result as Played
+from linkflap.chaos.cases.runner import run_case
 from linkflap.chaos.cases.variant import Variant
 from linkflap.harness.model import interrupts
 from linkflap.harness.model.errors import InputError, LinkflapError

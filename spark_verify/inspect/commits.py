@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from linkflap.harness.log import layout
-from linkflap.harness.log.batches import Headers
+from linkflap.harness.log.batch_headers import Headers
 from linkflap.harness.model.history import Operation
 from linkflap.harness.rundir import Damage, RunReader
 from linkflap.spark_verify.inspect.lanes import Drawn, drawn_logs

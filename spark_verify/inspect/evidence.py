@@ -15,6 +15,7 @@ import numpy as np
 
 from linkflap.harness.log import batches, codecs, layout, reference
 from linkflap.harness.log.codecs import CannotInflate
+from linkflap.harness.log.reference_cursor import Malformed
 from linkflap.spark_verify.read.captures import Captured
 
 Shown = Mapping[str, object]
@@ -122,7 +123,7 @@ def _decoded(log: batches.Log, row: int) -> list[reference.Record]:
     data = segment.data[begin : begin + int(log.headers.length[row])].tobytes()
     try:
         return [r for batch in reference.batches(data) for r in reference.records(batch)]
-    except (reference.Malformed, CannotInflate):
+    except (Malformed, CannotInflate):
         return []
 
 

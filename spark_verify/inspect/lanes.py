@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from linkflap.harness.log import batches, layout
-from linkflap.harness.log.batches import Headers
+from linkflap.harness.log.batch_headers import Headers
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.lineages import history

@@ -20,6 +20,7 @@ import numpy as np
 
 from linkflap.harness.log import batches, reference
 from linkflap.harness.log.codecs import CannotInflate
+from linkflap.harness.log.reference_cursor import Malformed
 from linkflap.spark_verify.checks.parts.logs import locate
 from linkflap.spark_verify.facts.view import DATA, Ints, Parts, Replica
 from linkflap.spark_verify.read.captures import Captured
@@ -185,7 +186,7 @@ def _records(log: batches.Log, row: int) -> list[reference.Record]:
     try:
         (batch,) = reference.batches(data)
         return [] if batch.is_control else reference.records(batch)
-    except (reference.Malformed, CannotInflate):
+    except (Malformed, CannotInflate):
         return []
 
 

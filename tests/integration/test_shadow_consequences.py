@@ -24,7 +24,8 @@ from pyspark.sql import SparkSession
 
 from linkflap.chaos.scenarios import Wish, scenario
 from linkflap.chaos.scenarios.base import everyday
-from linkflap.harness.log.batches import Headers, scan
+from linkflap.harness.log.batch_headers import Headers
+from linkflap.harness.log.batches import scan
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.mirrors.shadow.journal import Journal
 from linkflap.harness.mirrors.shadow.mirror import ShadowMirror

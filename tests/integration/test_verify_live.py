@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
-from linkflap.harness.capture.folders import Asked
 from linkflap.harness.capture.live.properties import access
 from linkflap.harness.capture.live.record import LiveAsked, record
+from linkflap.harness.capture.logs_named import Asked
 from linkflap.harness.cli.commands import linkflap
 from linkflap.harness.log.batches import scan
 from linkflap.harness.model.errors import EnvironmentFailure, InputError

@@ -8,7 +8,8 @@ import struct
 from confluent_kafka import Message
 
 from linkflap.harness.log import codecs, layout, reference
-from linkflap.harness.log.batches import Headers, Log
+from linkflap.harness.log.batch_headers import Headers
+from linkflap.harness.log.batches import Log
 from tests.oracles.dump_log import Fields
 
 LAST_BATCH = ("firstSequence", "lastSequence", "lastOffset", "offsetDelta")

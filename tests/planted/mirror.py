@@ -20,7 +20,8 @@ from crc32c import crc32c
 from linkflap.harness.log import layout
 from linkflap.harness.log.walk import walk
 from linkflap.harness.mirrors.shadow import group_offsets, shadow
-from linkflap.harness.mirrors.shadow.destination.client import Destination, Picture
+from linkflap.harness.mirrors.shadow.destination.client import Destination
+from linkflap.harness.mirrors.shadow.destination.picture import Picture
 from linkflap.harness.mirrors.shadow.failback.takeover import Takeover
 from linkflap.harness.mirrors.shadow.failover import open_transactions
 from linkflap.harness.mirrors.shadow.failover.markers import Open

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from linkflap.harness.capture.folders import Folder, bounds, folders
+from linkflap.harness.capture.folders import bounds, folders
+from linkflap.harness.capture.logs_named import Folder
 from linkflap.harness.capture.promotions_from_bytes import promotions_in
 from linkflap.harness.log import batches
 from linkflap.harness.log.batches import Log

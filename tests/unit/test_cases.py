@@ -17,11 +17,13 @@ from click.testing import CliRunner
 
 from linkflap.chaos.cases import GROUPS, case_named, registry, results, runner, track_record
 from linkflap.chaos.cases.bench import Bench
+from linkflap.chaos.cases.benches import Benches
 from linkflap.chaos.cases.case import Case, Expected, Observation, Outcome, number
 from linkflap.chaos.cases.rates import interval, words
-from linkflap.chaos.cases.runner import Benches, Result, check, run_case
+from linkflap.chaos.cases.runner import Result, check, run_case
 from linkflap.chaos.cases.variant import Client, Protocol, Variant
-from linkflap.harness.cli.case import _MATRIX, _benches, _shard, _worst, case
+from linkflap.harness.cli.case import _MATRIX, _benches, _worst, case
+from linkflap.harness.cli.case_options import shard_option
 from linkflap.harness.cli.commands import _exit_of
 from linkflap.harness.machine import ledger
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
@@ -351,7 +353,7 @@ def test_variants_that_a_case_is_not_played_with() -> None:
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", ""])
 def test_a_shard_that_is_none(text: str) -> None:
     with pytest.raises(InputError, match=r"is not of the form I/N"):
-        _shard(text)
+        shard_option(text)
 
 
 def invoked(*words: str) -> click.testing.Result:

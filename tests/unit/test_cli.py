@@ -17,7 +17,7 @@ from linkflap.chaos.schedule_checks import check
 from linkflap.harness import runtimes
 from linkflap.harness.cli import commands
 from linkflap.harness.cli.commands import linkflap
-from linkflap.harness.cli.run import option_value
+from linkflap.harness.cli.mirror_options import option_value
 from linkflap.harness.mirrors import BY_COMMAND, MIRRORS, resolve
 from linkflap.harness.model.errors import DeadlineExceeded, InputError
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from linkflap.harness.capture.folders import Asked
 from linkflap.harness.capture.live.record import LiveAsked
+from linkflap.harness.capture.logs_named import Asked
 from linkflap.harness.cli.commands import linkflap
-from linkflap.harness.cli.logs import asked_live, asked_logs
+from linkflap.harness.cli.log_options import asked_live, asked_logs
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.topology import LinkSpec
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from linkflap.harness.cli.folders import check_junit
-from linkflap.harness.cli.logs import asked_logs
+from linkflap.harness.cli.log_options import asked_logs
 from linkflap.harness.model.errors import InputError
 from linkflap.spark_verify.spark import masters
 from linkflap.topologies import parse

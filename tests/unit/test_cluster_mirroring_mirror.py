@@ -23,7 +23,7 @@ from linkflap.chaos.scenarios import SCENARIOS
 from linkflap.chaos.scenarios.base import Wish
 from linkflap.harness import mirrors
 from linkflap.harness.log import batches
-from linkflap.harness.log.batches import Headers
+from linkflap.harness.log.batch_headers import Headers
 from linkflap.harness.mirrors.cluster_mirroring import from_bytes, mirror, settings, truncations
 from linkflap.harness.mirrors.cluster_mirroring.answers import (
     Answer,

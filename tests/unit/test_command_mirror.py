@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from linkflap.chaos.scenario_file import read as read_scenario
 from linkflap.harness import mirrors
-from linkflap.harness.mirrors.command import manifest as manifests
+from linkflap.harness.mirrors.command import answers
 from linkflap.harness.mirrors.command.measured_lag import Order
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.guarantee import Allowance, Guarantee
@@ -173,17 +173,17 @@ def test_a_dry_run_shows_the_commands() -> None:
     ],
 )
 def test_a_lag_is_the_last_json_object_that_was_printed(printed: str, said: int | None) -> None:
-    assert manifests.lag(printed) == said
+    assert answers.lag(printed) == said
 
 
 def test_a_promotion_that_is_said_is_by_topic_and_partition() -> None:
-    assert manifests.promoted('{"promoted": {"A.orders": [4, 7]}}\n', "mine") == {
+    assert answers.promoted('{"promoted": {"A.orders": [4, 7]}}\n', "mine") == {
         ("A.orders", 0): 4,
         ("A.orders", 1): 7,
     }
-    assert manifests.promoted("done\n", "mine") == {}
+    assert answers.promoted("done\n", "mine") == {}
     with pytest.raises(EnvironmentFailure, match="no promotion"):
-        manifests.promoted('{"promoted": {"A.orders": [-1]}}', "mine")
+        answers.promoted('{"promoted": {"A.orders": [-1]}}', "mine")
 
 
 def behind(*steps: str) -> int:

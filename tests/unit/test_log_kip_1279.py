@@ -9,6 +9,7 @@ import pytest
 
 from linkflap.harness.log import batches, records, reference
 from linkflap.harness.log.layout import ABORT, COMMIT, DATA, OTHER_CONTROL
+from linkflap.harness.log.reference_markers import coordinator_epoch
 
 LOGS = Path(__file__).parents[1] / "data" / "logs" / "kip-1279"
 SEGMENTS = sorted(LOGS.rglob("*.log"))
@@ -89,8 +90,7 @@ def test_both_decoders_agree(path: Path) -> None:
     assert found.headers.last_sequence.tolist() == [b.last_sequence for b in slow]
     assert found.headers.transactional.tolist() == [b.transactional for b in slow]
     ends = [
-        reference.coordinator_epoch(b.codec, b.body) if b.is_control and b.transactional else -1
-        for b in slow
+        coordinator_epoch(b.codec, b.body) if b.is_control and b.transactional else -1 for b in slow
     ]
     assert found.headers.coordinator_epoch.tolist() == ends
     data = [(i, r) for i, b in enumerate(slow) if not b.is_control for r in reference.records(b)]

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from linkflap.harness.log import batches, codecs, layout, records, reference
+from linkflap.harness.log.reference_cursor import Malformed
 from linkflap.harness.model.payload import FOREIGN, HEADER, LAYOUT, encode
 from tests.kafka_log import CODECS, Plain, batch, marker, ours, record, recrc, segment
 
@@ -36,7 +37,7 @@ def slow(data: Sequence[bytes]) -> list[Row]:
             continue
         try:
             found = reference.records(each)
-        except (reference.Malformed, codecs.CannotInflate):
+        except (Malformed, codecs.CannotInflate):
             continue
         rows += [
             (r.offset, *reference.identity(r), reference.digest(r), r.timestamp, index)
@@ -49,7 +50,7 @@ def readable(one: bytes) -> bool:
     (each,) = reference.batches(one)
     try:
         reference.records(each)
-    except (reference.Malformed, codecs.CannotInflate):
+    except (Malformed, codecs.CannotInflate):
         return False
     return True
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from linkflap.harness.log import batches, records, segments
+from linkflap.harness.log.batch_headers import Headers
 from tests.kafka_log import COMMIT, batch, changed, marker, ours, record, segment
 
 
@@ -45,7 +46,7 @@ def test_windows_change_nothing(
     monkeypatch.setattr(segments, "AT_ONCE", window)
     monkeypatch.setattr(records, "WINDOW", window)
     found = batches.scan(paths)
-    for field in fields(batches.Headers):
+    for field in fields(Headers):
         assert np.array_equal(
             getattr(found.headers, field.name), getattr(whole.headers, field.name)
         ), field.name

@@ -8,7 +8,8 @@ import threading
 import pytest
 from rich.console import Console
 
-from linkflap.harness.report.progress import Counters, Display, Lines, Progress, Screen, display_for
+from linkflap.harness.report.progress import Display, Lines, Progress, Screen, display_for
+from linkflap.harness.report.progress_state import Counters
 
 
 class Clock:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from linkflap.harness.log import layout
-from linkflap.harness.log.batches import Headers
+from linkflap.harness.log.batch_headers import Headers
 from linkflap.harness.model.events import Note
 from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.verdict import Anomaly, Document, Verdict

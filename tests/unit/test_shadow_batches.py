@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from linkflap.harness.log import reference
+from linkflap.harness.log.reference_markers import control_type
 from linkflap.harness.log.walk import walk
 from linkflap.harness.mirrors.shadow.log import producer_ids
 from linkflap.harness.mirrors.shadow.log.batches import (
@@ -158,8 +159,8 @@ def test_a_reset_is_the_record_of_kip_1279() -> None:
         False,
     )
     assert (
-        reference.control_type(0, made.body)[0]
-        == reference.control_type(0, decoded(kafka_log.mirror_pid_reset(3))[0].body)[0]
+        control_type(0, made.body)[0]
+        == control_type(0, decoded(kafka_log.mirror_pid_reset(3))[0].body)[0]
     )
 
 

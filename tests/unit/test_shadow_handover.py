@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from linkflap.harness.mirrors.shadow.destination.client import Led, Picture, Topic
+from linkflap.harness.mirrors.shadow.destination.picture import Led, Picture, Topic
 from linkflap.harness.mirrors.shadow.failover import handover
 from linkflap.harness.mirrors.shadow.failover.handover import Handover
 from linkflap.harness.mirrors.shadow.journal import Journal, TopicNote

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from linkflap.harness.mirrors.shadow.destination.client import Led, Picture, Topic
+from linkflap.harness.mirrors.shadow.destination.picture import Led, Picture, Topic
 from linkflap.harness.mirrors.shadow.source.replica_choice import (
     Divergence,
     Readers,

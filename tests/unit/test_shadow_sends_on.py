@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from linkflap.harness.mirrors.shadow.destination.listeners import _sent_on
+from linkflap.harness.mirrors.shadow.destination.refusals import pass_on
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.messages import Error
 
@@ -18,7 +18,7 @@ def answer(
 ) -> Any:
     asked = SimpleNamespace(partition=0, fetch_offset=offset)
     partition = cast(Any, SimpleNamespace(start=start, high_watermark=high_watermark))
-    return _sent_on(messages.response("fetch", version), version, asked, partition, follower)
+    return pass_on(messages.response("fetch", version), version, asked, partition, follower)
 
 
 @pytest.mark.parametrize("offset", [10, 11, 99, 100])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from linkflap.harness.log import layout, segments
-from linkflap.harness.log.segments import Bytes
+from linkflap.harness.log.segment_files import Bytes
 
 _SLOW = {"hypothesis", "numba", "pandas", "pyarrow", "pyspark"}
 

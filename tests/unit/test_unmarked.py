@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from linkflap.harness.capture.folders import Asked
+from linkflap.harness.capture.logs_named import Asked
 from linkflap.harness.capture.promotions_from_bytes import promotions_in
 from linkflap.harness.log import batches
 from linkflap.harness.model.events import Promotion, PromotionUnknown

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from linkflap.harness.capture.folders import Asked
+from linkflap.harness.capture.logs_named import Asked
 from linkflap.harness.model.verdict import Verdict
 from linkflap.spark_verify.verdict.judge import Judgement
 from tests.copied_logs import (

@@ -9,6 +9,7 @@ from typing import Final
 
 from linkflap.harness.log import layout, reference, walk
 from linkflap.harness.log.reference import Batch, Record
+from linkflap.harness.log.reference_markers import control_type
 from linkflap.harness.model.topology import TopicPartition
 
 _NAMES: Final = {layout.ABORT: "ABORT", layout.COMMIT: "COMMIT"}
@@ -47,7 +48,7 @@ def markers(log: Iterable[Batch]) -> list[Marker]:
     return [
         Marker(
             offset=batch.base_offset,
-            kind=_NAMES.get(reference.control_type(batch.codec, batch.body)[0], "other"),
+            kind=_NAMES.get(control_type(batch.codec, batch.body)[0], "other"),
             producer_id=batch.producer_id,
             producer_epoch=batch.producer_epoch,
         )

@@ -16,19 +16,17 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
-from linkflap.harness.capture.folders import (
-    Asked,
-    check_promotions,
-    folders,
-    homes_of,
-    longest,
-    pattern_of,
-    scenario_of,
-    topology_of,
-)
+from linkflap.harness.capture.folders import folders, longest, scenario_of
 from linkflap.harness.capture.live.cluster import PATIENCE, Bound, GivenUp, LiveCluster
 from linkflap.harness.capture.live.comparable import Ends, far_first, truncate
 from linkflap.harness.capture.live.copy import Copied, Pace, copy
+from linkflap.harness.capture.logs_named import (
+    Asked,
+    check_promotions,
+    homes_of,
+    pattern_of,
+    topology_of,
+)
 from linkflap.harness.capture.promotions_from_bytes import promotions_in
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import EnvironmentFailure, InputError

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from linkflap.harness.log import layout
+from linkflap.harness.log.batch_headers import Headers
 from linkflap.harness.model.events import JournalPartition
 from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.model.topology import TopicPartition
 
 if TYPE_CHECKING:
-    from linkflap.harness.log import batches
+    pass
 
 _SAME: Final = ("base_offset", "length", "crc", "leader_epoch")
 """What batches of two logs have to have in common to be one batch."""
@@ -34,7 +35,7 @@ class Parted:
     end: int
 
 
-def longest(cluster: Cluster, tp: TopicPartition) -> batches.Headers | None:
+def longest(cluster: Cluster, tp: TopicPartition) -> Headers | None:
     """The headers of the replica that has most of a partition; None where no broker has it."""
     # not above: numba takes a second to import, also where no log is read
     from linkflap.harness.log import batches
@@ -49,19 +50,19 @@ def longest(cluster: Cluster, tp: TopicPartition) -> batches.Headers | None:
 
 def segments_of(log_dir: Path, tp: TopicPartition) -> list[Path]:
     """The segment files of a replica, in offset order."""
-    from linkflap.harness.log.segments import offset_in  # not above, as there
+    from linkflap.harness.log.segment_files import offset_in
 
     return sorted(
         path for path in (log_dir / f"{tp[0]}-{tp[1]}").glob("*.log") if offset_in(path.name) >= 0
     )
 
 
-def end_of(headers: batches.Headers) -> int:
+def end_of(headers: Headers) -> int:
     """The offset behind the last batch; 0 for an empty log."""
     return int(headers.last_offset[-1]) + 1 if len(headers) else 0
 
 
-def journal(tp: TopicPartition, headers: batches.Headers) -> JournalPartition | None:
+def journal(tp: TopicPartition, headers: Headers) -> JournalPartition | None:
     """What a stop left in a log; None where there is no reset. `mirrored` is where the
     destination's own part begins."""
     mirrored = promoted(headers)
@@ -85,20 +86,20 @@ def journal(tp: TopicPartition, headers: batches.Headers) -> JournalPartition | 
     )
 
 
-def journals(logs: Mapping[TopicPartition, batches.Headers]) -> tuple[JournalPartition, ...]:
+def journals(logs: Mapping[TopicPartition, Headers]) -> tuple[JournalPartition, ...]:
     """What a stop left in each log that has a reset."""
     return tuple(
         found for tp, headers in logs.items() if (found := journal(tp, headers)) is not None
     )
 
 
-def _named(headers: batches.Headers, row: int) -> str:
+def _named(headers: Headers, row: int) -> str:
     if headers.control[row] != layout.ABORT:
         return "producer-id reset"
     return f"ABORT of producer {headers.producer_id[row]}, epoch {headers.producer_epoch[row]}"
 
 
-def promoted(headers: batches.Headers) -> int | None:
+def promoted(headers: Headers) -> int | None:
     """Where the destination's own part begins: the ABORT markers right before the last reset, in
     its leader epoch, or that reset.
 
@@ -114,7 +115,7 @@ def promoted(headers: batches.Headers) -> int | None:
     return int(headers.base_offset[first])
 
 
-def _ends_a_transaction(headers: batches.Headers, row: int, reset: int) -> bool:
+def _ends_a_transaction(headers: Headers, row: int, reset: int) -> bool:
     marker, epoch = (
         headers.control[row] == layout.ABORT,
         headers.leader_epoch[row] == headers.leader_epoch[reset],
@@ -122,12 +123,12 @@ def _ends_a_transaction(headers: batches.Headers, row: int, reset: int) -> bool:
     return bool(marker and epoch and headers.last_offset[row] + 1 == headers.base_offset[row + 1])
 
 
-def resets(headers: batches.Headers) -> int:
+def resets(headers: Headers) -> int:
     """How many resets a log has."""
     return int(np.count_nonzero(headers.control == layout.OTHER_CONTROL))
 
 
-def parted(before: batches.Headers, other: batches.Headers) -> Parted | None:
+def parted(before: Headers, other: Headers) -> Parted | None:
     """Where `before` has what `other` has not, batch by batch from the later of their beginnings;
     None where it has no more."""
     if not len(before):
@@ -140,14 +141,14 @@ def parted(before: batches.Headers, other: batches.Headers) -> Parted | None:
     return Parted(offset=int(mine[at][0]), end=end_of(before)) if at < len(mine) else None
 
 
-def _from(headers: batches.Headers, start: int) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+def _from(headers: Headers, start: int) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
     columns = np.stack([np.asarray(getattr(headers, name), np.int64) for name in _SAME], axis=1)
     return columns[headers.base_offset >= start]
 
 
 def every(
     cluster: Cluster, partitions: Iterable[TopicPartition]
-) -> Mapping[TopicPartition, batches.Headers]:
+) -> Mapping[TopicPartition, Headers]:
     """The longest captured replica of each partition."""
     found = {tp: longest(cluster, tp) for tp in partitions}
     return {tp: headers for tp, headers in found.items() if headers is not None}

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from linkflap.harness.log import layout
+from linkflap.harness.log.batch_headers import Headers
 from linkflap.harness.mirrors.cluster_mirroring.from_bytes import (
     Parted,
     end_of,
@@ -32,7 +33,7 @@ from linkflap.harness.model.protocols import Cluster, Recorder
 from linkflap.harness.model.topology import LinkSpec, TopicPartition
 
 if TYPE_CHECKING:
-    from linkflap.harness.log import batches
+    pass
 
 _EVERY: Final = 0.03
 
@@ -66,7 +67,7 @@ class Log:
     """A log before it follows: the files of every replica that has all of it, with their headers,
     and where it ends."""
 
-    replicas: tuple[tuple[tuple[Path, ...], batches.Headers], ...]
+    replicas: tuple[tuple[tuple[Path, ...], Headers], ...]
     end: int
 
 
@@ -94,14 +95,14 @@ def logs_of(
     return found
 
 
-def expected(log: Log, source: batches.Headers) -> tuple[Parted, list[Tail]]:
+def expected(log: Log, source: Headers) -> tuple[Parted, list[Tail]]:
     """Where a log has to be truncated, and what its replicas have there: at its end, where the
     source has all of it."""
     where = parted(log.replicas[0][1], source) or Parted(offset=log.end, end=log.end)
     return where, [_tail(paths, headers, where.offset) for paths, headers in log.replicas]
 
 
-def _tail(paths: tuple[Path, ...], headers: batches.Headers, offset: int) -> Tail:
+def _tail(paths: tuple[Path, ...], headers: Headers, offset: int) -> Tail:
     rows = np.flatnonzero(headers.base_offset >= offset)
     if len(rows):
         path, position = paths[int(headers.segment[rows[0]])], int(headers.position[rows[0]])

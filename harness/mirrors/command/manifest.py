@@ -21,92 +21,23 @@ from msgspec import Meta
 
 from linkflap.harness.machine.foreign import program
 from linkflap.harness.machine.java import java_for
-from linkflap.harness.model.errors import EnvironmentFailure, InputError
+from linkflap.harness.mirrors.command.manifest_tables import (
+    CommandsTable,
+    GuaranteeTable,
+    SecondsTable,
+    Table,
+)
+from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.guarantee import (
     Allowance,
-    Appended,
-    Delivery,
-    Equality,
-    GroupOffsets,
     Guarantee,
-    Isolation,
-    ProducerIds,
-    Rule,
 )
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.scenario import Option
-from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.runtimes.distribution.kafka import kafka, look_for
 
 SCHEMA: Final = 1
 LARGEST: Final = 1 << 20
-Words = Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(min_length=1)]
-Seconds = Annotated[float, Meta(gt=0, le=3600)]
-
-
-class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Any table of the file."""
-
-
-class AllowedTable(Table, frozen=True, kw_only=True):
-    """As `harness.model.guarantee.Allowance`."""
-
-    kind: str
-    rule: Rule
-    window: str
-    bound: str
-    citation: str
-    because: str
-    reach_before: float = 0.0
-    reach_after: float = 0.0
-
-
-class GuaranteeTable(Table, frozen=True, kw_only=True):
-    """As `harness.model.guarantee.Guarantee`; a mirror by commands keeps no journal of its end."""
-
-    equality: Equality
-    offsets_kept: bool
-    producer_ids: ProducerIds
-    leader_epochs_kept: bool = False
-    leader_epoch_raised: bool = False
-    delivery: Delivery = "at-least-once"
-    isolation: Isolation = "read_uncommitted"
-    group_offsets: GroupOffsets = "none"
-    appended_at_promotion: list[Appended] = []
-    truncates_at_promotion: bool = False
-    allowed: list[AllowedTable] = []
-
-
-class FailoverTable(Table, frozen=True, kw_only=True):
-    """Makes the destination writable: exit status 0 once it is."""
-
-    forced: Words | None = None
-    planned: Words | None = None
-
-
-class CommandsTable(Table, frozen=True, kw_only=True):
-    """What is run; all but `start` may be missing."""
-
-    start: Words
-    ready: Words | None = None
-    lag: Words | None = None
-    stop: Words | None = None
-    crash: Words | None = None
-    restart: Words | None = None
-    failover: FailoverTable = FailoverTable()
-    failback: Words | None = None
-    """Makes a cluster that was given up ready to be mirrored into: exit status 0 once it is."""
-
-
-class SecondsTable(Table, frozen=True, kw_only=True):
-    """What a command may take at most. `ready`: from the start until a record went through."""
-
-    ready: Seconds = 90.0
-    lag: Seconds = 10.0
-    stop: Seconds = 30.0
-    crash: Seconds = 30.0
-    failover: Seconds = 120.0
-    failback: Seconds = 120.0
 
 
 class Manifest(Table, frozen=True, kw_only=True):
@@ -314,45 +245,3 @@ def options(given: Mapping[str, Option]) -> Options:
 def guarantee(given: Mapping[str, Option]) -> Guarantee:
     """What its manifest declares. Raises InputError."""
     return read(path_of(given)).promised
-
-
-class _Lag(msgspec.Struct, frozen=True):
-    lag: Annotated[int, Meta(ge=0)]
-
-
-class _Promoted(msgspec.Struct, frozen=True):
-    promoted: Mapping[str, list[Annotated[int, Meta(ge=0)]]] = {}
-
-
-def _said(printed: str) -> str:
-    """The last line that is a JSON object; an empty object where there is none."""
-    return next(
-        (line for line in reversed(printed.splitlines()) if line.lstrip().startswith("{")), "{}"
-    )
-
-
-def lag(printed: str) -> int | None:
-    """What the command `lag` said; None where it said nothing that can be read."""
-    try:
-        return msgspec.json.decode(_said(printed), type=_Lag).lag
-    except msgspec.DecodeError:
-        return None
-
-
-def promoted(printed: str, name: str) -> dict[TopicPartition, int]:
-    """What a failover said that it promoted: topic -> first offset of the destination's own, by
-    partition; else nothing.
-
-    Raises EnvironmentFailure where it said something else there.
-    """
-    try:
-        said = msgspec.json.decode(_said(printed), type=_Promoted).promoted
-    except msgspec.DecodeError as error:
-        raise EnvironmentFailure(
-            f"what the failover of mirror {name} printed last is no promotion ({error})"
-        ) from None
-    return {
-        (topic, number): offset
-        for topic, offsets in said.items()
-        for number, offset in enumerate(offsets)
-    }

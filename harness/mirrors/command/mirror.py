@@ -25,6 +25,7 @@ from confluent_kafka.admin import AdminClient
 from linkflap.harness.machine.children import Child
 from linkflap.harness.machine.foreign import Foreign
 from linkflap.harness.mirrors.canary import Canary
+from linkflap.harness.mirrors.command import answers
 from linkflap.harness.mirrors.command import manifest as manifests
 from linkflap.harness.mirrors.command.environment import environment_of
 from linkflap.harness.mirrors.command.measured_lag import Behind
@@ -293,7 +294,7 @@ class CommandMirror:
         name = f"failover {kind}"
         if name in self._manifest.every_command:
             printed = self._ask(name, within=self._manifest.seconds.failover)
-            self._promoted = manifests.promoted(printed, self._manifest.name)
+            self._promoted = answers.promoted(printed, self._manifest.name)
         self.stop()
 
     def _compared(self) -> bool:
@@ -303,7 +304,7 @@ class CommandMirror:
         if self._manifest.commands.lag:
             said: int | None = None
             with contextlib.suppress(EnvironmentFailure):
-                said = manifests.lag(self._ask("lag", within=self._manifest.seconds.lag))
+                said = answers.lag(self._ask("lag", within=self._manifest.seconds.lag))
             self._recorder.write(MirrorLag(link=self.link.name, reported=said, measured=measured))
         return measured == 0
 

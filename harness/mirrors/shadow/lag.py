@@ -14,12 +14,8 @@ from typing import Final
 
 from confluent_kafka.admin import AdminClient
 
-from linkflap.harness.mirrors.shadow.destination.client import (
-    DEBUGGING,
-    Picture,
-    follower_bounds,
-    picture,
-)
+from linkflap.harness.mirrors.shadow.destination.client import DEBUGGING, follower_bounds
+from linkflap.harness.mirrors.shadow.destination.picture import Picture, picture
 from linkflap.harness.mirrors.shadow.destination.topic_configs import shadows_into
 from linkflap.harness.mirrors.shadow.settings import Options, folder_at
 from linkflap.harness.mirrors.topics import data_topics

@@ -12,7 +12,7 @@ import pytest
 from linkflap.chaos.scenario_file import save
 from linkflap.chaos.scenarios import Wish, scenario
 from linkflap.harness.cli.commands import linkflap as command
-from linkflap.harness.cli.suite import _kind
+from linkflap.harness.cli.suite_plan import kind_of
 from linkflap.harness.model.errors import InputError
 from linkflap.topologies import parse
 
@@ -41,10 +41,10 @@ def test_a_dry_run_shows_them(capsys: pytest.CaptureFixture[str], path: Path, pr
 
 
 def test_what_is_allowed_is_kept_with_full_paths() -> None:
-    kind, given = _kind(str(FILES[1]), allow_commands=True)
+    kind, given = kind_of(str(FILES[1]), allow_commands=True)
     assert kind == "own"
     assert str(EXAMPLES / "replicator" / "mirror.toml") in given
-    assert str(EXAMPLES / "application") in _kind(str(FILES[0]), allow_commands=True)[1]
+    assert str(EXAMPLES / "application") in kind_of(str(FILES[0]), allow_commands=True)[1]
 
 
 @pytest.mark.parametrize("where", ["topology", "clients"])
@@ -69,6 +69,6 @@ def test_a_folder_of_jars_is_code_too(
     assert not (tmp_path / "suite").exists()
     assert command.main(["suite", str(path), "--dry-run"], standalone_mode=False) == 0
     assert "on ./libs" in capsys.readouterr().out
-    kind, given = _kind(str(path), allow_commands=True)
+    kind, given = kind_of(str(path), allow_commands=True)
     assert kind == "own"
     assert f"@{tmp_path}/libs" in given, "a suite runs it from another folder"

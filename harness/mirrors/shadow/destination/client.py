@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
+from linkflap.harness.mirrors.shadow.destination.picture import Picture, picture
 from linkflap.harness.model.errors import EnvironmentFailure
-from linkflap.harness.model.security import beside
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.connection import AnyOf, Connection, Unanswered
@@ -32,64 +31,6 @@ class Refused(EnvironmentFailure):
     def __init__(self, sentence: str, code: Message) -> None:
         super().__init__(sentence)
         self.code = code
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Led:
-    """One partition as a cluster's metadata has it; `leader` is -1 when it has none."""
-
-    leader: int
-    epoch: int
-    replicas: tuple[int, ...]
-    in_sync: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topic:
-    id: Message
-    partitions: Mapping[int, Led]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
-    """A cluster's metadata: unfenced brokers (id -> address on the asked listener), and topics."""
-
-    brokers: Mapping[int, str]
-    topics: Mapping[str, Topic]
-
-
-async def picture(nodes: AnyOf, topics: Iterable[str] | None = None) -> Picture:
-    """Asks any of the nodes, of these topics or of all. Raises Unanswered."""
-    m = messages.request("metadata", 12)
-    wanted = (
-        None
-        if topics is None
-        else tuple(m.MetadataRequestTopic(topic_id=None, name=name) for name in topics)
-    )
-    body = m.MetadataRequest(
-        topics=wanted, allow_auto_topic_creation=False, include_topic_authorized_operations=False
-    )
-    answer = await nodes.call("metadata", 12, body)
-    entered_as = nodes.addresses[0]
-    return Picture(
-        brokers={int(b.node_id): beside(entered_as, f"{b.host}:{b.port}") for b in answer.brokers},
-        topics={
-            str(t.name): Topic(
-                id=t.topic_id,
-                partitions={
-                    int(p.partition_index): Led(
-                        leader=int(p.leader_id),
-                        epoch=int(p.leader_epoch),
-                        replicas=tuple(map(int, p.replica_nodes)),
-                        in_sync=tuple(map(int, p.isr_nodes)),
-                    )
-                    for p in t.partitions
-                },
-            )
-            for t in answer.topics
-            if t.error_code == Error.none
-        },
-    )
 
 
 class Destination:

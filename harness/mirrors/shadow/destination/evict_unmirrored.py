@@ -14,8 +14,9 @@ import logging
 from collections.abc import Sequence
 
 from linkflap.harness.mirrors.shadow.destination import isr
-from linkflap.harness.mirrors.shadow.destination.client import Destination, Led, Picture, Topic
+from linkflap.harness.mirrors.shadow.destination.client import Destination
 from linkflap.harness.mirrors.shadow.destination.membership import Membership
+from linkflap.harness.mirrors.shadow.destination.picture import Led, Picture, Topic
 from linkflap.harness.mirrors.shadow.journal import PartitionNote
 from linkflap.harness.mirrors.shadow.log.leader_epochs import Lineage
 from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog

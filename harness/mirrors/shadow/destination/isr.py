@@ -11,8 +11,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from linkflap.harness.mirrors.shadow.destination.client import Picture
 from linkflap.harness.mirrors.shadow.destination.membership import Membership
+from linkflap.harness.mirrors.shadow.destination.picture import Picture
 from linkflap.harness.mirrors.shadow.log.partition import Partition
 from linkflap.harness.wire.messages import Error, Message
 

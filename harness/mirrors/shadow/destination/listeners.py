@@ -14,12 +14,10 @@ asks of this broker is asked of a real one on the same listener.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 import os
 import socket
 import ssl
-from datetime import timedelta
 from typing import Final
 
 from linkflap.harness.mirrors.shadow.destination.client import DEBUGGING, follower_bounds
@@ -30,23 +28,28 @@ from linkflap.harness.mirrors.shadow.destination.leader import (
     LIST_OFFSETS,
     Leader,
 )
+from linkflap.harness.mirrors.shadow.destination.refusals import (
+    NO_OFFSET,
+    NOTHING,
+    ended_of,
+    pass_on,
+    refuse_produce,
+    without_api,
+)
 from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
 from linkflap.harness.mirrors.shadow.log.partition import Partition
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.bulk import Pieces
 from linkflap.harness.wire.connection import Connection, Unanswered
-from linkflap.harness.wire.messages import Error, Malformed, Message
+from linkflap.harness.wire.messages import Error, Malformed
 from linkflap.harness.wire.stream import Stream
 
 log = logging.getLogger(__name__)
 PRODUCE, API_VERSIONS = 0, 18
-_NOTHING: Final = timedelta()
 _EMPTY_WAIT: Final = 0.1
-_VERSIONS_V0: Final = 0
 _BACKLOG: Final = 100
 _HANDSHAKE_SECONDS: Final = 10.0
-_NO_OFFSET: Final = {"error_code": Error.leader_not_available, "timestamp": -1, "offset": -1}
 
 
 class Listeners:
@@ -132,12 +135,12 @@ class Listeners:
         if key == FETCH:
             return await self._client_fetch(version, correlation, frame, listener)
         if key == PRODUCE:
-            return _refuse_produce(version, correlation, frame)
+            return refuse_produce(version, correlation, frame)
         if key == LIST_OFFSETS:
             return await self._client_offsets(version, correlation, frame, listener, relay)
         answer = await self._relay(frame, self._any(listener), relay)
         if key == API_VERSIONS:
-            return _without(answer, version, EPOCH_ENDS)
+            return without_api(answer, version, EPOCH_ENDS)
         return Pieces((messages.LENGTH.pack(len(answer)), answer))
 
     def _any(self, listener: str) -> str:
@@ -173,13 +176,13 @@ class Listeners:
                 partition = self._leader.find(topic, version, asked.partition)
                 follower = self._follower(partition)
                 sent_on |= follower >= 0
-                rows.append(_sent_on(m, version, asked, partition, follower))
+                rows.append(pass_on(m, version, asked, partition, follower))
             named = {"topic_id": topic.topic_id} if version >= 13 else {"topic": topic.topic}
             topics.append(m.FetchableTopicResponse(partitions=tuple(rows), **named))
         if not sent_on:
             await asyncio.sleep(_EMPTY_WAIT)  # or the client would ask again at once
         fields = {"error_code": Error.none, "session_id": 0} if version >= 7 else {}
-        body = m.FetchResponse(throttle_time=_NOTHING, responses=tuple(topics), **fields)
+        body = m.FetchResponse(throttle_time=NOTHING, responses=tuple(topics), **fields)
         return messages.encode_response("fetch", version, correlation, body)
 
     async def _end(
@@ -222,7 +225,7 @@ class Listeners:
                 if address is None or partition is None:
                     rows.append(
                         r.ListOffsetsPartitionResponse(
-                            **_NO_OFFSET, partition_index=asked.partition_index
+                            **NO_OFFSET, partition_index=asked.partition_index
                         )
                     )
                     continue
@@ -235,7 +238,7 @@ class Listeners:
                         address,
                         committed=committed,
                     )
-                    rows.append(_ended(r, version, asked, partition, end))
+                    rows.append(ended_of(r, version, asked, partition, end))
                     continue
                 one = m.ListOffsetsTopic(name=topic.name, partitions=(asked,))
                 fields = {"isolation_level": request.isolation_level} if version >= 2 else {}
@@ -245,111 +248,10 @@ class Listeners:
                 answer = await connection.call("list_offsets", version, body)
                 rows.append(answer.topics[0].partitions[0])
             topics.append(r.ListOffsetsTopicResponse(name=topic.name, partitions=tuple(rows)))
-        throttle = {"throttle_time": _NOTHING} if version >= 2 else {}
+        throttle = {"throttle_time": NOTHING} if version >= 2 else {}
         return messages.encode_response(
             "list_offsets",
             version,
             correlation,
             r.ListOffsetsResponse(topics=tuple(topics), **throttle),
         )
-
-
-def _sent_on(
-    m: Message, version: int, asked: Message, partition: Partition | None, follower: int
-) -> Message:
-    """To a follower; but who asks for what was deleted is refused here.
-
-    A client that a follower refuses comes back to its leader (KIP-392) and, sent on again, would go
-    to and fro for ever.
-    """
-    if partition is not None and 0 <= int(asked.fetch_offset) < min(
-        partition.start, partition.high_watermark
-    ):
-        return m.PartitionData(
-            partition_index=asked.partition,
-            error_code=Error.offset_out_of_range,
-            high_watermark=-1,
-            aborted_transactions=None,
-            records=b"",
-        )
-    if partition is None or follower < 0 or version < 11:
-        return m.PartitionData(
-            partition_index=asked.partition,
-            error_code=Error.not_leader_or_follower,
-            high_watermark=-1,
-            aborted_transactions=None,
-            records=b"",
-        )
-    return m.PartitionData(
-        partition_index=asked.partition,
-        error_code=Error.none,
-        high_watermark=partition.high_watermark,
-        log_start_offset=partition.start,
-        aborted_transactions=None,
-        preferred_read_replica=follower,
-        records=b"",
-    )
-
-
-def _ended(
-    r: Message, version: int, asked: Message, partition: Partition, end: int | None
-) -> Message:
-    if end is None:
-        return r.ListOffsetsPartitionResponse(**_NO_OFFSET, partition_index=asked.partition_index)
-    epoch = {"leader_epoch": partition.leader_epoch} if version >= 4 else {}
-    return r.ListOffsetsPartitionResponse(
-        partition_index=asked.partition_index,
-        error_code=Error.none,
-        timestamp=-1,
-        offset=end,
-        **epoch,
-    )
-
-
-def _refuse_produce(version: int, correlation: int, frame: memoryview) -> Pieces:
-    """POLICY_VIOLATION: clients report it and do not try again. Without acks there is no answer to
-    give."""
-    request = messages.decode_request("produce", version, frame)
-    if request.acks == 0:
-        return Pieces()
-    m = messages.response("produce", version)
-    topics = tuple(
-        m.TopicProduceResponse(
-            **({"topic_id": t.topic_id} if version >= 13 else {"name": t.name}),
-            partition_responses=tuple(
-                m.PartitionProduceResponse(
-                    index=p.index,
-                    error_code=Error.policy_violation,
-                    base_offset=-1,
-                    **_why(version),
-                )
-                for p in t.partition_data
-            ),
-        )
-        for t in request.topic_data
-    )
-    body = m.ProduceResponse(responses=topics, throttle_time=_NOTHING)
-    return messages.encode_response("produce", version, correlation, body)
-
-
-def _why(version: int) -> dict[str, Message]:
-    return (
-        {"record_errors": (), "error_message": "a mirror topic is read-only until its failover"}
-        if version >= 8
-        else {}
-    )
-
-
-def _without(frame: memoryview, version: int, key: int) -> Pieces:
-    """An ApiVersions answer that does not offer one API: clients then do not validate positions by
-    leader epochs.
-
-    A version that the broker does not know is answered in version 0 (KIP-511).
-    """
-    correlation = int.from_bytes(frame[:4], "big", signed=True)
-    if int.from_bytes(frame[4:6], "big", signed=True) != Error.none.value:
-        version = _VERSIONS_V0
-    body = messages.decode_response("api_versions", version, frame)
-    left = tuple(api for api in body.api_keys if api.api_key != key)
-    made = dataclasses.replace(body, api_keys=left)
-    return messages.encode_response("api_versions", version, correlation, made)

@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from linkflap.harness.mirrors.shadow.destination import isr
-from linkflap.harness.mirrors.shadow.destination.client import Destination, Led, Picture
+from linkflap.harness.mirrors.shadow.destination.client import Destination
 from linkflap.harness.mirrors.shadow.destination.membership import Membership
+from linkflap.harness.mirrors.shadow.destination.picture import Led, Picture
 from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
 from linkflap.harness.mirrors.shadow.log.partition import Partition
 

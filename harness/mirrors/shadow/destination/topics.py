@@ -18,14 +18,9 @@ import uuid
 from collections.abc import Collection
 from typing import Final
 
-from linkflap.harness.mirrors.shadow.destination.client import (
-    Destination,
-    Led,
-    Picture,
-    Refused,
-    Topic,
-)
+from linkflap.harness.mirrors.shadow.destination.client import Destination, Refused
 from linkflap.harness.mirrors.shadow.destination.membership import Membership
+from linkflap.harness.mirrors.shadow.destination.picture import Led, Picture, Topic
 from linkflap.harness.mirrors.shadow.destination.placement import Placement
 from linkflap.harness.mirrors.shadow.destination.topic_configs import WHILE_MIRRORED, TopicConfigs
 from linkflap.harness.mirrors.shadow.journal import TopicNote

@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from linkflap.harness.mirrors.shadow.destination import isr
-from linkflap.harness.mirrors.shadow.destination.client import Destination, Picture, Topic
+from linkflap.harness.mirrors.shadow.destination.client import Destination
 from linkflap.harness.mirrors.shadow.destination.membership import Membership
+from linkflap.harness.mirrors.shadow.destination.picture import Picture, Topic
 from linkflap.harness.mirrors.shadow.destination.topics import Topics
 from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
 from linkflap.harness.mirrors.shadow.log.partition import Partition

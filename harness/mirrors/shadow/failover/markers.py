@@ -15,7 +15,8 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Final
 
-from linkflap.harness.mirrors.shadow.destination.client import Destination, Picture
+from linkflap.harness.mirrors.shadow.destination.client import Destination
+from linkflap.harness.mirrors.shadow.destination.picture import Picture
 from linkflap.harness.mirrors.shadow.log.batches import ABORT, controls, end_of
 from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
 from linkflap.harness.mirrors.shadow.log.partition import Partition

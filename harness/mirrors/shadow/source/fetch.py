@@ -15,7 +15,7 @@ import struct
 from datetime import timedelta
 from typing import Final
 
-from linkflap.harness.mirrors.shadow.destination.client import Picture, picture
+from linkflap.harness.mirrors.shadow.destination.picture import Picture, picture
 from linkflap.harness.mirrors.shadow.log.mirrored_log import BUDGET_BYTES, WINDOW_BYTES, MirroredLog
 from linkflap.harness.mirrors.shadow.log.partition import Partition
 from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID

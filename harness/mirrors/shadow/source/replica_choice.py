@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from linkflap.harness.mirrors.shadow.destination.client import Led, Picture
+from linkflap.harness.mirrors.shadow.destination.picture import Led, Picture
 from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID
 from linkflap.harness.model.topology import TopicPartition
 

@@ -1,0 +1,94 @@
+"""Options of linkflap case: stores, releases, clients, protocols, counts, shards."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+import click
+
+from linkflap.harness.model.errors import InputError
+
+if TYPE_CHECKING:
+    from linkflap.chaos.cases.case import Case
+    from linkflap.chaos.cases.variant import Client, Protocol, Variant
+
+STORE: Final = Path("cases")
+
+
+_SHARD: Final = re.compile(r"(\d+)/(\d+)")
+
+
+store_option = click.option(
+    "--store",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=STORE,
+    show_default=True,
+    help="Where results are stored.",
+)
+
+
+kafka_option = click.option(
+    "--kafka",
+    "kafkas",
+    multiple=True,
+    metavar="VERSION",
+    help="A release, or a directory of jars; repeat it for more.",
+)
+
+
+client_option = click.option(
+    "--client",
+    "--clients",
+    "client",
+    type=click.Choice(["librdkafka", "java", "wire"]),
+    help="Who writes; by default the case's first.",
+)
+
+
+protocol_option = click.option(
+    "--transactions",
+    type=click.Choice(["V1", "V2"]),
+    help="Transaction protocol (KIP-890); by default what the release starts with.",
+)
+
+
+count_option = click.option(
+    "--count",
+    type=click.IntRange(1, 1000),
+    help="How many runs; by default as many as the case's answer takes.",
+)
+
+
+def shard_option(text: str) -> tuple[int, int]:
+    found = _SHARD.fullmatch(text)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise InputError(
+            f"--shard {text!r} is not of the form I/N with I from 1 to N, for example 2/4"
+        )
+    return int(found[1]), int(found[2])
+
+
+def variant_of(each: Case, kafka: str, client: str | None, transactions: str | None) -> Variant:
+    """V2 is what a cluster of Kafka 4 starts with: a result of it is stored as one without
+    --transactions."""
+    from linkflap.chaos.cases.case import VERSION, number
+    from linkflap.chaos.cases.runner import version_of
+    from linkflap.chaos.cases.variant import Variant
+
+    chosen = cast("Client", client or each.clients[0])
+    if transactions != "V2":
+        return Variant(
+            kafka=kafka,
+            client=chosen,
+            transactions=cast("Protocol", transactions or each.protocols[0]),
+        )
+    variant = Variant(kafka=kafka, client=chosen)
+    release = VERSION.match(version_of(variant))
+    if release and number(release.group()) < (4, 0, 0):
+        raise InputError(
+            f"transactions V2 came with Kafka 4.0.0, and {kafka} is older; omit --transactions, or "
+            "name a later --kafka"
+        )
+    return variant

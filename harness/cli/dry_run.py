@@ -1,0 +1,39 @@
+"""linkflap run --dry-run: what would be started, and when."""
+
+from __future__ import annotations
+
+import shlex
+
+import click
+
+from linkflap.harness.model.clients import LIBRDKAFKA
+from linkflap.harness.model.scenario import Scenario
+
+
+def show_schedule(chosen: Scenario, runtime: str, *, as_json: bool) -> int:
+    import msgspec
+
+    from linkflap.chaos.schedule import describe, spared
+    from linkflap.harness.recording.run import check, commands
+    from linkflap.topologies import draw
+
+    check(chosen, runtime)
+    if as_json:
+        click.echo(msgspec.json.encode(chosen))
+        return 0
+    whose = ", ".join(dict.fromkeys(spec.library for spec in chosen.workloads if not spec.command))
+    clients = f"; clients of {whose}" if whose not in ("", LIBRDKAFKA) else ""
+    click.echo(
+        f"{chosen.name}: {chosen.about}\nseed {chosen.seed}; runtime "
+        f"{runtime}{clients}\n\n{draw(chosen.topology)}\n"
+    )
+    for id, line in describe(chosen.schedule).items():
+        click.echo(f"  {id:10} {line}")
+    for link, passed in spared(chosen).items():
+        traffic = "" if passed else ", and no client writes what passes over it"
+        click.echo(f"  {link}: no fault of this schedule is done to it{traffic}")
+    if started := commands(chosen):
+        click.echo("\ncommands of your own that it starts, each without a shell:")
+        for what, words in started.items():
+            click.echo(f"  {what:26} {shlex.join(words)}")
+    return 0

@@ -1,0 +1,150 @@
+"""The plan of a suite, by the options of linkflap suite."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from linkflap.harness.model.clients import LIBRDKAFKA
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.topology import DEFAULT_KAFKA
+
+if TYPE_CHECKING:
+    from linkflap.chaos.generator import Bounds
+    from linkflap.harness.suite.folder import SuiteFolder
+    from linkflap.harness.suite.plan import Plan
+
+
+SMOKE: Final = "smoke"
+
+
+NIGHTLY: Final = "nightly"
+
+
+SOAK: Final = "soak"
+
+
+OWN: Final = "own"
+
+
+REGRESSION: Final = "regression"
+
+
+RUNS: Final = {OWN: 10}
+
+
+def following(plan: Plan, last: Path | None) -> Plan:
+    """The plan, with the coverage of the suite that it goes on from, where there is one."""
+    from linkflap.harness.suite import nights
+    from linkflap.harness.suite.folder import SuiteFolder
+
+    return plan if last is None else nights.following(plan, SuiteFolder.open(last))
+
+
+def resumed_plan(path: Path) -> SuiteFolder:
+    from linkflap.harness.suite.folder import SuiteFolder
+
+    folder = SuiteFolder.open(path)
+    if folder.plan.merged:
+        raise InputError(f"{path} was merged from shards; resume each shard, then merge them again")
+    return folder
+
+
+def created_plan(path: Path, plan: Plan) -> SuiteFolder:
+    from linkflap.harness.suite import regression
+    from linkflap.harness.suite.folder import SuiteFolder
+
+    folder = SuiteFolder.create(path, plan)
+    if plan.name == REGRESSION:
+        regression.write_entries(folder)
+    return folder
+
+
+def only_of(names: Sequence[str]) -> str | None:
+    if len(names) > 1:
+        raise InputError(
+            f"{names[1]!r} is one name too many; a suite is {SMOKE}, {NIGHTLY}, {SOAK}, "
+            f"{REGRESSION} or one scenario file"
+        )
+    return names[0] if names else None
+
+
+def kind_of(
+    name: str | None, *, allow_commands: bool, runtime: str | None = None
+) -> tuple[str, str]:
+    """The kind of suite, and the text of its scenario file where it has one. Raises InputError."""
+    from linkflap.chaos import scenario_file
+    from linkflap.harness import runtimes
+    from linkflap.harness.recording.own_builds import anywhere, own_builds
+    from linkflap.harness.recording.run import commands
+
+    if name is not None and scenario_file.is_file(name):
+        # what is wrong with it is said before anything else
+        scenario = scenario_file.read(Path(name), seed=0)
+        scenario_file.check_kafka(
+            Path(name), scenario, runtime or scenario.runtime or runtimes.DEFAULT
+        )
+        if (started := commands(scenario)) and not allow_commands:
+            first = shlex.join(next(iter(started.values())))
+            raise InputError(
+                f"{name} starts programs of yours ({first}); let the suite do so with "
+                "--allow-commands"
+            )
+        if (builds := own_builds(scenario)) and not allow_commands:
+            what, build = next(iter(builds.items()))
+            raise InputError(
+                f"{name} runs a build of Kafka that is no release ({what}: {build}); let the suite "
+                "do so with --allow-commands"
+            )
+        # From another folder, only full paths name the same programs and builds.
+        return OWN, (
+            scenario_file.render(anywhere(scenario))
+            if started or builds
+            else Path(name).read_text()
+        )
+    if name is None or name not in (SMOKE, NIGHTLY, SOAK, REGRESSION):
+        what = f"there is no suite {name!r}" if name else "no suite is named"
+        raise InputError(
+            f"{what}; name {SMOKE}, {NIGHTLY}, {SOAK}, {REGRESSION} or a scenario file, or go on "
+            "with one: --resume SUITEDIR"
+        )
+    return name, ""
+
+
+def most_runs(kind: str, runs: int | None, lasts: str | None) -> int:
+    """After how many runs a suite ends; 0 for one that its time alone ends."""
+    return runs or (0 if lasts else RUNS.get(kind, 0))
+
+
+def bounds_of(
+    kind: str,
+    *,
+    topologies: Sequence[str],
+    mirrors: Sequence[str],
+    faults: Sequence[str],
+    kafka: Sequence[str],
+    clients: Sequence[str],
+    runtime: str,
+) -> Bounds:
+    from linkflap.chaos.generator import Bounds
+    from linkflap.chaos.generator.bounds import ALL
+    from linkflap.harness.recording.own_builds import full_path
+    from linkflap.harness.suite import rounds
+
+    return Bounds(
+        topologies=tuple(topologies) or (ALL if kind == NIGHTLY else ALL[:1]),
+        mirrors=tuple(mirrors) or (("shadow", "mm2") if kind == NIGHTLY else ("shadow",)),
+        faults=tuple(faults) or (rounds.faults(runtime) if kind == SOAK else ()),
+        kafka=tuple(map(full_path, _named(kafka))) or (DEFAULT_KAFKA,),
+        clients=_named(clients) or (LIBRDKAFKA,),
+        runtime=runtime,
+    )
+
+
+def _named(given: Sequence[str]) -> tuple[str, ...]:
+    """Names with commas between them, or of an option that was repeated; each once."""
+    return tuple(
+        dict.fromkeys(word.strip() for text in given for word in text.split(",") if word.strip())
+    )

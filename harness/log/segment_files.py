@@ -1,0 +1,115 @@
+"""Segment files, mapped into memory, and what is wrong with their bytes."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from linkflap.harness.log import layout
+
+Bytes = NDArray[np.uint8]
+
+
+Ints = NDArray[np.int64]
+
+
+_DIGITS: Final = 20
+
+
+Kind = Literal[
+    "unreadable-file",
+    "torn-tail",
+    "impossible-length",
+    "unknown-magic",
+    "bytes-after-zeros",
+    "corrupt-batch",
+    "unknown-codec",
+    "unreadable-records",
+    "unknown-control",
+    "impossible-offset",
+    "impossible-header",
+    "overlap",
+    "misplaced-segment",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """Bytes that cannot be what Kafka writes, or that this reader does not know. `position` is in
+    bytes of `file`."""
+
+    kind: Kind
+    file: str
+    position: int
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.file} at byte {self.position}: {self.kind}: {self.detail}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """One segment file. `base_offset` is what its name says, -1 where the name is no number."""
+
+    path: Path
+    data: Bytes
+    base_offset: int
+
+    @property
+    def name(self) -> str:
+        """Partition folder and file: enough to find it in a capture."""
+        return f"{self.path.parent.name}/{self.path.name}"
+
+    def let_go(self, start: int, end: int) -> None:
+        """Gives the memory of the bytes [start, end) back; whoever looks at them again has them
+        read from the file."""
+        pages = getattr(self.data.base, "_mmap", None)
+        start, end = start - start % mmap.PAGESIZE, min(end, len(self.data))
+        if pages is not None and end > start:
+            pages.madvise(mmap.MADV_DONTNEED, start, end - start)
+
+
+def offset_in(name: str) -> int:
+    """The offset that a segment file's name tells; -1 for a name that is no offset."""
+    stem = name.removesuffix(".log")
+    number = int(stem) if stem.isascii() and stem.isdigit() and len(stem) <= _DIGITS else -1
+    return number if number <= layout.LARGEST_OFFSET else -1
+
+
+def map_segment(path: Path) -> tuple[Segment, list[Damage]]:
+    """Maps a file; one that cannot be read becomes an empty segment and a damage."""
+    base_offset = offset_in(path.name)
+    damage: list[Damage] = []
+    try:
+        # An empty file cannot be mapped.
+        empty = path.stat().st_size == 0
+        data = np.zeros(0, np.uint8) if empty else np.memmap(path, np.uint8, "r").view(np.ndarray)
+    except OSError as error:
+        data = np.zeros(0, np.uint8)
+        reason = error.strerror or str(error)
+        damage.append(
+            Damage(
+                kind="unreadable-file",
+                file=f"{path.parent.name}/{path.name}",
+                position=0,
+                detail=reason,
+            )
+        )
+    return Segment(path=path, data=data, base_offset=base_offset), damage
+
+
+def map_segments(paths: Iterable[Path]) -> tuple[list[Segment], list[Damage]]:
+    """Maps several files in the order given."""
+    segments: list[Segment] = []
+    damage: list[Damage] = []
+    for path in paths:
+        segment, wrong = map_segment(path)
+        segments.append(segment)
+        damage.extend(wrong)
+    return segments, damage

@@ -1,0 +1,54 @@
+"""What a mirror's commands answer: how far it is behind, and what it promoted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.model.topology import TopicPartition
+
+
+class _Lag(msgspec.Struct, frozen=True):
+    lag: Annotated[int, Meta(ge=0)]
+
+
+class _Promoted(msgspec.Struct, frozen=True):
+    promoted: Mapping[str, list[Annotated[int, Meta(ge=0)]]] = {}
+
+
+def answer_of(printed: str) -> str:
+    """The last line that is a JSON object; an empty object where there is none."""
+    return next(
+        (line for line in reversed(printed.splitlines()) if line.lstrip().startswith("{")), "{}"
+    )
+
+
+def lag(printed: str) -> int | None:
+    """What the command `lag` said; None where it said nothing that can be read."""
+    try:
+        return msgspec.json.decode(answer_of(printed), type=_Lag).lag
+    except msgspec.DecodeError:
+        return None
+
+
+def promoted(printed: str, name: str) -> dict[TopicPartition, int]:
+    """What a failover said that it promoted: topic -> first offset of the destination's own, by
+    partition; else nothing.
+
+    Raises EnvironmentFailure where it said something else there.
+    """
+    try:
+        said = msgspec.json.decode(answer_of(printed), type=_Promoted).promoted
+    except msgspec.DecodeError as error:
+        raise EnvironmentFailure(
+            f"what the failover of mirror {name} printed last is no promotion ({error})"
+        ) from None
+    return {
+        (topic, number): offset
+        for topic, offsets in said.items()
+        for number, offset in enumerate(offsets)
+    }

@@ -1,0 +1,88 @@
+"""The tables of a manifest, as msgspec reads them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from linkflap.harness.model.guarantee import (
+    Appended,
+    Delivery,
+    Equality,
+    GroupOffsets,
+    Isolation,
+    ProducerIds,
+    Rule,
+)
+
+Words = Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(min_length=1)]
+
+
+Seconds = Annotated[float, Meta(gt=0, le=3600)]
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Any table of the file."""
+
+
+class AllowedTable(Table, frozen=True, kw_only=True):
+    """As `harness.model.guarantee.Allowance`."""
+
+    kind: str
+    rule: Rule
+    window: str
+    bound: str
+    citation: str
+    because: str
+    reach_before: float = 0.0
+    reach_after: float = 0.0
+
+
+class GuaranteeTable(Table, frozen=True, kw_only=True):
+    """As `harness.model.guarantee.Guarantee`; a mirror by commands keeps no journal of its end."""
+
+    equality: Equality
+    offsets_kept: bool
+    producer_ids: ProducerIds
+    leader_epochs_kept: bool = False
+    leader_epoch_raised: bool = False
+    delivery: Delivery = "at-least-once"
+    isolation: Isolation = "read_uncommitted"
+    group_offsets: GroupOffsets = "none"
+    appended_at_promotion: list[Appended] = []
+    truncates_at_promotion: bool = False
+    allowed: list[AllowedTable] = []
+
+
+class FailoverTable(Table, frozen=True, kw_only=True):
+    """Makes the destination writable: exit status 0 once it is."""
+
+    forced: Words | None = None
+    planned: Words | None = None
+
+
+class CommandsTable(Table, frozen=True, kw_only=True):
+    """What is run; all but `start` may be missing."""
+
+    start: Words
+    ready: Words | None = None
+    lag: Words | None = None
+    stop: Words | None = None
+    crash: Words | None = None
+    restart: Words | None = None
+    failover: FailoverTable = FailoverTable()
+    failback: Words | None = None
+    """Makes a cluster that was given up ready to be mirrored into: exit status 0 once it is."""
+
+
+class SecondsTable(Table, frozen=True, kw_only=True):
+    """What a command may take at most. `ready`: from the start until a record went through."""
+
+    ready: Seconds = 90.0
+    lag: Seconds = 10.0
+    stop: Seconds = 30.0
+    crash: Seconds = 30.0
+    failover: Seconds = 120.0
+    failback: Seconds = 120.0

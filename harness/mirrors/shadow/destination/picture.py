@@ -1,0 +1,69 @@
+"""A cluster's metadata as a shadow sees it: brokers, topics, leaders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from linkflap.harness.model.security import beside
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.connection import AnyOf
+from linkflap.harness.wire.messages import Error, Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Led:
+    """One partition as a cluster's metadata has it; `leader` is -1 when it has none."""
+
+    leader: int
+    epoch: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    id: Message
+    partitions: Mapping[int, Led]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A cluster's metadata: unfenced brokers (id -> address on the asked listener), and topics."""
+
+    brokers: Mapping[int, str]
+    topics: Mapping[str, Topic]
+
+
+async def picture(nodes: AnyOf, topics: Iterable[str] | None = None) -> Picture:
+    """Asks any of the nodes, of these topics or of all. Raises Unanswered."""
+    m = messages.request("metadata", 12)
+    wanted = (
+        None
+        if topics is None
+        else tuple(m.MetadataRequestTopic(topic_id=None, name=name) for name in topics)
+    )
+    body = m.MetadataRequest(
+        topics=wanted, allow_auto_topic_creation=False, include_topic_authorized_operations=False
+    )
+    answer = await nodes.call("metadata", 12, body)
+    entered_as = nodes.addresses[0]
+    return Picture(
+        brokers={int(b.node_id): beside(entered_as, f"{b.host}:{b.port}") for b in answer.brokers},
+        topics={
+            str(t.name): Topic(
+                id=t.topic_id,
+                partitions={
+                    int(p.partition_index): Led(
+                        leader=int(p.leader_id),
+                        epoch=int(p.leader_epoch),
+                        replicas=tuple(map(int, p.replica_nodes)),
+                        in_sync=tuple(map(int, p.isr_nodes)),
+                    )
+                    for p in t.partitions
+                },
+            )
+            for t in answer.topics
+            if t.error_code == Error.none
+        },
+    )
