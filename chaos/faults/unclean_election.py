@@ -27,17 +27,13 @@ from typing import ClassVar, Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ConfigSource,
-    ResourceType,
 )
 
 from linkflap.chaos.faults.bites import watch
 from linkflap.chaos.faults.broker_parts import HEALS_WITHIN
 from linkflap.chaos.faults.cluster_target import cluster_of, cluster_reason
 from linkflap.chaos.faults.leadership_move import Led, reordered
+from linkflap.chaos.faults.min_in_sync import IN_SYNC, own_value, set_values
 from linkflap.chaos.faults.settings import settings
 from linkflap.harness.capture.replicas import log_end
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, LinkflapError
@@ -51,11 +47,8 @@ from linkflap.harness.wire.offsets import answered_bounds, quiet
 
 LEAST_BROKERS: Final = 3
 STEP_WITHIN: Final = 60.0
-ANSWERS_WITHIN: Final = 20.0
 _UNCLEAN: Final = 1
 _TIMEOUT: Final = timedelta(seconds=10)
-_IN_SYNC: Final = "min.insync.replicas"
-_OF_TOPIC: Final = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
 
 Wanted = Callable[[Led], bool]
 Reached = Callable[[], bool]
@@ -115,8 +108,8 @@ class UncleanElection:
     def _two_replicas(self, first: int, second: int) -> None:
         """The partitions have these two replicas alone, and one in sync is enough for a write."""
         topics = sorted({topic for topic, _ in self._before})
-        self._in_sync = {topic: self._override(topic) for topic in topics}
-        self._set({topic: "1" for topic in topics})
+        self._in_sync = {topic: own_value(self._cluster, topic) for topic in topics}
+        set_values(self._cluster, {topic: "1" for topic in topics})
         self._reordered(dict.fromkeys(self._before, (first, second)))
         self._wait_for(
             lambda led: led.in_sync == {first, second} == set(led.replicas),
@@ -199,10 +192,10 @@ class UncleanElection:
             f"the partitions of {self._cluster.name} to have their replicas again",
             within=HEALS_WITHIN,
         )
-        self._set(self._in_sync)
+        set_values(self._cluster, self._in_sync)
         return [
             f"all {len(self._before)} partitions have their replicas in sync again",
-            f"{_IN_SYNC} is as it was",
+            f"{IN_SYNC} is as it was",
         ]
 
     def _restored(self) -> bool:
@@ -269,43 +262,6 @@ class UncleanElection:
         except Unanswered as error:
             raise FaultError(
                 f"cluster {self._cluster.name} did not change replicas: {error}"
-            ) from error
-
-    def _override(self, topic: str) -> str | None:
-        """The topic's own min.insync.replicas; None where it has its brokers'."""
-        admin, resource = self._admin(), ConfigResource(ResourceType.TOPIC, topic)
-        try:
-            entry = admin.describe_configs([resource])[resource].result(ANSWERS_WITHIN)[_IN_SYNC]
-        except (KafkaException, TimeoutError) as error:
-            raise FaultError(
-                f"cluster {self._cluster.name} does not name the configs of {topic}: {error}"
-            ) from error
-        return str(entry.value) if entry.source == _OF_TOPIC else None
-
-    def _set(self, values: Mapping[str, str | None]) -> None:
-        resources = [
-            ConfigResource(
-                ResourceType.TOPIC,
-                topic,
-                incremental_configs=[
-                    ConfigEntry(
-                        _IN_SYNC,
-                        value,
-                        incremental_operation=(
-                            AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
-                        ),
-                    )
-                ],
-            )
-            for topic, value in values.items()
-        ]
-        admin = self._admin()
-        try:
-            for done in admin.incremental_alter_configs(resources).values() if resources else ():
-                done.result(ANSWERS_WITHIN)
-        except (KafkaException, TimeoutError) as error:
-            raise FaultError(
-                f"cluster {self._cluster.name} did not change {_IN_SYNC}: {error}"
             ) from error
 
     def _admin(self) -> AdminClient:

@@ -37,8 +37,7 @@ JOIN_WITHIN: Final = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What one ListOffsets said: offset and leader epoch (-1: not said) per partition that
-    answered."""
+    """What one ListOffsets said: offset and leader epoch (-1: not said) of what answered."""
 
     offsets: Mapping[TopicPartition, int]
     epochs: Mapping[TopicPartition, int]

@@ -1,5 +1,4 @@
-"""MirrorMaker 2's options, and the properties file of one dedicated worker for one link. Pure: no
-sockets, no processes.
+"""MirrorMaker 2's options, and the properties file of one dedicated worker for one link. Pure.
 
 The properties follow Kafka's MirrorMaker 2 documentation (georeplication) and KIP-382, KIP-545
 (group offset sync), KIP-618 (exactly-once source connectors), KIP-710 (internal REST in dedicated

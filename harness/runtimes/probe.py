@@ -12,76 +12,44 @@ wants first (TLS, SASL) belongs to the connecting, and is within the same deadli
 from __future__ import annotations
 
 import contextlib
-import io
 import select
 import socket
 import ssl
-import struct
 import time
-from typing import Final, TypeVar
+from typing import Final
 
 # Before kio, which would import hypothesis.
 import linkflap.harness.wire  # noqa: F401
 
 # isort: split
-from kio.schema.alter_client_quotas.v1.request import AlterClientQuotasRequest
-from kio.schema.api_versions.v0.request import ApiVersionsRequest
-from kio.schema.describe_client_quotas.v1.request import DescribeClientQuotasRequest
-from kio.schema.describe_client_quotas.v1.response import DescribeClientQuotasResponse
 from kio.schema.metadata.v4.request import MetadataRequest
 from kio.schema.metadata.v4.response import MetadataResponse
-from kio.serial import entity_reader, entity_writer
-from kio.serial.errors import SerialError
-from kio.static.primitive import i32
 
+from linkflap.harness.runtimes.frames import (
+    API_VERSIONS,
+    CLIENT,
+    SIZE,
+    Request,
+    Unanswered,
+    decode,
+    encode,
+)
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Access, Refused, access_to, logging_in
 from linkflap.harness.wire.sasl import Login
 
 Address = tuple[str, int]
-Request = (
-    ApiVersionsRequest | MetadataRequest | AlterClientQuotasRequest | DescribeClientQuotasRequest
-)
-Response = TypeVar("Response", MetadataResponse, DescribeClientQuotasResponse)
-CLIENT: Final = "linkflap-probe"
 PLAIN: Final = Access(client=CLIENT)
-_SIZE: Final = struct.Struct(">i")
 _MOST: Final = 16 << 20
 _END: Final = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
 """What the system says of a connection that the other side has ended; where it has no POLLRDHUP,
 only of one that was reset."""
 
 
-class Unanswered(Exception):
-    """The path gave no complete answer within the deadline: refused, reset, ended, silent, or not
-    Kafka."""
-
-
 def parse(address: str) -> Address:
     """`host:port` as a pair."""
     host, _, port = address.rpartition(":")
     return host, int(port)
-
-
-def encode(request: Request, correlation: int) -> bytes:
-    """A request with its header and its length before it."""
-    header = request.__header_schema__
-    out = io.BytesIO()
-    entity_writer(header)(
-        out,
-        header(
-            request_api_key=request.__api_key__,
-            request_api_version=request.__version__,
-            correlation_id=i32(correlation),
-            client_id=CLIENT,
-        ),
-    )
-    entity_writer(type(request))(out, request)
-    content = out.getvalue()
-    return _SIZE.pack(len(content)) + content
-
-
-API_VERSIONS: Final = encode(ApiVersionsRequest(), 1)
 
 
 class Path:
@@ -172,15 +140,15 @@ class Path:
 
     def receive(self) -> bytes:
         """The next response without its length: correlation id, then the rest."""
-        while len(self._buffer) < _SIZE.size or len(self._buffer) < _SIZE.size + self._length():
+        while len(self._buffer) < SIZE.size or len(self._buffer) < SIZE.size + self._length():
             self._fill()
-        end = _SIZE.size + self._length()
-        frame = bytes(self._buffer[_SIZE.size : end])
+        end = SIZE.size + self._length()
+        frame = bytes(self._buffer[SIZE.size : end])
         del self._buffer[:end]
         return frame
 
     def _length(self) -> int:
-        length = int(_SIZE.unpack_from(self._buffer)[0])
+        length = int(SIZE.unpack_from(self._buffer)[0])
         if not 0 < length <= _MOST:
             raise Unanswered(
                 f"{self._named} does not speak Kafka's protocol: it announces {length} bytes"
@@ -277,10 +245,10 @@ def transfer(address: Address, *, size: int, within: float, access: Access = PLA
         with Path(address, within=within, access=access) as path:
             start = time.perf_counter()
             path.send(API_VERSIONS)
-            received = one = _SIZE.size + len(path.receive())
+            received = one = SIZE.size + len(path.receive())
             path.send(API_VERSIONS * -(-(size - one) // one))
             while received < size:
-                received += _SIZE.size + len(path.receive())
+                received += SIZE.size + len(path.receive())
             return received / (time.perf_counter() - start)
     except Unanswered:
         return None
@@ -292,13 +260,3 @@ def advertised(address: Address, *, within: float, access: Access = PLAIN) -> di
         frame = path.ask(MetadataRequest(topics=(), allow_auto_topic_creation=False))
     response = decode(MetadataResponse, frame)
     return {int(broker.node_id): (broker.host, int(broker.port)) for broker in response.brokers}
-
-
-def decode(kind: type[Response], frame: bytes) -> Response:
-    """A response of this kind without its header. Raises Unanswered for what is none."""
-    try:
-        _, start = entity_reader(kind.__header_schema__)(frame, 0)
-        entity, _ = entity_reader(kind)(frame, start)
-    except SerialError as error:
-        raise Unanswered(f"the answer is not a {kind.__name__}: {error}") from error
-    return entity

@@ -18,25 +18,12 @@ from linkflap.harness.workloads import COMMAND, groups
 from linkflap.harness.workloads.command import Command
 from linkflap.harness.workloads.crew import Crew, Producers, WorkloadProgress
 from linkflap.harness.workloads.death import Death
-from linkflap.harness.workloads.protocol import ClientState, Fall
+from linkflap.harness.workloads.moments import _WORDS, is_at
+from linkflap.harness.workloads.protocol import Fall
 from linkflap.harness.workloads.worker import Worker
 
 MOVE_WITHIN: Final = 30.0
 READY_WITHIN: Final = 180.0
-_WORDS: Final[Mapping[Moment, str]] = {
-    "any": "anything",
-    "transaction": "an open transaction",
-    "commit": "a commit",
-}
-
-
-def _at(state: ClientState, moment: Moment) -> bool:
-    """Whether a client said last that it has this in flight."""
-    return {
-        "any": True,
-        "transaction": state.open and not state.committing,
-        "commit": state.committing,
-    }[moment]
 
 
 class WorkloadClients:
@@ -257,7 +244,9 @@ class WorkloadClients:
             )
         for crew in crews:
             crew.look()
-        return next((worker for worker, member in there if _at(member.state, moment)), there[0][0])
+        return next(
+            (worker for worker, member in there if is_at(member.state, moment)), there[0][0]
+        )
 
     def _programs(self) -> list[Command]:
         return [workload for workload in self.workloads if isinstance(workload, Command)]

@@ -12,7 +12,6 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +20,7 @@ from linkflap.harness.machine.foreign import Foreign
 from linkflap.harness.model.clients import libraries
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.events import ClientDied, ClientRestarted, InFlight, ProgramStarted
+from linkflap.harness.model.events import ClientDied, ClientRestarted, ProgramStarted
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.security import entered_by, security_of
 from linkflap.harness.model.topology import topic_name
@@ -29,7 +28,7 @@ from linkflap.harness.rundir import RunWriter
 from linkflap.harness.workloads import jvms
 from linkflap.harness.workloads.context import VIA
 from linkflap.harness.workloads.crew import Addresses, Producers, WorkloadProgress
-from linkflap.harness.workloads.death import signal_name
+from linkflap.harness.workloads.death import ProgramDeath, signal_name
 from linkflap.harness.workloads.members import Member
 from linkflap.harness.workloads.written_offsets import WrittenOffsets
 
@@ -38,20 +37,6 @@ LOOKS_EVERY: Final = int(0.25e9)
 AGAIN_AFTER: Final = int(1e9)
 MOST_STARTS: Final = 20
 _WORDS: Final = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramDeath:
-    """A program that was killed (`harness.model.protocols.ClientDeath`): nothing is known of what
-    it had in flight."""
-
-    process: str
-    by: str
-    clients: Sequence[str]
-    status: int
-    time: int
-    in_flight: Sequence[InFlight] = ()
-    expected: int | None = 0
 
 
 class Command(Producers):

@@ -172,3 +172,17 @@ def _last_words(log: Path) -> Iterator[str]:
     return (
         textwrap.shorten(line, _WIDTH, placeholder=" …") for line in lines[-_LINES:] if line.strip()
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramDeath:
+    """A program that was killed (`harness.model.protocols.ClientDeath`): nothing is known of what
+    it had in flight."""
+
+    process: str
+    by: str
+    clients: Sequence[str]
+    status: int
+    time: int
+    in_flight: Sequence[InFlight] = ()
+    expected: int | None = 0

@@ -19,7 +19,7 @@ from linkflap.harness.model.protocols import Deployment, Link, World
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import EventLog
-from linkflap.harness.runtimes import probe, runtime
+from linkflap.harness.runtimes import frames, probe, runtime
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
 from linkflap.topologies import parse
 
@@ -153,9 +153,9 @@ def answered(path: probe.Path) -> float | None:
     stays silent."""
     start = time.perf_counter()
     try:
-        path.send(probe.API_VERSIONS)
+        path.send(frames.API_VERSIONS)
         path.receive()
-    except probe.Unanswered:
+    except frames.Unanswered:
         return None
     return time.perf_counter() - start
 

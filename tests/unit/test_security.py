@@ -28,7 +28,7 @@ from linkflap.harness.model.security import (
     security_of,
 )
 from linkflap.harness.model.topology import Topology
-from linkflap.harness.runtimes import probe
+from linkflap.harness.runtimes import frames, probe
 from linkflap.harness.runtimes.kraft import first_records
 from linkflap.harness.runtimes.kraft.certificates import Authority
 from linkflap.harness.runtimes.kraft.secrets import ClusterSecrets
@@ -270,7 +270,7 @@ def test_what_is_said_first_to_a_secured_address_is_a_greeting_without_secrets(
     tmp_path: Path,
 ) -> None:
     made = secrets(tmp_path, "tls")
-    assert probe.first_words("127.0.0.1:1") == probe.API_VERSIONS
+    assert probe.first_words("127.0.0.1:1") == frames.API_VERSIONS
     greeting = probe.first_words(made.inner("127.0.0.1:1"))
     assert greeting[:2] == b"\x16\x03"  # a record of TLS's handshake
     certificate = x509.load_pem_x509_certificates(

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.wait import until
-from linkflap.harness.runtimes import probe
+from linkflap.harness.runtimes import frames, probe
 from linkflap.harness.runtimes.toxiproxy import quota_marks
 from linkflap.harness.wire.access import Access
 
@@ -92,12 +92,12 @@ class LinkMeter:
         The request sets a client quota for a client that does not exist; it is looked for behind
         the proxies, and removed.
         """
-        mark = f"{probe.CLIENT}-{uuid.uuid4().hex}"
+        mark = f"{frames.CLIENT}-{uuid.uuid4().hex}"
         with contextlib.ExitStack() as open_paths:
             for address in self.proxies.values():
                 # The connection stays open until the effect is seen: closing it could take the
                 # request along.
-                with contextlib.suppress(probe.Unanswered):
+                with contextlib.suppress(frames.Unanswered):
                     self._path(address, within, open_paths).send(quota_marks.set_mark(mark))
             try:
                 until(
@@ -135,7 +135,7 @@ class LinkMeter:
 
     def _seen(self, mark: str, within: float) -> bool:
         for address in self._behind:
-            with contextlib.suppress(probe.Unanswered):
+            with contextlib.suppress(frames.Unanswered):
                 return quota_marks.has_mark(
                     address, mark, within=self._patience(within), access=self.access
                 )
@@ -153,7 +153,7 @@ class LinkMeter:
 
     def _forget(self, mark: str) -> None:
         for address in self._behind:
-            with contextlib.suppress(probe.Unanswered):
+            with contextlib.suppress(frames.Unanswered):
                 quota_marks.remove_mark(
                     address, mark, within=self._patience(_REMOVED_WITHIN), access=self.access
                 )

@@ -15,7 +15,7 @@ from linkflap.harness.model.errors import DeadlineExceeded, SetupError
 from linkflap.harness.model.events import LinkProven
 from linkflap.harness.model.protocols import Link, Recorder
 from linkflap.harness.model.wait import until
-from linkflap.harness.runtimes import probe
+from linkflap.harness.runtimes import frames, probe
 from linkflap.harness.runtimes.toxiproxy.meter import LinkMeter
 from linkflap.harness.wire.access import Access
 
@@ -75,12 +75,12 @@ def _asked(
 ) -> dict[int, probe.Address]:
     """What a broker answers at its proxy. On a machine that is short of everything the first
     connections may be ended."""
-    refusals: list[probe.Unanswered] = []
+    refusals: list[frames.Unanswered] = []
 
     def answer() -> dict[int, probe.Address] | None:
         try:
             return probe.advertised(address, within=ANSWERS_WITHIN, access=access)
-        except probe.Unanswered as error:
+        except frames.Unanswered as error:
             refusals.append(error)
             return None
 

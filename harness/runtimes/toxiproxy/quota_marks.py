@@ -14,7 +14,8 @@ from kio.schema.describe_client_quotas.v1.request import DescribeClientQuotasReq
 from kio.schema.describe_client_quotas.v1.response import DescribeClientQuotasResponse
 from kio.static.primitive import f64, i8
 
-from linkflap.harness.runtimes.probe import PLAIN, Address, Path, decode, encode
+from linkflap.harness.runtimes.frames import decode, encode
+from linkflap.harness.runtimes.probe import PLAIN, Address, Path
 from linkflap.harness.wire.access import Access
 
 

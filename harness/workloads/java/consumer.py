@@ -21,7 +21,7 @@ from linkflap.harness.model.payload import HEADER
 from linkflap.harness.model.topology import TopicPartition as Partition
 from linkflap.harness.workloads.java.clients import JavaClients
 from linkflap.harness.workloads.java.errors import JavaError, raised
-from linkflap.harness.workloads.java.producer import Partitions, Topics
+from linkflap.harness.workloads.java.metadata import Partitions, Topics
 from linkflap.harness.workloads.java.texts import BETWEEN, WITHIN
 
 LEAVES_WITHIN: Final = 2.0

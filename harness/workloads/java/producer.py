@@ -22,6 +22,7 @@ from linkflap.harness.jvm.bridge import Handle
 from linkflap.harness.model.clock import now
 from linkflap.harness.workloads.java.clients import JavaClients
 from linkflap.harness.workloads.java.errors import JavaError, raised
+from linkflap.harness.workloads.java.metadata import Partitions, Topics
 from linkflap.harness.workloads.java.serialization import Record, serialized
 
 BLOCKS: Final = 1.0
@@ -287,17 +288,3 @@ class JavaProducer:
 
 def _reported(_error: KafkaError | None, _delivery: Delivery) -> None:
     """Stands where a delivery was reported."""
-
-
-@dataclass(frozen=True, slots=True)
-class Partitions:
-    """A topic's partitions by number, as confluent-kafka's TopicMetadata has them."""
-
-    partitions: range
-
-
-@dataclass(frozen=True, slots=True)
-class Topics:
-    """Topics by name, as confluent-kafka's ClusterMetadata has them."""
-
-    topics: Mapping[str, Partitions]

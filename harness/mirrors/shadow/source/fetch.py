@@ -286,19 +286,12 @@ class Source:
         except Unanswered:
             return b""
         for _, data in answer:
-            if (
-                data.error_code == Error.none
-                and data.diverging_epoch.end_offset < 0
-                and data.records
-            ):
+            agreed = data.error_code == Error.none and data.diverging_epoch.end_offset < 0
+            if agreed and data.records:
                 return self._log.stamped(partition, data.records, offset).data
         return b""
 
 
 def _wanted(partition: Partition) -> bool:
-    return (
-        partition.leader_epoch >= 0
-        and partition.position >= 0
-        and partition.raise_to < 0
-        and not partition.sealed
-    )
+    known = partition.leader_epoch >= 0 and partition.position >= 0
+    return known and partition.raise_to < 0 and not partition.sealed

@@ -1,0 +1,20 @@
+"""Topics and partitions as confluent-kafka names them, of what Java's producer knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Partitions:
+    """A topic's partitions by number, as confluent-kafka's TopicMetadata has them."""
+
+    partitions: range
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """Topics by name, as confluent-kafka's ClusterMetadata has them."""
+
+    topics: Mapping[str, Partitions]
