@@ -11,7 +11,8 @@ from typing import Final
 
 from confluent_kafka.admin import AdminClient
 
-from linkflap.chaos.cases.bench import WITHIN, Bench
+from linkflap.chaos.cases.bench import Bench
+from linkflap.chaos.cases.bench_clusters import WITHIN
 from linkflap.harness.machine.java import java_for
 from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
 from linkflap.harness.mirrors.cluster_mirroring.answers import MIRRORING, Refused, Row

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from confluent_kafka import Consumer
 
-from linkflap.chaos.cases.bench import WITHIN, Bench
+from linkflap.chaos.cases.bench import Bench
+from linkflap.chaos.cases.bench_clusters import WITHIN
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import ONE
 from linkflap.harness.model.errors import DeadlineExceeded

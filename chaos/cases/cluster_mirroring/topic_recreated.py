@@ -10,7 +10,8 @@ from typing import Final
 
 from confluent_kafka import KafkaException
 
-from linkflap.chaos.cases.bench import WITHIN, Bench
+from linkflap.chaos.cases.bench import Bench
+from linkflap.chaos.cases.bench_clusters import WITHIN
 from linkflap.chaos.cases.branch_mirror import BUILD, BranchMirror, branch_mirror
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import PAIR

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import time
 
-from linkflap.chaos.cases.bench import WITHIN, Bench
+from linkflap.chaos.cases.bench import Bench
+from linkflap.chaos.cases.bench_clusters import WITHIN
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import ONE
 from linkflap.chaos.cases.tools.java import JavaConsumer

@@ -3,7 +3,8 @@ and fences its successor."""
 
 from __future__ import annotations
 
-from linkflap.chaos.cases.bench import WITHIN, Bench
+from linkflap.chaos.cases.bench import Bench
+from linkflap.chaos.cases.bench_clusters import WITHIN
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import one
 from linkflap.chaos.cases.tools.clients import ClientFailed, Transactional

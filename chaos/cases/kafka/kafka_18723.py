@@ -6,7 +6,8 @@ from __future__ import annotations
 import contextlib
 from functools import partial
 
-from linkflap.chaos.cases.bench import WITHIN, Bench
+from linkflap.chaos.cases.bench import Bench
+from linkflap.chaos.cases.bench_clusters import WITHIN
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import PAIR
 from linkflap.chaos.cases.tools import wire

@@ -9,7 +9,8 @@ from functools import partial
 
 from confluent_kafka import Consumer, KafkaError
 
-from linkflap.chaos.cases.bench import WITHIN, Bench
+from linkflap.chaos.cases.bench import Bench
+from linkflap.chaos.cases.bench_clusters import WITHIN
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import ONE
 from linkflap.harness.model.errors import DeadlineExceeded

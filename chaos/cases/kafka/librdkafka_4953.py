@@ -8,7 +8,8 @@ from collections import Counter
 from functools import partial
 from typing import Final
 
-from linkflap.chaos.cases.bench import WITHIN, Bench
+from linkflap.chaos.cases.bench import Bench
+from linkflap.chaos.cases.bench_clusters import WITHIN
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import THREE
 from linkflap.chaos.cases.tools.logs import records

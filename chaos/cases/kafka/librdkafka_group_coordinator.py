@@ -11,7 +11,8 @@ from functools import partial
 import confluent_kafka
 from confluent_kafka import Consumer, ElectionType, KafkaException, Producer, TopicPartition
 
-from linkflap.chaos.cases.bench import WITHIN, Bench
+from linkflap.chaos.cases.bench import Bench
+from linkflap.chaos.cases.bench_clusters import WITHIN
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import THREE, nodes
 from linkflap.chaos.cases.tools import wire

@@ -8,7 +8,8 @@ from functools import partial
 
 from confluent_kafka import TopicPartition
 
-from linkflap.chaos.cases.bench import WITHIN, Bench
+from linkflap.chaos.cases.bench import Bench
+from linkflap.chaos.cases.bench_clusters import WITHIN
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import PAIR
 from linkflap.harness.model.protocols import Mirror
