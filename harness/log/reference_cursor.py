@@ -1,4 +1,4 @@
-"""Reads the fields of a record one after the other."""
+"""A cursor over the fields of a record, read one after the other."""
 
 from __future__ import annotations
 

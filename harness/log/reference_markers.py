@@ -1,4 +1,4 @@
-"""What a control batch says, read one byte at a time."""
+"""What a marker says, or another control batch, read one byte at a time."""
 
 from __future__ import annotations
 

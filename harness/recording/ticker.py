@@ -1,4 +1,4 @@
-"""Looks who died and whether there is room to write on, while a run goes on."""
+"""A ticker of a run: looks who died, and whether there is room to write on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run has reported so far, consistent at any moment."""
+"""The state of a run's progress, consistent at any moment."""
 
 from __future__ import annotations
 

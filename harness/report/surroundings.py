@@ -1,4 +1,4 @@
-"""What a run ran on and with, as rows of the page."""
+"""The surroundings of a run, as rows of the page: what it ran on, and with."""
 
 from __future__ import annotations
 

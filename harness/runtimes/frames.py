@@ -1,4 +1,4 @@
-"""Requests and responses of Kafka's protocol, as bytes."""
+"""Frames of Kafka's protocol: requests and responses, as bytes."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import click.testing
 import pytest
 from click.testing import CliRunner
 
-from linkflap.chaos.cases import GROUPS, case_named, registry, results, runner, track_record
+from linkflap.chaos.cases import GROUPS, case_named, registry, results, track_record
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.benches import Benches
 from linkflap.chaos.cases.case import Case, Expected, Observation, Outcome, number
@@ -652,7 +652,7 @@ def test_a_machine_without_a_java_is_said_once_and_is_no_result(
     def none(version: str) -> None:
         raise SetupError(f"no Java was found for Kafka {version}; install Java 17 or 21")
 
-    monkeypatch.setattr(runner, "java_for", none)
+    monkeypatch.setattr("linkflap.chaos.cases.benches.java_for", none)
     monkeypatch.setattr(kafkas, "kafka", lambda kafka: SimpleNamespace(version=kafka))
     with (
         Benches(tmp_path / "runs") as benches,

@@ -499,6 +499,7 @@ OF_A_LINK = {
 """About a failover as a whole: the link names both clusters, and no partition is meant."""
 NOWHERE = {
     ("internal-topics", "marker-missing"),
+    *(("topic-sync", kind.name) for kind in REGISTRY["topic-sync"].anomalies),
     ("mirror-states", "state-lie"),
     ("mirror-states", "verb-disagreement"),
 }

@@ -214,7 +214,8 @@ def test_a_fault_without_a_family_is_drawn_from_the_day_it_is_registered(
             return None if target == "B" else "only B"
 
     registry = {**FAULTS, "strange": Strange}
-    for module in (schedule_checks, generator.packages, generator.options, generator.bounds):
+    drawing = (generator.fault_targets, generator.options, generator.bounds)
+    for module in (schedule_checks, *drawing):
         monkeypatch.setattr(module, "FAULTS", registry)
     monkeypatch.setattr("linkflap.chaos.faults.FAULTS", registry)
     only = Bounds(faults=("strange",))

@@ -1,4 +1,4 @@
-"""Topics and partitions as confluent-kafka names them, of what Java's producer knows."""
+"""Metadata of topics and partitions, as confluent-kafka has it, of what Java's producer knows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster's metadata as a shadow sees it: brokers, topics, leaders."""
+"""A picture of a cluster as a shadow sees it: brokers, topics, leaders."""
 
 from __future__ import annotations
 

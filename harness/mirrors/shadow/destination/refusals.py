@@ -1,4 +1,4 @@
-"""What a shadow refuses of the requests that reach its listeners, and what it passes on."""
+"""Refusals of what reaches a shadow's listeners, and what it passes on."""
 
 from __future__ import annotations
 
