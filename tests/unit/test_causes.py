@@ -500,6 +500,7 @@ OF_A_LINK = {
 NOWHERE = {
     ("internal-topics", "marker-missing"),
     *(("topic-sync", kind.name) for kind in REGISTRY["topic-sync"].anomalies),
+    ("mirror-states", "record-differs"),
     ("mirror-states", "state-lie"),
     ("mirror-states", "verb-disagreement"),
 }
