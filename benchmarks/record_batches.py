@@ -9,6 +9,10 @@ from linkflap.harness.model.payload import HEADER, LAYOUT
 
 _VARINT_SHORT = 64
 """Below it a zigzag varint takes one byte."""
+COMMIT = bytes([32, 0, 0, 0, 8, 0, 0, 0, 1, 12, 0, 0, 0, 0, 0, 7, 0])
+ABORT = bytes([32, 0, 0, 0, 8, 0, 0, 0, 0, 12, 0, 0, 0, 0, 0, 7, 0])
+ABORTED = 50
+"""One transaction in so many."""
 
 
 class Batches:
@@ -78,13 +82,3 @@ def batch(
         offset.to_bytes(8, "big") + length.to_bytes(4, "big") + epoch.to_bytes(4, "big") + b"\x02"
     )
     return head + crc32c(covered).to_bytes(4, "big") + covered
-
-
-COMMIT = bytes([32, 0, 0, 0, 8, 0, 0, 0, 1, 12, 0, 0, 0, 0, 0, 7, 0])
-
-
-ABORT = bytes([32, 0, 0, 0, 8, 0, 0, 0, 0, 12, 0, 0, 0, 0, 0, 7, 0])
-
-
-ABORTED = 50
-"""One transaction in so many."""

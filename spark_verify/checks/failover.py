@@ -30,10 +30,10 @@ from linkflap.spark_verify.checks.base import (
     Unjudged,
 )
 from linkflap.spark_verify.checks.parts.failover_costs import (
-    _seconds,
     by_failover,
     costs_of_failovers,
     int_of,
+    recovery_seconds,
 )
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
 from linkflap.spark_verify.checks.parts.recovery_point import left_behind
@@ -156,7 +156,7 @@ def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
         budgets = mine[0].data["budgets"]
         records, seconds = budgets if isinstance(budgets, list | tuple) else (None, None)
         lost = sum(int_of(c.data["rpo_records"]) for c in mine if not c.data["torn"])
-        took = _seconds(fault_time, mine)
+        took = recovery_seconds(fault_time, mine)
         about = {"link": link, "failover": kind}
         if records is not None and lost > records:
             found.append(

@@ -26,9 +26,9 @@ from linkflap.spark_verify.checks.parts.range_exceptions import (
     repeated_at_source,
 )
 from linkflap.spark_verify.checks.parts.record_order import (
-    _late,
     divergences,
     inversions,
+    late_records,
     order_anomaly,
     repeats,
 )
@@ -171,8 +171,8 @@ def _unsettled(compared: Hop) -> Sequence[Finding]:
     uids = compared.destination.replica.records.uid[compared.mirrored]
     doubted = among(uids, compared.unsettled) & ~among(uids, repeated_at_source(compared))
     again = int(np.count_nonzero((compared.copy > 0) & doubted))
-    late = len(_late(compared, but=np.empty(0, np.int64))) - len(
-        _late(compared, but=compared.unsettled)
+    late = len(late_records(compared, but=np.empty(0, np.int64))) - len(
+        late_records(compared, but=compared.unsettled)
     )
     count = again + late + len(compared.doubtful)
     return [Unjudged(reason=may_be_faithful(compared, count))] if count else []

@@ -34,13 +34,13 @@ from linkflap.spark_verify.checks.base import (
 from linkflap.spark_verify.checks.parts.generations import every, log_of
 from linkflap.spark_verify.checks.parts.logs import among, runs
 from linkflap.spark_verify.checks.parts.program_inputs import (
-    _partial,
     all_of,
     comparable,
     failovers_followed,
     inputs_of,
     left_to_pass,
     outputs_of,
+    partial_of,
 )
 from linkflap.spark_verify.facts.story import Copying, Promotion
 from linkflap.spark_verify.facts.view import Bools, Ints, Origin, PartitionView
@@ -64,7 +64,7 @@ def _of(view: PartitionView, program: Copying) -> Iterator[Finding]:
             continue
         log = log_of(view, generation)
         if log is None or not log.whole:
-            yield _partial(program, generation, moves, {"torn": True})
+            yield partial_of(program, generation, moves, {"torn": True})
             continue
         if view.topic in program.writes:
             yield from outputs_of(view, program, generation, log, moves)

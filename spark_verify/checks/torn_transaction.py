@@ -35,9 +35,9 @@ from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
 from linkflap.spark_verify.checks.parts.outcomes import outcomes
 from linkflap.spark_verify.checks.parts.transaction_records import (
     COUNTS,
-    _transactional,
     mirrored_outcomes,
     native_outcomes,
+    transactional,
 )
 from linkflap.spark_verify.facts.view import Ints, PartitionView
 
@@ -54,7 +54,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     ]
     for generation in every(view):
         what = outcomes(view, generation, earlier=False)
-        if not len(_transactional(what)):
+        if not len(transactional(what)):
             continue
         log = log_of(view, generation)
         if log is not None:

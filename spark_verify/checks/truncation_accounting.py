@@ -30,7 +30,10 @@ from linkflap.spark_verify.checks.parts.generations import (
     replica_of,
 )
 from linkflap.spark_verify.checks.parts.mirror_journal import ended
-from linkflap.spark_verify.checks.parts.written_truncations import _strange, truncation_findings
+from linkflap.spark_verify.checks.parts.written_truncations import (
+    truncation_findings,
+    without_reversal,
+)
 from linkflap.spark_verify.facts.story import Promotion
 from linkflap.spark_verify.facts.view import Origin, PartitionView
 
@@ -52,7 +55,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
                 evidence={"because": NEVER_FOLLOWED, "end": t.end},
             )
             for t in known
-            if _strange(t, mine)
+            if without_reversal(t, mine)
         ]
     for stop in view.stops:
         promotion = next(

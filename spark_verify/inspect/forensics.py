@@ -37,12 +37,12 @@ from linkflap.spark_verify.inspect.producer_forensics import (
     MEANINGS,
     Case,
     Uses,
-    _with,
     batches_shown,
     both_kinds,
     note_uses,
     open_transactions,
     shared_sequences,
+    with_evidence,
 )
 from linkflap.spark_verify.read.assemble import view
 from linkflap.spark_verify.read.captures import Captured, Key
@@ -102,7 +102,7 @@ def look(cluster: str, replicas: Sequence[Captured], report: Report) -> None:
         if (LEFT_OPEN, case.topic, case.partition, case.offset) in known:
             continue
         age = {"open_seconds": round((newest - began) / 1000, 1)}
-        report.cases.append(_with(case, age))
+        report.cases.append(with_evidence(case, age))
     # A batch that lacks the transactional bit is no other producer's.
     report.cases += [
         c

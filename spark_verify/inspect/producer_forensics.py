@@ -17,6 +17,19 @@ from linkflap.spark_verify.inspect import evidence
 from linkflap.spark_verify.inspect.evidence import Shown
 from linkflap.spark_verify.spark.finding_rows import FindingRow
 
+MEANINGS: Final = {
+    kind.name: kind.meaning for check in REGISTRY.values() for kind in check.anomalies
+} | {
+    "open-transaction": (
+        "A transaction has no marker, so the last stable offset stays at its first offset; open "
+        "until the newest record of these logs. Where the log is still mirrored or written to, the "
+        "marker may be to come."
+    ),
+    "producer-id-shared": (
+        "A producer id was used by two producers in one epoch, or its state was lost in between."
+    ),
+}
+
 
 def shared_sequences(log: batches.Log, row: FindingRow) -> Case | None:
     """A sequence that begins again at 0 with other bytes: another producer, or one whose state the
@@ -95,26 +108,12 @@ def both_kinds(uses: Uses) -> Iterator[Case]:
         if len(both) == 2:
             plain, other = both[False], both[True]
             where = f"{other.topic}-{other.partition}@{other.offset}"
-            case = _with(plain, {"transactional": False, "transactional_at": where})
+            case = with_evidence(plain, {"transactional": False, "transactional_at": where})
             yield replace(case, batches=(*plain.batches, *other.batches))
 
 
-def _with(case: Case, more: Mapping[str, object]) -> Case:
+def with_evidence(case: Case, more: Mapping[str, object]) -> Case:
     return replace(case, evidence={**case.evidence, **more})
-
-
-MEANINGS: Final = {
-    kind.name: kind.meaning for check in REGISTRY.values() for kind in check.anomalies
-} | {
-    "open-transaction": (
-        "A transaction has no marker, so the last stable offset stays at its first offset; open "
-        "until the newest record of these logs. Where the log is still mirrored or written to, the "
-        "marker may be to come."
-    ),
-    "producer-id-shared": (
-        "A producer id was used by two producers in one epoch, or its state was lost in between."
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

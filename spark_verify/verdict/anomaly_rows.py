@@ -26,10 +26,10 @@ def came_from(planned: RunPlan) -> Callable[[Anomaly], str]:
 
 
 def anomaly_rows(rows: Sequence[FindingRow], planned: RunPlan) -> list[Anomaly]:
-    return [anomaly_row(row, planned) for row in rows if row.finding == "found"]
+    return [_anomaly_row(row, planned) for row in rows if row.finding == "found"]
 
 
-def anomaly_row(row: FindingRow, planned: RunPlan) -> Anomaly:
+def _anomaly_row(row: FindingRow, planned: RunPlan) -> Anomaly:
     anomaly = Anomaly(
         check=row.check,
         kind=row.kind,
@@ -40,14 +40,14 @@ def anomaly_row(row: FindingRow, planned: RunPlan) -> Anomaly:
         evidence=row.data,
     )
     why = why_allowed(
-        anomaly, planned.facts.mirror.guarantee, link_into(planned, anomaly), planned.facts.windows
+        anomaly, planned.facts.mirror.guarantee, _link_into(planned, anomaly), planned.facts.windows
     )
     if why is None:
         return anomaly
     return replace(anomaly, evidence={**anomaly.evidence, "why": why}, allowed=True)
 
 
-def link_into(planned: RunPlan, anomaly: Anomaly) -> str:
+def _link_into(planned: RunPlan, anomaly: Anomaly) -> str:
     """The link over which an anomaly's era came to its cluster, or else what was mirrored to it
     last; empty at its home."""
     past = history(planned.story(anomaly.topic, anomaly.partition))

@@ -41,20 +41,20 @@ def spans_of(anomaly: Anomaly) -> Iterator[tuple[Axis, int, int]]:
     """What an anomaly is about, as intervals: what is nearest in its log first."""
     evidence = anomaly.evidence
     count = records if isinstance(records := evidence.get("records"), int) and records > 0 else 1
-    pid = number_of(evidence.get("producer_id"))
+    pid = _number_of(evidence.get("producer_id"))
     if pid >= 0:
         yield ("producer", anomaly.cluster, anomaly.topic, anomaly.partition), pid, pid + 1
     if (name := evidence.get("transactional_id")) and anomaly.topic:
         yield ("producer", name, anomaly.cluster, anomaly.topic, anomaly.partition), 0, 1
     if anomaly.offset >= 0:
-        first = number_of(evidence.get("first_offset"))
+        first = _number_of(evidence.get("first_offset"))
         start = first if 0 <= first < anomaly.offset and "copy" not in evidence else anomaly.offset
         yield log_of(anomaly, anomaly.cluster), start, anomaly.offset + count
         if "source" in evidence:
-            there = number_of(evidence.get("source_offset", anomaly.offset))
+            there = _number_of(evidence.get("source_offset", anomaly.offset))
             yield log_of(anomaly, evidence["source"]), there, there + count
     for name, width in (("uid", count), ("operation", 1)):
-        if (value := number_of(evidence.get(name))) >= 0:
+        if (value := _number_of(evidence.get(name))) >= 0:
             yield (name,), value, value + width
     for uid in _listed(evidence):
         yield ("uid",), uid, uid + 1
@@ -66,12 +66,12 @@ def _listed(evidence: Mapping[str, object]) -> Iterator[int]:
     for name in ("uids", "seen"):
         several = evidence.get(name)
         for each in several if isinstance(several, list) else ():
-            uid = number_of(each.get("uid") if isinstance(each, Mapping) else each)
+            uid = _number_of(each.get("uid") if isinstance(each, Mapping) else each)
             if uid >= 0:
                 yield uid
 
 
-def number_of(value: object) -> int:
+def _number_of(value: object) -> int:
     return value if isinstance(value, int) else -1
 
 

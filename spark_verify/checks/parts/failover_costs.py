@@ -23,7 +23,7 @@ def by_failover(
     return sorted(found.items(), key=lambda item: item[0])
 
 
-def _seconds(fault_time: int, promotions: Sequence[PartialFinding]) -> float | None:
+def recovery_seconds(fault_time: int, promotions: Sequence[PartialFinding]) -> float | None:
     """From the fault to the first write, whatever partition that was to."""
     writes = [w for c in promotions if isinstance(w := c.data["first_write"], int)]
     return round((min(writes) - fault_time) / 1e9, 3) if writes else None
@@ -38,7 +38,7 @@ def costs_of_failovers(partials: Sequence[PartialFinding], events: Sequence[Even
             kind=kind,
             promoted=len(mine),
             rpo_records=sum(int_of(c.data["rpo_records"]) for c in mine),
-            rto_seconds=_seconds(fault_time, mine),
+            rto_seconds=recovery_seconds(fault_time, mine),
             fault_time=fault_time,
             partitions=tuple(_partition(fault_time, each) for each in mine),
         )
@@ -67,7 +67,7 @@ def _partition(fault_time: int, mine: PartialFinding) -> PromotedPartition:
         partition=mine.partition,
         promotion_offset=mine.offset,
         rpo_records=int_of(mine.data["rpo_records"]),
-        rto_seconds=_seconds(fault_time, [mine]),
+        rto_seconds=recovery_seconds(fault_time, [mine]),
         producer_ids=int_of(mine.data.get("producer_ids")),
     )
 

@@ -16,11 +16,7 @@ from linkflap.spark_verify.facts.eras import FOREVER
 from linkflap.spark_verify.facts.view import Ints, PartitionView, Replica
 
 COMMITS: Final = "commits"
-
-
 MAPPED: Final = "mapped"
-
-
 _MEMBERS: Final = -1
 """Instead of the number of a time without members: the group has some, and commits for itself."""
 

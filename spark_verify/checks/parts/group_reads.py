@@ -19,8 +19,6 @@ from linkflap.spark_verify.facts.view import Ints, PartitionView, Watermarks
 
 OFFSET_LAG_MAX: Final = 100
 """MirrorMaker 2's default of offset.lag.max: records between two offset syncs."""
-
-
 SYNC_REACH: Final = 5_000_000_000
 """Nanoseconds that a committed offset may need to reach the destination: refresh, checkpoint, sync
 (1 s each) and 2 s more."""

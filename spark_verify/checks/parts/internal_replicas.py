@@ -11,6 +11,8 @@ from linkflap.spark_verify.checks.base import Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.replicas import missing
 from linkflap.spark_verify.facts.view import Batches, Bools, PartitionView, Replica
 
+METADATA = "__cluster_metadata"
+
 
 def below_high_watermark(replica: Replica) -> Replica:
     """The part of a replica that is below its high watermark: what is above was being written when
@@ -73,6 +75,3 @@ def _deposed(replica: Replica, model: Replica) -> int:
         and (ours.leader_epoch[here[behind[0]] :] < theirs.leader_epoch[there[behind[0]]]).all()
     )
     return int(ours.base_offset[here[behind[0]]]) if tail else replica.end
-
-
-METADATA = "__cluster_metadata"

@@ -16,7 +16,7 @@ def missing_before(replica: Replica, every: Sessions) -> Bools:
         _since_before(
             replica,
             every,
-            (b.base_offset > starts_of(replica)) | (b.count != b.last_offset - b.base_offset + 1),
+            (b.base_offset > _starts_of(replica)) | (b.count != b.last_offset - b.base_offset + 1),
         )
         > 0
     )
@@ -25,11 +25,11 @@ def missing_before(replica: Replica, every: Sessions) -> Bools:
 def cleaned_between(replica: Replica, every: Sessions, lacking: Ints, compacted: int) -> Bools:
     """Per batch, whether so many offsets are missing between batches since then, below what a
     cleaner has compacted."""
-    gone = np.maximum(np.minimum(replica.batches.base_offset, compacted) - starts_of(replica), 0)
+    gone = np.maximum(np.minimum(replica.batches.base_offset, compacted) - _starts_of(replica), 0)
     return np.asarray(_since_before(replica, every, gone) >= lacking)
 
 
-def starts_of(replica: Replica) -> Ints:
+def _starts_of(replica: Replica) -> Ints:
     """Per batch of the log, where the one before it ended."""
     return np.concatenate(([replica.log_start], replica.batches.last_offset[:-1] + 1))
 

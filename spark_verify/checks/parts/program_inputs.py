@@ -15,8 +15,6 @@ from linkflap.spark_verify.facts.story import Copying, Promotion
 from linkflap.spark_verify.facts.view import Ints, PartitionView
 
 HEADER: Final = "linkflap"
-
-
 _NONE: Final = np.empty(0, np.int64)
 
 
@@ -68,7 +66,7 @@ def inputs_of(
         "shortened": log.replica.log_start > 0 or view.compacted.get(generation.cluster, 0) > 0,
         "mirrored": moved.offset if moved else 0, "failover": moved.kind if moved else "",
     }  # fmt: skip
-    yield _partial(program, generation, moves, data)
+    yield partial_of(program, generation, moves, data)
 
 
 def outputs_of(
@@ -112,10 +110,10 @@ def outputs_of(
         "native": here.astype(np.int64), "once": view.mirror.guarantee.delivery == "exactly-once",
         "shortened": start > 0,
     }  # fmt: skip
-    yield _partial(program, generation, moves, data)
+    yield partial_of(program, generation, moves, data)
 
 
-def _partial(
+def partial_of(
     program: Copying,
     generation: LogGeneration,
     moves: Sequence[Promotion],

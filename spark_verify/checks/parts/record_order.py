@@ -52,7 +52,7 @@ def repeats(view: PartitionView, compared: Hop) -> Sequence[Finding]:
 
 
 def inversions(compared: Hop) -> Sequence[Finding]:
-    late = _late(compared, but=compared.unsettled)
+    late = late_records(compared, but=compared.unsettled)
     return [
         order_anomaly(
             compared,
@@ -64,7 +64,7 @@ def inversions(compared: Hop) -> Sequence[Finding]:
     ]
 
 
-def _late(compared: Hop, *, but: Ints) -> Ints:
+def late_records(compared: Hop, *, but: Ints) -> Ints:
     """First copies behind a record that follows them at the source, without those (`but`) whose
     order cannot be known."""
     kept = np.flatnonzero((compared.copy == 0) & (compared.position >= 0))

@@ -36,7 +36,7 @@ def owed_here(key: Key, input_log: Mapping[str, Any], made: Made) -> Iterator[Fo
     """What the relay's own cluster owes: one output for each input that was passed, of records that
     are there."""
     offsets, uids, used = input_log["offsets"], input_log["uids"], made.of("input")
-    yield from made_again(key, made)
+    yield from _made_again(key, made)
     at = locate(offsets, used)
     strange = (
         (at < 0) | (uids[at] != made.of("uid")) if len(offsets) else np.ones(len(used), np.bool_)
@@ -45,16 +45,16 @@ def owed_here(key: Key, input_log: Mapping[str, Any], made: Made) -> Iterator[Fo
     strange &= (used >= input_log["floor"]) & ((used >= input_log["compacted"]) | (at >= 0))
     for row in np.flatnonzero(strange).tolist():
         output, uid = int(made.of("output")[row]), int(made.of("uid")[row])
-        yield found_at(key, "output-without-input", int(used[row]), output=output, uid=uid)
-    passed, by = passed_to(input_log, made)
+        yield _found_at(key, "output-without-input", int(used[row]), output=output, uid=uid)
+    passed, by = _passed_to(input_log, made)
     due = (offsets >= input_log["start"]) & (offsets < passed) & (locate(used, offsets) < 0)
-    yield from lost_outputs(
+    yield from _lost_outputs(
         key, offsets[due], uids[due], began_at=input_log["start"], group_at=passed, by=by
     )
-    yield from offsets_behind(key, input_log, made)
+    yield from _offsets_behind(key, input_log, made)
 
 
-def made_again(key: Key, made: Made) -> Iterator[Found]:
+def _made_again(key: Key, made: Made) -> Iterator[Found]:
     """Every output of an input that has another before it."""
     used, used_uids, outputs = (made.of(name) for name in ("input", "uid", "output"))
     order = np.argsort(used, kind="stable")
@@ -64,7 +64,7 @@ def made_again(key: Key, made: Made) -> Iterator[Found]:
             int(np.searchsorted(ordered, ordered[index], side=side)) for side in ("left", "right")
         )
         both = sorted(outputs[order[first:after]].tolist())
-        yield found_at(
+        yield _found_at(
             key,
             "output-duplicated",
             int(ordered[index]),
@@ -73,7 +73,7 @@ def made_again(key: Key, made: Made) -> Iterator[Found]:
         )
 
 
-def passed_to(input_log: Mapping[str, Any], made: Made) -> tuple[int, str]:
+def _passed_to(input_log: Mapping[str, Any], made: Made) -> tuple[int, str]:
     """How far the group got, and what says so."""
     claimed, sampled = (
         int(values.max(initial=-1)) for values in (made.of("position"), input_log["sampled"])
@@ -85,9 +85,9 @@ def passed_to(input_log: Mapping[str, Any], made: Made) -> tuple[int, str]:
     )
 
 
-def lost_outputs(key: Key, offsets: Ints, uids: Ints, **evidence: object) -> Iterator[Found]:
+def _lost_outputs(key: Key, offsets: Ints, uids: Ints, **evidence: object) -> Iterator[Found]:
     for first, after in runs(offsets, uids):
-        yield found_at(
+        yield _found_at(
             key,
             "input-lost",
             int(offsets[first]),
@@ -97,7 +97,7 @@ def lost_outputs(key: Key, offsets: Ints, uids: Ints, **evidence: object) -> Ite
         )
 
 
-def offsets_behind(key: Key, input_log: Mapping[str, Any], made: Made) -> Iterator[Found]:
+def _offsets_behind(key: Key, input_log: Mapping[str, Any], made: Made) -> Iterator[Found]:
     """Sampled offsets below what a transaction had committed that its producer had followed by
     another before."""
     position, process, number, returned = (
@@ -116,7 +116,7 @@ def offsets_behind(key: Key, input_log: Mapping[str, Any], made: Made) -> Iterat
     # (KAFKA-15910).
     behind = (before > 0) & (sampled < least) & ~(disturbed & among(sampled, left))
     for row in np.flatnonzero(behind).tolist():
-        yield found_at(
+        yield _found_at(
             key,
             "offset-behind",
             int(input_log["sampled"][row]),
@@ -156,14 +156,14 @@ def over_a_failover(
     if lost.any():
         yield counted(key, "output-lost-by-failover", offsets[lost], uids[lost], **shared)
     never = gone & ~done & (at >= 0) & asked
-    yield from lost_outputs(
+    yield from _lost_outputs(
         key, offsets[never], uids[never], by="where the group began after the failover", **shared
     )
 
 
 def counted(key: Key, kind: str, offsets: Ints, uids: Ints, **evidence: object) -> Found:
-    return found_at(key, kind, int(offsets[0]), records=len(offsets), uid=int(uids[0]), **evidence)
+    return _found_at(key, kind, int(offsets[0]), records=len(offsets), uid=int(uids[0]), **evidence)
 
 
-def found_at(key: Key, kind: str, offset: int, **evidence: object) -> Found:
+def _found_at(key: Key, kind: str, offset: int, **evidence: object) -> Found:
     return Found(kind=kind, cluster=key[3], offset=offset, evidence={"group": key[0], **evidence})

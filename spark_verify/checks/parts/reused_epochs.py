@@ -38,7 +38,7 @@ def reused(replicas: Sequence[Replica], *, cleaned: int) -> Sequence[Finding]:
             )
             for n in KEPT
         ]
-        differ &= (base[1:] >= cleaned) | changed([column[order] for column in header])
+        differ &= (base[1:] >= cleaned) | _changed([column[order] for column in header])
     other = np.flatnonzero(same & differ)
     found = []
     for index in other[
@@ -58,7 +58,7 @@ def reused(replicas: Sequence[Replica], *, cleaned: int) -> Sequence[Finding]:
     return found
 
 
-def changed(columns: Sequence[Ints]) -> Bools:
+def _changed(columns: Sequence[Ints]) -> Bools:
     """Per row but the first, whether any column has another value than in the row before."""
     return np.asarray(np.any([column[1:] != column[:-1] for column in columns], axis=0), np.bool_)
 

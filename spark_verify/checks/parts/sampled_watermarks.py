@@ -24,7 +24,7 @@ def found_at(kind: str, cluster: str, marks: Watermarks, row: int, **evidence: o
     return Found(kind=kind, cluster=cluster, offset=lso, evidence=sample | evidence)
 
 
-def same_tenure(view: PartitionView, cluster: str, marks: Watermarks, sampled: Ints) -> Bools:
+def _same_tenure(view: PartitionView, cluster: str, marks: Watermarks, sampled: Ints) -> Bools:
     """Per sample but the first: whether the one before is surely of the same leader's same
     epoch."""
     before, after = sampled[:-1], sampled[1:]
@@ -32,12 +32,12 @@ def same_tenure(view: PartitionView, cluster: str, marks: Watermarks, sampled: I
         marks.leader_epoch[before] == marks.leader_epoch[after]
     )
     unknown = marks.leader_epoch[after] < 0
-    for start, end in leaders_moved(view, cluster):
+    for start, end in _leaders_moved(view, cluster):
         same &= ~(unknown & (marks.time[before] <= end) & (marks.returned[after] >= start))
     return np.asarray(same)
 
 
-def leaders_moved(view: PartitionView, cluster: str) -> Iterator[tuple[int, int]]:
+def _leaders_moved(view: PartitionView, cluster: str) -> Iterator[tuple[int, int]]:
     """[start, end] of all that may have given a partition another leader: broken brokers, and a
     mirror that ends or begins."""
     yield from ((window.start, window.end) for window in on_cluster(view.windows, cluster))
@@ -64,7 +64,7 @@ def out_of_order(
     if not len(sampled):
         return []
     lso, high = marks.last_stable[sampled], marks.high_watermark[sampled]
-    same = same_tenure(view, cluster, marks, sampled)
+    same = _same_tenure(view, cluster, marks, sampled)
     before, after = sampled[:-1], sampled[1:]
     findings: list[Finding] = []
     for name, values, kind in (
@@ -79,7 +79,7 @@ def out_of_order(
             findings.append(
                 found_at(kind, cluster, marks, int(sampled[i + 1]), before={name: int(values[i])})
             )
-    findings += log_starts(cluster, marks, sampled, same)
+    findings += _log_starts(cluster, marks, sampled, same)
     # The LSO may have been asked for after the high watermark: the next sample bounds what that had
     # become by then.
     bound = np.maximum(high[:-1], np.where(same, high[1:], NOWHERE))
@@ -90,7 +90,7 @@ def out_of_order(
     return findings
 
 
-def log_starts(cluster: str, marks: Watermarks, sampled: Ints, same: Bools) -> Iterator[Finding]:
+def _log_starts(cluster: str, marks: Watermarks, sampled: Ints, same: Bools) -> Iterator[Finding]:
     """Log starts that went back, or were above the LSO, which is asked for next: it is raised with
     the log start."""
     start, lso = marks.log_start[sampled], marks.last_stable[sampled]

@@ -15,6 +15,13 @@ from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.view import Ints, PartitionView
 
+NEVER: Final = "never-delivered"
+DROPPED: Final = "never-acknowledged"
+ENDS: Final = ("accepted", "rejected")
+OFTEN: Final = 3
+"""A record that was delivered so often, as far as members wrote it down, may have been given up by
+its broker."""
+
 
 def done_with(
     view: PartitionView,
@@ -40,7 +47,7 @@ def done_with(
     visible = np.flatnonzero(log.visible)
     offsets, uids = log.replica.records.offset[visible], log.replica.records.uid[visible]
     done = offsets < max(ends)
-    findings = missed_by(generation, rows, offsets[done], uids[done])
+    findings = _missed_by(generation, rows, offsets[done], uids[done])
     later = offsets[~done]
     waiting = later[~among(later, distinct(column_of(rows, "acquire").offset))]
     if len(waiting):
@@ -61,7 +68,7 @@ def _last_cluster(view: PartitionView, group: str) -> str:
     ).cluster
 
 
-def missed_by(
+def _missed_by(
     generation: LogGeneration, rows: Sequence[Read], offsets: Ints, uids: Ints
 ) -> list[Finding]:
     """Of records that a group is done with, those that it never was given, and those that it never
@@ -78,29 +85,15 @@ def missed_by(
     return [
         each
         for kind, bad in kinds
-        for each in found_of_group(generation.cluster, kind, offsets[bad], uids[bad])
+        for each in _found_of_group(generation.cluster, kind, offsets[bad], uids[bad])
     ]
-
-
-NEVER: Final = "never-delivered"
-
-
-DROPPED: Final = "never-acknowledged"
-
-
-ENDS: Final = ("accepted", "rejected")
-
-
-OFTEN: Final = 3
-"""A record that was delivered so often, as far as members wrote it down, may have been given up by
-its broker."""
 
 
 def column_of(rows: Sequence[Read], *kinds: str) -> Delivered:
     return columns_of([row for row in rows if row.kind in kinds])
 
 
-def found_of_group(cluster: str, kind: str, offsets: Ints, uids: Ints) -> Sequence[Found]:
+def _found_of_group(cluster: str, kind: str, offsets: Ints, uids: Ints) -> Sequence[Found]:
     return [
         Found(
             kind=kind,

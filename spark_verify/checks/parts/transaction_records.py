@@ -24,7 +24,7 @@ def native_outcomes(
     """Outcomes of transactions on the cluster that acknowledged them. A torn log yields nothing:
     the caller reports it."""
     cluster, records = log.replica.cluster, log.replica.records
-    rows = _transactional(what)
+    rows = transactional(what)
     rows = rows[
         ~what.refused[rows]
         & ~((what.acked[rows] >= 0) & (what.acked[rows] < log.replica.log_start))
@@ -45,7 +45,7 @@ def native_outcomes(
     offset = np.where(there, records.offset[at] if len(records) else -1, what.acked[rows])
     became = np.select([state == ABORTED, waiting, ~there], [1, 2, 3], 0)
     kept = ~unproven
-    return counted_outcomes(
+    return _counted_outcomes(
         cluster, "native", "", what, rows[kept], became[kept], offset[kept], shown[kept]
     )
 
@@ -64,7 +64,7 @@ def mirrored_outcomes(compared: Hop, what: Outcomes) -> Sequence[Finding]:
     )
     promotion = mirrored_range.promotion
     theirs, ours = source.replica.records, destination.replica.records
-    rows = _transactional(what)
+    rows = transactional(what)
     if promotion is None or not (source.whole and destination.whole and len(theirs) and len(rows)):
         return []
     at = locate(theirs.uid, what.uid[rows])
@@ -87,16 +87,16 @@ def mirrored_outcomes(compared: Hop, what: Outcomes) -> Sequence[Finding]:
         f"{promotion.link} {promotion.kind} {promotion.fault_time}",
         np.zeros(len(rows), np.bool_),
     )
-    return counted_outcomes(
+    return _counted_outcomes(
         promotion.cluster, "mirrored", hop, what, rows, np.where(arrived, 0, 3), offset, nobody
     )
 
 
-def _transactional(what: Outcomes) -> Ints:
+def transactional(what: Outcomes) -> Ints:
     return np.flatnonzero(what.sends.says("kind", "transaction")[what.send])
 
 
-def counted_outcomes(
+def _counted_outcomes(
     cluster: str,
     origin: Origin,
     hop: str,

@@ -115,7 +115,7 @@ def _impossible(truncation: Truncation, generation: LogGeneration, before: Repli
     return ""
 
 
-def _strange(truncation: Truncation, mine: Sequence[LogGeneration]) -> bool:
+def without_reversal(truncation: Truncation, mine: Sequence[LogGeneration]) -> bool:
     """Whether a truncation is written down of a cluster that no mirror made to follow just then."""
     return not any(
         generation.ended <= truncation.time <= following.settled
