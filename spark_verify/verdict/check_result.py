@@ -143,7 +143,8 @@ def _silent(check: Check, quiet: Sequence[Silent]) -> Iterable[str]:
 
 
 def _unjudged(rows: Sequence[FindingRow]) -> Iterable[str]:
-    for row in rows:
+    """By partition: rows come in the order in which Spark's tasks end."""
+    for row in sorted(rows, key=lambda row: (row.topic, row.partition)):
         if row.finding == "unjudged":
             yield str(row.data.get("reason"))
         elif row.finding == "crashed":

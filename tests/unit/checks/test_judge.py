@@ -4,6 +4,7 @@ says."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -49,6 +50,20 @@ def test_what_could_not_be_judged_is_unknown(recorded: Recorded, finding: Findin
     judgement = verdict_of(folder, rows, "duplicate")
     assert judgement.verdict is Verdict.UNKNOWN
     assert "because" in result(judgement, "duplicate").reason
+
+
+def test_reasons_are_in_the_order_of_partitions_and_not_of_the_tasks_that_found_them(
+    recorded: Recorded,
+) -> None:
+    folder = recorded.close()
+    found = [
+        replace(
+            row(folder, "duplicate", "unjudged", data={"reason": f"of {number}"}), partition=number
+        )
+        for number in (1, 0)
+    ]
+    judgement = verdict_of(folder, [*looked(folder, "duplicate"), *found], "duplicate")
+    assert result(judgement, "duplicate").reason == "of 0; of 1"
 
 
 def test_nothing_examined_where_something_was_due_is_unknown(recorded: Recorded) -> None:
