@@ -12,6 +12,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
@@ -20,6 +21,7 @@ from confluent_kafka.admin import AdminClient
 
 from linkflap.harness.mirrors import mm2_config
 from linkflap.harness.mirrors.canary import Canary
+from linkflap.harness.mirrors.mirrored_ends import MirroredEnds
 from linkflap.harness.mirrors.mm2_progress import Gap, Progress
 from linkflap.harness.mirrors.topics import copy_topics, data_topics, ends_on
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
@@ -61,14 +63,15 @@ class MirrorMaker:
         self.spec, self.link = spec, link
         self._options = mm2_config.options(spec.options)
         self._recorder = recorder
-        self._source, self._destination = (
-            deployment.clusters[link.source],
-            deployment.clusters[link.destination],
-        )
+        self._source = deployment.clusters[link.source]
+        self._destination = deployment.clusters[link.destination]
         self._homes = deployment.topology.homes_over(link)
-        self._here, self._there = (
-            AdminClient(quiet(self._destination.bootstrap)),
-            AdminClient(quiet(self._source.bootstrap)),
+        self._there = AdminClient(quiet(self._source.bootstrap))
+        self._ends = MirroredEnds(
+            admin=AdminClient(quiet(self._destination.bootstrap)),
+            destination=link.destination,
+            homes=self._homes,
+            answers_within=_ASK_SECONDS * 5,
         )
         self._service = self._prepare(deployment)
         self._progress = Progress(link, self._destination.bootstrap)
@@ -124,30 +127,21 @@ class MirrorMaker:
         # Connect makes no more tasks than there are partitions; one more is the canary's.
         tasks = min(self._options.tasks, 1 + sum(data_topics(self._there, self._homes).values()))
         self._service.start()
-        canary = Canary(
-            self._source.bootstrap,
-            self._destination.bootstrap,
-            topic_name(self.link.source, CANARY),
-        )
+        topic = topic_name(self.link.source, CANARY)
+        canary = Canary(self._source.bootstrap, self._destination.bootstrap, topic)
         try:
             what = f"{tasks} tasks and a record to cross {self.link.name}"
-            until(
-                lambda: self._through(canary, tasks),
-                within=START_SECONDS,
-                what=what,
-                state=self._state,
-            )
+            through = partial(self._through, canary, tasks)
+            until(through, within=START_SECONDS, what=what, state=self._state)
         except DeadlineExceeded as error:
             raise DeadlineExceeded(
                 f"mirror mm2 on {self.link.name} did not start: {error}; its log "
-                f"ends:\n{self._log_tail()}"
+                f"ends:\n{_tail(self._service.log)}"
             ) from error
         finally:
             canary.close()
-        options = {
-            name: getattr(self._options, name)
-            for name in ("delivery", "isolation", "groups", "tasks")
-        }
+        chosen = ("delivery", "isolation", "groups", "tasks")
+        options = {name: getattr(self._options, name) for name in chosen}
         self._recorder.write(
             MirrorStarted(link=self.link.name, mirror="mm2", options=options, seconds=_since(began))
         )
@@ -156,7 +150,7 @@ class MirrorMaker:
         if not self._service.alive:
             raise SetupError(
                 f"mirror mm2 on {self.link.name} ended while it started; its log "
-                f"ends:\n{self._log_tail()}"
+                f"ends:\n{_tail(self._service.log)}"
             )
         with self._asking:
             running = len(self._progress.running_tasks()) if self._refresh() else 0
@@ -184,9 +178,6 @@ class MirrorMaker:
             f"worker {'alive' if self._service.alive else 'dead'}, Connect says "
             f"{self._progress.states or 'nothing'}"
         )
-
-    def _log_tail(self) -> str:
-        return _tail(self._service.log)
 
     def crash(self) -> None:
         self._service.kill()
@@ -226,28 +217,20 @@ class MirrorMaker:
                             connector=connector,
                             task=-1,
                             state="NONE",
-                            trace=self._log_tail(),
+                            trace=_tail(self._service.log),
                         )
                     )
 
     def _settle(self) -> None:
         """Returns when nothing of the worker's can be appended to the destination any more."""
         if self._options.delivery == "exactly-once":
-            if self._open() != []:
+            opened = self._ends.open
+            if opened() != []:
                 for name in mm2_config.transactional_ids(self.link, self._options.tasks):
                     self._take_over(name)
             what = f"open transactions of {self.link.name} to end"
-            until(lambda: self._open() == [], within=SETTLE_SECONDS, what=what, state=self._open)
-        last: dict[Partition, int] | None = None
-
-        def unchanged() -> bool:
-            nonlocal last
-            before, last = last, self._ends()
-            return last is not None and last == before
-
-        # Requests of a killed worker may be in a broker's socket buffer yet.
-        what = f"the ends of mirrored partitions on {self.link.destination} to stand still"
-        until(unchanged, within=SETTLE_SECONDS, every=0.2, what=what, state=lambda: last)
+            until(lambda: opened() == [], within=SETTLE_SECONDS, what=what, state=opened)
+        self._ends.await_still(SETTLE_SECONDS)
 
     def _take_over(self, transactional_id: str) -> None:
         taker = Producer(
@@ -258,24 +241,8 @@ class MirrorMaker:
         except KafkaException as error:
             raise DeadlineExceeded(
                 f"transactional id {transactional_id} of {self.link.name} could not be taken over "
-                f"({error.args[0].str()}); is {self.link.destination} whole?"
+                f"({error.args[0].str()}); is {self.link.destination} healthy?"
             ) from error
-
-    def _open(self) -> list[str] | None:
-        """Mirrored partitions of the destination that have an open transaction; None while it does
-        not answer."""
-        stable, high = self._ends("stable"), self._ends("high")
-        if stable is None or high is None:
-            return None
-        return [
-            f"{topic}-{partition}"
-            for (topic, partition), end in high.items()
-            if stable.get((topic, partition), end) < end
-        ]
-
-    def _ends(self, which: Literal["stable", "high"] = "high") -> dict[Partition, int] | None:
-        """Of the mirrored partitions on the destination; None while it does not answer."""
-        return ends_on(self._here, self._homes, which, within=_ASK_SECONDS * 5)
 
     def fail_over(self, kind: FailoverKind) -> None:
         """Both kinds are a stop: a drained source has nothing more to give."""
@@ -283,16 +250,7 @@ class MirrorMaker:
         self.stop()
 
     def promotion(self) -> Mapping[Partition, int]:
-        what = f"{self.link.destination} to tell the ends of its mirrored partitions"
-        answers: list[dict[Partition, int]] = []
-
-        def answered() -> bool:
-            ends = self._ends()
-            answers.extend([] if ends is None else [ends])
-            return bool(answers)
-
-        until(answered, within=SETTLE_SECONDS, what=what)
-        return answers[0]
+        return self._ends.known(SETTLE_SECONDS)
 
     def reversed(self) -> Mirror:
         raise InputError(

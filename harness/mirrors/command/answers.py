@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.topology import TopicPartition
+from linkflap.harness.wire.offsets import Partition
 
 
 class _Lag(msgspec.Struct, frozen=True):
@@ -52,3 +53,16 @@ def promoted(printed: str, name: str) -> dict[TopicPartition, int]:
         for topic, offsets in said.items()
         for number, offset in enumerate(offsets)
     }
+
+
+def refuse_impossible(
+    name: str, promoted: Mapping[Partition, int], ends: Mapping[Partition, int]
+) -> None:
+    """Raises EnvironmentFailure where something says that it promoted what does not cross the link,
+    or an offset behind the log's end."""
+    for (topic, number), offset in promoted.items():
+        said = f"{name} says that it promoted {topic}-{number} at {offset}"
+        if (topic, number) not in ends:
+            raise EnvironmentFailure(f"{said}, and no such partition crosses the link")
+        if offset > ends[topic, number]:
+            raise EnvironmentFailure(f"{said}, and the log ends at {ends[topic, number]}")

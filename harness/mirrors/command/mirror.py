@@ -29,7 +29,8 @@ from linkflap.harness.mirrors.command import answers
 from linkflap.harness.mirrors.command import manifest as manifests
 from linkflap.harness.mirrors.command.environment import environment_of
 from linkflap.harness.mirrors.command.measured_lag import Behind
-from linkflap.harness.mirrors.topics import copy_topics, ends_on
+from linkflap.harness.mirrors.mirrored_ends import MirroredEnds
+from linkflap.harness.mirrors.topics import copy_topics
 from linkflap.harness.model.errors import (
     DeadlineExceeded,
     EnvironmentFailure,
@@ -89,9 +90,12 @@ class CommandMirror:
         self._canary: str = (
             topic_name(link.source, CANARY) if reverses is None else reverses._canary
         )
-        self._here, self._there = (
-            AdminClient(quiet(self._destination.bootstrap)),
-            AdminClient(quiet(self._source.bootstrap)),
+        self._there = AdminClient(quiet(self._source.bootstrap))
+        self._ends = MirroredEnds(
+            admin=AdminClient(quiet(self._destination.bootstrap)),
+            destination=link.destination,
+            homes=self._homes,
+            answers_within=_ASK_SECONDS,
         )
         state = (
             next(iter(self._destination.brokers.values())).log.parent
@@ -141,9 +145,9 @@ class CommandMirror:
     def _fail_back(self) -> None:
         """Runs `failback`, and writes down what it took away. Raises EnvironmentFailure where it
         failed, or left what this mirror cannot go on from."""
-        before = self._known_ends()
+        before = self._ends.known(SETTLE_SECONDS)
         self._ask("failback", within=self._manifest.seconds.failback)
-        after = self._known_ends()
+        after = self._ends.known(SETTLE_SECONDS)
         for (topic, number), end in sorted(before.items()):
             left = after.get((topic, number), 0)
             if left and not self._manifest.guarantee.offsets_kept:
@@ -163,15 +167,6 @@ class CommandMirror:
                         end=end,
                     )
                 )
-
-    def _known_ends(self) -> Mapping[Partition, int]:
-        what = f"the ends of partitions on {self.link.destination}"
-        found = until(
-            lambda: [ends] if (ends := self._ends("high")) is not None else None,
-            within=SETTLE_SECONDS,
-            what=what,
-        )
-        return found[0]
 
     def restart(self) -> None:
         again = self._manifest.commands.restart
@@ -285,7 +280,9 @@ class CommandMirror:
             if self._child is not None:
                 self._foreign.end(self._child, within=self._manifest.seconds.stop)
             if is_running(self._destination):
-                self._settle()
+                # Transactions that it left open have ended, and requests of a killed process are no
+                # longer in a broker's socket buffer.
+                self._ends.await_still(SETTLE_SECONDS, closed=True)
             self._recorder.write(MirrorStopped(link=self.link.name, drained=drained))
 
     def fail_over(self, kind: FailoverKind) -> None:
@@ -308,44 +305,11 @@ class CommandMirror:
             self._recorder.write(MirrorLag(link=self.link.name, reported=said, measured=measured))
         return measured == 0
 
-    def _settle(self) -> None:
-        """Returns when nothing that it sent can be appended any more: transactions that it left
-        open have ended, and requests of a killed process are no longer in a broker's socket
-        buffer."""
-        last: Mapping[Partition, int] | None = None
-
-        def unchanged() -> bool:
-            nonlocal last
-            before, last = last, self._ends("high")
-            return last is not None and last == before == self._ends("stable")
-
-        what = (
-            f"mirrored partitions of {self.link.destination} to stand still, without open "
-            "transactions"
-        )
-        until(unchanged, within=SETTLE_SECONDS, every=0.2, what=what, state=lambda: last)
-
-    def _ends(self, which: Literal["stable", "high"]) -> Mapping[Partition, int] | None:
-        """Of the mirrored partitions on the destination; None while it does not answer."""
-        return ends_on(self._here, self._homes, which, within=_ASK_SECONDS)
-
     def promotion(self) -> Mapping[Partition, int]:
         """What it said at the failover; else where its log ends. Asked after `fail_over`, before a
         client writes."""
-        ends = until(
-            lambda: self._ends("high"),
-            within=SETTLE_SECONDS,
-            what=f"the ends of partitions on {self.link.destination}",
-        )
-        for partition, offset in self._promoted.items():
-            said = (
-                f"{self._foreign.name} says that it promoted {partition[0]}-{partition[1]} at "
-                f"{offset}"
-            )
-            if partition not in ends:
-                raise EnvironmentFailure(f"{said}, and no such partition crosses the link")
-            if offset > ends[partition]:
-                raise EnvironmentFailure(f"{said}, and the log ends at {ends[partition]}")
+        ends = self._ends.known(SETTLE_SECONDS)
+        answers.refuse_impossible(self._foreign.name, self._promoted, ends)
         return {**ends, **self._promoted}
 
     def reversed(self) -> Mirror:
