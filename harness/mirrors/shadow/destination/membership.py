@@ -17,9 +17,14 @@ import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final
 
+from linkflap.harness.mirrors.shadow.destination.registration import (
+    features_request,
+    refused,
+    registration,
+)
 from linkflap.harness.mirrors.shadow.journal import Journal
 from linkflap.harness.mirrors.shadow.settings import Config
-from linkflap.harness.model.errors import EnvironmentFailure, InputError
+from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.connection import AnyOf, Unanswered
@@ -29,8 +34,6 @@ log = logging.getLogger(__name__)
 BEAT_SECONDS: Final = 0.5
 _CALL_SECONDS: Final = 2.0
 _HEARTBEAT: Final = 63
-_PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
-"""SecurityProtocol.id of Kafka's."""
 JOIN_SECONDS: Final = 12.0
 """Longer than the session of a shadow that died (broker.session.timeout.ms is 9 s unless it is
 set)."""
@@ -72,10 +75,10 @@ class Membership:
         deadline = time.monotonic() + JOIN_SECONDS
         while (answer := await self._register()) is None or answer.error_code in _COMES_TRUE:
             if time.monotonic() > deadline:
-                raise self._refused(answer)
+                raise refused(self._config, answer)
             await asyncio.sleep(0.2)
         if answer.error_code != Error.none:
-            raise self._refused(answer)
+            raise refused(self._config, answer)
         self.epoch = answer.broker_epoch
         with contextlib.suppress(Unanswered):
             await self._beat()  # what is made next needs a leader that is not fenced
@@ -84,81 +87,17 @@ class Membership:
     async def _register(self) -> Message | None:
         """The controller's answer, or None when there was none."""
         try:
-            answer = await self._ask(self._controllers, "api_versions", 4, self._features_request())
+            answer = await self._ask(self._controllers, "api_versions", 4, features_request())
             if answer.error_code == Error.none:
                 self._beats_in = min(
                     2, max(api.max_version for api in answer.api_keys if api.api_key == _HEARTBEAT)
                 )
-                body = self._registration(answer.supported_features)
+                body = registration(self._config, self._journal, answer.supported_features)
                 return await self._ask(self._controllers, "broker_registration", 4, body, within=10)
             return answer
         except Unanswered as error:
             log.warning("no registration: %s", error)
             return None
-
-    def _refused(self, answer: Message | None) -> InputError | EnvironmentFailure:
-        link, me = self._config.link, self._config.broker_id
-        if answer is None:
-            where = ", ".join(self._config.controllers)
-            return EnvironmentFailure(
-                f"no controller of the destination of {link} answers at {where}; start that cluster"
-            )
-        if answer.error_code == Error.duplicate_broker_registration:
-            return InputError(
-                f"broker id {me} is in use on the destination of {link}; stop the other shadow that"
-                " has it"
-            )
-        what = (
-            f"the destination's controller refused the shadow of {link} ({answer.error_code.name})"
-        )
-        if answer.error_code == Error.inconsistent_cluster_id:
-            return InputError(
-                f"{what}; its cluster id is not {self._config.cluster_id}: give the id of that "
-                "cluster"
-            )
-        if answer.error_code == Error.unsupported_version:
-            return InputError(
-                f"{what}; a shadow needs a destination of Kafka 3.9 or later with that release's "
-                "metadata.version"
-            )
-        return EnvironmentFailure(f"{what}; see the controller's log")
-
-    @staticmethod
-    def _features_request() -> Message:
-        return messages.request("api_versions", 4).ApiVersionsRequest(
-            client_software_name="linkflap-shadow", client_software_version="1"
-        )
-
-    def _registration(self, features: Sequence[Message]) -> Message:
-        m = messages.request("broker_registration", 4)
-        inner, clients = self._config.entries.inner, self._config.entries.clients
-        return m.BrokerRegistrationRequest(
-            broker_id=self._config.broker_id,
-            cluster_id=self._config.cluster_id,
-            incarnation_id=uuid.UUID(self._journal.notes.incarnation_id),
-            listeners=tuple(
-                m.Listener(
-                    name=name,
-                    host=self._config.advertised_hosts.get(name, self._config.host),
-                    port=port,
-                    security_protocol=_PROTOCOLS[
-                        (inner if name == self._config.followers else clients).protocol
-                    ],
-                )
-                for name, port in self._config.listeners.items()
-            ),
-            features=tuple(
-                m.Feature(
-                    name=f.name,
-                    min_supported_version=f.min_version,
-                    max_supported_version=f.max_version,
-                )
-                for f in features
-            ),
-            rack=None,
-            log_dirs=(uuid.UUID(self._journal.notes.directory_id),),
-            previous_broker_epoch=-1,
-        )
 
     async def _beats(self) -> None:
         """Raises EnvironmentFailure when the registration is another's."""

@@ -15,19 +15,23 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Collection
 from typing import Final
 
 from linkflap.harness.mirrors.shadow.destination.client import Destination, Refused
+from linkflap.harness.mirrors.shadow.destination.lost_partitions import is_lost
 from linkflap.harness.mirrors.shadow.destination.membership import Membership
 from linkflap.harness.mirrors.shadow.destination.picture import Led, Picture, Topic
 from linkflap.harness.mirrors.shadow.destination.placement import Placement
+from linkflap.harness.mirrors.shadow.destination.taken_names import (
+    already_there,
+    is_elsewhere,
+    refuse_taken,
+)
 from linkflap.harness.mirrors.shadow.destination.topic_configs import WHILE_MIRRORED, TopicConfigs
 from linkflap.harness.mirrors.shadow.journal import TopicNote
 from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
 from linkflap.harness.mirrors.shadow.log.partition import Partition
-from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID, Config
-from linkflap.harness.model.errors import EnvironmentFailure, InputError
+from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.wire.connection import AnyOf, Unanswered
 from linkflap.harness.wire.messages import Error
 
@@ -94,7 +98,7 @@ class Topics:
             await self._begin(name, topic, there, source_nodes)
         elif note.source_id != str(topic.id):
             self._seal(name, f"topic {name} was deleted and made again at the source")
-        elif there is not None and not _is_elsewhere(note, there):
+        elif there is not None and not is_elsewhere(note, there):
             # else `look` finds out what became of it
             self._go_on(name, note)
             if len(topic.partitions) > (have := len(there.partitions)):
@@ -106,7 +110,7 @@ class Topics:
         """Makes a topic that was never made, unless another has its name, or this one was refused
         already."""
         notes = self._log.journal.notes.topics
-        taken = f"{_taken(name, self._log.config.link)}; remove it there, and it is copied"
+        taken = f"{already_there(name, self._log.config.link)}; remove it there, and it is copied"
         note = notes.get(name)
         if note is None or note.source_id != str(topic.id):
             note = notes[name] = TopicNote(source_id=str(topic.id))
@@ -191,7 +195,7 @@ class Topics:
         unsure: list[str] = []
         for name, note in self._log.journal.notes.topics.items():
             topic = here.topics.get(name)
-            if _is_elsewhere(note, topic):
+            if is_elsewhere(note, topic):
                 unsure.append(name)
             elif topic is not None and self._is_ours(name, topic):
                 led += self._take_in(name, topic, note)
@@ -210,7 +214,7 @@ class Topics:
             self._log.journal.save()
         taken: list[tuple[Partition, Led]] = []
         for number, led in sorted(topic.partitions.items()):
-            if not self._is_lost(name, number, led):
+            if not is_lost(self._log, name, number, led):
                 partition = self._log.add(name, number)
                 self._take(partition, led)
                 taken.append((partition, led))
@@ -260,41 +264,13 @@ class Topics:
         }
         self._give_up(name, reason)
 
-    def _is_lost(self, name: str, number: int, led: Led) -> bool:
-        """Whether a real broker leads what none may: the shadow stood still between the growth of a
-        topic and its narrowing."""
-        notes, note = self._log.journal.notes, self._log.journal.partition(name, number)
-        if (
-            notes.phase not in ("mirroring", "settling", "ending")
-            or note.home
-            or not 0 <= led.leader < FIRST_BROKER_ID
-        ):
-            return (name, number) in self._log.lost
-        if (name, number) not in self._log.lost:
-            log.error(
-                "%s-%d is led by broker %d and is not mirrored: the shadow was away when it was "
-                "made; remove the topic on the destination to mirror it again",
-                name,
-                number,
-                led.leader,
-            )
-            self._log.lost.add((name, number))
-            self._log.partitions.pop((name, number), None)
-            note.mirrored = note.promoted = 0
-            self._log.journal.save()
-        return True
-
     def _take(self, partition: Partition, led: Led) -> None:
         if led.leader != self._me:
             partition.leader_epoch = -1
         elif led.epoch > partition.leader_epoch:
-            if (
-                partition.position < 0
-                and led.epoch == 0
-                and not partition.note.epochs
-                and not partition.taking
-            ):
-                partition.position = 0  # just made
+            just_made = led.epoch == 0 and not partition.note.epochs and not partition.taking
+            if partition.position < 0 and just_made:
+                partition.position = 0
             self._log.lead(partition, led.epoch)
 
     async def restore_configs(self) -> None:
@@ -306,24 +282,5 @@ class Topics:
         await self._configs.restore({name: len(self.placement.replicas(0, name)) for name in names})
 
 
-def refuse_taken(
-    source: Picture, here: Picture, config: Config, *, known: Collection[str] = ()
-) -> None:
-    """Raises InputError for a topic that is to be mirrored and whose name another has on the
-    destination; not for the `known`."""
-    wanted = {name for name in source.topics if config.mirrors(name)}
-    if taken := sorted((wanted & here.topics.keys()) - set(known)):
-        raise InputError(f"{_taken(taken[0], config.link)}; remove it there, or mirror elsewhere")
-
-
-def _taken(name: str, link: str) -> str:
-    return f"topic {name} exists on the destination of {link} already"
-
-
 def _deleted(name: str) -> str:
     return f"topic {name} was deleted at the source"
-
-
-def _is_elsewhere(note: TopicNote, there: Topic | None) -> bool:
-    """Whether a topic that was made is not to be seen, or another has its name."""
-    return bool(note.destination_id) and (there is None or str(there.id) != note.destination_id)

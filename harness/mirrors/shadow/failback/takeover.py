@@ -32,8 +32,9 @@ from typing import Final
 from linkflap.harness.mirrors.shadow.destination.client import Destination
 from linkflap.harness.mirrors.shadow.destination.membership import Membership
 from linkflap.harness.mirrors.shadow.destination.picture import Led, Picture
+from linkflap.harness.mirrors.shadow.destination.taken_names import refuse_taken
 from linkflap.harness.mirrors.shadow.destination.topic_configs import WHILE_MIRRORED, topic_configs
-from linkflap.harness.mirrors.shadow.destination.topics import Topics, refuse_taken
+from linkflap.harness.mirrors.shadow.destination.topics import Topics
 from linkflap.harness.mirrors.shadow.failback.follower import Leaders, claim, epochs_of
 from linkflap.harness.mirrors.shadow.group_offsets import GroupOffsets
 from linkflap.harness.mirrors.shadow.journal import TopicNote

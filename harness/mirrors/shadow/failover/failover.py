@@ -19,7 +19,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Coroutine, Iterable
-from datetime import timedelta
 from typing import Final
 
 from linkflap.harness.mirrors.shadow.destination.client import Destination
@@ -28,6 +27,7 @@ from linkflap.harness.mirrors.shadow.destination.membership import Membership
 from linkflap.harness.mirrors.shadow.destination.topics import Topics
 from linkflap.harness.mirrors.shadow.failover import markers, open_transactions
 from linkflap.harness.mirrors.shadow.failover.handover import Handover
+from linkflap.harness.mirrors.shadow.failover.longest_replica import LongestReplica
 from linkflap.harness.mirrors.shadow.failover.producer_id_advance import ProducerIdAdvance
 from linkflap.harness.mirrors.shadow.group_offsets import GroupOffsets
 from linkflap.harness.mirrors.shadow.journal import Phase
@@ -35,9 +35,7 @@ from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
 from linkflap.harness.mirrors.shadow.log.partition import Partition
 from linkflap.harness.mirrors.shadow.source.fetch import Source
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
-from linkflap.harness.wire import messages
-from linkflap.harness.wire.connection import Connection, Unanswered
-from linkflap.harness.wire.messages import Error
+from linkflap.harness.wire.connection import Unanswered
 
 log = logging.getLogger(__name__)
 STEP_SECONDS: Final = 60.0
@@ -47,7 +45,6 @@ LEAVE_SECONDS: Final = 30.0
 """How long a settling waits for a live broker that does not fetch: until it is woken, and until it
 is done without."""
 _LOOK: Final = 0.05
-_READ_BYTES: Final = 1 << 20
 
 
 class Failover:
@@ -71,7 +68,7 @@ class Failover:
         )
         self._membership, self._leader, self._groups = membership, leader, groups
         self._handover = Handover(mirrored, destination, topics, membership)
-        self._longest: dict[str, Connection] = {}
+        self._longest = LongestReplica(mirrored)
         self._behind: dict[Partition, frozenset[int]] = {}
         self._began = 0.0
 
@@ -82,7 +79,7 @@ class Failover:
             await self._last_commits(self._groups.sync(self._source.brokers))
         await self._source.stop()
         await self._known()
-        self._leader.read_behind = self._read_longest
+        self._leader.read_behind = self._longest.read
         for partition in self._log.partitions.values():
             partition.sealed = partition.sealed or "failing over"
         if self._phase == "mirroring":
@@ -100,8 +97,7 @@ class Failover:
         self._enter("handed-over")
         await self._log.steps.reach("handed-over")
         await self._membership.leave(within=5)
-        for connection in self._longest.values():
-            connection.close()
+        self._longest.close()
 
     async def _end(self) -> None:
         """What comes before the hand-over; all of it can be done again when a broker did not answer
@@ -275,39 +271,3 @@ class Failover:
         if self._phase == "ending":
             limits.append(max([note.mirrored, *(offset + 1 for offset, _ in note.appended)]))
         return limits or [end]
-
-    async def _read_longest(self, partition: Partition, offset: int, limit: int) -> bytes:
-        """What a follower misses, from the live replica that has most of it."""
-        live = {
-            broker: partition.agreed(f)
-            for broker, f in partition.live().items()
-            if broker in self._log.config.brokers
-        }
-        longest = max(live, key=lambda broker: live[broker], default=-1)
-        if longest < 0 or live[longest] <= offset:
-            return b""
-        address = self._log.config.brokers[longest]
-        connection = self._longest.setdefault(address, Connection(address))
-        m = messages.request("fetch", 17)
-        ids = {name: topic_id for topic_id, name in self._log.names.items()}
-        if partition.topic not in ids:
-            return b""
-        asked = m.FetchPartition(
-            partition=partition.number,
-            fetch_offset=offset,
-            partition_max_bytes=max(1, min(limit, _READ_BYTES)),
-        )
-        topic = m.FetchTopic(topic_id=ids[partition.topic], partitions=(asked,))
-        body = m.FetchRequest(
-            max_wait=timedelta(milliseconds=50),
-            min_bytes=1,
-            max_bytes=_READ_BYTES,
-            topics=(topic,),
-            forgotten_topics_data=(),
-        )
-        try:
-            answer = await connection.call("fetch", 17, body, within=3)
-        except Unanswered:
-            return b""
-        data = answer.responses[0].partitions[0]
-        return bytes(data.records or b"") if data.error_code == Error.none else b""

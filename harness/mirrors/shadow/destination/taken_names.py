@@ -1,0 +1,31 @@
+"""Names of topics that are taken: another topic on the destination has them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from linkflap.harness.mirrors.shadow.destination.picture import Picture, Topic
+from linkflap.harness.mirrors.shadow.journal import TopicNote
+from linkflap.harness.mirrors.shadow.settings import Config
+from linkflap.harness.model.errors import InputError
+
+
+def refuse_taken(
+    source: Picture, here: Picture, config: Config, *, known: Collection[str] = ()
+) -> None:
+    """Raises InputError for a topic that is to be mirrored and whose name another has on the
+    destination; not for the `known`."""
+    wanted = {name for name in source.topics if config.mirrors(name)}
+    if taken := sorted((wanted & here.topics.keys()) - set(known)):
+        raise InputError(
+            f"{already_there(taken[0], config.link)}; remove it there, or mirror elsewhere"
+        )
+
+
+def already_there(name: str, link: str) -> str:
+    return f"topic {name} exists on the destination of {link} already"
+
+
+def is_elsewhere(note: TopicNote, there: Topic | None) -> bool:
+    """Whether a topic that was made is not to be seen, or another has its name."""
+    return bool(note.destination_id) and (there is None or str(there.id) != note.destination_id)
