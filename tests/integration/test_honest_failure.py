@@ -127,7 +127,7 @@ def test_the_run_itself_is_valid(of: Callable[[str], tuple[Judgement, Site]]) ->
     assert idle == {
         "byte-equality", "record-equality", "truncation-accounting", "write-cycles", "exactly-once",
         "program-copies",
-        "mirror-states", "share-groups",
+        "mirror-states", "share-groups", "topic-sync",
     }  # fmt: skip
 
 
