@@ -16,9 +16,16 @@ from linkflap.harness.pytest_plugin import FixtureRun
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
-NO_RELAY = {"write-cycles", "exactly-once", "program-copies", "mirror-states", "share-groups"}
+NO_RELAY = {
+    "write-cycles",
+    "exactly-once",
+    "program-copies",
+    "mirror-states",
+    "share-groups",
+    "topic-sync",
+}
 """Checks of workloads that read inside of their transactions, and of mirrors that describe
-themselves: here are none of them."""
+themselves or sync topics: here are none of them."""
 
 
 def idle(judged: FixtureRun) -> set[str]:
