@@ -11,7 +11,7 @@ import pytest
 
 from linkflap.harness.mirrors import check
 from linkflap.harness.mirrors.shadow.failback import follower
-from linkflap.harness.mirrors.shadow.failback.takeover import failback_point
+from linkflap.harness.mirrors.shadow.failback.failback_point import failback_point
 from linkflap.harness.mirrors.shadow.log.leader_epochs import Lineage, parting
 from linkflap.harness.mirrors.shadow.settings import TakenPartition
 from linkflap.harness.model.errors import InputError

@@ -35,15 +35,17 @@ from linkflap.harness.mirrors.shadow.destination.picture import Led, Picture
 from linkflap.harness.mirrors.shadow.destination.taken_names import refuse_taken
 from linkflap.harness.mirrors.shadow.destination.topic_configs import WHILE_MIRRORED, topic_configs
 from linkflap.harness.mirrors.shadow.destination.topics import Topics
-from linkflap.harness.mirrors.shadow.failback.follower import Leaders, claim, epochs_of
+from linkflap.harness.mirrors.shadow.failback.both_sides import logs_of, refuse_another
+from linkflap.harness.mirrors.shadow.failback.failback_point import failback_point
+from linkflap.harness.mirrors.shadow.failback.follower import Leaders, claim
 from linkflap.harness.mirrors.shadow.group_offsets import GroupOffsets
 from linkflap.harness.mirrors.shadow.journal import TopicNote
-from linkflap.harness.mirrors.shadow.log.leader_epochs import Lineage, parting
+from linkflap.harness.mirrors.shadow.log.leader_epochs import Lineage
 from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
 from linkflap.harness.mirrors.shadow.log.partition import Partition
-from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID, TakenPartition, TakenTopic
+from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID, TakenPartition
 from linkflap.harness.mirrors.shadow.source.fetch import Source
-from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError
+from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire.connection import Unanswered
 
@@ -51,7 +53,6 @@ log = logging.getLogger(__name__)
 STEP_SECONDS: Final = 120.0
 GROUPS_SECONDS: Final = 5.0
 _LOOK: Final = 0.05
-Logs = dict[TopicPartition, tuple[Lineage, int]]
 Step = Callable[[Picture], Awaitable[list[str]]]
 
 
@@ -96,10 +97,10 @@ class Takeover:
         refuse_taken(there, here, self._log.config, known=[*self._wanted, self._log.config.canary])
         wanted = {name: topic for name, topic in self._wanted.items() if name in here.topics}
         for name, topic in wanted.items():
-            self._check(name, topic, there, here)
+            refuse_another(name, topic, there, here, self._log.config.link)
         tps = [(name, number) for name in wanted for number in here.topics[name].partitions]
-        sources = await self._logs(there, tps)
-        ours = await self._logs(here, tps)
+        sources = await logs_of(self._leaders, there, tps)
+        ours = await logs_of(self._leaders, here, tps)
         configs = await topic_configs(self._destination.nodes, list(wanted))
         found = {
             name: TopicNote(
@@ -115,62 +116,20 @@ class Takeover:
         self._log.journal.save()
         await self._log.steps.reach("planned")
 
-    def _check(self, name: str, topic: TakenTopic, there: Picture, here: Picture) -> None:
-        """Whether a topic is on both sides what it was when it was mirrored."""
-        link = self._log.config.link
-        if str(here.topics[name].id) != topic.destination_id:
-            raise InputError(
-                f"topic {name} exists on the destination of {link} but is not the one that was "
-                f"mirrored from there (its id is {here.topics[name].id}, that one's was "
-                f"{topic.destination_id}); remove it there, and it is copied"
-            )
-        if name not in there.topics or str(there.topics[name].id) != topic.source_id:
-            raise InputError(
-                f"topic {name} at the source of {link} is not the one that was promoted there (id "
-                f"{topic.source_id}), so what it has cannot follow what its destination has; "
-                "remove it on both sides, or leave the clusters as they are"
-            )
-        mine, theirs = len(here.topics[name].partitions), len(there.topics[name].partitions)
-        if mine > theirs:
-            raise InputError(
-                f"topic {name} has {mine} partitions on the destination of {link} and {theirs} at "
-                f"its source; add partitions at the source until it has {mine} too"
-            )
-
-    async def _logs(self, found: Picture, tps: list[TopicPartition]) -> Logs:
-        """Leader epochs and log ends of partitions on one side. Raises EnvironmentFailure where
-        none but a shadow leads."""
-        by_leader: dict[int, dict[TopicPartition, int]] = {}
-        for topic, number in tps:
-            led = found.topics[topic].partitions[number]
-            if not 0 <= led.leader < FIRST_BROKER_ID or led.leader not in found.brokers:
-                raise EnvironmentFailure(
-                    f"{topic}-{number} is led by no broker of its own cluster; start the brokers "
-                    "that have it"
-                )
-            by_leader.setdefault(led.leader, {})[topic, number] = led.epoch
-        logs: Logs = {}
-        for leader, latest in by_leader.items():
-            logs |= await epochs_of(self._leaders.at(found.brokers[leader]), latest)
-        return logs
-
     def _plan_partition(
         self, tp: TopicPartition, led: Led, ours: tuple[Lineage, int], theirs: Lineage
     ) -> None:
         """Records where a partition is truncated, and the leader epochs below that on both
         sides."""
         left = self._wanted[tp[0]].partitions.get(tp[1], TakenPartition(end=0, epochs=()))
-        point = failback_point(
-            f"{tp[0]}-{tp[1]}", left, *ours, rule=self._log.config.options.failback_point
-        )
+        rule = self._log.config.options.failback_point
+        point = failback_point(f"{tp[0]}-{tp[1]}", left, *ours, rule=rule)
         note = self._log.journal.partition(*tp)
         for lineage in (ours[0], theirs):
             lineage.truncate(point)
         note.epochs, note.source_epochs = ours[0].entries, theirs.entries
-        note.home, note.truncated_to = (
-            [broker for broker in led.replicas if broker < FIRST_BROKER_ID],
-            point,
-        )
+        note.home = [broker for broker in led.replicas if broker < FIRST_BROKER_ID]
+        note.truncated_to = point
         log.info("%s-%d ends at %d here and is to be truncated at %d", *tp, ours[1], point)
 
     async def run(self) -> None:
@@ -233,12 +192,9 @@ class Takeover:
         alone yet."""
         if missing := sorted({name for name, _ in self._taken_over()} - here.topics.keys()):
             raise EnvironmentFailure(f"topic {missing[0]} is not in the destination's metadata")
-        left = {tp: here.topics[tp[0]].partitions[tp[1]] for tp in self._taken_over()}
-        left = {
-            tp: led
-            for tp, led in left.items()
-            if (led.leader, led.in_sync) != (self._me, (self._me,))
-        }
+        alone = (self._me, (self._me,))
+        led_now = {tp: here.topics[tp[0]].partitions[tp[1]] for tp in self._taken_over()}
+        left = {tp: led for tp, led in led_now.items() if (led.leader, led.in_sync) != alone}
         await self._join(
             [tp for tp, led in left.items() if not led.replicas or led.replicas[0] != self._me]
         )
@@ -334,33 +290,6 @@ class Takeover:
 
     def close(self) -> None:
         self._leaders.close()
-
-
-def failback_point(name: str, left: TakenPartition, ours: Lineage, end: int, *, rule: str) -> int:
-    """Where a log ends that is to go on as the other cluster's does.
-
-    offset  the last mirrored offset (KIP-1279 in February 2026). What was written after it and
-            never mirrored is lost. Right only while everything below is as it was mirrored: a log
-            that has lost some of that since (an unclean election) is refused, since cutting it
-            there would leave two different logs.
-    epoch   the last mirror epoch (KIP-1279 since March 2026, A10): the end of that epoch here, then
-            the epoch check against what the other cluster has of it. What was never mirrored is
-            lost as with `offset`; what was lost here comes back.
-
-    Raises InputError for the refusal.
-    """
-    mirrored = Lineage(left.epochs)
-    mirrored.truncate(left.end)
-    common = parting(ours, end, mirrored, left.end) if mirrored.entries else min(left.end, end)
-    if rule == "epoch":
-        return common
-    if common < left.end:
-        raise InputError(
-            f"{name} has only what is below offset {common} of what was mirrored up to {left.end}: "
-            "it exists on the destination with other data behind that; set failback_point to "
-            "epoch, and that much is taken from the other cluster"
-        )
-    return left.end
 
 
 def _give_up_after(deadline: float, what: str, error: Exception) -> None:
