@@ -251,7 +251,8 @@ def _play(
 
 def _work_on(scenario: Scenario, world: RunWorld, watch: Ticker, *, since: int | None) -> None:
     """Lets clients work after the last fault, which ended at `since`, until they have written
-    enough to be judged; on a dead machine, for a while."""
+    enough to be judged; on a dead machine, for a while. Not where all that write are at clusters
+    that are dead, after a failover that was refused: nothing more can come."""
     least = scenario.minimums
 
     def enough() -> bool:
@@ -273,7 +274,7 @@ def _work_on(scenario: Scenario, world: RunWorld, watch: Ticker, *, since: int |
 
     with contextlib.suppress(DeadlineExceeded):
         until(
-            lambda: watch() or enough(),
+            lambda: watch() or enough() or not world.clients.can_write(world.running_clusters),
             within=AFTERWARDS,
             what="clients to have done enough to be judged",
             every=0.1,

@@ -66,10 +66,19 @@ def name_of(kind: str) -> str:
 
 def by_kind(results: Iterable[Result]) -> dict[str, list[Result]]:
     """Failed runs by kind, in order: by their first kind, or by one of their others that is the
-    first of another run."""
+    first of another run.
+
+    In the latter case by their first kind too, unless most runs of the other have it as well: then
+    it may well be a consequence.
+    """
     found: dict[str, list[Result]] = {}
     failed = [result for result in results if result.kinds]
     for result in sorted(failed, key=lambda result: result.number):
         known = next((kind for kind in result.kinds if kind in found), result.kinds[0])
         found.setdefault(known, []).append(result)
+    for kind, runs in list(found.items()):
+        for first in dict.fromkeys(run.kinds[0] for run in runs if run.kinds[0] != kind):
+            if sum(first in run.kinds for run in runs) <= len(runs) / 2:
+                own = [run for run in runs if run.kinds[0] == first]
+                found[first] = sorted([*found.get(first, ()), *own], key=lambda run: run.number)
     return found

@@ -6,7 +6,7 @@ Order at the end of a run: `stop_producers`, then `drain` of the readers, then `
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -86,9 +86,7 @@ class WorkloadClients:
         recorded = [
             w for w in self.workloads if isinstance(w, Producers) and not isinstance(w, Command)
         ]
-        return sum(
-            workload.acknowledged_since(time, cluster) for workload in recorded or self.workloads
-        )
+        return sum(w.acknowledged_since(time, cluster) for w in recorded or self.workloads)
 
     def read_on(self, cluster: str) -> int | None:
         """Records that the readers on this cluster have been given, of the kind of readers that was
@@ -103,9 +101,7 @@ class WorkloadClients:
             for workload in self.workloads
             if (read := workload.read_on(cluster)) is not None
         ]
-        written = {
-            workload.spec.home for workload in self.workloads if workload.progress().acknowledged
-        }
+        written = {w.spec.home for w in self.workloads if w.progress().acknowledged}
         return (
             min((read for workload, read in here if workload.spec.home in written), default=0)
             if here
@@ -115,15 +111,18 @@ class WorkloadClients:
     def groups_on(self, cluster: str) -> frozenset[str]:
         """Groups of readers and relays at this cluster, of topics that have a writer: they are to
         commit offsets there."""
-        written = {
-            workload.spec.home for workload in self.workloads if workload.progress().acknowledged
-        }
+        written = {w.spec.home for w in self.workloads if w.progress().acknowledged}
         here = [
             w.spec
             for w in self.workloads
             if any(member.state.cluster == cluster for member in w.members)
         ]
         return frozenset(groups([spec for spec in here if spec.home in written]))
+
+    def can_write(self, running: Collection[str]) -> bool:
+        """Whether any producer is at a cluster that runs; also where there are no producers."""
+        producing = [crew for crew in self.workloads if isinstance(crew, Producers)]
+        return not producing or any(not crew.clusters.isdisjoint(running) for crew in producing)
 
     def grown(self, topic: str, partitions: int) -> None:
         """A topic has so many partitions now; its clients take that in before their next operation,

@@ -102,6 +102,10 @@ class Command(Producers):
 
     # The steps of a run, in order.
 
+    @property
+    def clusters(self) -> frozenset[str]:
+        return frozenset({self.cluster})
+
     def prepare(self) -> None:
         """Nothing: it starts when the workload does."""
 

@@ -195,6 +195,11 @@ class Crew:
 class Producers(Crew):
     """Producing clients of one kind."""
 
+    @property
+    def clusters(self) -> frozenset[str]:
+        """Where they are."""
+        return frozenset(member.cluster for member in self.members)
+
     def pause(self, cluster: str) -> None:
         here: list[Member] = []
         for worker in self.workers:

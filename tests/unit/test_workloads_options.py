@@ -237,6 +237,14 @@ def test_clients_of_a_cluster_that_never_answers_stop_at_once(writer: RunWriter,
     ]
 
 
+def test_producers_at_dead_clusters_alone_can_write_no_more(writer: RunWriter) -> None:
+    both = WorkloadClients([made(writer, "readers"), made(writer, "transactional")], writer)
+    assert both.can_write(["A", "B"])
+    assert not both.can_write(["B"])
+    assert not both.can_write([])
+    assert WorkloadClients([made(writer, "readers")], writer).can_write([]), "nobody writes"
+
+
 def test_workloads_that_were_never_started_can_be_stopped(writer: RunWriter) -> None:
     WorkloadClients([made(writer, "readers")], writer).stop()
 

@@ -58,9 +58,18 @@ def test_runs_with_a_kind_that_led_another_are_that_kinds() -> None:
     c = Result(number=3, verdict="invalid", kinds=("z:three",))
     assert {kind: [r.number for r in runs] for kind, runs in by_kind([c, b, a]).items()} == {
         "x:one": [1, 2],
-        "z:three": [3],
+        "z:three": [2, 3],
     }
     assert by_kind([Result(number=4, verdict="valid")]) == {}
+
+
+def test_a_kind_that_most_runs_of_another_have_is_its_consequence_and_a_rarer_one_is_not() -> None:
+    kinds = {4: ("refused",), 8: ("hangs", "refused"), 9: ("lie", "hangs", "refused")}
+    runs = [Result(number=n, verdict="invalid", kinds=each) for n, each in kinds.items()]
+    assert {kind: [r.number for r in each] for kind, each in by_kind(runs).items()} == {
+        "refused": [4, 8, 9],
+        "lie": [9],
+    }
 
 
 def test_kinds_are_names_of_folders() -> None:
