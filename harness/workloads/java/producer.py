@@ -76,7 +76,7 @@ class JavaProducer:
         self._senders: dict[tuple[str, int, tuple[str, ...]], Handle] = {}
         with raised():
             self._client = clients.producer(config)
-            self._futures, self._forget = clients.futures()
+            self._futures, self._forget = clients.producers.futures()
             self._state, self._identity = clients.states(self._client)
 
     # --- records
@@ -129,7 +129,7 @@ class JavaProducer:
         for number, sent in enumerate(waiting):
             try:
                 with raised():
-                    self._clients.send(serialized(sent.records), self._sender(sent))
+                    self._clients.producers.send(serialized(sent.records), self._sender(sent))
             except JavaError as error:
                 self._not_taken(waiting[number:], error)
                 return
@@ -148,7 +148,7 @@ class JavaProducer:
     def _sender(self, sent: _Sent) -> Handle:
         key = sent.topic, sent.partition, sent.headers
         if key not in self._senders:
-            self._senders[key] = self._clients.sender(self._client, self._futures, *key)
+            self._senders[key] = self._clients.producers.sender(self._client, self._futures, *key)
         return self._senders[key]
 
     def poll(self, timeout: float) -> int:
@@ -167,7 +167,7 @@ class JavaProducer:
     def _wait(self, milliseconds: float) -> None:
         if self._reported < len(self._reports):
             with raised():
-                self._clients.wait(self._futures.get(len(self._reports) - 1))
+                self._clients.producers.wait(self._futures.get(len(self._reports) - 1))
         else:
             threading.Event().wait(milliseconds / 1000)
 
@@ -176,7 +176,7 @@ class JavaProducer:
         if self._reported == len(self._reports):
             return 0
         with raised():
-            texts = self._clients.outcomes(self._futures)
+            texts = self._clients.producers.outcomes(self._futures)
         done: list[tuple[Delivered, str]] = []
         for number, text in enumerate(texts):
             if text and self._reports[number] is not _reported:
