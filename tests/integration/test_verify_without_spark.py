@@ -31,7 +31,7 @@ def kernel(view):
     os.kill({victim}, signal.SIGKILL)
     return []
 
-nothing = {"guarantee": "", "source": "", "inputs": frozenset(), "anomalies": ()}
+nothing = {{"guarantee": "", "source": "", "inputs": frozenset(), "anomalies": ()}}
 killer = Check(name="duplicate", kernel=kernel, **nothing)
 verify.REGISTRY = {{**verify.REGISTRY, "duplicate": killer}}
 commands.main()
