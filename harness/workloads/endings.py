@@ -21,7 +21,8 @@ from confluent_kafka import KafkaError, KafkaException
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import OutcomeName
 from linkflap.harness.workloads.client import SLICE
-from linkflap.harness.workloads.incarnation import Incarnation, InFlight
+from linkflap.harness.workloads.in_flight import InFlight
+from linkflap.harness.workloads.incarnation import Incarnation
 from linkflap.harness.workloads.librdkafka import describe
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from linkflap.harness.workloads.endings import Ended
-from linkflap.harness.workloads.incarnation import InFlight
+from linkflap.harness.workloads.in_flight import InFlight
 from linkflap.harness.workloads.producers import COMMON, Producing
 
 OPTIONS: Final = COMMON

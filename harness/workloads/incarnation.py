@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
 from typing import Final, Literal
@@ -30,6 +29,7 @@ from linkflap.harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT
 from linkflap.harness.rundir import Appender
 from linkflap.harness.workloads.acks import Acks
 from linkflap.harness.workloads.client import SLICE, Client
+from linkflap.harness.workloads.in_flight import InFlight
 from linkflap.harness.workloads.librdkafka import STATISTICS_MS, describe, producer_config
 from linkflap.harness.workloads.values import Values
 
@@ -41,39 +41,6 @@ ASK: Final = 1.0
 IDENTITY_WAIT: Final = 3.0
 """Seconds. A broker that needs its next block of ids answers COORDINATOR_LOAD_IN_PROGRESS until it
 has one."""
-
-
-@dataclass(slots=True, kw_only=True)
-class InFlight:
-    """An operation that was invoked and has not returned."""
-
-    number: int
-    kind: OperationKind
-    ending: Ending
-    groups: Sequence[Acks] = ()
-    identity: tuple[int, int] = (-1, -1)
-    ended_at: int = 0
-    returned: bool = False
-    group: str = ""
-
-    @property
-    def acked(self) -> int:
-        return sum(group.acked for group in self.groups)
-
-    @property
-    def complete(self) -> bool:
-        """Whether every record was acknowledged."""
-        return all(group.complete for group in self.groups)
-
-    @property
-    def failed(self) -> int:
-        """Records whose delivery was reported as failed."""
-        return sum(group.failed for group in self.groups)
-
-    @property
-    def error(self) -> str:
-        """The first delivery error, if any."""
-        return next((group.error for group in self.groups if group.error), "")
 
 
 class Incarnation:

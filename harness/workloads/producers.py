@@ -17,7 +17,8 @@ from linkflap.harness.model.protocols import Moment
 from linkflap.harness.workloads import endings
 from linkflap.harness.workloads.client import Client
 from linkflap.harness.workloads.context import Context
-from linkflap.harness.workloads.incarnation import Incarnation, InFlight
+from linkflap.harness.workloads.in_flight import InFlight
+from linkflap.harness.workloads.incarnation import Incarnation
 from linkflap.harness.workloads.librdkafka import describe
 from linkflap.harness.workloads.protocol import ClientState
 from linkflap.harness.workloads.values import KEYS, LARGEST, Values

@@ -32,11 +32,13 @@ from linkflap.harness.workloads import endings
 from linkflap.harness.workloads.client import GRACE, SLICE
 from linkflap.harness.workloads.context import Context
 from linkflap.harness.workloads.fetches import fetched
-from linkflap.harness.workloads.incarnation import Incarnation, InFlight
+from linkflap.harness.workloads.group_members import ASK
+from linkflap.harness.workloads.in_flight import InFlight
+from linkflap.harness.workloads.incarnation import Incarnation
 from linkflap.harness.workloads.library import ClientConsumer
 from linkflap.harness.workloads.librdkafka import describe
 from linkflap.harness.workloads.producers import COMMON, RETRY, Producing
-from linkflap.harness.workloads.readers import ASK, ReaderClient
+from linkflap.harness.workloads.readers import ReaderClient
 
 OUTPUT: Final = "relayed"
 """The topic of each cluster that only relays write to."""

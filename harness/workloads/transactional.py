@@ -15,7 +15,8 @@ from linkflap.harness.model.history import Ending
 from linkflap.harness.workloads import endings
 from linkflap.harness.workloads.client import SLICE
 from linkflap.harness.workloads.context import Context
-from linkflap.harness.workloads.incarnation import Incarnation, InFlight
+from linkflap.harness.workloads.in_flight import InFlight
+from linkflap.harness.workloads.incarnation import Incarnation
 from linkflap.harness.workloads.producers import COMMON, Producing
 
 OPTIONS: Final = COMMON | {"abort_share", "open_share", "hold"}

@@ -1,16 +1,12 @@
-"""A process of clients as the harness has it: started, commanded, asked, and when it dies by
-itself, started again.
+"""A process of clients as the harness has it: commanded and asked.
 
-A death is an event (`client-died`) and ends nothing. The clients begin anew where they were, or
-were on their way to: a producer takes its transactional id again, which fences the dead one and
-aborts what it left open; a reader begins as any new one does. A process that dies again and again,
-without anything done in between, is given up, and the run says so when it ends.
+When it dies by itself, another is started in its place (`worker_process`), and its clients begin
+anew where they were, or were on their way to.
 """
 
 from __future__ import annotations
 
 import queue
-import socket
 import threading
 from collections.abc import Sequence
 from typing import Final
@@ -18,13 +14,7 @@ from typing import Final
 import msgspec
 
 from linkflap.harness.model.clock import now
-from linkflap.harness.model.errors import (
-    DeadlineExceeded,
-    EnvironmentFailure,
-    InputError,
-    LinkflapError,
-)
-from linkflap.harness.model.events import ClientRestarted
+from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.protocols import Running
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunWriter
@@ -38,24 +28,21 @@ from linkflap.harness.workloads.protocol import (
     Command,
     Drained,
     Fall,
-    Falling,
     Grown,
-    Happened,
     Host,
     Move,
     Pause,
     Report,
     Start,
-    State,
     Stop,
 )
 from linkflap.harness.workloads.questions import Questions
+from linkflap.harness.workloads.worker_process import ENDS_WITHIN, WorkerProcess
 
 ANSWERS_WITHIN: Final = 2.0
-ENDS_WITHIN: Final = 10.0
 
 
-class Worker:
+class Worker(WorkerProcess):
     """One process of clients and its successors. Safe from several threads."""
 
     def __init__(self, name: str, host: Host, writer: RunWriter, forks: Prefork) -> None:
@@ -201,152 +188,3 @@ class Worker:
             else 0
         )
         return before + (state.acknowledged_since if state is not None else 0)
-
-    @property
-    def clients(self) -> str:
-        """The names of its clients, for a sentence."""
-        return ", ".join(member.name for member in self.members)
-
-    @property
-    def pid(self) -> int:
-        """Of its process now, or of the last; 0 before the first."""
-        return 0 if self._child is None else self._child.pid
-
-    @property
-    def alive(self) -> bool:
-        """Whether a process of it runs."""
-        return self._child is not None and self._child.alive
-
-    # --- what faults do to its process
-
-    @property
-    def frozen(self) -> bool:
-        """Whether its process stands still (SIGSTOP)."""
-        return self._child is not None and self._child.paused
-
-    @property
-    def stands_still(self) -> bool:
-        """The same: it has no other process."""
-        return self.frozen
-
-    def freeze(self) -> None:
-        """SIGSTOP; returns when it stands still. Raises InputError where no process of it runs."""
-        child = self._child
-        if child is None or not child.alive:
-            raise InputError(
-                f"the process of clients {self.clients} does not run, so it cannot be paused"
-            )
-        child.pause()
-
-    def thaw(self) -> None:
-        """SIGCONT. Safe to call again, and of one that has ended."""
-        if self._child is not None:
-            self._child.resume()
-
-    # --- starts, reports and deaths
-
-    def _spawn(self) -> tuple[Channel[Command, Report], Running]:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            child = self._forks.start(
-                f"clients {self.clients}", theirs, folder=self._writer.root, log=self._log
-            )
-        channel: Channel[Command, Report] = Channel(ours, Report)
-        hosted = tuple(member.hosted for member in self.members)
-        channel.send(msgspec.structs.replace(self._host, clients=hosted, deaths=self._fate.count))
-        return channel, child
-
-    def _watch(self) -> None:
-        """The thread of this process and its successors: hears what they say, and follows each
-        death."""
-        try:
-            while self._channel is not None and self._child is not None:
-                self._hear(self._channel)
-                self._over(self._channel, self._child)
-                if self._gone or not self._start_again():
-                    return
-        finally:
-            self._forks.leave()
-
-    def _hear(self, channel: Channel[Command, Report]) -> None:
-        """Takes what the process says, until it has gone."""
-        while True:
-            try:
-                report = channel.receive()
-            except EOFError:
-                return
-            match report:
-                case State():
-                    self._answered(report)
-                case Happened():
-                    self._writer.write(report.event)
-                case Falling():
-                    self._fate.falling = report
-
-    def _answered(self, state: State) -> None:
-        if state.broken and self._writer.breakage.reason is None:
-            self._writer.breakage.reason = EnvironmentFailure(state.broken)
-        with self._lock:
-            self.ready = state.ready
-            by_name = {client.name: client for client in state.clients}
-            for member in self.members:
-                member.said(by_name.get(member.name, member.state), state.number)
-            self._questions.answered(state)
-
-    def _over(self, channel: Channel[Command, Report], child: Running) -> None:
-        """Notes the end of a process: as a death, unless it was asked to end."""
-        try:
-            until(
-                lambda: not child.alive, within=ENDS_WITHIN, what=f"clients {self.clients} to end"
-            )
-        except DeadlineExceeded:
-            child.kill()
-        status = child.poll() or 0
-        with self._lock:
-            channel.close()
-            number = self._questions.gone()
-            expected = self._ending and status == 0
-            examined = self._fate.examined
-            death = (
-                None
-                if expected
-                else examined(self.members, pid=child.pid, status=status, began=self._began)
-            )
-            for member in self.members:
-                member.died(number)
-            self._gone = self._ending or self._fate.hopeless
-        if death is not None:
-            self._report(death)
-
-    def _report(self, death: Death) -> None:
-        self._writer.write(death.event(again=not self._gone))
-        if self._gone and not self._ending:
-            self.given_up = (
-                f"{death.sentence}, {self._fate.in_vain} times in a row; see {self._log}"
-            )
-        self.deaths.append(death)
-
-    def _start_again(self) -> bool:
-        """Whether clients could be started again."""
-        with self._lock:
-            if self._ending:
-                return False
-            self._began = now()
-            try:
-                self._channel, self._child = self._spawn()
-            except LinkflapError as error:
-                self._gone, self.given_up = (
-                    True,
-                    f"clients {self.clients} could not be started again: {error}",
-                )
-                return False
-            if self._started:
-                self._channel.send(Start())
-            if self._fate.order is not None:
-                self._channel.send(self._fate.order)
-        self._writer.write(
-            ClientRestarted(
-                process=self.name, pid=self.pid, clients=tuple(m.name for m in self.members)
-            )
-        )
-        return True

@@ -14,7 +14,8 @@ from __future__ import annotations
 from typing import Final
 
 from linkflap.harness.workloads import endings
-from linkflap.harness.workloads.incarnation import Incarnation, InFlight
+from linkflap.harness.workloads.in_flight import InFlight
+from linkflap.harness.workloads.incarnation import Incarnation
 from linkflap.harness.workloads.producers import COMMON, INIT_WITHIN, Producing
 
 OPTIONS: Final = COMMON

@@ -10,19 +10,18 @@ where this process dies before, the run never ended and nothing is judged of it.
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from typing import Any, final
 
-import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from linkflap.api.flight import Flight
+from linkflap.api.operations import WrittenOperations
 from linkflap.api.own_clients import PRODUCER, at
 from linkflap.api.partitioner import PARTITIONERS, known, partition_of
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.history import Ending, Operation, OperationKind, OutcomeName, Phase
+from linkflap.harness.model.history import Ending, OperationKind
 from linkflap.harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT
 from linkflap.harness.workloads.librdkafka import STATISTICS_MS, describe, identity_in
 
@@ -30,7 +29,7 @@ Headers = dict[str, Any] | list[tuple[str, Any]] | None
 
 
 @final
-class Producer(confluent_kafka.Producer):
+class Producer(WrittenOperations):
     """A confluent_kafka.Producer of which everything is written down."""
 
     def __init__(self, config: Mapping[str, Any] | None = None, **more: Any) -> None:  # noqa: ANN401  (confluent-kafka's own)
@@ -72,31 +71,8 @@ class Producer(confluent_kafka.Producer):
         return frozenset(self._homes)
 
     @property
-    def open_transaction(self) -> bool:
-        flight = self._transaction
-        return flight is not None and flight.acked > 0 and not self._let_go
-
-    @property
     def committing(self) -> bool:
         return self._committing
-
-    def acknowledged_since(self, time: int) -> int:
-        """Records of operations that returned after `time`."""
-        with self._lock:
-            times = [at for at, _ in self._acknowledged]
-            return sum(count for _, count in self._acknowledged[bisect_right(times, time) :])
-
-    def let_go(self) -> None:
-        """The run is over: what is in flight is info from now on, and nothing more is written."""
-        with self._lock:
-            if self._let_go:
-                return
-            if self._transaction is not None:
-                self._transaction.ending = "open"
-                self._returned(self._transaction, "info", "the run ended")
-            for flight in list(self._flying.values()):
-                self._returned(flight, "info", "the run ended")
-            self._let_go = True
 
     # What the caller calls.
 
@@ -211,17 +187,6 @@ class Producer(confluent_kafka.Producer):
         answers."""
         return len(self.list_topics(topic, timeout=10).topics[topic].partitions)
 
-    def _sent(self, flight: Flight, error: KafkaError | None) -> None:
-        """A record outside of transactions has its report: acknowledged, certainly refused, or
-        unknown."""
-        with self._lock:
-            if error is None:
-                self._returned(flight, "ok")
-            else:
-                self._returned(
-                    flight, "fail" if flight.groups[0].all_refused else "info", flight.error
-                )
-
     def init_transactions(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401  (confluent-kafka's own)
         """As confluent-kafka's."""
         flight = self._new("init")
@@ -278,53 +243,3 @@ class Producer(confluent_kafka.Producer):
         if flight is not None:
             self._transaction = None
             self._returned(flight, "ok" if flight.ending == ending else "info")
-
-    def _failed(self, flight: Flight) -> OutcomeName:
-        """EndTxn is sent only after every record was delivered: a commit with a failed delivery was
-        never asked for."""
-        return "fail" if flight.ending == "commit" and flight.failed else "info"
-
-    def _invoke(self, flight: Flight) -> None:
-        if not flight.invoked:
-            flight.invoked = True
-            self._write(flight, "invoke", flight.began, "info", "")
-
-    def _returned(self, flight: Flight, outcome: OutcomeName, error: str = "") -> None:
-        with self._lock:
-            if self._let_go:
-                return
-            self._invoke(flight)
-            self._flying.pop(flight.number, None)
-            if flight.identity == (-1, -1) and outcome == "ok":
-                flight.identity = self._identity
-            elif flight.kind == "send" and flight.identity != self._identity:
-                flight.identity = (-1, -1)
-            returned = now()
-            self._write(flight, "return", returned, outcome, error or flight.error)
-            self._acknowledged.append((returned, flight.acked))
-
-    def _write(
-        self, flight: Flight, phase: Phase, time: int, outcome: OutcomeName, error: str
-    ) -> None:
-        returned = phase == "return"
-        self._rows.write(
-            Operation(
-                number=flight.number,
-                phase=phase,
-                time=time,
-                client=self._name,
-                process=self._process,
-                cluster=self.cluster,
-                kind=flight.kind,
-                ending=flight.ending,
-                transactional_id=self._transactional_id,
-                outcome=outcome,
-                ended_at=flight.ended_at if returned else 0,
-                producer_id=flight.identity[0],
-                producer_epoch=flight.identity[1],
-                sends=tuple(
-                    group.outcome() if returned else group.planned() for group in flight.groups
-                ),
-                error=error,
-            )
-        )

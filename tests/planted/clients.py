@@ -11,7 +11,8 @@ from linkflap.harness.model.history import OutcomeName
 from linkflap.harness.workloads import endings, readers
 from linkflap.harness.workloads.acks import Acks, Appended
 from linkflap.harness.workloads.endings import Ended
-from linkflap.harness.workloads.incarnation import Incarnation, InFlight
+from linkflap.harness.workloads.in_flight import InFlight
+from linkflap.harness.workloads.incarnation import Incarnation
 from linkflap.harness.workloads.library import ClientConsumer
 from tests.planted import struck
 

@@ -24,7 +24,13 @@ from linkflap.chaos.scenarios.base import Wish
 from linkflap.harness import mirrors
 from linkflap.harness.log import batches
 from linkflap.harness.log.batch_headers import Headers
-from linkflap.harness.mirrors.cluster_mirroring import from_bytes, mirror, settings, truncations
+from linkflap.harness.mirrors.cluster_mirroring import (
+    from_bytes,
+    mirror,
+    settings,
+    starting,
+    truncations,
+)
 from linkflap.harness.mirrors.cluster_mirroring.answers import (
     Answer,
     Refused,
@@ -526,7 +532,7 @@ def test_a_failback_that_never_mirrors_is_a_failover_that_did_not_happen_and_no_
     made._options = settings.Options(first_start=settings.AT_ONCE)
     made._admin.start = lambda name, topics, patterns: None
     made._destination = SimpleNamespace(brokers={})
-    monkeypatch.setattr(mirror, "create", lambda admin, topics: None)
+    monkeypatch.setattr(starting, "create", lambda admin, topics: None)
     monkeypatch.setattr(made, "_create", lambda: None, raising=False)
     monkeypatch.setattr(made, "_topics", lambda: {"A.orders": 1}, raising=False)
     monkeypatch.setattr(made, "_watch", lambda: truncations.Watch({}, print), raising=False)

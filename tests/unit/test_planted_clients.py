@@ -9,7 +9,8 @@ from typing import cast
 import pytest
 
 from linkflap.harness.workloads.acks import Acks, Appended
-from linkflap.harness.workloads.incarnation import Incarnation, InFlight
+from linkflap.harness.workloads.in_flight import InFlight
+from linkflap.harness.workloads.incarnation import Incarnation
 from tests.planted import clients
 
 

@@ -20,6 +20,7 @@ from linkflap.harness.jvm.bridge import Bridge, Handle
 from linkflap.harness.machine.java import Java
 from linkflap.harness.mirrors.cluster_mirroring.answers import Refused, Row
 from linkflap.harness.mirrors.cluster_mirroring.command_line import MirrorCommand
+from linkflap.harness.mirrors.cluster_mirroring.java_objects import refused_by, row_of, settings_of
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.runtimes.distribution.kafka import Kafka
@@ -102,7 +103,7 @@ class MirrorAdmin:
         """The value of one of a mirror's own settings. Raises Refused."""
 
         def read(admin: Handle, jvm: Handle) -> str:
-            resource = _resource(jvm, name)
+            resource = settings_of(jvm, name)
             found = (
                 admin.describeConfigs([resource])
                 .all()
@@ -120,7 +121,7 @@ class MirrorAdmin:
             kinds = jvm.org.apache.kafka.clients.admin
             set_ = getattr(kinds, "AlterConfigOp$OpType").valueOf("SET")
             changes = [kinds.AlterConfigOp(kinds.ConfigEntry(setting, value), set_)]
-            asked = admin.incrementalAlterConfigs({_resource(jvm, name): changes})
+            asked = admin.incrementalAlterConfigs({settings_of(jvm, name): changes})
             asked.all().get(ASK_SECONDS, jvm.java.util.concurrent.TimeUnit.SECONDS)
 
         self._with("alter-configs", write)
@@ -171,7 +172,7 @@ class MirrorAdmin:
             )
             if name not in found:
                 return []
-            return [_row(row) for rows in found[name].topics().values() for row in rows]
+            return [row_of(row) for rows in found[name].topics().values() for row in rows]
 
         return self._asked("describe", read, lambda: self._command.describe(name))
 
@@ -208,7 +209,7 @@ class MirrorAdmin:
             finally:
                 admin.close(jvm.java.time.Duration.ofMillis(0))
         except Py4JJavaError as error:
-            raise _refused(verb, error.java_exception, jvm) from error
+            raise refused_by(verb, error.java_exception, jvm) from error
         except (TypeError, ValueError, AttributeError) as error:
             raise NotThere(str(error)) from error
         except (Py4JError, OSError) as error:
@@ -271,35 +272,3 @@ class Describing:
         """Nothing more is noted; an answer that is under way is not waited for."""
         with self._noting:
             self._ended.set()
-
-
-def _resource(jvm: Handle, name: str) -> Handle:
-    """A mirror, as something that has settings."""
-    kinds = jvm.org.apache.kafka.common.config
-    return kinds.ConfigResource(
-        getattr(kinds, "ConfigResource$Type").valueOf("CLUSTER_MIRROR"), name
-    )
-
-
-def _row(row: Handle) -> Row:
-    return Row(
-        topic=str(row.topicPartition().topic()),
-        partition=int(row.topicPartition().partition()),
-        state=str(row.state()),
-        source_offset=int(row.sourceOffset()),
-        destination_offset=int(row.destinationOffset()),
-        lag=int(row.lag()),
-        retries=int(row.retryAttempt()),
-        error=str(row.errorMessage() or ""),
-    )
-
-
-def _refused(verb: str, thrown: Handle, jvm: Handle) -> Refused:
-    """Kafka's own error behind the exception of a future, by the table of the build (`Errors`)."""
-    while (
-        thrown.getClass().getSimpleName() == "ExecutionException" and thrown.getCause() is not None
-    ):
-        thrown = thrown.getCause()
-    error = jvm.org.apache.kafka.common.protocol.Errors.forException(thrown)
-    said = str(thrown.getMessage() or thrown.getClass().getSimpleName())
-    return Refused(verb, str(error.name()), int(error.code()), said)

@@ -10,51 +10,20 @@ each answer is written down. Where a promotion is, the bytes say, and never desc
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from linkflap.harness.machine.java import java_for
-from linkflap.harness.mirrors.canary import Canary
-from linkflap.harness.mirrors.cluster_mirroring import (
-    acls,
-    compared,
-    from_bytes,
-    settings,
-    truncations,
-)
+from linkflap.harness.mirrors.cluster_mirroring import compared, from_bytes, settings, truncations
 from linkflap.harness.mirrors.cluster_mirroring.admin import Describing, MirrorAdmin
-from linkflap.harness.mirrors.cluster_mirroring.answers import (
-    ALREADY_EXISTS,
-    Answer,
-    Refused,
-    mirroring,
-    until_accepted,
-)
-from linkflap.harness.mirrors.cluster_mirroring.failover import (
-    NEVER_MIRRORED,
-    NO_EFFECT,
-    STOPPING,
-    await_stopped,
-    not_promoted,
-)
-from linkflap.harness.mirrors.cluster_mirroring.first_start import LeftBehind, await_loaded
+from linkflap.harness.mirrors.cluster_mirroring.answers import Refused
+from linkflap.harness.mirrors.cluster_mirroring.failover import NO_EFFECT, STOPPING, await_stopped
 from linkflap.harness.mirrors.cluster_mirroring.rule import Rule
-from linkflap.harness.mirrors.cluster_mirroring.seen import Seen
-from linkflap.harness.mirrors.topics import create, data_topics
-from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError, SetupError
-from linkflap.harness.model.events import (
-    MirrorCrashed,
-    MirrorStarted,
-    MirrorStopped,
-    VerbAnswer,
-)
+from linkflap.harness.mirrors.cluster_mirroring.starting import StartingMirror
+from linkflap.harness.model.errors import DeadlineExceeded, InputError
+from linkflap.harness.model.events import MirrorCrashed, MirrorStopped, VerbAnswer
 from linkflap.harness.model.protocols import Deployment, FailoverKind, Recorder, is_running
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.topology import (
@@ -64,16 +33,11 @@ from linkflap.harness.model.topology import (
     hyphen_free,
     topic_name,
 )
-from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution import cluster_mirroring
 from linkflap.harness.runtimes.distribution.kafka import kafka
 from linkflap.harness.wire.offsets import quiet
 
-START_SECONDS: Final = 120.0
 STOP_SECONDS: Final = 60.0
-TRUNCATES_WITHIN: Final = 15.0
-"""How long a mirror that takes topics over is waited for to truncate, once it says that it
-mirrors."""
 
 
 def make(
@@ -84,7 +48,7 @@ def make(
     return ClusterMirror(spec, link, deployment, recorder)
 
 
-class ClusterMirror(Seen):
+class ClusterMirror(StartingMirror):
     """A Mirror (`harness.model.protocols`). Its methods may be called from several threads."""
 
     def __init__(
@@ -158,135 +122,6 @@ class ClusterMirror(Seen):
     def alive(self) -> bool:
         """Whether it was started and not stopped: there is no process of its own that could end."""
         return self._running
-
-    def start(self) -> None:
-        """Makes the mirror, starts its topics and waits until a record went through. Raises
-        DeadlineExceeded with what describe says, SetupError where a verb is refused for good,
-        FaultError where it was to take topics over and never did."""
-        began = time.monotonic()
-        canary = topic_name(self.link.source, CANARY)
-        create(self._there, [NewTopic(canary, 1, min(3, len(self._source.brokers)))])
-        self._create()
-        if self._options.first_start == settings.LOADED:
-            await_loaded(
-                self._admin, self._here, self._destination, in_vain=self._reverses is not None
-            )
-        topics = [*self._topics(), canary]
-        if self._reverses is None:
-            self._make_acls()
-        watch = self._watching = self._watch()
-        self._ask_until(
-            "start",
-            lambda: self._admin.start(self._name, topics, settings.patterns(self._homes)),
-            START_SECONDS,
-        )
-        self._running = True
-        try:
-            behind = self._await_mirroring(began)
-        except DeadlineExceeded as error:
-            if self._reverses is None:
-                raise
-            raise self._not_promoted(
-                "planned", Refused("start", NEVER_MIRRORED, 0, str(error)), START_SECONDS
-            ) from error
-        self._mirrored = True
-        # A partition is MIRRORING, and another's record is through, before its log is truncated.
-        # One that never is, is judged so.
-        with suppress(DeadlineExceeded):
-            until(
-                lambda: not watch.not_yet_truncated,
-                within=TRUNCATES_WITHIN,
-                every=0.05,
-                what=f"logs of {self.link.destination} to be truncated",
-            )
-        self._describing = self._describing or Describing(
-            self._admin, self._name, self._write_described
-        )
-        options: dict[str, object] = asdict(self._options)
-        options |= {"generation": self._generation.name}
-        if behind:
-            options["left_behind"] = behind
-        seconds = round(time.monotonic() - began, 3)
-        self._recorder.write(
-            MirrorStarted(
-                link=self.link.name, mirror=self.spec.kind, options=options, seconds=seconds
-            )
-        )
-
-    def _make_acls(self) -> None:
-        """So that there are some to sync. A source that keeps none, as a released Kafka, stays
-        without."""
-        own = data_topics(self._there, (self.link.source,))
-        try:
-            acls.make(self._there, own)
-        except KafkaException as error:
-            raise SetupError(
-                f"cluster {self.link.source} made no ACLs on its topics: {error}"
-            ) from error
-
-    def _create(self) -> None:
-        """The mirror as an object of the destination; one that an earlier turn over this link has
-        left is used again."""
-        try:
-            self._ask_until(
-                "create",
-                lambda: self._admin.create(self._name, self._configs),
-                START_SECONDS,
-                never=ALREADY_EXISTS,
-            )
-        except Refused as error:
-            if error.name != ALREADY_EXISTS or self._nth == 0:
-                raise SetupError(
-                    f"mirror {self._name} of {self.link.name} could not be made: {error}"
-                ) from error
-
-    def _await_mirroring(self, began: float) -> list[str]:
-        """The partitions that were left behind, and got another leader."""
-        canary = Canary(
-            self._source.bootstrap,
-            self._destination.bootstrap,
-            topic_name(self.link.source, CANARY),
-        )
-        left = max(1.0, START_SECONDS - (time.monotonic() - began))
-        what = f"every partition of {self.link.name} to be MIRRORING and a record to cross it"
-        behind = LeftBehind(self._admin, self._here, self._generation.aligning)
-        helped = self._options.first_start == settings.LOADED and self._reverses is None
-
-        def crossed() -> bool:
-            rows = self._rows()
-            if helped:
-                behind.look(rows, time.monotonic())
-            return mirroring(rows, self._partitions()) and canary.arrived()
-
-        try:
-            until(crossed, within=left, every=0.2, what=what, state=self._states)
-        finally:
-            canary.close()
-        return [f"{topic}-{number}" for topic, number in behind.moved]
-
-    def _ask_until(
-        self, verb: str, ask: Callable[[], None], within: float, *, never: str = ""
-    ) -> VerbAnswer:
-        """See `answers.until_accepted`. What was refused before it was accepted is written down,
-        with the time that it took."""
-
-        def note(answer: Answer) -> None:
-            self._recorder.write(answer.event(self.link.name))
-
-        return until_accepted(verb, ask, within=within, never=never, note=note).written
-
-    def _watch(self) -> truncations.Watch:
-        """Events `truncation`, of a mirror that takes topics over: where and when each log that
-        follows again is truncated."""
-        partitions = self._partitions() if self._reverses is not None else []
-        return truncations.watch(
-            self.link, self._source, self._destination, partitions, self._recorder
-        )
-
-    def _watched(self) -> None:
-        """Its truncations are over: those that there were are noted."""
-        if self._watching is not None:
-            self._watching.close()
 
     def crash(self) -> None:
         """There is nothing to kill: the destination's brokers go on. From now on it counts as one
@@ -367,7 +202,9 @@ class ClusterMirror(Seen):
             except DeadlineExceeded as error:
                 if any(row.state == STOPPING for row in self._rows()):
                     raise  # it is under way, on a machine that is too slow to say more
-                raise self._not_promoted(kind, Refused("stop", NO_EFFECT, 0, str(error))) from error
+                raise self._not_promoted(
+                    kind, Refused("stop", NO_EFFECT, 0, str(error)), STOP_SECONDS
+                ) from error
             self._running, self._promoted = False, True
             rows = from_bytes.journals(from_bytes.every(self._destination, wanted))
             self._recorder.write(
@@ -382,16 +219,7 @@ class ClusterMirror(Seen):
                 STOP_SECONDS,
             )
         except Refused as error:
-            raise self._not_promoted(kind, error) from error
-
-    def _not_promoted(self, kind: FailoverKind, error: Refused, seconds: float = 0.0) -> FaultError:
-        """Writes down a failover that was refused for as long as it was asked, or accepted and not
-        carried out."""
-        event, failed = not_promoted(
-            self.link.name, kind, error, seconds=seconds or STOP_SECONDS, states=self._states()
-        )
-        self._recorder.write(event)
-        return failed
+            raise self._not_promoted(kind, error, STOP_SECONDS) from error
 
     def reversed(self) -> ClusterMirror:
         if not self._promoted:

@@ -24,19 +24,14 @@ from confluent_kafka.admin import AdminClient
 
 from linkflap.harness.machine.children import Child
 from linkflap.harness.machine.foreign import Foreign
-from linkflap.harness.mirrors.canary import Canary
 from linkflap.harness.mirrors.command import answers
 from linkflap.harness.mirrors.command import manifest as manifests
+from linkflap.harness.mirrors.command.commands import ManifestCommands
 from linkflap.harness.mirrors.command.environment import environment_of
 from linkflap.harness.mirrors.command.measured_lag import Behind
 from linkflap.harness.mirrors.mirrored_ends import MirroredEnds
 from linkflap.harness.mirrors.topics import copy_topics
-from linkflap.harness.model.errors import (
-    DeadlineExceeded,
-    EnvironmentFailure,
-    InputError,
-    SetupError,
-)
+from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError
 from linkflap.harness.model.events import (
     MirrorCrashed,
     MirrorLag,
@@ -52,7 +47,6 @@ from linkflap.harness.wire.offsets import Partition, quiet
 
 SETTLE_SECONDS: Final = 90.0
 _ASK_SECONDS: Final = 5.0
-_READY_EVERY: Final = 0.2
 
 
 def make(
@@ -62,7 +56,7 @@ def make(
     return CommandMirror(spec, link, deployment, recorder)
 
 
-class CommandMirror:
+class CommandMirror(ManifestCommands):
     """A Mirror (`harness.model.protocols`). Its methods may be called from several threads."""
 
     def __init__(
@@ -123,12 +117,6 @@ class CommandMirror:
         self._promoted: dict[Partition, int] = {}
         self._lock = threading.RLock()
         deployment.at_close(self._end)
-
-    @property
-    def alive(self) -> bool:
-        """Whether it runs, and no process of it has been lost to a crash since its last start."""
-        child = self._child
-        return child is not None and child.end_group() is None and not self._lost
 
     def start(self) -> None:
         """Makes the topics, runs `start` and waits until it mirrors.
@@ -194,61 +182,6 @@ class CommandMirror:
                 seconds=round(time.monotonic() - began, 3),
             )
         )
-
-    def _await_ready(self, began: float) -> None:
-        seconds = self._manifest.seconds.ready
-        left = max(1.0, seconds - (time.monotonic() - began))
-        canary = Canary(self._source.bootstrap, self._destination.bootstrap, self._canary)
-        said_so = self._manifest.commands.ready is None
-
-        def through() -> bool:
-            nonlocal said_so
-            if not self.alive:
-                raise SetupError(
-                    f"{self._foreign.name} ended while it started; it "
-                    f"printed:\n{self._foreign.last_words()}"
-                )
-            said_so = said_so or self._command("ready", within=seconds) == 0
-            return said_so and canary.arrived()
-
-        try:
-            what = f"{self._foreign.name} to be ready and a record to cross {self.link.name}"
-            until(
-                through,
-                within=left,
-                every=_READY_EVERY,
-                what=what,
-                state=lambda: "ready" if said_so else "not ready by its own word",
-            )
-        except DeadlineExceeded as error:
-            raise DeadlineExceeded(f"{error}; it printed:\n{self._foreign.last_words()}") from error
-        finally:
-            canary.close()
-
-    def _command(self, name: str, *, within: float) -> int:
-        """The exit status of a command; one that does not end in time is killed, and counts as
-        failed."""
-        with contextlib.suppress(DeadlineExceeded):
-            return self._foreign.run(
-                self._manifest.every_command[name],
-                what=name,
-                within=within,
-                **self._variables(name),
-            ).status
-        return -1
-
-    def _variables(self, name: str) -> dict[str, str]:
-        child = self._child
-        return {"LINKFLAP_COMMAND": name, "LINKFLAP_PID": str(child.pid if child else 0)}
-
-    def _ask(self, name: str, *, within: float) -> str:
-        """What a command printed. Raises EnvironmentFailure where it failed."""
-        words = self._manifest.every_command[name]
-        ran = self._foreign.run(words, what=name, within=within, **self._variables(name))
-        if ran.status:
-            what = f"command {name} of {self._foreign.name} ended with status {ran.status}"
-            raise EnvironmentFailure(f"{what}; it printed:\n{self._foreign.last_words()}")
-        return ran.output
 
     def crash(self) -> None:
         """SIGKILL of the process group; or the command `crash`, after which some process of it is

@@ -33,13 +33,14 @@ from linkflap.harness.runtimes.distribution.toxiproxy_server import toxiproxy_se
 from linkflap.harness.runtimes.toxiproxy.api import Toxic, ToxiproxyApi, Unreachable
 from linkflap.harness.runtimes.toxiproxy.meter import LinkMeter
 from linkflap.harness.runtimes.toxiproxy.proof import prove
+from linkflap.harness.runtimes.toxiproxy.proxies import Proxies, _proxy
 from linkflap.harness.runtimes.toxiproxy.server import ToxiproxyProcess, ToxiproxyServer
 from linkflap.harness.wire.access import access_to
 
 _Answer = TypeVar("_Answer")
 
 
-class ToxiproxyLink:
+class ToxiproxyLink(Proxies):
     """`harness.model.protocols.Link` on a real toxiproxy-server that is reached on loopback."""
 
     def __init__(
@@ -110,36 +111,6 @@ class ToxiproxyLink:
                     f"{self._process.log}"
                 ) from error
             self._started = True
-
-    def _populate(self) -> None:
-        """A fresh server with the proxies, cuts and toxics that are wanted. Raises Unreachable or
-        SetupError."""
-        self._forget()
-        self._process.start()
-        self._api = ToxiproxyApi(self._process.port)
-        for broker in self._proxies:
-            self._make(self._api, broker)
-
-    def _make(self, api: ToxiproxyApi, broker: int) -> None:
-        """A new proxy with what is wanted of it; toxics first, so that no connection escapes
-        them."""
-        port, upstream = self._proxies[broker]
-        api.create(
-            _proxy(broker),
-            listen=f"{self._process.listens_on}:{port}",
-            upstream=upstream,
-            enabled=False,
-        )
-        for toxic in self._toxics.values():
-            api.add(_proxy(broker), toxic)
-        if not self._cuts:
-            api.enable(_proxy(broker), enabled=True)
-
-    def _forget(self) -> None:
-        if self._api is not None:
-            self._api.close()
-            self._api = None
-        self._process.kill()
 
     def close(self) -> None:
         """Ends the server for good; safe to call twice, and before start."""
@@ -224,35 +195,12 @@ class ToxiproxyLink:
                     self._apply(self._replace)
                 raise
 
-    def _add(self, api: ToxiproxyApi, toxic: Toxic) -> None:
-        for broker in self._proxies:
-            api.add(_proxy(broker), toxic)
-
     def clear(self, *, owner: str | None = None) -> None:
         """Removes the toxics of `owner`, or everyone's, by way of new proxies (open connections are
         reset)."""
         with self._lock:
             if self._disown(owner):
                 self._apply(self._replace)
-
-    def _disown(self, owner: str | None) -> bool:
-        """Whether any toxic was wanted that is not wanted any more."""
-        kept = {
-            name: toxic
-            for name, toxic in self._toxics.items()
-            if owner is not None and toxic.owner != owner
-        }
-        gone, self._toxics = len(kept) < len(self._toxics), kept
-        return gone
-
-    def _replace(self, api: ToxiproxyApi) -> None:
-        for broker in self._proxies:
-            api.destroy(_proxy(broker))
-            self._make(api, broker)
-
-    def _enable(self, api: ToxiproxyApi, *, enabled: bool) -> None:
-        for broker in self._proxies:
-            api.enable(_proxy(broker), enabled=enabled)
 
     # What is in force
 
@@ -314,10 +262,6 @@ class ToxiproxyLink:
         """Shows that the proxies are in the path, as an event `link-proven`; raises SetupError when
         they are not."""
         prove(self, self._meter, self._recorder)
-
-
-def _proxy(broker: int) -> str:
-    return f"broker-{broker}"
 
 
 def _plain(owner: str) -> str:

@@ -1,0 +1,38 @@
+"""Objects of the build's Java Admin: what it is given, and what it answers, as rows and errors."""
+
+from __future__ import annotations
+
+from linkflap.harness.jvm.bridge import Handle
+from linkflap.harness.mirrors.cluster_mirroring.answers import Refused, Row
+
+
+def settings_of(jvm: Handle, name: str) -> Handle:
+    """A mirror, as something that has settings."""
+    kinds = jvm.org.apache.kafka.common.config
+    return kinds.ConfigResource(
+        getattr(kinds, "ConfigResource$Type").valueOf("CLUSTER_MIRROR"), name
+    )
+
+
+def row_of(row: Handle) -> Row:
+    return Row(
+        topic=str(row.topicPartition().topic()),
+        partition=int(row.topicPartition().partition()),
+        state=str(row.state()),
+        source_offset=int(row.sourceOffset()),
+        destination_offset=int(row.destinationOffset()),
+        lag=int(row.lag()),
+        retries=int(row.retryAttempt()),
+        error=str(row.errorMessage() or ""),
+    )
+
+
+def refused_by(verb: str, thrown: Handle, jvm: Handle) -> Refused:
+    """Kafka's own error behind the exception of a future, by the table of the build (`Errors`)."""
+    while (
+        thrown.getClass().getSimpleName() == "ExecutionException" and thrown.getCause() is not None
+    ):
+        thrown = thrown.getCause()
+    error = jvm.org.apache.kafka.common.protocol.Errors.forException(thrown)
+    said = str(thrown.getMessage() or thrown.getClass().getSimpleName())
+    return Refused(verb, str(error.name()), int(error.code()), said)

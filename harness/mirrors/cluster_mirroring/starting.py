@@ -1,0 +1,193 @@
+"""The start of a cluster mirror: made on the destination, its topics started, until a record has
+gone through."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import NewTopic
+
+from linkflap.harness.mirrors.canary import Canary
+from linkflap.harness.mirrors.cluster_mirroring import acls, settings, truncations
+from linkflap.harness.mirrors.cluster_mirroring.admin import Describing
+from linkflap.harness.mirrors.cluster_mirroring.answers import (
+    ALREADY_EXISTS,
+    Answer,
+    Refused,
+    mirroring,
+    until_accepted,
+)
+from linkflap.harness.mirrors.cluster_mirroring.failover import NEVER_MIRRORED, not_promoted
+from linkflap.harness.mirrors.cluster_mirroring.first_start import LeftBehind, await_loaded
+from linkflap.harness.mirrors.cluster_mirroring.seen import Seen
+from linkflap.harness.mirrors.topics import create, data_topics
+from linkflap.harness.model.errors import DeadlineExceeded, FaultError, SetupError
+from linkflap.harness.model.events import MirrorStarted, VerbAnswer
+from linkflap.harness.model.protocols import FailoverKind
+from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.model.topology import CANARY, topic_name
+from linkflap.harness.model.wait import until
+
+START_SECONDS: Final = 120.0
+
+
+TRUNCATES_WITHIN: Final = 15.0
+"""How long a mirror that takes topics over is waited for to truncate, once it says that it
+mirrors."""
+
+
+class StartingMirror(Seen):
+    """Its verbs are asked again until they are accepted, and what was refused is written down."""
+
+    spec: MirrorSpec
+    _options: settings.Options
+    _reverses: StartingMirror | None
+    _nth: int
+    _configs: dict[str, str]
+    _running: bool
+    _mirrored: bool
+    _describing: Describing | None
+    _watching: truncations.Watch | None
+
+    def start(self) -> None:
+        """Makes the mirror, starts its topics and waits until a record went through. Raises
+        DeadlineExceeded with what describe says, SetupError where a verb is refused for good,
+        FaultError where it was to take topics over and never did."""
+        began = time.monotonic()
+        canary = topic_name(self.link.source, CANARY)
+        create(self._there, [NewTopic(canary, 1, min(3, len(self._source.brokers)))])
+        self._create()
+        if self._options.first_start == settings.LOADED:
+            await_loaded(
+                self._admin, self._here, self._destination, in_vain=self._reverses is not None
+            )
+        topics = [*self._topics(), canary]
+        if self._reverses is None:
+            self._make_acls()
+        watch = self._watching = self._watch()
+        self._ask_until(
+            "start",
+            lambda: self._admin.start(self._name, topics, settings.patterns(self._homes)),
+            START_SECONDS,
+        )
+        self._running = True
+        try:
+            behind = self._await_mirroring(began)
+        except DeadlineExceeded as error:
+            if self._reverses is None:
+                raise
+            raise self._not_promoted(
+                "planned", Refused("start", NEVER_MIRRORED, 0, str(error)), START_SECONDS
+            ) from error
+        self._mirrored = True
+        # A partition is MIRRORING, and another's record is through, before its log is truncated.
+        # One that never is, is judged so.
+        with suppress(DeadlineExceeded):
+            until(
+                lambda: not watch.not_yet_truncated,
+                within=TRUNCATES_WITHIN,
+                every=0.05,
+                what=f"logs of {self.link.destination} to be truncated",
+            )
+        self._describing = self._describing or Describing(
+            self._admin, self._name, self._write_described
+        )
+        options: dict[str, object] = asdict(self._options)
+        options |= {"generation": self._generation.name}
+        if behind:
+            options["left_behind"] = behind
+        seconds = round(time.monotonic() - began, 3)
+        self._recorder.write(
+            MirrorStarted(
+                link=self.link.name, mirror=self.spec.kind, options=options, seconds=seconds
+            )
+        )
+
+    def _make_acls(self) -> None:
+        """So that there are some to sync. A source that keeps none, as a released Kafka, stays
+        without."""
+        own = data_topics(self._there, (self.link.source,))
+        try:
+            acls.make(self._there, own)
+        except KafkaException as error:
+            raise SetupError(
+                f"cluster {self.link.source} made no ACLs on its topics: {error}"
+            ) from error
+
+    def _create(self) -> None:
+        """The mirror as an object of the destination; one that an earlier turn over this link has
+        left is used again."""
+        try:
+            self._ask_until(
+                "create",
+                lambda: self._admin.create(self._name, self._configs),
+                START_SECONDS,
+                never=ALREADY_EXISTS,
+            )
+        except Refused as error:
+            if error.name != ALREADY_EXISTS or self._nth == 0:
+                raise SetupError(
+                    f"mirror {self._name} of {self.link.name} could not be made: {error}"
+                ) from error
+
+    def _await_mirroring(self, began: float) -> list[str]:
+        """The partitions that were left behind, and got another leader."""
+        canary = Canary(
+            self._source.bootstrap,
+            self._destination.bootstrap,
+            topic_name(self.link.source, CANARY),
+        )
+        left = max(1.0, START_SECONDS - (time.monotonic() - began))
+        what = f"every partition of {self.link.name} to be MIRRORING and a record to cross it"
+        behind = LeftBehind(self._admin, self._here, self._generation.aligning)
+        helped = self._options.first_start == settings.LOADED and self._reverses is None
+
+        def crossed() -> bool:
+            rows = self._rows()
+            if helped:
+                behind.look(rows, time.monotonic())
+            return mirroring(rows, self._partitions()) and canary.arrived()
+
+        try:
+            until(crossed, within=left, every=0.2, what=what, state=self._states)
+        finally:
+            canary.close()
+        return [f"{topic}-{number}" for topic, number in behind.moved]
+
+    def _ask_until(
+        self, verb: str, ask: Callable[[], None], within: float, *, never: str = ""
+    ) -> VerbAnswer:
+        """See `answers.until_accepted`. What was refused before it was accepted is written down,
+        with the time that it took."""
+
+        def note(answer: Answer) -> None:
+            self._recorder.write(answer.event(self.link.name))
+
+        return until_accepted(verb, ask, within=within, never=never, note=note).written
+
+    def _watch(self) -> truncations.Watch:
+        """Events `truncation`, of a mirror that takes topics over: where and when each log that
+        follows again is truncated."""
+        partitions = self._partitions() if self._reverses is not None else []
+        return truncations.watch(
+            self.link, self._source, self._destination, partitions, self._recorder
+        )
+
+    def _watched(self) -> None:
+        """Its truncations are over: those that there were are noted."""
+        if self._watching is not None:
+            self._watching.close()
+
+    def _not_promoted(self, kind: FailoverKind, error: Refused, seconds: float) -> FaultError:
+        """Writes down a failover that was refused for as long as it was asked, or accepted and not
+        carried out."""
+        event, failed = not_promoted(
+            self.link.name, kind, error, seconds=seconds, states=self._states()
+        )
+        self._recorder.write(event)
+        return failed

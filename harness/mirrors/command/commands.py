@@ -1,0 +1,92 @@
+"""The commands of a manifest, run for a mirror: what they printed, and how they ended."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Final
+
+from linkflap.harness.machine.children import Child
+from linkflap.harness.machine.foreign import Foreign
+from linkflap.harness.mirrors.canary import Canary
+from linkflap.harness.mirrors.command import manifest as manifests
+from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, SetupError
+from linkflap.harness.model.protocols import Cluster
+from linkflap.harness.model.topology import LinkSpec
+from linkflap.harness.model.wait import until
+
+_READY_EVERY: Final = 0.2
+
+
+class ManifestCommands:
+    """A mirror of  over whose process these run."""
+
+    link: LinkSpec
+    _manifest: manifests.Manifest
+    _foreign: Foreign
+    _child: Child | None
+    _canary: str
+    _lost: frozenset[int]
+    _source: Cluster
+    _destination: Cluster
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs, and no process of it has been lost to a crash since its last start."""
+        child = self._child
+        return child is not None and child.end_group() is None and not self._lost
+
+    def _await_ready(self, began: float) -> None:
+        seconds = self._manifest.seconds.ready
+        left = max(1.0, seconds - (time.monotonic() - began))
+        canary = Canary(self._source.bootstrap, self._destination.bootstrap, self._canary)
+        said_so = self._manifest.commands.ready is None
+
+        def through() -> bool:
+            nonlocal said_so
+            if not self.alive:
+                raise SetupError(
+                    f"{self._foreign.name} ended while it started; it "
+                    f"printed:\n{self._foreign.last_words()}"
+                )
+            said_so = said_so or self._command("ready", within=seconds) == 0
+            return said_so and canary.arrived()
+
+        try:
+            what = f"{self._foreign.name} to be ready and a record to cross {self.link.name}"
+            until(
+                through,
+                within=left,
+                every=_READY_EVERY,
+                what=what,
+                state=lambda: "ready" if said_so else "not ready by its own word",
+            )
+        except DeadlineExceeded as error:
+            raise DeadlineExceeded(f"{error}; it printed:\n{self._foreign.last_words()}") from error
+        finally:
+            canary.close()
+
+    def _command(self, name: str, *, within: float) -> int:
+        """The exit status of a command; one that does not end in time is killed, and counts as
+        failed."""
+        with contextlib.suppress(DeadlineExceeded):
+            return self._foreign.run(
+                self._manifest.every_command[name],
+                what=name,
+                within=within,
+                **self._variables(name),
+            ).status
+        return -1
+
+    def _variables(self, name: str) -> dict[str, str]:
+        child = self._child
+        return {"LINKFLAP_COMMAND": name, "LINKFLAP_PID": str(child.pid if child else 0)}
+
+    def _ask(self, name: str, *, within: float) -> str:
+        """What a command printed. Raises EnvironmentFailure where it failed."""
+        words = self._manifest.every_command[name]
+        ran = self._foreign.run(words, what=name, within=within, **self._variables(name))
+        if ran.status:
+            what = f"command {name} of {self._foreign.name} ended with status {ran.status}"
+            raise EnvironmentFailure(f"{what}; it printed:\n{self._foreign.last_words()}")
+        return ran.output
