@@ -8,7 +8,7 @@ from dataclasses import replace
 from confluent_kafka import KafkaError, TopicPartition
 
 from linkflap.harness.model.history import OutcomeName
-from linkflap.harness.workloads import endings, readers
+from linkflap.harness.workloads import endings, group_members
 from linkflap.harness.workloads.acks import Acks, Appended
 from linkflap.harness.workloads.endings import Ended
 from linkflap.harness.workloads.in_flight import InFlight
@@ -72,10 +72,10 @@ def _acknowledge(group: Acks, end: int) -> None:
 
 
 def _reader_skips_after_death() -> None:
-    right = readers.ReaderClient._on_assign
+    right = group_members.GroupMember._on_assign
 
     def on_assign(
-        self: readers.ReaderClient, consumer: ClientConsumer, partitions: list[TopicPartition]
+        self: group_members.GroupMember, consumer: ClientConsumer, partitions: list[TopicPartition]
     ) -> None:
         right(self, consumer, partitions)
         if self.context.deaths and self.group:
@@ -83,7 +83,7 @@ def _reader_skips_after_death() -> None:
             struck(", ".join(f"{topic}-{number}" for topic, number in self.positions))
             self._assign(consumer)
 
-    readers.ReaderClient._on_assign = on_assign  # type: ignore[method-assign] # here the bug is planted
+    group_members.GroupMember._on_assign = on_assign  # type: ignore[method-assign] # here the bug is planted
 
 
 PLANTED: dict[str, Callable[[], None]] = {
