@@ -3,7 +3,6 @@ them compare."""
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,12 +18,10 @@ from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
 from linkflap.harness.mirrors.shadow.settings import Config, Options
 from linkflap.harness.model.errors import DeadlineExceeded
-from linkflap.harness.model.protocols.clusters import Broker, Cluster
+from linkflap.harness.model.protocols.clusters import Broker
 from linkflap.harness.model.protocols.deployments import Deployment
 from linkflap.harness.model.scenario import MirrorSpec, Option
 from linkflap.harness.model.wait import until
-from linkflap.harness.wire import messages
-from linkflap.harness.wire.connection import Connection
 from linkflap.harness.wire.offsets import Bound, answered_bounds, quiet
 from tests.events import Rows
 
@@ -262,34 +259,6 @@ def own_write(bootstrap: str, topic: str = TOPIC, partition: int = 0, **settings
     except DeadlineExceeded:
         return "_TIMED_OUT"
     return answers[0]
-
-
-def active_controller(cluster: Cluster) -> int:
-    """Asked from the quorum (KIP-595); metadata names any broker."""
-    m = messages.request("describe_quorum", 2)
-    body = m.DescribeQuorumRequest(
-        topics=(
-            m.TopicData(
-                topic_name="__cluster_metadata", partitions=(m.PartitionData(partition_index=0),)
-            ),
-        )
-    )
-
-    async def ask() -> int:
-        connection = Connection(
-            next(b.client_address for b in cluster.brokers.values() if b.state == "running")
-        )
-        try:
-            return int(
-                (await connection.call("describe_quorum", 2, body))
-                .topics[0]
-                .partitions[0]
-                .leader_id
-            )
-        finally:
-            connection.close()
-
-    return asyncio.run(ask())
 
 
 def stray(deployment: Deployment, cluster: str) -> list[str]:

@@ -1,5 +1,5 @@
-"""What several modules share: a recorded run that they damage copies of, and linkflap installed
-from its wheel."""
+"""What several modules share: a recorded run that they damage copies of, linkflap installed
+from its wheel, clusters that workloads write to, and the Docker engine."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from linkflap.chaos.scenarios import Wish, scenario
+from linkflap.harness.model.topology import DEFAULT_KAFKA
 from linkflap.harness.recording.run import record
 from linkflap.harness.report.progress import Progress
+from linkflap.harness.runtimes.distribution.kafka import kafka
 from linkflap.spark_verify.spark import session
 from linkflap.topologies import parse
+from tests.on_runtimes import skip_without
+from tests.workload_rig import Rig
 
 HERE = Path(__file__).parents[2]
 PACKAGES = ("linkflap", "harness", "chaos", "topologies", "spark_verify")
@@ -70,3 +76,25 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     session.warm()
     with Progress() as progress:
         return record(chosen, runtime="process", folder=folder, command="pytest", progress=progress)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    rig = Rig(tmp_path)
+    try:
+        yield rig
+    finally:
+        rig.clients.stop()
+        rig.deployment.close()
+        rig.writer.close("finished")
+
+
+@pytest.fixture(scope="session")
+def engine() -> Any:
+    """The engine's client, with the image built."""
+    skip_without("docker")
+    from linkflap.harness.runtimes.docker import engine
+    from linkflap.harness.runtimes.docker.images import kafka_image
+
+    kafka_image.ready(kafka(DEFAULT_KAFKA))
+    return engine.client()

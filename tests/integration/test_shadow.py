@@ -3,13 +3,8 @@ whatever happens to the mirror."""
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import cast
 
-import numpy as np
 import pytest
 from confluent_kafka import (
     Consumer,
@@ -20,165 +15,14 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
-from linkflap.harness.log.batches import scan
-from linkflap.harness.mirrors import make_mirror
-from linkflap.harness.mirrors.mm2_progress import reader
-from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.protocols import Broker, Deployment
-from linkflap.harness.model.protocols.mirrors import Mirror
-from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.wait import until
-from linkflap.harness.wire.offsets import Bound, answered_bounds, quiet
-from tests.events import Rows
-from tests.events import Rows as Events
-from tests.shadows import answered
+from linkflap.harness.wire.offsets import quiet
+from tests.shadow_pair import Writer, assert_equal, count, drained, ends, own_write, shadowed
+from tests.shadows import TOPIC, TOPIC_PARTITIONS, headers
 
 pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
-
-TOPIC = "A.records"
-TOPIC_PARTITIONS = [(TOPIC, 0), (TOPIC, 1)]
-
-
-class Writer:
-    """One transactional producer; every third transaction is aborted."""
-
-    def __init__(self, bootstrap: str, **settings: str) -> None:
-        self._producer = Producer(
-            quiet(bootstrap) | {"transactional.id": "writer", "linger.ms": 0} | settings
-        )
-        self._producer.init_transactions(60)
-        self.committed = self._turn = 0
-
-    def write(self, transactions: int = 1, size: int = 100) -> None:
-        for _ in range(transactions):
-            self.begin(size)
-            self._turn += 1
-            if self._turn % 3:
-                self._producer.commit_transaction(60)
-                self.committed += 20
-            else:
-                self._producer.abort_transaction(60)
-
-    def begin(self, size: int = 100) -> None:
-        self._producer.begin_transaction()
-        for n in range(20):
-            self._producer.produce(TOPIC, b"%d" % n * size, partition=n % 2)
-        self._producer.flush(60)
-
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        stop = threading.Event()
-
-        def work() -> None:
-            while not stop.is_set():
-                self.write()
-
-        thread = threading.Thread(target=work)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join(60)
-
-
-def shadowed(deployment: Deployment, **options: str) -> tuple[ShadowMirror, Rows]:
-    """TOPIC on A, and a shadow that is not started; (mirror, events)."""
-    admin = AdminClient(quiet(deployment.clusters["A"].bootstrap))
-    replicas = min(3, len(deployment.clusters["A"].brokers))
-    admin.create_topics([NewTopic(TOPIC, 2, replicas)])[TOPIC].result(60)
-    events = Events()
-    mirror = make_mirror(
-        MirrorSpec(kind="shadow", options=options), deployment.topology.links[0], deployment, events
-    )
-    return cast(ShadowMirror, mirror), events
-
-
-def headers(
-    broker: Broker, tp: tuple[str, int], *, below: int | None = None
-) -> dict[str, list[int]]:
-    topic, number = tp
-    found = scan(sorted((broker.log_dir / f"{topic}-{number}").glob("*.log")))
-    assert not found.damage
-    keep = np.full(len(found.headers), True) if below is None else found.headers.last_offset < below
-    return {name: getattr(found.headers, name)[keep].tolist() for name in found.headers.__slots__}
-
-
-SAME = ("base_offset", "last_offset", "length", "crc", "producer_id", "control")
-
-
-def assert_equal(
-    deployment: Deployment,
-    partitions: list[tuple[str, int]] = TOPIC_PARTITIONS,
-    *,
-    below: Mapping[tuple[str, int], int] | None = None,
-    names: tuple[str, ...] = SAME,
-) -> None:
-    """Every replica on B has A's bytes, leader epochs apart."""
-    source = next(iter(deployment.clusters["A"].brokers.values()))
-    for tp in partitions:
-        end = None if below is None else below[tp]
-        there = headers(source, tp, below=end)
-        assert there["base_offset"], f"nothing in {tp}"
-        for broker in deployment.clusters["B"].brokers.values():
-            here = headers(broker, tp, below=end)
-            assert [here[name] for name in names] == [there[name] for name in names], (
-                tp,
-                broker.id,
-            )
-
-
-def drained(mirror: Mirror) -> None:
-    until(
-        lambda: mirror.lag() == 0,
-        within=90,
-        every=0.1,
-        what="the mirror to drain",
-        state=mirror.lag,
-    )
-
-
-def count(bootstrap: str, isolation: str) -> int:
-    """Records of TOPIC that a reader of that isolation is given."""
-    seen, ended = 0, set()
-    consumer = reader(bootstrap, isolation)
-    consumer.assign([TopicPartition(*tp, 0) for tp in TOPIC_PARTITIONS])
-
-    def read_through() -> bool:
-        nonlocal seen
-        for message in consumer.consume(5000, 0.1):
-            if message.error():
-                ended.add(message.partition())
-            else:
-                seen += 1
-        return len(ended) == len(TOPIC_PARTITIONS)
-
-    until(read_through, within=60, what=f"{TOPIC} to be read", state=lambda: (seen, ended))
-    consumer.close()
-    return seen
-
-
-def own_write(bootstrap: str, partition: int = 0, **settings: int) -> object:
-    """Writes a record; its offset, or the error."""
-    answers: list[object] = []
-    producer = Producer(
-        quiet(bootstrap) | {"message.timeout.ms": 10_000, "linger.ms": 0} | settings
-    )
-    producer.produce(
-        TOPIC,
-        b"own",
-        partition=partition,
-        on_delivery=lambda e, m: answers.append(e.name() if e else m.offset()),
-    )
-    producer.flush(20)
-    return answers[0]
-
-
-def ends(
-    bootstrap: str, which: Bound = "high", partitions: list[tuple[str, int]] = TOPIC_PARTITIONS
-) -> dict[tuple[str, int], int]:
-    return answered(bootstrap, which, partitions)
 
 
 def test_bytes_are_equal_across_a_kill_and_a_failover_aborts_what_was_open(
@@ -316,31 +160,6 @@ def test_nothing_is_writable_in_a_stall_and_a_dead_source_and_broker_do_not_stop
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("rule", ["truncate-once", "truncate-stable"])
-def test_truncation_goes_back_to_the_last_stable_offset(
-    linkflap_deployment: Deployment, rule: str
-) -> None:
-    """X opens before Y, and Y commits before X does: truncated where X begins the log has no marker
-    of Y, and Y is open."""
-    a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
-    mirror, _ = shadowed(linkflap_deployment, open_transactions=rule)
-    mirror.start()
-    y, x = (Producer(quiet(a) | {"transactional.id": name}) for name in "yx")
-    for producer in (y, x):
-        producer.init_transactions(60)
-        producer.begin_transaction()
-        producer.produce(TOPIC, b"begun", partition=0)  # y at offset 0, x at 1
-        producer.flush(60)
-    y.commit_transaction(60)
-    drained(mirror)
-    mirror.stop()
-    # Y was committed on A. Truncated to 1 it has lost its marker; truncated until nothing is open
-    # it is gone.
-    assert mirror.promotion()[TOPIC, 0] == (1 if rule == "truncate-once" else 0)
-    assert ends(b, "stable")[TOPIC, 0] == 0
-
-
-@pytest.mark.nightly
 @pytest.mark.parametrize("ids", ["negate", "region", "complement", "keep"])
 def test_what_is_done_to_producer_ids_decides_what_brokers_track(
     linkflap_deployment: Deployment, ids: str
@@ -407,50 +226,3 @@ def test_hidden_from_clients_the_destination_shows_nothing_until_the_failover(
         TOPIC_PARTITIONS, 1
     )
     assert count(b, "read_committed") == writer.committed
-
-
-@pytest.mark.nightly
-@pytest.mark.linkflap(topology="A:3->B")
-@pytest.mark.parametrize("epochs", ["rewrite", "keep"])
-def test_a_source_that_was_truncated_by_an_unclean_election_is_followed(
-    linkflap_deployment: Deployment, epochs: str
-) -> None:
-    """Records that only the dead leader had leave B too, and what A writes in their place has
-    another leader epoch there."""
-    a, b = linkflap_deployment.clusters["A"], linkflap_deployment.clusters["B"]
-    admin = AdminClient(quiet(a.bootstrap))
-    config = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
-    admin.create_topics([NewTopic(TOPIC, 1, replica_assignment=[[1, 2]], config=config)])[
-        TOPIC
-    ].result(60)
-    mirror = make_mirror(
-        MirrorSpec(kind="shadow", options={"leader_epochs": epochs}),
-        linkflap_deployment.topology.links[0],
-        linkflap_deployment,
-        Events(),
-    )
-    tp = (TOPIC, 0)
-    assert [own_write(a.bootstrap) for _ in range(5)] == list(range(5))
-    mirror.start()
-    drained(mirror)
-    a.brokers[2].stop()
-    assert [own_write(a.bootstrap) for _ in range(5)] == list(range(5, 10))
-    drained(mirror)
-    a.brokers[1].kill()
-    a.brokers[2].start()
-    until(lambda: own_write(a.bootstrap) == 5, within=90, what="an unclean election on A")
-    reaching = AdminClient(quiet(b.bootstrap))
-    # While the shadow raises leader epochs the partition has no leader for a moment.
-    until(
-        lambda: answered_bounds(reaching, [tp], "high", within=5) == {tp: 6},
-        within=60,
-        what="B to be truncated and to follow",
-    )
-    drained(mirror)
-    there, here = headers(a.brokers[2], tp), headers(b.brokers[1], tp)
-    assert [here[name] for name in SAME] == [there[name] for name in SAME]
-    assert here["leader_epoch"][5] > here["leader_epoch"][4]
-    if epochs == "keep":
-        assert here["leader_epoch"] == there["leader_epoch"]
-    mirror.stop()
-    assert mirror.promotion()[tp] == 6

@@ -26,7 +26,7 @@ from linkflap.harness.rundir import EventLog
 from linkflap.harness.runtimes import runtime
 from linkflap.harness.wire.offsets import bounds, quiet
 from linkflap.topologies import parse
-from tests.shadow_cells import Shadowed, shadow
+from tests.shadow_sides import Shadowed, shadow
 from tests.shadows import TOPIC, TOPIC_PARTITIONS, headers
 
 pytestmark = pytest.mark.integration

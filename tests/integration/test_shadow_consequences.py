@@ -8,59 +8,37 @@ the rest is nightly. docs/shadow.md has the table.
 
 from __future__ import annotations
 
-import json
 import re
-import socket
-import threading
-from collections import defaultdict
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from linkflap.chaos.scenarios import Wish, scenario
 from linkflap.chaos.scenarios.base import everyday
 from linkflap.harness.log.batch_headers import Headers
-from linkflap.harness.log.batches import scan
-from linkflap.harness.mirrors import make_mirror
-from linkflap.harness.mirrors.shadow.journal import Journal
-from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
-from linkflap.harness.model.errors import EnvironmentFailure
-from linkflap.harness.model.history import Watermark
-from linkflap.harness.model.protocols import Deployment, Recorder
-from linkflap.harness.model.protocols.mirrors import Mirror
-from linkflap.harness.model.scenario import FaultSpec, Minimums, MirrorSpec, Scenario, WorkloadSpec
-from linkflap.harness.model.topology import LinkSpec, Topology
-from linkflap.harness.model.verdict import CheckResult, Verdict
-from linkflap.harness.model.wait import until
-from linkflap.harness.recording import run as recording
-from linkflap.harness.report.progress import Progress
-from linkflap.harness.rundir import RunReader
-from linkflap.harness.workloads import library, librdkafka, process, worker
-from linkflap.harness.workloads.protocol import Channel, Command
+from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.model.verdict import Verdict
 from linkflap.spark_verify.verdict.judge import Judgement
-from linkflap.spark_verify.verify import verify
 from linkflap.topologies import parse
-from tests.shadows import drained
+from tests.consequences import (
+    BEYOND,
+    PAIR,
+    PLANNED,
+    READERS,
+    SELDOM,
+    Seen,
+    assert_lost_in_silence,
+    judged,
+    run_of,
+)
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
-TOPIC = "A.orders"
 OUT_OF_ORDER = re.compile(r"Out of order sequence number for producer (\d+) at offset")
-PAIR, CHAIN = parse("A->B"), parse("A->B->C")
-END = "2-end"
-PLANNED = FaultSpec(id="failover", fault="failover-planned", target="A->B", at=5.0, duration=0.0)
+CHAIN = parse("A->B->C")
 FORCED = replace(PLANNED, fault="failover-forced", when="open-transactions")
-READERS = tuple(w for w in everyday(PAIR, "A") if w.kind == "readers")
-SELDOM = WorkloadSpec(
-    kind="idempotent", home="A", clients=4, options={"rate": 0.5, "records": 2, "partitions": 2}
-)
-"""One record in each partition at a time: until the failover no more than the five batches of a
-producer that a broker knows."""
 OFTEN = WorkloadSpec(kind="idempotent", home="A", clients=2, options={"rate": 10.0})
 TRANSACTIONS = WorkloadSpec(
     kind="transactional",
@@ -68,34 +46,6 @@ TRANSACTIONS = WorkloadSpec(
     clients=2,
     options={"rate": 10.0, "open_share": 0.1, "hold": 1.0},
 )
-FEW = Minimums(committed=0, aborted=0, reads=1, afterwards=20)
-BEYOND = replace(FEW, afterwards=60)
-"""So many that a client of `SELDOM` has more batches on B than it had on A, although the first are
-not written."""
-
-
-def run_of(
-    name: str,
-    *workloads: WorkloadSpec,
-    topology: Topology = PAIR,
-    schedule: tuple[FaultSpec, ...] = (),
-    duration: float = 8.0,
-    minimums: Minimums = FEW,
-    **options: str,
-) -> Scenario:
-    return Scenario(
-        name=name,
-        about="a consequence",
-        seed=7,
-        topology=topology,
-        mirror=MirrorSpec(kind="shadow", options=options),
-        workloads=workloads,
-        schedule=schedule,
-        minimums=minimums,
-        duration=duration,
-    )
-
-
 CHEAP = (
     run_of("negate", *everyday(PAIR, "A"), duration=4.0, producer_ids="negate"),
     run_of(
@@ -131,39 +81,7 @@ NIGHTLY = (
     run_of(
         "chain-negate", *everyday(CHAIN, "A"), topology=CHAIN, duration=4.0, producer_ids="negate"
     ),
-    replace(
-        scenario(
-            "failover-open-transactions",
-            Wish(seed=7, mirror_options={"open_transactions": "truncate-once"}),
-        ),
-        name="truncate-once",
-    ),
-    replace(
-        scenario(
-            "failover-open-transactions",
-            Wish(seed=7, mirror_options={"open_transactions": "write-txn-markers"}),
-        )
-    ),
 )
-OLDER = run_of("older", SELDOM, *READERS, schedule=(PLANNED,), duration=10.0, minimums=BEYOND)
-STALLED = run_of("stalled", *everyday(PAIR, "A"), duration=4.0)
-
-
-def judged(
-    scenarios: tuple[Scenario, ...], folder: Path, spark: SparkSession
-) -> dict[str, Judgement]:
-    with Progress() as progress:
-        folders = [
-            recording.record(
-                one,
-                runtime="process",
-                folder=folder / one.name,
-                command="pytest",
-                progress=progress,
-            )
-            for one in scenarios
-        ]
-    return {judgement.folder.name: judgement for judgement in verify(folders, spark=spark)}
 
 
 @pytest.fixture(scope="module")
@@ -174,214 +92,6 @@ def cheap(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> dict
 @pytest.fixture(scope="module")
 def long(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> dict[str, Judgement]:
     return judged(NIGHTLY, tmp_path_factory.mktemp("consequences-nightly"), spark)
-
-
-@pytest.fixture(scope="module")
-def older(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Judgement:
-    """A run whose clients have had their producers to B since before the mirror, as applications
-    that live on both sides do."""
-    waiting: list[Standby] = []
-
-    def make(
-        spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder
-    ) -> Mirror:
-        mirror = cast(Any, make_mirror(spec, link, deployment, recorder))
-        start = mirror.start
-
-        def start_later() -> None:
-            waiting.extend(
-                Standby(deployment.clusters["B"].bootstrap) for _ in range(SELDOM.clients)
-            )
-            start()
-
-        mirror.start = start_later
-        return cast(Mirror, mirror)
-
-    def taken_over(config: dict[str, Any]) -> Producer:
-        chosen = next(
-            (one for one in waiting if one.bootstrap == config["bootstrap.servers"]), None
-        )
-        if chosen is None:
-            return Producer(config)
-        waiting.remove(chosen)
-        chosen.hears = config["stats_cb"]
-        return chosen.producer
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recording, "make_mirror", make)
-        patch.setattr(library, "Producer", taken_over)
-        patch.setattr(worker, "spawn", in_thread)
-        return judged((OLDER,), tmp_path_factory.mktemp("consequences-older"), spark)[OLDER.name]
-
-
-class InThread:
-    """What stands for a process of clients where they have to be in this one."""
-
-    def __init__(self, end: socket.socket) -> None:
-        self.pid = 0
-        self._thread = threading.Thread(
-            target=process.serve, args=(Channel(end, Command),), daemon=True
-        )
-        self._thread.start()
-
-    @property
-    def alive(self) -> bool:
-        return self._thread.is_alive()
-
-    def poll(self) -> int | None:
-        return None if self.alive else 0
-
-    def kill(self) -> None: ...
-
-
-def in_thread(name: str, end: socket.socket, *, folder: Path, log: Path) -> InThread:
-    return InThread(end.dup())
-
-
-class Standby:
-    """A producer that has had its id for long; who takes it over hears what it says of itself."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self.bootstrap, answers = bootstrap, cast(list[str], [])
-        self.hears = answers.append
-        config = librdkafka.producer_config(bootstrap, "", timeout=10.0, compression="none")
-        own = {
-            "statistics.interval.ms": cast(Any, library).STATISTICS_MS,
-            "logger": cast(Any, library).QUIET,
-        }
-        self.producer = Producer({**config, **own, "stats_cb": lambda text: self.hears(text)})
-
-        def known() -> bool:
-            self.producer.poll(0.1)
-            return (
-                bool(answers) and json.loads(answers[-1]).get("eos", {}).get("producer_id", -1) >= 0
-            )
-
-        until(known, within=60, what="a producer to have its id")
-
-
-@pytest.fixture(scope="module")
-def stalled(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> tuple[Judgement, str]:
-    """A run whose shadow stamps leader epochs that its partitions do not have."""
-
-    def make(*given: Any) -> Mirror:
-        mirror = cast(Any, make_mirror(*given))
-        start = mirror.start
-
-        def start_and_stall() -> None:
-            start()
-            stall(mirror, TOPIC, 2)
-
-        mirror.start = start_and_stall
-        return cast(Mirror, mirror)
-
-    folder = tmp_path_factory.mktemp("consequences-stalled") / STALLED.name
-    with pytest.MonkeyPatch.context() as patch, Progress() as progress:
-        patch.setattr(recording, "make_mirror", make)
-        with pytest.raises(EnvironmentFailure) as raised:
-            recording.record(
-                STALLED, runtime="process", folder=folder, command="pytest", progress=progress
-            )
-    return verify([folder], spark=spark)[0], str(raised.value)
-
-
-def stall(
-    mirror: ShadowMirror, topic: str, partitions: int, *, at: int = 40, ahead: int = 6
-) -> None:
-    """Makes the shadow take what is from offset `at` on for batches of a leader epoch that its
-    partitions do not have yet."""
-    drained(mirror)
-    mirror.crash()
-    journal = Journal(mirror.log.parent)
-    for number in range(partitions):
-        note = journal.partition(topic, number)
-        note.epochs = [
-            *note.epochs,
-            (max((epoch for epoch, _ in note.epochs), default=0) + ahead, at),
-        ]
-    journal.save()
-    mirror.restart()
-
-
-class Seen:
-    """What a run left behind: logs as they are on disk, operations, polls, samples."""
-
-    def __init__(self, judgement: Judgement) -> None:
-        self.judgement = judgement
-        self._reader = RunReader(judgement.folder)
-
-    def log(self, cluster: str, partition: int) -> Headers:
-        """The batches of a cluster's first broker at the end, or at the failover that killed it."""
-        for moment in reversed(self._reader.moments()):
-            for bounds in self._reader.bounds(moment)[0]:
-                if (bounds.cluster, bounds.topic, bounds.partition) == (cluster, TOPIC, partition):
-                    return scan(self._reader.segments(moment, bounds)).headers
-        raise AssertionError(f"no log of {cluster}")
-
-    def batch(self, cluster: str, partition: int, offset: int) -> dict[str, int]:
-        """The batch that has an offset."""
-        log = self.log(cluster, partition)
-        (row,) = np.flatnonzero((log.base_offset <= offset) & (log.last_offset >= offset))
-        return {name: getattr(log, name)[row].item() for name in log.__slots__}
-
-    def promoted(self) -> dict[int, int]:
-        return {
-            e.partition: e.offset
-            for e in cast(list[Any], self._reader.events()[0])
-            if e.kind == "promotion"
-        }
-
-    def journal(self) -> list[dict[str, Any]]:
-        """What the shadow said of each partition when it had failed over."""
-        (rows,) = [
-            e.row.data["partitions"] for e in self._reader.events()[0] if e.kind == "mirror-stopped"
-        ]
-        return [row for row in cast(list[dict[str, Any]], rows) if row["topic"] == TOPIC]
-
-    def returned(self, cluster: str) -> dict[int, list[Any]]:
-        """Operations that returned there, other than init, by process."""
-        found = defaultdict(list)
-        for operation in sorted(self._reader.operations()[0], key=lambda o: o.time):
-            if (
-                operation.cluster == cluster
-                and operation.phase == "return"
-                and operation.kind != "init"
-            ):
-                found[operation.process].append(operation)
-        return found
-
-    def got(self, cluster: str, isolation: str, partition: int) -> set[int]:
-        """Offsets that readers were given."""
-        return {
-            offset
-            for poll in self._reader.polls()[0]
-            if (poll.cluster, poll.isolation, poll.kind) == (cluster, isolation, "poll")
-            for fetched in poll.fetched
-            if (fetched.topic, fetched.partition) == (TOPIC, partition)
-            for _, first, count in fetched.runs
-            for offset in range(first, first + count)
-        }
-
-    def last_sample(self, cluster: str, partition: int) -> Watermark:
-        rows = [
-            w
-            for w in self._reader.watermarks()[0]
-            if (w.cluster, w.topic, w.partition) == (cluster, TOPIC, partition)
-        ]
-        return max((w for w in rows if w.last_stable >= 0), key=lambda w: w.time)
-
-    def of_kind(self, kind: str, cluster: str | None = None) -> list[Any]:
-        return [
-            a
-            for a in self.judgement.anomalies
-            if a.kind == kind and not a.allowed and cluster in (None, a.cluster)
-        ]
-
-    def kinds(self) -> set[str]:
-        return {a.kind for a in self.judgement.anomalies if not a.allowed}
-
-    def check(self, name: str) -> CheckResult:
-        return next(c for c in self.judgement.checks if c.name == name)
 
 
 def assert_blind(seen: Seen) -> None:
@@ -437,47 +147,6 @@ def test_kept_ids_are_handed_out_again_and_first_records_are_acknowledged_and_lo
         "ghost-ack", "inconsistent-offset", "lost-write", "producer-id-collision", "sequence-start",
         "unseen-write",
     }  # fmt: skip
-
-
-def assert_lost_in_silence(seen: Seen) -> None:
-    assert seen.judgement.verdict is Verdict.INVALID
-    promoted = seen.promoted()
-    ghosts: dict[int, set[int]] = defaultdict(set)
-    for operations in seen.returned("B").values():
-        for operation in operations:
-            for send in operation.sends:
-                ghosts[send.partition] |= {
-                    at for _, count, first in send.acks for at in range(first, first + count)
-                }
-    ghosts = {
-        number: {at for at in offsets if at < promoted[number]}
-        for number, offsets in ghosts.items()
-    }
-    assert all(ghosts.values()), "B acknowledged in both partitions with offsets of A's records"
-    for kind in ("ghost-ack", "lost-write"):
-        found: dict[int, set[int]] = defaultdict(set)
-        for anomaly in seen.of_kind(kind):
-            assert anomaly.cluster == "B"
-            found[anomaly.partition] |= set(
-                range(anomaly.offset, anomaly.offset + anomaly.evidence["records"])
-            )
-        assert found == ghosts, kind
-    for number, offsets in ghosts.items():
-        for offset in offsets:
-            assert seen.batch("B", number, offset)["crc"] == seen.batch("A", number, offset)["crc"]
-
-
-@pytest.mark.nightly
-def test_a_jump_does_not_reach_producers_of_the_destination_that_are_older_than_the_mirror(
-    older: Judgement,
-) -> None:
-    """Their ids were handed out before anything could be jumped over: what they write first is
-    acknowledged and lost."""
-    seen = Seen(older)
-    assert_lost_in_silence(seen)
-    assert {"ghost-ack", "lost-write", "producer-id-collision"} <= seen.kinds()
-    for anomaly in seen.of_kind("producer-id-collision"):
-        assert anomaly.evidence["producer_id"] in range(SELDOM.clients)
 
 
 @pytest.mark.nightly
@@ -599,52 +268,3 @@ def test_a_second_hop_gives_the_first_ids_back(long: dict[str, Judgement], ids: 
     else:
         assert {a.cluster for a in seen.of_kind("aborted-read")} == {"B"}, "C's brokers see again"
         assert {a.cluster for a in seen.of_kind("lso-mismatch")} == {"B"}
-
-
-@pytest.mark.nightly
-def test_a_truncation_to_the_last_stable_offset_leaves_transactions_that_nobody_can_end(
-    long: dict[str, Judgement],
-) -> None:
-    seen = Seen(long["truncate-once"])
-    assert seen.judgement.verdict is Verdict.INVALID
-    truncations = {row["partition"]: row["truncated"] for row in seen.journal()}
-    assert {n: steps[-1][1] for n, steps in truncations.items()} == seen.promoted()
-    hanging = seen.of_kind("hanging-transaction")
-    assert hanging
-    for anomaly in hanging:
-        number, at = anomaly.partition, anomaly.offset
-        there, here = seen.log("A", number), seen.log("B", number)
-        producer = seen.batch("B", number, at)["producer_id"]
-        ended = (there.producer_id == producer) & (there.control >= 0) & (there.base_offset > at)
-        assert there.base_offset[ended][0] >= seen.promoted()[number], (
-            "A has its marker, behind the truncation"
-        )
-        assert not (
-            (here.producer_id == producer) & (here.control >= 0) & (here.base_offset > at)
-        ).any()
-        last = seen.last_sample("B", number)
-        assert last.last_stable <= at < last.high_watermark, "the LSO stands still for ever"
-    assert {"high-watermark-regression"} <= seen.kinds()
-
-
-@pytest.mark.nightly
-def test_markers_of_the_new_leaders_are_accounted_for(long: dict[str, Judgement]) -> None:
-    seen = Seen(long["failover-open-transactions"])
-    assert seen.judgement.verdict is Verdict.VALID, seen.judgement.document["reason"]
-    rows = seen.journal()
-    assert sum(len(row["appended"]) for row in rows) > 1
-    for row in rows:
-        assert row["promoted"] == row["mirrored"] == seen.promoted()[row["partition"]]
-        for offset, _ in row["appended"]:
-            assert offset >= row["promoted"]
-            assert seen.batch("B", row["partition"], offset)["control"] == 0
-
-
-@pytest.mark.nightly
-def test_a_mirror_that_stands_still_is_not_called_valid(stalled: tuple[Judgement, str]) -> None:
-    """Brokers skip batches of a leader epoch above the partition's (KAFKA-18723), and say nothing
-    to anybody."""
-    judgement, message = stalled
-    assert "the failover stands still at settling" in message
-    assert judgement.verdict is Verdict.UNKNOWN
-    assert message in cast(str, judgement.document["reason"])

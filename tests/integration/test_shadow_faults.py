@@ -12,7 +12,8 @@ from linkflap.harness.model.protocols.deployments import Deployment
 from linkflap.harness.rundir import EventLog
 from linkflap.harness.runtimes import runtime
 from linkflap.topologies import parse
-from tests.shadow_cells import BREAKS, FAILING_OVER, Sides, run_cell, shadow
+from tests.shadow_cells import BREAKS, FAILING_OVER, run_cell
+from tests.shadow_sides import Sides, shadow
 
 pytestmark = pytest.mark.integration
 CONTINUOUS = {("appended", "kill"), ("handing-over", "disconnect")}

@@ -18,8 +18,9 @@ from linkflap.harness.model.protocols import Broker, Deployment
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
 from tests.events import Rows
-from tests.shadow_cells import Shadowed, shadow
-from tests.shadows import TOPIC, active_controller, drained, ends, headers, make_topic
+from tests.quorum import active_controller
+from tests.shadow_sides import Shadowed, shadow
+from tests.shadows import TOPIC, drained, ends, headers, make_topic
 
 pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 OWN = "B.own"

@@ -26,9 +26,10 @@ from linkflap.harness.wire import messages
 from linkflap.harness.wire.connection import Connection
 from linkflap.harness.wire.offsets import quiet
 from linkflap.topologies import parse
-from tests import shadows
+from tests import quorum, shadows
 from tests.events import Rows
-from tests.shadow_cells import Shadowed, Traffic, Watch, assert_failed_over, ends, forgotten, shadow
+from tests.shadow_sides import Shadowed, Traffic, forgotten, shadow
+from tests.shadow_watch import Watch, assert_failed_over, ends
 from tests.shadows import TOPIC, TOPIC_PARTITIONS
 
 OTHER = "A.other"
@@ -206,7 +207,7 @@ def test_the_controller_of_b_moves(
         monkeypatch.setenv(PAUSE_AT, step)
     markers, mirrored = mirroring(wide, mirror)
     b = wide.clusters["B"]
-    active = b.brokers[shadows.active_controller(b)]
+    active = b.brokers[quorum.active_controller(b)]
     with ThreadPoolExecutor(1) as pool, Watch(mirror, b.bootstrap).watching() as watch:
         if step == "mirroring":
             active.kill()

@@ -23,7 +23,7 @@ from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
 from tests.events import Rows
-from tests.shadow_cells import Shadowed
+from tests.shadow_sides import Shadowed
 from tests.shadows import TOPIC, all_end, assert_equal, drained, ends, make_topic, own_write, shadow
 
 pytestmark = pytest.mark.integration

@@ -1,5 +1,5 @@
 """client-kill: what it takes for a bite and for a heal. What real processes do is in
-tests/integration/test_workloads.py."""
+tests/integration/test_client_deaths.py."""
 
 from __future__ import annotations
 

@@ -1,0 +1,107 @@
+"""What failovers and failbacks of a shadow leave: logs, leaders and truncations on both sides."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from confluent_kafka.admin import AdminClient
+
+from linkflap.harness.model.protocols import Cluster, Deployment
+from linkflap.harness.model.protocols.mirrors import Mirror
+from linkflap.harness.model.side_by_side import side_by_side
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire.offsets import quiet
+from tests.events import Rows as Events
+from tests.shadow_pair import Writer, drained, ends
+from tests.shadows import SAME, TOPIC, TOPIC_PARTITIONS, headers
+
+
+def same_everywhere(deployment: Deployment) -> None:
+    """Every live replica of every cluster has the same bytes, leader epochs apart."""
+    for tp in TOPIC_PARTITIONS:
+        logs = {
+            (cluster.name, broker.id): [headers(broker, tp)[key] for key in SAME]
+            for cluster in deployment.clusters.values()
+            for broker in cluster.brokers.values()
+            if broker.state == "running"
+        }
+        first, *others = logs.values()
+        assert first[0], f"nothing in {tp}"
+        assert all(log == first for log in others), (
+            tp,
+            {where: log[0][-3:] for where, log in logs.items()},
+        )
+
+
+def led_by_its_own(cluster: Cluster, *, replicas: int = 1) -> None:
+    """Real brokers alone have every partition, and are all in sync."""
+    admin = AdminClient(quiet(cluster.bootstrap))
+
+    def whole() -> bool:
+        partitions = admin.list_topics(TOPIC, timeout=60).topics[TOPIC].partitions.values()
+        return all(
+            p.leader >= 0 and len(p.isrs) == replicas == len(p.replicas) and max(p.replicas) < 1000
+            for p in partitions
+        )
+
+    until(whole, within=60, every=0.2, what=f"{cluster.name} to be its own")
+
+
+def truncations(events: Events, link: str) -> dict[tuple[str, int], tuple[int, int]]:
+    """What the takeovers over a link truncated, the last one's: place -> (where, from where)."""
+    return cast(
+        dict[tuple[str, int], tuple[int, int]],
+        {
+            (d["topic"], d["partition"]): (d["offset"], d["end"])
+            for kind, at, d in events
+            if (kind, at) == ("truncation", link)
+        },
+    )
+
+
+def away(deployment: Deployment, mirror: Mirror, *, dead: bool = True, first: int = 0) -> Any:
+    """A forced failover along a mirror's link, whose source has a tail by then; where that ended.
+
+    Clients have gone on at the destination when this returns. Broker `first` dies before the
+    others.
+    """
+    here, there = (
+        deployment.clusters[mirror.link.source],
+        deployment.clusters[mirror.link.destination],
+    )
+    drained(mirror)
+    deployment.links[mirror.link.name].cut()
+    writer = Writer(here.bootstrap)
+    writer.write(2)
+    tail = ends(here.bootstrap)
+    if first:
+        here.brokers[first].kill()
+        until(
+            lambda: not _in_sync(here, first),
+            within=120,
+            every=0.2,
+            what=f"broker {first} to be out of every ISR",
+        )
+    if dead:
+        side_by_side(broker.kill for broker in here.brokers.values())
+    mirror.stop()
+    deployment.links[mirror.link.name].restore()
+    Writer(there.bootstrap).write(5)
+    return tail
+
+
+def _in_sync(cluster: Cluster, broker: int) -> bool:
+    partitions = (
+        AdminClient(quiet(cluster.bootstrap))
+        .list_topics(TOPIC, timeout=60)
+        .topics[TOPIC]
+        .partitions.values()
+    )
+    return any(broker in p.isrs for p in partitions)
+
+
+def revived(cluster: Cluster, *, without: tuple[int, ...] = ()) -> None:
+    side_by_side(
+        b.start for b in cluster.brokers.values() if b.state == "stopped" and b.id not in without
+    )
+    ends(cluster.bootstrap)
