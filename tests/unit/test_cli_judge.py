@@ -16,7 +16,8 @@ from linkflap.harness.report import html
 from linkflap.harness.report.document import read
 from linkflap.spark_verify.inspect import lanes
 from linkflap.spark_verify.verdict.judge import Judgement
-from tests.unit.recorded_run import Recorded, document
+from tests.unit.recorded_run import Recorded
+from tests.unit.recorded_verdict import document
 
 
 @dataclass(frozen=True)

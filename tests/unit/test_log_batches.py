@@ -16,7 +16,6 @@ from linkflap.harness.log import batches, layout, records, reference, segment_fi
 from tests.kafka_log import (
     ABORT,
     COMMIT,
-    Plain,
     batch,
     batches_in,
     changed,
@@ -138,72 +137,6 @@ def test_an_unknown_magic_is_reported_once_for_its_run(tmp_path: Path, magic: in
     assert found.headers.base_offset.tolist() == [0, 2, 9]
     assert damage(found) == [("unknown-magic", NAME, sum(map(len, DATA)))]
     assert "2 batches" in found.damage[0].detail
-
-
-@pytest.mark.parametrize(
-    ("control", "wrong"),
-    [
-        (marker(0, ABORT, pid=1, epoch=0), False),
-        (mirror_pid_reset(0), False),
-        (marker(0, 8, pid=1, epoch=0), True),
-        (marker(0, -2, pid=1, epoch=0), True),
-        (marker(0, COMMIT, pid=1, epoch=0, version=1), True),
-        (batch(0, [Plain(key=None, value=None)], control=True), True),
-        (batch(0, [Plain(key=b"\x00\x00", value=None)], control=True), True),
-    ],
-)
-def test_control_records_nobody_knows_are_damage(
-    tmp_path: Path, control: bytes, wrong: bool
-) -> None:
-    found = batches.scan([segment(tmp_path / FOLDER, [control])])
-    assert [d.kind for d in found.damage] == (["unknown-control"] if wrong else [])
-    expected = (
-        layout.ABORT
-        if not wrong and b"\x00\x00\x00\x00" in control[layout.HEADER_SIZE :]
-        else layout.OTHER_CONTROL
-    )
-    assert found.headers.control.tolist() == [expected]
-
-
-def test_a_control_batch_that_compaction_emptied_is_no_reset_and_no_damage(tmp_path: Path) -> None:
-    emptied = batch(4, [], control=True, transactional=True, pid=7, epoch=0, last_delta=0)
-    found = batches.scan([segment(tmp_path / FOLDER, [marker(3, ABORT, pid=7, epoch=0), emptied])])
-    assert (found.headers.control.tolist(), found.damage) == ([layout.ABORT, layout.EMPTIED], ())
-
-
-def test_a_marker_says_in_which_epoch_its_coordinator_was_elected(tmp_path: Path) -> None:
-    """As brokers write it, with a delete horizon (another place in the record), and one whose value
-    is too short to say it."""
-    short = batch(
-        2,
-        [Plain(key=b"\x00\x00\x00\x01", value=b"\x00\x00")],
-        control=True,
-        transactional=True,
-        pid=7,
-        epoch=0,
-    )
-    later = Plain(
-        key=b"\x00\x00\x00\x01", value=b"\x00\x00\x00\x00\x00\x05", timestamp=1_700_000_000_000
-    )
-    compacted = batch(
-        3, [later], control=True, transactional=True, pid=7, epoch=0, horizon=1_700_000_900_000
-    )
-    usual = (
-        marker(0, COMMIT, pid=7, epoch=0, coordinator=4),
-        marker(1, ABORT, pid=8, epoch=0, coordinator=2**31 - 1),
-    )
-    data = batch(4, [record(b"one")], pid=7, epoch=0, seq=0)
-    found = batches.scan([segment(tmp_path / FOLDER, [*usual, short, compacted, data])])
-    assert found.headers.coordinator_epoch.tolist() == [4, 2**31 - 1, -1, 5, -1]
-
-
-def test_mirror_pid_reset_is_control_of_another_kind(tmp_path: Path) -> None:
-    h = batches.scan([segment(tmp_path / FOLDER, [mirror_pid_reset(0, leader_epoch=13)])]).headers
-    assert (h.control.tolist(), h.transactional.tolist(), h.producer_id.tolist()) == (
-        [layout.OTHER_CONTROL],
-        [False],
-        [-1],
-    )
 
 
 def test_a_repeated_batch_and_one_out_of_order_are_overlaps(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 from xml.etree.ElementTree import Element, parse
 
 from linkflap.harness.report import junit
-from tests.unit.recorded_run import DIED, document
+from tests.unit.recorded_run import DIED
+from tests.unit.recorded_verdict import document
 
 
 def written(tmp_path: Path, *documents: dict[str, object]) -> Element:

@@ -13,7 +13,8 @@ import pytest
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.report import document as documents
 from linkflap.harness.report import table
-from tests.unit.recorded_run import DIED, Recorded, document
+from tests.unit.recorded_run import DIED, Recorded
+from tests.unit.recorded_verdict import document
 
 
 @pytest.fixture

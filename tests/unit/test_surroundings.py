@@ -26,7 +26,8 @@ from linkflap.harness.rundir import RunReader, RunWriter
 from linkflap.harness.runtimes.distribution.kafka import Kafka
 from linkflap.harness.runtimes.kraft.deployment import KraftDeployment
 from linkflap.harness.runtimes.kraft.installation import Installation
-from tests.unit.recorded_run import Recorded, document, run
+from tests.unit.recorded_run import Recorded, run
+from tests.unit.recorded_verdict import document
 
 TWO = Topology(
     clusters=(ClusterSpec(name="A", kafka="3.9.2"), ClusterSpec(name="B", kafka="4.3.1")), links=()

@@ -21,7 +21,8 @@ from linkflap.harness.rundir import RunReader
 from linkflap.spark_verify.verdict.judge import Judgement
 from linkflap.spark_verify.verify import keep
 from tests.command_line import unprivileged
-from tests.unit.recorded_run import Recorded, document
+from tests.unit.recorded_run import Recorded
+from tests.unit.recorded_verdict import document
 
 _KEEPS = """
 import sys

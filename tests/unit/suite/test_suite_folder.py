@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 from xml.etree import ElementTree
@@ -21,9 +21,17 @@ from linkflap.harness.suite.folder import Result, SuiteFolder
 from linkflap.harness.suite.observed import Observed
 from linkflap.harness.suite.plan import FORMAT, Plan, seconds, shard
 from linkflap.harness.suite.summary import came_to, junit, summary, unreached, verdict_of
-from linkflap.harness.suite.work import Finished, Task, Works
+from linkflap.harness.suite.work import Works
+from tests.unit.suite.scripted import Killed, Scripted
 
 PLAN = Plan(name="smoke", seed=7, seconds=3600, runs=6, jobs=2)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_observed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        explore, "observed", lambda folder: Observed(cells=("x",), missed=(), outcomes={})
+    )
 
 
 @pytest.fixture
@@ -102,79 +110,6 @@ def test_directories_that_cannot_be_gone_on_with(
 def test_a_directory_that_exists_is_not_taken(folder: SuiteFolder) -> None:
     with pytest.raises(InputError, match="exists already"):
         SuiteFolder.create(folder.root, PLAN)
-
-
-@dataclass
-class Killed(Exception):
-    """The suite's process is gone."""
-
-
-@dataclass
-class Scripted:
-    """Works that record and judge at once. Each run's verdict is a function of its number; `dies`
-    after so many steps."""
-
-    dies: int = -1
-    jobs: int = 2
-    started: list[int] = field(default_factory=list)
-    judged_only: list[int] = field(default_factory=list)
-    recordings: list[int] = field(default_factory=list)
-    waiting: list[Task] = field(default_factory=list)
-    _queue: list[Task] = field(default_factory=list)
-
-    @property
-    def idle(self) -> bool:
-        return not self._queue
-
-    @property
-    def room(self) -> bool:
-        return len(self._queue) < self.jobs
-
-    def start(self, task: Task) -> None:
-        self._die()
-        assert task.scenario.exists()
-        self.started.append(task.number)
-        task.folder.mkdir(exist_ok=True)
-        self._queue.append(task)
-
-    def recorded(self, task: Task) -> None:
-        self.judged_only.append(task.number)
-        self._queue.append(task)
-
-    def step(self, *, more: object, done: Callable[[Finished], None]) -> None:
-        self._die()
-        if self._queue:
-            task = self._queue.pop(0)
-            bad = task.number % 3 == 2
-            kinds = {"lost-write": 1} if bad else {}
-            checks = [
-                {
-                    "name": "lost-write",
-                    "verdict": "invalid" if bad else "valid",
-                    "reason": "",
-                    "kinds": kinds,
-                }
-            ]
-            document = {
-                "verdict": "invalid" if bad else "valid",
-                "reason": "",
-                "checks": checks,
-                "cause": "",
-                "causes": [],
-            }
-            done(Finished(task=task, document=document, error="", seconds=1.0, again=0))
-
-    def _die(self) -> None:
-        if self.dies == 0:
-            raise Killed
-        self.dies -= 1
-
-
-@pytest.fixture(autouse=True)
-def _nothing_observed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        explore, "observed", lambda folder: Observed(cells=("x",), missed=(), outcomes={})
-    )
 
 
 def test_a_suite_begins_with_the_baseline_and_keeps_what_failed(folder: SuiteFolder) -> None:
