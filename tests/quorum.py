@@ -1,4 +1,4 @@
-"""What a cluster's quorum of controllers says (KIP-595)."""
+"""What the controllers of a cluster say: who is active (KIP-595), what is being reassigned."""
 
 from __future__ import annotations
 
@@ -31,6 +31,26 @@ def active_controller(cluster: Cluster) -> int:
                 .partitions[0]
                 .leader_id
             )
+        finally:
+            connection.close()
+
+    return asyncio.run(ask())
+
+
+def pending(cluster: Cluster) -> list[str]:
+    """Topics that are being reassigned (KIP-455)."""
+    m = messages.request("list_partition_reassignments", 0)
+
+    async def ask() -> list[str]:
+        connection = Connection(
+            next(b.client_address for b in cluster.brokers.values() if b.state == "running")
+        )
+        try:
+            body = m.ListPartitionReassignmentsRequest(topics=None)
+            return [
+                str(topic.name)
+                for topic in (await connection.call("list_partition_reassignments", 0, body)).topics
+            ]
         finally:
             connection.close()
 

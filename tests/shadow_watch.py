@@ -14,7 +14,7 @@ from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID
 from linkflap.harness.model.protocols import Cluster, Deployment
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import Bound, quiet
-from tests.shadow_sides import Shadowed
+from tests.shadow_sides import Shadowed, Traffic
 from tests.shadows import SAME, TOPIC, TOPIC_PARTITIONS, answered, headers
 
 BEFORE = ("mirroring", "settling", "ending")
@@ -149,3 +149,21 @@ def _level(cluster: Cluster) -> bool:
         == 1
         for tp in TOPIC_PARTITIONS
     )
+
+
+def mirroring(wide: Deployment, mirror: Shadowed) -> tuple[int, dict[tuple[str, int], int]]:
+    """Traffic on A that is on B: (markers due, where A ends)."""
+    traffic = Traffic(wide.clusters["A"].bootstrap)
+    traffic.write()
+    if not mirror.alive:
+        mirror.start()
+    markers = traffic.leave_open()
+    until(
+        lambda: mirror.lag() == 0,
+        within=60,
+        every=0.1,
+        what="the mirror to drain",
+        state=mirror._state,
+    )
+    mirror.kept_open = traffic  # its transactions stay open as long as their producers
+    return markers, ends(wide.clusters["A"])

@@ -9,30 +9,21 @@ producer states.
 
 from __future__ import annotations
 
-import base64
-import random
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.log import batches, codecs, layout, records, reference
-from linkflap.harness.model.payload import HEADER, encode
-from linkflap.harness.model.protocols import Cluster
-from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec
-from linkflap.harness.model.wait import until
+from linkflap.harness.model.topology import ClusterSpec
 from linkflap.harness.runtimes.process import deploy
-from linkflap.harness.wire.offsets import bounds, quiet
 from linkflap.spark_verify.checks.parts import logs
 from linkflap.spark_verify.checks.parts.last_stable import recompute_last_stable
-from linkflap.spark_verify.facts.view import Batches, Records, Replica
 from tests.on_runtimes import Events, topology
-from tests.oracles.dump_log import Dumped, dump
+from tests.oracles.dump_log import Dumped
+from tests.oracles.log_writer import ACROSS, TOPICS
+from tests.oracles.read_back import ENDINGS, Written, write_and_read
 from tests.oracles.words import (
     as_dumped,
     consumed_as,
@@ -46,222 +37,6 @@ from tests.oracles.words import (
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("decoder-oracle")]
 
-SEGMENT = 1 << 16
-CODECS = tuple(codecs.NAMES.values())
-TOPICS = {
-    **{f"client-{codec}": {"message.timestamp.type": "CreateTime"} for codec in CODECS},
-    **{
-        f"broker-{codec}": {
-            "message.timestamp.type": "LogAppendTime",
-            "compression.type": codec.replace("none", "uncompressed"),
-        }
-        for codec in CODECS
-    },
-}
-KIP_1279 = sorted((Path(__file__).parents[1] / "data" / "logs" / "kip-1279").rglob("*.log"))
-"""Logs of a mirror: leader epochs that rise, control records that no release knows."""
-ACROSS = ("lz4", "none")
-"""What clients that write to all topics compress with."""
-ENDINGS = ("log", "txnindex", "snapshot")
-LONG_AGO = 1_000_000_000_000
-"""Milliseconds: a time of the client's choosing."""
-
-
-def client_codec(topic: str) -> str:
-    """What a client compresses with: for topics that the broker compresses anew, something else."""
-    side, codec = topic.split("-")
-    return codec if side == "client" else "zstd" if codec != "zstd" else "gzip"
-
-
-class Writer:
-    """Writes to every topic in turn; everything is a function of a seed."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
-        self._random = random.Random(7)
-        self._uid = 0
-        self._refused: list[object] = []
-
-    def end(self) -> None:
-        """What could not be written is not compared."""
-        assert not self._refused
-
-    def producer(self, codec: str, **settings: object) -> Producer:
-        callbacks = {"on_delivery": lambda error, _: self._refused.append(error) if error else None}
-        return Producer(
-            {
-                **quiet(self._bootstrap),
-                "compression.type": codec,
-                "linger.ms": 20,
-                **callbacks,
-                **settings,
-            }
-        )
-
-    def text(self, size: int) -> bytes:
-        """What no codec makes much smaller, and the tool prints on one line."""
-        return base64.b64encode(self._random.randbytes(size))
-
-    def write(
-        self, producer: Producer, topic: str, count: int, size: int = 20, **rest: Any
-    ) -> None:
-        for _ in range(count):
-            self._uid += 1
-            headers = [(HEADER, encode(self._uid, self._uid - self._uid % 3, self._uid % 1000))]
-            producer.produce(
-                topic,
-                self.text(size),
-                b"key %d" % self._uid,
-                partition=0,
-                headers=cast(Any, headers),
-                **rest,
-            )
-            producer.poll(0)
-
-    def odd(self, producer: Producer, topic: str) -> None:
-        """Null and empty keys and values, header values that are null, many headers, times out of
-        order."""
-        produce = producer.produce
-        produce(topic, None, None, partition=0)
-        produce(topic, b"", b"", partition=0, timestamp=LONG_AGO + 5)
-        produce(
-            topic,
-            b"value",
-            None,
-            partition=0,
-            timestamp=LONG_AGO,
-            headers=[("a", None), ("a", b""), ("b", b"\x00\xff")],
-        )
-        produce(
-            topic,
-            None,
-            b"key",
-            partition=0,
-            timestamp=LONG_AGO + 9_999_999,
-            headers=[(f"h{n}", b"x" * n) for n in range(70)],
-        )
-        produce(
-            topic,
-            "ümlaut €".encode(),
-            b"k",
-            partition=0,
-            headers=[("ß", b"x"), (HEADER, b"not ours")],
-        )
-
-    def one_client(self, topic: str) -> None:
-        codec = client_codec(topic)
-        plain = self.producer(codec, acks=1)
-        self.odd(plain, topic)
-        assert plain.flush(60) == 0
-        self.write(plain, topic, 1)
-        assert plain.flush(60) == 0
-        idempotent = self.producer(codec, **{"enable.idempotence": True})
-        for _ in range(3):
-            self.write(idempotent, topic, 7)
-            assert idempotent.flush(60) == 0
-        for kind in ("commit", "abort", "commit"):
-            self.odd(plain, topic)
-            with_transactions = self.producer(codec, **{"transactional.id": f"{topic}-{kind}"})
-            with_transactions.init_transactions(60)
-            for number in range(2):
-                with_transactions.begin_transaction()
-                self.write(with_transactions, topic, 5, 200)
-                assert plain.flush(60) == 0
-                end = (
-                    with_transactions.abort_transaction
-                    if (number == 0) == (kind == "abort")
-                    else with_transactions.commit_transaction
-                )
-                assert with_transactions.flush(60) == 0
-                end(60)
-        for count, size in ((40, 1000), (1, 30_000), (40, 900)):
-            self.write(plain, topic, count, size)
-            assert plain.flush(60) == 0
-
-    def across(self) -> Producer:
-        """Transactions over all topics at once; the last one stays open, and its producer has to be
-        kept."""
-        both = self.producer(ACROSS[0], **{"transactional.id": "across"})
-        both.init_transactions(60)
-        for end in (both.abort_transaction, both.commit_transaction, None):
-            both.begin_transaction()
-            for topic in TOPICS:
-                self.write(both, topic, 3)
-            assert both.flush(60) == 0
-            if end:
-                end(60)
-        last = self.producer(ACROSS[1], acks=1)
-        for topic in TOPICS:
-            self.write(last, topic, 2)
-        assert last.flush(60) == 0
-        return both
-
-
-def consumed(
-    bootstrap: str, isolation: str, ends: dict[tuple[str, int], int]
-) -> dict[str, list[Message]]:
-    """All that a consumer of an isolation level gets of each topic below its end for that level."""
-    found: dict[str, list[Message]] = {topic: [] for topic in TOPICS}
-    settings = {
-        "group.id": "oracle",
-        "isolation.level": isolation,
-        "enable.auto.commit": False,
-        "check.crcs": True,
-    }
-    with closing(Consumer({**quiet(bootstrap), **settings, "fetch.wait.max.ms": 50})) as consumer:
-        consumer.assign([TopicPartition(topic, 0, 0) for topic in TOPICS])
-
-        def there() -> bool:
-            for message in consumer.consume(500, 0.2):
-                assert message.error() is None, message.error()
-                found[cast(str, message.topic())].append(message)
-            positions = consumer.position([TopicPartition(topic, 0) for topic in TOPICS])
-            return all(p.offset >= ends[p.topic, 0] for p in positions)
-
-        until(
-            there,
-            within=120,
-            what=f"a {isolation} consumer to come to {ends}",
-            state=lambda: {t: len(m) for t, m in found.items()},
-        )
-    return found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """What a broker wrote, what its consumers got, and what its tool says of the files."""
-
-    folder: Path
-    stable: Mapping[tuple[str, int], int]
-    high: Mapping[tuple[str, int], int]
-    committed: Mapping[str, list[Message]]
-    uncommitted: Mapping[str, list[Message]]
-    dumped: Mapping[Path, Dumped]
-
-    def files(self, topic: str, ending: str) -> list[Path]:
-        """Files of one kind of a topic's only partition, by offset."""
-        return files_in(self.folder / f"{topic}-0", ending)
-
-    def log(self, topic: str) -> logs.Log:
-        """A topic's log with its transactions worked out, as a verification has it."""
-        found = batches.scan(self.files(topic, "log"))
-        columns, damage = records.decode(found)
-        assert not found.damage
-        assert not damage
-        replica = Replica(
-            cluster="A", broker=1, leader=True, canonical=True, log_start=0,
-            high_watermark=self.high[topic, 0],
-            high_watermark_from="sampled",
-            batches=Batches(**{f.name: getattr(found.headers, f.name) for f in fields(Batches)}),
-            records=Records(**{f.name: getattr(columns, f.name) for f in fields(Records)}),
-            damage=(),
-        )  # fmt: skip
-        return logs.read(replica)
-
-
-def files_in(folder: Path, ending: str) -> list[Path]:
-    return sorted(folder.glob(f"*.{ending}"))
-
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
@@ -269,47 +44,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
     with deploy(
         topology(ClusterSpec(name="A")), folder=folder / "clusters", recorder=Events()
     ) as up:
-        yield _written(up.clusters["A"], folder)
-
-
-def _written(cluster: Cluster, folder: Path) -> Written:
-    admin = AdminClient(quiet(cluster.bootstrap))
-    shared = {"internal.segment.bytes": str(SEGMENT), "retention.ms": "-1"}
-    made = admin.create_topics(
-        [NewTopic(topic, 1, 1, config=shared | own) for topic, own in TOPICS.items()],
-        request_timeout=60,
-    )
-    for each in made.values():
-        each.result(90)
-    writer = Writer(cluster.bootstrap)
-    for topic in TOPICS:
-        writer.one_client(topic)
-    kept = writer.across()
-    writer.end()
-    partitions = [(topic, 0) for topic in TOPICS]
-    high, stable = (bounds(admin, partitions, which, within=60) for which in ("high", "stable"))
-    committed = consumed(cluster.bootstrap, "read_committed", stable)
-    uncommitted = consumed(cluster.bootstrap, "read_uncommitted", high)
-    (broker,) = cluster.brokers.values()
-    broker.stop()
-    del kept
-    data = broker.log_dir
-    files = [
-        path
-        for topic in TOPICS
-        for ending in ENDINGS
-        for path in files_in(data / f"{topic}-0", ending)
-    ]
-    return Written(
-        folder=data,
-        stable=stable,
-        high=high,
-        committed=committed,
-        uncommitted=uncommitted,
-        dumped=dump(
-            [*files, *KIP_1279], "--print-data-log", kafka=DEFAULT_KAFKA, folder=folder / "tool"
-        ),
-    )
+        yield write_and_read(up.clusters["A"], folder)
 
 
 def test_what_was_written_has_what_is_to_be_compared(written: Written) -> None:

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 from linkflap.harness.model.verdict import Anomaly, Verdict
 from linkflap.spark_verify.verdict.judge import Judgement
 from linkflap.spark_verify.verify import verify
-from tests import mutations
-from tests.mutations import Site
+from tests import mutations, run_copy
+from tests.run_copy import Site
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -54,7 +54,7 @@ def judged(
     folder = tmp_path_factory.mktemp("mutated")
     sites = {}
     for name, how in MUTATIONS.items():
-        run = mutations.copy(recorded, folder / name)
+        run = run_copy.copy(recorded, folder / name)
         sites[name] = how(run)
         run.seal()
     judgements = verify([recorded, *(folder / name for name in MUTATIONS)], spark=spark)

@@ -3,125 +3,20 @@ it stops."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import cast
-from unittest.mock import patch
+from collections.abc import Mapping
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewTopic,
-)
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
 
-from linkflap.harness.mirrors import make_mirror, mm2, mm2_config
-from linkflap.harness.mirrors.mm2_progress import Progress, reader
-from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.mirrors.mm2_progress import Progress
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.protocols.mirrors import Mirror
-from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import bounds, quiet
-from tests.events import Rows
-from tests.events import Rows as Events
+from tests.mm2_pair import TOPIC_PARTITIONS, drained, mirrored, seen
 
 pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
-
-TOPIC = "A.records"
-TOPIC_PARTITIONS = [(TOPIC, 0), (TOPIC, 1)]
-ABORTED = b"aborted"
-
-
-class Writer:
-    """Transactions of ten records over both partitions of TOPIC on A; every fifth is aborted.
-    Values count up."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self.producer = Producer(quiet(bootstrap) | {"transactional.id": "writer", "linger.ms": 0})
-        self.producer.init_transactions(30)
-        self.transactions = 0
-        self.committed: dict[int, list[bytes]] = {
-            partition: [] for _, partition in TOPIC_PARTITIONS
-        }
-
-    def write(self, count: int) -> None:
-        for _ in range(count):
-            self._write_one()
-
-    def _write_one(self) -> None:
-        aborts = self.transactions % 5 == 4
-        self.producer.begin_transaction()
-        for n in range(10):
-            value = b"%d" % (self.transactions * 10 + n)
-            self.producer.produce(TOPIC, value, key=ABORTED if aborts else None, partition=n % 2)
-            if not aborts:
-                self.committed[n % 2].append(value)
-        if aborts:
-            self.producer.flush(30)
-            self.producer.abort_transaction(30)
-        else:
-            self.producer.commit_transaction(30)
-        self.transactions += 1
-
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Writes on in the background."""
-        stop = threading.Event()
-
-        def work() -> None:
-            while not stop.is_set():
-                self._write_one()
-
-        thread = threading.Thread(target=work)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join(60)
-
-
-@contextmanager
-def mirrored(deployment: Deployment, **options: str) -> Iterator[tuple[Mirror, Writer, Rows]]:
-    """TOPIC on A, and a started mirror; (mirror, writer, events)."""
-    a = deployment.clusters["A"].bootstrap
-    admin = AdminClient(quiet(a))
-    admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(30)
-    events = Events()
-    mirror = make_mirror(
-        MirrorSpec(kind="mm2", options=options), deployment.topology.links[0], deployment, events
-    )
-    mirror.start()
-    yield mirror, Writer(a), events
-
-
-def drained(mirror: Mirror) -> None:
-    until(lambda: mirror.lag() == 0, within=60, what="the mirror to drain", state=mirror.lag)
-
-
-def seen(bootstrap: str, isolation: str = "read_committed") -> dict[int, list[bytes]]:
-    """Values of TOPIC by partition, in log order, as a reader of that isolation is given them."""
-    found: dict[int, list[bytes]] = {0: [], 1: []}
-    ended: set[int] = set()
-    consumer = reader(bootstrap, isolation)
-    consumer.assign([TopicPartition(*tp, 0) for tp in TOPIC_PARTITIONS])
-
-    def read_through() -> bool:
-        for message in consumer.consume(5000, 0.1):
-            if message.error():
-                ended.add(cast(int, message.partition()))
-            else:
-                found[cast(int, message.partition())].append(cast(bytes, message.value()))
-        return len(ended) == 2
-
-    until(read_through, within=60, what=f"{TOPIC} to be read", state=lambda: ended)
-    consumer.close()
-    return found
 
 
 def distinct(values: list[bytes]) -> list[bytes]:
@@ -274,73 +169,6 @@ def group_offsets(admin: AdminClient, group: str) -> dict[tuple[str, int], int]:
     }
 
 
-def states(events: Rows) -> dict[tuple[str, int], list[str]]:
-    """(connector, task) -> the states that were written down of it."""
-    found: dict[tuple[str, int], list[str]] = {}
-    for kind, _, data in events:
-        if kind == "mirror-state":
-            at = cast(tuple[str, int], (data["connector"], data["task"]))
-            found.setdefault(at, []).append(str(data["state"]))
-    return found
-
-
-def what_fails_is_written_down(deployment: Deployment) -> None:
-    """A connector that cannot start (Java refuses its pattern), and a task that fails later (B
-    refuses a record as too large).
-
-    That pattern is refused before a start, so here nobody looks at it but Java.
-    """
-    with (
-        patch.object(mm2_config, "reason_against", return_value=""),
-        mirrored(deployment, groups="(?<a>x)(?<a>y)") as (mirror, writer, events),
-    ):
-        writer.write(1)
-        drained(mirror)
-        assert states(events)["MirrorCheckpointConnector", -1][-1] == "FAILED"
-        assert states(events)["MirrorSourceConnector", 0][-1] == "RUNNING"
-        (trace,) = [
-            data["trace"]
-            for kind, _, data in events
-            if kind == "mirror-state" and data["state"] == "FAILED"
-        ]
-        assert "PatternSyntaxException" in str(trace).splitlines()[0]
-        limit = [
-            ConfigEntry("max.message.bytes", "1000", incremental_operation=AlterConfigOpType.SET)
-        ]
-        admin = AdminClient(quiet(deployment.clusters["B"].bootstrap))
-        (done,) = admin.incremental_alter_configs(
-            [ConfigResource("TOPIC", TOPIC, incremental_configs=limit)]
-        ).values()
-        done.result(30)
-        large = Producer(quiet(deployment.clusters["A"].bootstrap))
-        large.produce(TOPIC, bytes(100_000), partition=0)
-        assert not large.flush(30)
-        until(
-            lambda: (
-                mirror.lag()
-                and any(
-                    t >= 0 and state[-1] == "FAILED" for (_, t), state in states(events).items()
-                )
-            ),
-            within=60,
-            what="the task to fail and its state to be written down",
-            state=lambda: states(events),
-        )
-        assert any("RecordTooLargeException" in str(data.get("trace", "")) for _, _, data in events)
-        mirror.stop()
-        assert events[-1][2] == {"drained": False}
-
-
-def test_a_connector_and_a_task_that_fail_are_written_down(linkflap_deployment: Deployment) -> None:
-    what_fails_is_written_down(linkflap_deployment)
-
-
-@pytest.mark.nightly
-@pytest.mark.linkflap(topology="A@3.9.2->B@3.9.2")
-def test_those_of_an_older_release_are_too(linkflap_deployment: Deployment) -> None:
-    what_fails_is_written_down(linkflap_deployment)
-
-
 @pytest.mark.nightly
 def test_lag_is_exact_while_the_link_is_cut_and_unknown_when_the_source_is_dead(
     linkflap_deployment: Deployment,
@@ -365,18 +193,3 @@ def test_lag_is_exact_while_the_link_is_cut_and_unknown_when_the_source_is_dead(
         mirror.stop()
         assert not mirror.alive
         assert set(mirror.promotion()) == set(TOPIC_PARTITIONS)
-
-
-@pytest.mark.nightly
-def test_a_mirror_that_cannot_start_says_what_it_saw(
-    linkflap_deployment: Deployment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(mm2, "START_SECONDS", 15.0)
-    linkflap_deployment.links["A->B"].cut()
-    with (
-        pytest.raises(
-            DeadlineExceeded, match=r"mm2 on A->B did not start: .*worker alive.*its log ends:\n.+"
-        ),
-        mirrored(linkflap_deployment),
-    ):
-        pass

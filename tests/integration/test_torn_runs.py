@@ -7,8 +7,6 @@ the missing part made up. Only bytes prove a violation: a batch whose CRC is wro
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,14 +16,12 @@ from pyspark.sql import SparkSession
 
 from linkflap.harness.cli.commands import linkflap
 from linkflap.harness.model import errors
-from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.verdict import Verdict
-from linkflap.harness.rundir import RunReader
 from linkflap.spark_verify.verdict.judge import Judgement
 from linkflap.spark_verify.verify import VERDICT_FILE, verify
-from tests import mutations
+from tests import run_copy
 from tests.kafka_log import batches_in, field_of
-from tests.mutations import TOPIC, Copy
+from tests.run_copy import TOPIC, Copy
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -222,7 +218,7 @@ def torn(
 ) -> dict[str, tuple[Judgement, Torn]]:
     """name -> (judgement, what is wrong), of all copies in one job."""
     folder = tmp_path_factory.mktemp("torn")
-    expected = {name: how(mutations.copy(recorded, folder / name)) for name, how in TEARS.items()}
+    expected = {name: how(run_copy.copy(recorded, folder / name)) for name, how in TEARS.items()}
     judgements = verify([folder / name for name in TEARS], spark=spark)
     return {j.folder.name: (j, expected[j.folder.name]) for j in judgements}
 
@@ -269,35 +265,3 @@ def test_the_command_prints_one_document_and_exits_with_unknown(
     document = json.loads(done.stdout)
     assert document["verdict"] == "unknown"
     assert expected.named in document["reason"]
-
-
-def command(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    program = Path(sys.executable).with_name("linkflap")
-    return subprocess.run(
-        [program, *words], capture_output=True, text=True, timeout=600, check=False
-    )
-
-
-@pytest.mark.parametrize(
-    "content", [None, b"", b"{", b"\xff\xfe", b'{"format": 1}', b'{"format": 99}', b"[]"]
-)
-def test_without_a_readable_run_json_it_is_wrong_input(
-    recorded: Path, tmp_path: Path, content: bytes | None
-) -> None:
-    run = mutations.copy(recorded, tmp_path / "run")
-    (run.root / "run.json").unlink()
-    if content is not None:
-        (run.root / "run.json").write_bytes(content)
-    with pytest.raises(InputError, match=r"run\.json|format") as raised:
-        RunReader(run.root)
-    assert "\n" not in str(raised.value)
-
-
-def test_the_command_says_in_one_sentence_that_it_is_no_run(tmp_path: Path) -> None:
-    done = command("verify", tmp_path, "--json")
-    assert done.returncode == errors.WRONG_INPUT
-    assert done.stderr.count("\n") == 1
-    assert "run.json" in done.stderr
-    document = json.loads(done.stdout)
-    assert (document["verdict"], document["exit_code"]) == (None, errors.WRONG_INPUT)
-    assert document["error"] in done.stderr

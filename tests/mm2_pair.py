@@ -1,0 +1,112 @@
+"""One topic of A and MirrorMaker 2 to B: a writer, and what readers of B are given."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import cast
+
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from linkflap.harness.mirrors import make_mirror
+from linkflap.harness.mirrors.mm2_progress import reader
+from linkflap.harness.model.protocols import Deployment
+from linkflap.harness.model.protocols.mirrors import Mirror
+from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire.offsets import quiet
+from tests.events import Rows
+from tests.events import Rows as Events
+
+TOPIC = "A.records"
+TOPIC_PARTITIONS = [(TOPIC, 0), (TOPIC, 1)]
+ABORTED = b"aborted"
+
+
+class Writer:
+    """Transactions of ten records over both partitions of TOPIC on A; every fifth is aborted.
+    Values count up."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.producer = Producer(quiet(bootstrap) | {"transactional.id": "writer", "linger.ms": 0})
+        self.producer.init_transactions(30)
+        self.transactions = 0
+        self.committed: dict[int, list[bytes]] = {
+            partition: [] for _, partition in TOPIC_PARTITIONS
+        }
+
+    def write(self, count: int) -> None:
+        for _ in range(count):
+            self._write_one()
+
+    def _write_one(self) -> None:
+        aborts = self.transactions % 5 == 4
+        self.producer.begin_transaction()
+        for n in range(10):
+            value = b"%d" % (self.transactions * 10 + n)
+            self.producer.produce(TOPIC, value, key=ABORTED if aborts else None, partition=n % 2)
+            if not aborts:
+                self.committed[n % 2].append(value)
+        if aborts:
+            self.producer.flush(30)
+            self.producer.abort_transaction(30)
+        else:
+            self.producer.commit_transaction(30)
+        self.transactions += 1
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Writes on in the background."""
+        stop = threading.Event()
+
+        def work() -> None:
+            while not stop.is_set():
+                self._write_one()
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join(60)
+
+
+@contextmanager
+def mirrored(deployment: Deployment, **options: str) -> Iterator[tuple[Mirror, Writer, Rows]]:
+    """TOPIC on A, and a started mirror; (mirror, writer, events)."""
+    a = deployment.clusters["A"].bootstrap
+    admin = AdminClient(quiet(a))
+    admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(30)
+    events = Events()
+    mirror = make_mirror(
+        MirrorSpec(kind="mm2", options=options), deployment.topology.links[0], deployment, events
+    )
+    mirror.start()
+    yield mirror, Writer(a), events
+
+
+def drained(mirror: Mirror) -> None:
+    until(lambda: mirror.lag() == 0, within=60, what="the mirror to drain", state=mirror.lag)
+
+
+def seen(bootstrap: str, isolation: str = "read_committed") -> dict[int, list[bytes]]:
+    """Values of TOPIC by partition, in log order, as a reader of that isolation is given them."""
+    found: dict[int, list[bytes]] = {0: [], 1: []}
+    ended: set[int] = set()
+    consumer = reader(bootstrap, isolation)
+    consumer.assign([TopicPartition(*tp, 0) for tp in TOPIC_PARTITIONS])
+
+    def read_through() -> bool:
+        for message in consumer.consume(5000, 0.1):
+            if message.error():
+                ended.add(cast(int, message.partition()))
+            else:
+                found[cast(int, message.partition())].append(cast(bytes, message.value()))
+        return len(ended) == 2
+
+    until(read_through, within=60, what=f"{TOPIC} to be read", state=lambda: ended)
+    consumer.close()
+    return found

@@ -1,0 +1,177 @@
+"""A copy of a recorded run, to be damaged; what is read of it, the verifier's own readers do not
+read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from linkflap.harness.log import reference
+from linkflap.harness.rundir import inventory
+from tests.kafka_log import batches_in, field_of, rewrite
+
+Row = dict[str, Any]
+"""A line of a run directory's JSON, which mutations change as they like."""
+TOPIC = "A.orders"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Where a mutation is: the offset on `cluster` at which the anomaly has to be named, and the
+    uids it touches.
+
+    `promised` are those uids that a client knows, or must conclude, to be committed -> their offset
+    on A.
+    """
+
+    cluster: str
+    partition: int
+    offset: int
+    uids: frozenset[int] = frozenset()
+    promised: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy of a run directory, to be damaged."""
+
+    root: Path
+
+    def replicas(self, cluster: str, partition: int) -> list[Path]:
+        """The single segment file of every captured replica, the leader's first."""
+        found = sorted(self.root.glob(f"captures/*/{cluster}/*/{TOPIC}-{partition}/*.log"))
+        leader = next(
+            b["broker"]
+            for b in self.bounds()
+            if (b["cluster"], b["partition"], b["leader"]) == (cluster, partition, True)
+        )
+        return sorted(found, key=lambda path: path.parts[-3] != str(leader))
+
+    def bounds(self) -> list[Row]:
+        rows = [
+            row
+            for path in self.root.glob("captures/*/bounds.json")
+            for row in json.loads(path.read_bytes())
+        ]
+        return [row for row in rows if row["topic"] == TOPIC]
+
+    def promotion(self, partition: int) -> int:
+        promotions = [e["data"] for e in self.rows("events.jsonl") if e["kind"] == "promotion"]
+        return next(int(data["offset"]) for data in promotions if data["partition"] == partition)
+
+    def written_at(self) -> int:
+        """When the first write of B's own to partition 0 was asked for."""
+        rows = (row for path in self.root.glob("operations/*.jsonl") for row in self.rows(path))
+        return min(
+            int(row["time"])
+            for row in rows
+            if row["cluster"] == "B"
+            and any((s["topic"], s["partition"]) == (TOPIC, 0) for s in row["sends"])
+        )
+
+    def rows(self, path: str | Path) -> list[Row]:
+        return [json.loads(line) for line in (self.root / path).read_bytes().splitlines()]
+
+    def write(self, path: str | Path, rows: Iterable[Row]) -> None:
+        (self.root / path).write_bytes(b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+
+    def seal(self) -> None:
+        """Makes the manifest say what is there now."""
+        (self.root / "manifest.json").write_text(json.dumps(inventory(self.root)))
+
+    def change(
+        self, cluster: str, partition: int, how: Callable[[list[bytes]], list[bytes]]
+    ) -> None:
+        """Rewrites every replica of a partition."""
+        for path in self.replicas(cluster, partition):
+            rewrite(path, how([data for _, data in batches_in(path)]))
+
+
+def copy(recorded: Path, folder: Path) -> Copy:
+    """A copy of a recorded run."""
+    shutil.copytree(
+        recorded, folder, ignore=shutil.ignore_patterns("logs", "verdict.json", "report.html")
+    )
+    (folder / "logs").mkdir()
+    return Copy(folder)
+
+
+def is_control(data: bytes) -> bool:
+    return bool(field_of(data, "attributes") & 0x20)
+
+
+def is_transactional(data: bytes) -> bool:
+    return bool(field_of(data, "attributes") & 0x10)
+
+
+def uids(data: bytes) -> frozenset[int]:
+    """The payload ids of a data batch that is not compressed, read with the slow decoder."""
+    (batch,) = reference.batches(data)
+    return frozenset(reference.identity(record)[0] for record in reference.records(batch))
+
+
+def promised(run: Copy, partition: int, among: frozenset[int]) -> Mapping[int, int]:
+    """Of these uids those that were acknowledged on A and must be committed -> where A's log has
+    them, by the slow decoder."""
+    operations = [row for path in run.root.glob("operations/*.jsonl") for row in run.rows(path)]
+    shown = {
+        uid
+        for path in run.root.glob("polls/*.jsonl")
+        for poll in run.rows(path)
+        for uid in _got(poll, "A", partition)
+    }
+    must: set[int] = set()
+    for row in operations:
+        if row["phase"] != "return" or row["cluster"] != "A":
+            continue
+        for group in row["sends"]:
+            if (group["topic"], group["partition"]) != (TOPIC, partition):
+                continue
+            own = set(range(group["first_uid"], group["first_uid"] + group["count"]))
+            acked = {
+                group["first_uid"] + i
+                for first, count, _ in group.get("acks", ())
+                for i in range(first, first + count)
+            }
+            outcome = row.get("outcome", "info")
+            ended = row.get("ending") == "commit" and (
+                outcome == "ok" or (outcome == "info" and own & shown)
+            )
+            must |= acked if ended or row["kind"] == "send" else set()
+    data = b"".join(data for _, data in batches_in(run.replicas("A", partition)[0]))
+    found = [
+        record
+        for batch in reference.batches(data)
+        if not batch.attributes & 0x20
+        for record in reference.records(batch)
+    ]
+    where = {reference.identity(record)[0]: record.offset for record in found}
+    return {uid: where[uid] for uid in sorted(among & must, key=where.__getitem__)}
+
+
+def _got(poll: Row, cluster: str, partition: int) -> Iterable[int]:
+    """What a read_committed poll on a cluster returned of a partition."""
+    if (poll["cluster"], poll["kind"], poll["isolation"]) == (cluster, "poll", "read_committed"):
+        for fetched in poll["fetched"]:
+            if (fetched["topic"], fetched["partition"]) == (TOPIC, partition):
+                for uid, _, count in fetched.get("runs", ()):
+                    yield from range(uid, uid + count)
+
+
+def mirrored(run: Copy, partition: int) -> list[bytes]:
+    """Data batches of B below the promotion."""
+    below = run.promotion(partition)
+    batches = [data for _, data in batches_in(run.replicas("B", partition)[0])]
+    return [
+        data for data in batches if field_of(data, "base_offset") < below and not is_control(data)
+    ]
+
+
+def native(run: Copy, partition: int) -> list[bytes]:
+    """Batches of B from the promotion on."""
+    batches = [data for _, data in batches_in(run.replicas("B", partition)[0])]
+    return [data for data in batches if field_of(data, "base_offset") >= run.promotion(partition)]
