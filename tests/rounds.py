@@ -17,245 +17,37 @@ others (`tests.faithful`, which writes these too). Change `logs`, `events` or `o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
 
-from linkflap.harness.model.history import (
-    Bounds,
-    EventRow,
-    Fetched,
-    Operation,
-    Poll,
-    SendGroup,
-    Watermark,
-)
-from linkflap.harness.model.payload import PROCESS_SHIFT
-from linkflap.harness.model.scenario import (
-    Budgets,
-    FaultSpec,
-    MirrorSpec,
-    Scenario,
-    TopicSpec,
-    WorkloadSpec,
-)
+from linkflap.harness.model.history import EventRow, Operation
+from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
-from tests.faithful import entries as faithful
 from tests.faithful.entries import ABORT, COMMIT
-from tests.faithful.made import Captured, LogKey, end_of
-from tests.faithful.made import Made as Run
+from tests.hand_written import (
+    TOPIC,
+    Made,
+    data_batch,
+    end_marker,
+    event_row,
+    failover_rows,
+    fault_rows,
+    operation,
+)
 
-TOPIC, SIZE, SECOND = "A.t", 3, 1_000_000_000
 LOST, PARTED, HOME = 6, 11, 20
 """Records that the forced failover cost; first offset that was B's; first that was A's again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One batch: the records of operation `number`, or (`ends`) the marker that ends one."""
-
-    offset: int
-    pid: int
-    leader_epoch: int
-    number: int = 0
-    sequence: int = 0
-    ends: int | None = None
-
-    def made(self) -> faithful.Entry:
-        common = {
-            "offset": self.offset,
-            "pid": self.pid,
-            "epoch": 0,
-            "leader_epoch": self.leader_epoch,
-            "transactional": True,
-        }
-        if self.ends is not None:
-            return faithful.Entry(ends=self.ends, **common)  # type: ignore[arg-type]
-        records = tuple(
-            faithful.Rec(i, uid, self.number, i, 1_700_000_000_000, None, b"v%d" % uid)
-            for i, uid in enumerate(uids(self.number))
-        )
-        return faithful.Entry(records=records, span=len(records), sequence=self.sequence, **common)  # type: ignore[arg-type]
-
-
-def uids(number: int) -> range:
-    """The payload ids of an operation: those of one process are `number`s with the same
-    hundreds."""
-    first = ((number // 100) << PROCESS_SHIFT) + SIZE * (number % 100)
-    return range(first, first + SIZE)
-
-
 ONE, TWO, THREE, FOUR, FIVE, SIX, SEVEN = 101, 102, 103, 104, 205, 206, 307
-
-
-def _data(offset: int, number: int, pid: int, epoch: int, sequence: int = 0) -> Entry:
-    return Entry(offset=offset, number=number, pid=pid, leader_epoch=epoch, sequence=sequence)
-
-
-def _end(offset: int, ends: int, pid: int, epoch: int) -> Entry:
-    return Entry(offset=offset, ends=ends, pid=pid, leader_epoch=epoch)
-
-
 COMMON = (
-    _data(0, ONE, 1, 0), _end(3, COMMIT, 1, 0), _data(4, TWO, 1, 0, 3), _end(7, ABORT, 1, 0),
-    _data(8, THREE, 1, 0, 6),
+    data_batch(0, ONE, 1, 0), end_marker(3, COMMIT, 1, 0),
+    data_batch(4, TWO, 1, 0, 3), end_marker(7, ABORT, 1, 0),
+    data_batch(8, THREE, 1, 0, 6),
 )  # fmt: skip
-TAIL = (_end(11, COMMIT, 1, 0), _data(12, FOUR, 1, 0, 9), _end(15, COMMIT, 1, 0))
+TAIL = (end_marker(11, COMMIT, 1, 0), data_batch(12, FOUR, 1, 0, 9), end_marker(15, COMMIT, 1, 0))
 OF_B = (
-    _end(11, ABORT, 1, 2), _data(12, FIVE, 1001, 2), _end(15, COMMIT, 1001, 2),
-    _data(16, SIX, 1001, 2, 3),
-    _end(19, COMMIT, 1001, 2),
+    end_marker(11, ABORT, 1, 2), data_batch(12, FIVE, 1001, 2), end_marker(15, COMMIT, 1001, 2),
+    data_batch(16, SIX, 1001, 2, 3),
+    end_marker(19, COMMIT, 1001, 2),
 )  # fmt: skip
-OF_A_AGAIN = (_data(20, SEVEN, 2, 4), _end(23, COMMIT, 2, 4))
-
-
-@dataclass(slots=True)
-class Made:
-    """A run that is not written yet. `logs` are by moment and cluster, `reads` are (second,
-    cluster, operation, offset)."""
-
-    topology: Topology
-    schedule: tuple[FaultSpec, ...]
-    logs: dict[tuple[str, str], list[Entry]]
-    events: list[EventRow]
-    operations: list[Operation]
-    reads: list[tuple[float, str, int, int]]
-    marks: list[tuple[float, str, int, int]]
-    budgets: Budgets = field(default_factory=Budgets)
-
-    def change(self, moment: str, cluster: str, offset: int, **fields: object) -> None:
-        """Gives the batch at an offset other fields."""
-        log = self.logs[moment, cluster]
-        at = next(i for i, entry in enumerate(log) if entry.offset == offset)
-        log[at] = replace(log[at], **fields)  # type: ignore[arg-type]
-
-    def remove(self, moment: str, cluster: str, offset: int) -> None:
-        self.logs[moment, cluster] = [e for e in self.logs[moment, cluster] if e.offset != offset]
-
-    def write(self, root: Path) -> Path:
-        scenario = Scenario(
-            name="rounds", about="made up", seed=1, topology=self.topology,
-            mirror=MirrorSpec(kind="shadow"),
-            workloads=(WorkloadSpec(kind="transactional", home="A"),), schedule=self.schedule,
-            budgets=self.budgets,
-            topics=TopicSpec(partitions=1),
-        )  # fmt: skip
-        run = Run(scenario=scenario, started=1, ended=1000 * SECOND, events=self.events)
-        for row in self.operations:
-            asked = tuple(replace(g, acks=()) for g in row.sends)
-            run.operations.append(replace(row, phase="invoke", outcome="info", sends=asked))
-            run.operations.append(replace(row, phase="return", time=row.time + SECOND // 2))
-        run.polls = [_poll(f"r{index}", *read) for index, read in enumerate(self.reads)]
-        run.marks = [_mark(*mark) for mark in self.marks]
-        for (moment, cluster), log in self.logs.items():
-            entries = [entry.made() for entry in log]
-            captured = Captured(entries=entries, bounds=_bounds(cluster, end_of(entries)))
-            run.logs[LogKey(moment, cluster, 1, TOPIC, 0)] = captured
-        return run.write(root)
-
-
-def _event(second: float, kind: str, subject: str, /, **data: object) -> EventRow:
-    return EventRow(time=int(second * SECOND), kind=kind, subject=subject, data=data)
-
-
-def _fault(
-    start: float, end: float, name: str, fault: str, target: str, *, restores: bool
-) -> list[EventRow]:
-    return [
-        _event(start, "fault-start", target, id=name, fault=fault, options={}, restores=restores),
-        _event(
-            start + 0.1,
-            "fault-bite",
-            target,
-            id=name,
-            bit=True,
-            observable="it",
-            measured=1,
-            expected=1,
-        ),
-        _event(end - 0.1, "fault-heal", target, id=name, healed=True, checked=[]),
-        _event(end, "fault-end", target, id=name),
-    ]
-
-
-def _failover(
-    second: float, link: str, kind: str, fault: float, offset: int, appended: list[tuple[int, str]]
-) -> list[EventRow]:
-    """A mirror's end, the promotion, and what kind of failover that was."""
-    promoted = offset + len(appended)
-    reported = {
-        "topic": TOPIC,
-        "partition": 0,
-        "mirrored": offset,
-        "promoted": promoted,
-        "truncated": [],
-        "appended": appended,
-    }
-    return [
-        _event(second, "mirror-stopped", link, drained=kind == "planned", partitions=[reported]),
-        _event(
-            second + 0.1,
-            "promotion",
-            link,
-            cluster=link.partition("->")[2],
-            topic=TOPIC,
-            partition=0,
-            offset=offset,
-        ),
-        _event(
-            second + 0.2,
-            "failover",
-            link,
-            kind=kind,
-            fault_time=int(fault * SECOND),
-            open_transactions=1,
-        ),
-    ]
-
-
-def operation(
-    number: int, cluster: str, second: float, offset: int, *, pid: int, ending: str = "commit"
-) -> Operation:
-    """A transaction that was acknowledged, asked for at `second`."""
-    at = int(second * SECOND)
-    group = SendGroup(
-        topic=TOPIC, partition=0, first_uid=uids(number)[0], count=SIZE, acks=((0, SIZE, offset),)
-    )
-    return Operation(
-        number=number, phase="return", time=at, client="p", process=number // 100, cluster=cluster,
-        kind="transaction",
-        ending=ending, outcome="ok", transactional_id=f"t{number // 100}", # type: ignore[arg-type]
-        ended_at=at + 1000, producer_id=pid,
-        producer_epoch=0, sends=(group,),
-    )  # fmt: skip
-
-
-def _poll(reader: str, second: float, cluster: str, number: int, offset: int) -> Poll:
-    at = int(second * SECOND)
-    fetched = Fetched(
-        topic=TOPIC, partition=0, runs=((uids(number)[0], offset, SIZE),), position=offset + SIZE
-    )
-    return Poll(
-        time=at, returned=at + 5, reader=reader, process=9, cluster=cluster,
-        isolation="read_committed", kind="poll",
-        fetched=(fetched,),
-    )  # fmt: skip
-
-
-def _mark(second: float, cluster: str, offset: int, epoch: int) -> Watermark:
-    at = int(second * SECOND)
-    return Watermark(
-        time=at, returned=at + 1, cluster=cluster, leader=1, topic=TOPIC, partition=0, log_start=0,
-        last_stable=offset,
-        high_watermark=offset, leader_epoch=epoch,
-    )  # fmt: skip
-
-
-def _bounds(cluster: str, end: int) -> Bounds:
-    return Bounds(
-        cluster=cluster, broker=1, topic=TOPIC, partition=0, leader=True, alive=True, log_start=0,
-        high_watermark=end,
-        high_watermark_from="sampled",
-    )  # fmt: skip
+OF_A_AGAIN = (data_batch(20, SEVEN, 2, 4), end_marker(23, COMMIT, 2, 4))
 
 
 def _spec(name: str, fault: str, target: str) -> FaultSpec:
@@ -270,9 +62,9 @@ TAIL_LOG, BEFORE, END = "1-away", "1-reverse", "2-end"
 def _gone() -> tuple[list[EventRow], list[Operation], list[tuple[float, str, int, int]]]:
     """A dies at second 10 and B goes on; the same in every story."""
     events = [
-        *_fault(10, 16, "away", "failover-forced", "A->B", restores=False),
-        *_failover(11, "A->B", "forced", 10, PARTED, SAID),
-        _event(15, "captured", "A", moment=TAIL_LOG, replicas=1),
+        *fault_rows(10, 16, "away", "failover-forced", "A->B", restores=False),
+        *failover_rows(11, "A->B", "forced", 10, PARTED, SAID),
+        event_row(15, "captured", "A", moment=TAIL_LOG, replicas=1),
     ]
     operations = [
         operation(ONE, "A", 1, 0, pid=1), operation(TWO, "A", 2, 4, pid=1, ending="abort"),
@@ -308,14 +100,14 @@ def round_trip() -> Made:
         "end": 16,
     }
     events += [
-        *_fault(20, 30, "reverse", "mirror-reverse", "A->B", restores=True),
-        _event(22, "captured", "A", moment=BEFORE, replicas=1),
-        _event(25, "truncation", "B->A", **truncation),
-        _event(26, "mirror-started", "B->A", mirror="shadow", options={}, seconds=1.0),
-        *_fault(40, 45, "home", "failover-planned", "B->A", restores=False),
-        *_failover(41, "B->A", "planned", 40, HOME, []),
-        _event(90, "captured", "A", moment=END, replicas=1),
-        _event(91, "captured", "B", moment=END, replicas=1),
+        *fault_rows(20, 30, "reverse", "mirror-reverse", "A->B", restores=True),
+        event_row(22, "captured", "A", moment=BEFORE, replicas=1),
+        event_row(25, "truncation", "B->A", **truncation),
+        event_row(26, "mirror-started", "B->A", mirror="shadow", options={}, seconds=1.0),
+        *fault_rows(40, 45, "home", "failover-planned", "B->A", restores=False),
+        *failover_rows(41, "B->A", "planned", 40, HOME, []),
+        event_row(90, "captured", "A", moment=END, replicas=1),
+        event_row(91, "captured", "B", moment=END, replicas=1),
     ]
     return Made(
         topology=Topology(
@@ -357,7 +149,10 @@ def chain() -> Made:
             (END, "B"): [*COMMON, *OF_B],
             (END, "C"): [*COMMON, *OF_B],
         },
-        events=[*events, *(_event(90, "captured", name, moment=END, replicas=1) for name in "BC")],
+        events=[
+            *events,
+            *(event_row(90, "captured", name, moment=END, replicas=1) for name in "BC"),
+        ],
         operations=operations,
         reads=[*reads, (19, "C", ONE, 0), (19.5, "C", FIVE, 12)],
         marks=[(5, "A", 4, 0), (8, "B", 4, 0), (18, "B", 20, 2), (9, "C", 4, 0), (19, "C", 20, 2)],

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,18 +12,10 @@ import pytest
 
 from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, check_options, link_path
 from linkflap.harness.model.errors import FaultError, InputError
-from linkflap.harness.model.events import Kind, stamped
-from linkflap.harness.model.protocols import Direction, World
+from linkflap.harness.model.protocols import World
 from linkflap.harness.model.scenario import FaultSpec, Option
-from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
+from tests.idle_world import PAIR, IdleLink, IdleMirror, Recorder, world
 
-PAIR = Topology(
-    clusters=(
-        ClusterSpec(name="A", brokers=3, kafka="3.9.2"),
-        ClusterSpec(name="B", kafka="3.9.2"),
-    ),
-    links=(LinkSpec(source="A", destination="B"),),
-)
 LINK_FAULTS = sorted(name for name in FAULTS if name.startswith("link-"))
 BROKER_FAULTS = sorted(name for name in FAULTS if name.startswith("broker-"))
 CLUSTER_FAULTS = [
@@ -54,92 +44,6 @@ HEADED = [
     "mirror-kill",
     *OF_LINKS,
 ]
-
-
-@dataclass
-class IdleLink:
-    """A link on which nothing takes effect: it answers whatever is done to it. Toxics and cuts are
-    only counted."""
-
-    name: str = "A->B"
-    source: str = "A"
-    answer: float | None = 0.001
-    wanted: list[str] = field(default_factory=list)
-    sticky: bool = False
-    enabled: bool = True
-
-    def cut(self, *, owner: str = "") -> None:
-        self.wanted.append(owner)
-
-    def restore(self, *, owner: str | None = None) -> None:
-        if not self.sticky:
-            self.wanted = [other for other in self.wanted if owner is not None and other != owner]
-
-    def clear(self, *, owner: str | None = None) -> None:
-        self.restore(owner=owner)
-
-    def add_toxic(
-        self,
-        kind: str,
-        direction: Direction,
-        attributes: Mapping[str, int],
-        toxicity: float = 1.0,
-        *,
-        owner: str = "",
-    ) -> None:
-        self.wanted.append(owner)
-
-    def toxics(self, *, owner: str | None = None) -> Sequence[str]:
-        return [other for other in self.wanted if owner in (None, other)]
-
-    def holders(self) -> frozenset[str]:
-        return frozenset(self.wanted)
-
-    def round_trip(self, *, within: float) -> float | None:
-        return self.answer
-
-    def first_answer(self, *, within: float) -> float | None:
-        return self.answer
-
-    def transfer(self, *, size: int, within: float) -> float | None:
-        return 5e6 if self.answer else None
-
-    def delivers_requests(self, *, within: float) -> bool:
-        return self.answer is not None
-
-
-@dataclass
-class IdleMirror:
-    """A mirror whose worker cannot be killed."""
-
-    alive: bool = True
-    restarts: int = 0
-
-    def crash(self) -> None: ...
-
-    def restart(self) -> None:
-        self.restarts += 1
-
-
-class Recorder:
-    def write(self, event: Kind, /) -> Kind:
-        return stamped(event)
-
-
-def world(link: IdleLink, mirror: IdleMirror | None = None, *, stopping: bool = True) -> World:
-    """A world with one broker's cluster; `stopping` makes a bite measure once instead of until its
-    deadline."""
-    cluster = SimpleNamespace(name="A", brokers={1: SimpleNamespace(state="running")})
-    deployment = SimpleNamespace(
-        links={"A->B": link, "*->A": link}, clusters={"A": cluster}, topology=PAIR
-    )
-    mirrors = {"A->B": mirror or IdleMirror()}
-    return cast(
-        World,
-        SimpleNamespace(
-            deployment=deployment, mirrors=mirrors, recorder=Recorder(), stopping=stopping
-        ),
-    )
 
 
 def spec(fault: str, *, target: str = "A->B", **options: Option) -> FaultSpec:

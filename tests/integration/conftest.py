@@ -20,7 +20,7 @@ from linkflap.harness.report.progress import Progress
 from linkflap.harness.runtimes.distribution.kafka import kafka
 from linkflap.spark_verify.spark import session
 from linkflap.topologies import parse
-from tests.on_runtimes import skip_without
+from tests.on_runtimes import EVERY, skip_without
 from tests.workload_rig import Rig
 
 HERE = Path(__file__).parents[2]
@@ -98,3 +98,10 @@ def engine() -> Any:
 
     kafka_image.ready(kafka(DEFAULT_KAFKA))
     return engine.client()
+
+
+@pytest.fixture(scope="module", params=EVERY)
+def on(request: pytest.FixtureRequest) -> str:
+    """The name of a runtime that this machine has."""
+    skip_without(request.param)
+    return str(request.param)

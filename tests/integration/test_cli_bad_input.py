@@ -5,6 +5,7 @@ to fix it, the right exit code, and nothing left behind. Through the real comman
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -256,3 +257,28 @@ def test_first_use_says_what_it_does(work: Path, tmp_path: Path) -> None:
     assert re.search(
         r"\d s  note  first use: fetching the \d+ jars of Kafka [\d.]+ with jgo", done.stderr
     ), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("clients", "sentence"),
+    [("jave", "did you mean 'java'?"), ("java@1.0", "no list of jars is kept for Kafka '1.0'")],
+)
+def test_wrong_clients_are_one_sentence_and_nothing_is_started(
+    tmp_path: Path, clients: str, sentence: str
+) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "linkflap",
+        "run",
+        "baseline",
+        "--clients",
+        clients,
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 254
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "run").exists()

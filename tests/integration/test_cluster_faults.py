@@ -7,7 +7,6 @@ refused in one sentence.
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.chaos.faults import FAULTS, IN_CONTAINERS
 from linkflap.chaos.scenarios import Wish, scenario
-from linkflap.harness.model.errors import InputError, SetupError
+from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import Deployment, World
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import ClusterSpec
@@ -29,6 +28,7 @@ from linkflap.harness.runtimes import faketime, runtime
 from linkflap.harness.runtimes.kraft import readiness
 from linkflap.harness.runtimes.slow_disk import SlowDisk
 from linkflap.harness.runtimes.small_disk import SmallDisk
+from tests.disks import skip_without_slow_disks, skip_without_small_disks
 from tests.on_runtimes import EVERY, QUIET, Events, skip_without, topology, values
 
 pytestmark = pytest.mark.integration
@@ -163,52 +163,6 @@ def test_a_slow_disk_takes_as_long_as_its_rate_says(
     assert not SlowDisk(broker.log_dir, "A-3").mounted
     assert not list(broker.log_dir.parent.glob("*.image")), "the disk is gone"
     assert list(broker.log_dir.glob(f"{TOPIC}-*")), "its logs are where they were"
-
-
-@pytest.mark.nightly
-def test_a_limit_is_that_of_one_process_and_ends(tmp_path: Path) -> None:
-    skip_without_slow_disks(tmp_path / "try")
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    (folder / "kept").write_text("content")
-    disk = SlowDisk(folder, "test")
-    sleeper = subprocess.Popen(["sleep", "600"])
-    try:
-        disk.put(spare=8 << 20)
-        assert sorted(path.name for path in folder.iterdir()) == ["kept"], (
-            "no folder that a broker would take for a partition"
-        )
-        disk.slow(sleeper.pid, rate=64 << 10)
-        assert disk.seconds(256 << 10) >= 2.0
-        assert sleeper.poll() is None
-    finally:
-        disk.fast()
-        sleeper.kill()
-        sleeper.wait()
-        disk.take_back()
-    assert (folder / "kept").read_text() == "content"
-    assert not disk.mounted
-    disk.fast()
-
-
-def skip_without_slow_disks(folder: Path) -> None:
-    folder.mkdir()
-    disk = SlowDisk(folder, "skip")
-    try:
-        disk.put(spare=1 << 20)
-        disk.take_back()
-    except SetupError as error:
-        pytest.skip(str(error))
-
-
-def skip_without_small_disks(folder: Path) -> None:
-    folder.mkdir()
-    disk = SmallDisk(folder)
-    try:
-        disk.put(spare=1 << 20)
-        disk.take_back()
-    except SetupError as error:
-        pytest.skip(str(error))
 
 
 def test_a_disconnected_broker_is_silent_and_comes_back(cluster_of_three: Deployment) -> None:

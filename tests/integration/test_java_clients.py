@@ -4,9 +4,6 @@ librdkafka's too, and is judged."""
 from __future__ import annotations
 
 import secrets
-import socket
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,18 +15,14 @@ import psutil
 import pytest
 from _pytest.mark import ParameterSet
 from confluent_kafka.admin import AdminClient, NewTopic
-from py4j.java_gateway import GatewayParameters, JavaGateway
-from py4j.protocol import Py4JError
 
 from linkflap.chaos.cases.tools.wire import TRANSACTION, Wire
 from linkflap.chaos.scenarios import SCENARIOS
 from linkflap.harness.capture.logs import Captures
-from linkflap.harness.jvm.bridge import Bridge
-from linkflap.harness.machine.java import java_for
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import Operation
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
-from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec, Topology
+from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.model.wait import until
 from linkflap.harness.pytest_plugin import FixtureRun
 from linkflap.harness.rundir import FORMAT, Run, RunReader, RunWriter
@@ -265,57 +258,6 @@ def test_clients_whose_jvm_dies_begin_anew(tmp_path: Path) -> None:
     (death,) = made.clients.deaths()
     assert death.status == 4
     assert found(folder) == {}
-
-
-@pytest.mark.nightly
-def test_a_jvm_answers_on_loopback_to_who_has_its_token_and_dies_with_its_owner(
-    tmp_path: Path,
-) -> None:
-    bridge = Bridge(java_for(DEFAULT_KAFKA), "", tmp_path)
-    parameters = bridge.gateway.gateway_parameters
-    assert len(parameters.auth_token) >= 32
-    assert parameters.auth_token not in (tmp_path / "java-clients.log").read_text()
-    listening = [
-        c
-        for c in psutil.Process(bridge.child.pid).net_connections()
-        if c.status == psutil.CONN_LISTEN
-    ]
-    assert {c.laddr.ip.removeprefix("::ffff:") for c in listening} == {"127.0.0.1"}
-    for token in (None, "x" * len(parameters.auth_token)):
-        stranger = JavaGateway(
-            gateway_parameters=GatewayParameters(port=parameters.port, auth_token=token)
-        )
-        with pytest.raises(Py4JError):
-            stranger.jvm.java.lang.System.nanoTime()
-    assert bridge.java.java.lang.System.nanoTime()
-    bridge.close()
-    with pytest.raises(OSError, match=r"refused"):
-        socket.create_connection(("127.0.0.1", parameters.port), timeout=5)
-
-
-@pytest.mark.parametrize(
-    ("clients", "sentence"),
-    [("jave", "did you mean 'java'?"), ("java@1.0", "no list of jars is kept for Kafka '1.0'")],
-)
-def test_wrong_clients_are_one_sentence_and_nothing_is_started(
-    tmp_path: Path, clients: str, sentence: str
-) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "linkflap",
-        "run",
-        "baseline",
-        "--clients",
-        clients,
-        "--out",
-        str(tmp_path / "run"),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 254
-    assert sentence in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert not (tmp_path / "run").exists()
 
 
 NIGHTLY = [pytest.mark.nightly, pytest.mark.spark, pytest.mark.xdist_group("spark")]

@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -15,13 +14,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.chaos.faults import FAULTS
 from linkflap.harness.model.errors import SetupError
-from linkflap.harness.model.protocols import Deployment, Link, World
+from linkflap.harness.model.protocols import Deployment, Link
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import EventLog
 from linkflap.harness.runtimes import frames, probe, runtime
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
 from linkflap.topologies import parse
+from tests.link_world import world
 
 # One group: the last test kills a cluster that the others use.
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("link-faults")]
@@ -36,32 +36,6 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
             yield up
     finally:
         events.close()
-
-
-class Unhurt:
-    """A real link on which toxics and cuts are never applied, whatever the caller is answered."""
-
-    def __init__(self, link: Link) -> None:
-        self._link = link
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._link, name)
-
-    def add_toxic(self, *_: object, **__: object) -> None: ...
-
-    def cut(self, **_: object) -> None: ...
-
-
-def world(deployment: Deployment, *, unhurt: bool = False, stopping: bool = False) -> World:
-    """A run's world as far as link faults look; `stopping` makes a bite measure once instead of
-    until its deadline."""
-    links = {name: Unhurt(link) if unhurt else link for name, link in deployment.links.items()}
-    broken = SimpleNamespace(
-        links=links, clusters=deployment.clusters, topology=deployment.topology
-    )
-    return cast(
-        World, SimpleNamespace(deployment=broken, mirrors={}, recorder=None, stopping=stopping)
-    )
 
 
 def spec(

@@ -1,5 +1,5 @@
 """Clusters of child processes: what no other runtime can get wrong. What all promise is in
-test_runtimes.py."""
+test_runtimes.py and test_runtime_deployments.py."""
 
 from __future__ import annotations
 

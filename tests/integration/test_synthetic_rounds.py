@@ -12,9 +12,10 @@ from pyspark.sql import SparkSession
 from linkflap.harness.model.scenario import Budgets
 from linkflap.harness.model.verdict import Verdict
 from linkflap.spark_verify.verify import verify
-from tests import rounds
+from tests import hand_written
+from tests.hand_written import Made, operation
 from tests.kafka_log import ABORT
-from tests.rounds import END, HOME, LOST, OF_B, PARTED, TAIL, Made, chain, operation, round_trip
+from tests.rounds import END, HOME, LOST, OF_B, PARTED, TAIL, chain, round_trip
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -164,7 +165,7 @@ def test_the_document_tells_every_era_and_the_tail_that_was_truncated(
     assert len(OF_B) == 5
     mirrored = judged["round-trip"]["eras"][2]
     assert mirrored["compared"]["batches"] == len(OF_B)
-    assert mirrored["compared"]["records"] == rounds.SIZE * 2
+    assert mirrored["compared"]["records"] == hand_written.SIZE * 2
 
 
 def test_what_is_not_due_where_nobody_reads_in_a_group_to_the_end_or_in_a_transaction(

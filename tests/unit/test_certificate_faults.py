@@ -21,7 +21,7 @@ from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.security import Address, Security
 from linkflap.harness.runtimes.kraft.certificates import Authority
 from linkflap.topologies.notation import parse
-from tests.contract.test_faults import IdleLink
+from tests.idle_world import IdleLink
 
 
 @dataclass

@@ -20,7 +20,7 @@ from linkflap.spark_verify.read.assemble import views
 from linkflap.spark_verify.read.captures import is_data
 from linkflap.spark_verify.read.damage import damage_of
 from linkflap.spark_verify.read.plan import plan
-from tests import rounds, synthetic
+from tests import hand_written, rounds, synthetic
 from tests.kafka_log import batch, batches_in, ours, rewrite
 from tests.synthetic import (
     DIED,
@@ -300,8 +300,8 @@ def test_a_cluster_that_was_truncated_has_its_earlier_captures_too(tmp_path: Pat
     (view,) = views(root)
     assert [(r.moment, r.cluster) for r in view.replicas] == [(ENDED, "A"), (ENDED, "B")]
     assert [(r.moment, r.captured, len(r.records)) for r in view.earlier] == [
-        ("1-away", 15 * rounds.SECOND, 12),
-        ("1-reverse", 22 * rounds.SECOND, 12),
+        ("1-away", 15 * hand_written.SECOND, 12),
+        ("1-reverse", 22 * hand_written.SECOND, 12),
     ]
     (truncation,) = view.truncations
     assert (truncation.link, truncation.cluster, truncation.offset, truncation.end) == (
