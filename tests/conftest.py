@@ -12,6 +12,17 @@ from pyspark.sql import SparkSession
 from linkflap.spark_verify.spark import session
 from tests.on_runtimes import NOT_TESTED
 
+pytest.register_assert_rewrite(
+    "tests.consequences",
+    "tests.failback",
+    "tests.mirrored_topics",
+    "tests.shadow_pair",
+    "tests.shadow_watch",
+    "tests.truthful",
+    "tests.workload_rig",
+)
+"""Modules whose assertions say what they compared, as those of tests do."""
+
 
 def pytest_configure() -> None:
     """Whoever starts pytest in the background of a shell has SIGINT ignored, and so would all that
