@@ -6,7 +6,8 @@ ones have overtaken is lost; a missing tail is lost after a planned failover, wh
 After a forced one it is RPO, unless a reader on the destination had got it, or a sampled high
 watermark or a reader's position had covered offsets that the destination's mirrored era no longer
 has: asynchronous mirroring may leave the tail behind, but what the destination has shown it must
-keep.
+keep. What retention deleted is not lost; of a record that nobody acknowledged with an offset, the
+records around it say whether it was deleted, or nothing does (`parts/deleted_records.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.parts.deleted_records import deleted, may_be_deleted
 from linkflap.spark_verify.checks.parts.generations import (
     every,
     examined,
@@ -69,12 +71,11 @@ def _native(
             if len(must)
             else []
         )
-    at = locate(log.replica.records.uid, what.uid[must])
-    deleted = (what.acked[must] >= 0) & (what.acked[must] < log.replica.log_start)
-    deleted |= (
-        (at < 0) & (what.acked[must] >= 0) & (what.acked[must] < view.compacted.get(cluster, 0))
-    )
-    must, at = must[~deleted], at[~deleted]
+    at = locate(log.replica.records.uid, what.uid)
+    gone, doubtful = deleted(view, generation, log, what, at < 0)
+    unknown = must[doubtful[must]]
+    must = must[~gone[must] & ~doubtful[must]]
+    at = at[must]
     shown = np.where(
         at >= 0,
         log.replica.records.offset[at] if len(log.replica.records) else -1,
@@ -85,6 +86,8 @@ def _native(
         examined(generation, np.where(native(generation, shown), shown, first_own))
     )
     absent, hidden = must[at < 0], must[(at >= 0) & ~_kept(generation, log, at)]
+    if len(unknown):
+        findings.append(Unjudged(reason=may_be_deleted(view, log, len(unknown))))
     if reason := incomplete(view, log):
         return [*findings, Unjudged(reason=reason)] if len(absent) else findings
     return [

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from linkflap.harness.model.payload import PROCESS_SHIFT
 from tests.oracles.plain import NEVER, Plain, PlainLog, of_send
 from tests.oracles.story import PlainGeneration, Story
 
@@ -95,3 +96,43 @@ def refused(plain: Plain, cluster: str = "") -> set[int]:
         if cluster in ("", send.cluster):
             found |= {uid for uid, acked, said in of_send(send) if (said or failed) and acked < 0}
     return found
+
+
+def deleted(
+    plain: Plain,
+    story: Story,
+    generation: PlainGeneration,
+    log: PlainLog,
+    promise: Promise,
+    *,
+    earlier: bool = True,
+) -> bool | None:
+    """Whether a promised record was deleted with the start of its log, or by a cleaner; None where
+    that is not known.
+
+    Its offset is what was acknowledged, or else what a poll said. Without one it is behind every
+    earlier record of its producer, and before every later one.
+    """
+    record = log.of(promise.uid)
+    compacted = plain.compacted.get(generation.cluster, 0) if record is None else 0
+    floor = max(log.log_start, compacted)
+    if promise.acked >= 0 or record is not None:
+        return bool(0 <= promise.acked < floor)
+    known: dict[int, int] = {}
+    for read in story.reads(generation):
+        if read.kind == "poll":
+            for uid, offset in zip(read.uids, read.offsets, strict=True):
+                known.setdefault(int(uid), int(offset))
+    others = promises(plain, story, generation, earlier=earlier)
+    known |= {other.uid: other.acked for other in others if other.acked >= 0}
+    if promise.uid in known:
+        return known[promise.uid] < floor
+    mine = {
+        other.uid: known[other.uid]
+        for other in others
+        if other.uid in known and other.uid >> PROCESS_SHIFT == promise.uid >> PROCESS_SHIFT
+    }
+    if floor and any(at <= floor for uid, at in mine.items() if uid > promise.uid):
+        return True
+    before = max((at for uid, at in mine.items() if uid < promise.uid), default=-1)
+    return None if before + 1 < floor else False

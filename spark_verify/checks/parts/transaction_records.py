@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from linkflap.spark_verify.checks.base import Examined, Finding, PartialFinding
+from linkflap.spark_verify.checks.parts.deleted_records import deleted
 from linkflap.spark_verify.checks.parts.generations import incomplete
 from linkflap.spark_verify.checks.parts.logs import ABORTED, OPEN, Log, among, distinct, locate
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop
@@ -25,22 +26,18 @@ def native_outcomes(
     the caller reports it."""
     cluster, records = log.replica.cluster, log.replica.records
     rows = transactional(what)
-    rows = rows[
-        ~what.refused[rows]
-        & ~((what.acked[rows] >= 0) & (what.acked[rows] < log.replica.log_start))
-    ]
     if not log.whole or not len(rows):
         return []
-    at = locate(records.uid, what.uid[rows])
+    at = locate(records.uid, what.uid)
+    gone, doubtful = deleted(view, generation, log, what, at < 0)
+    rows = rows[~what.refused[rows] & ~gone[rows] & ~doubtful[rows]]
+    if not len(rows):
+        return []
+    at = at[rows]
     there = at >= 0
     state = np.where(there, log.record_state[at] if len(records) else -1, -1)
     waiting = state == OPEN
-    cleaned = ~there & (what.acked[rows] >= 0) & (what.acked[rows] < view.compacted.get(cluster, 0))
-    unproven = (
-        cleaned
-        | (waiting if generation.lost is not None else np.zeros_like(waiting))
-        | (~there & bool(incomplete(view, log)))
-    )
+    unproven = (waiting & (generation.lost is not None)) | (~there & bool(incomplete(view, log)))
     shown = among(what.uid[rows], read_uids(view, generation, "read_committed"))
     offset = np.where(there, records.offset[at] if len(records) else -1, what.acked[rows])
     became = np.select([state == ABORTED, waiting, ~there], [1, 2, 3], 0)

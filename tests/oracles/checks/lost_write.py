@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.oracles.mirrored_ranges import Compared, mirrored_ranges
 from tests.oracles.plain import NEVER, Anomaly, Plain
-from tests.oracles.promises import marker_at, promises
+from tests.oracles.promises import deleted, marker_at, promises
 from tests.oracles.story import Story, kept
 
 EACH = frozenset({"lost-write"})
@@ -27,15 +27,12 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             for promise in promises(plain, story, generation) if log else ():
                 assert log is not None
                 record = log.of(promise.uid)
-                deleted = 0 <= promise.acked < log.log_start
-                deleted = deleted or (
-                    record is None
-                    and 0 <= promise.acked < plain.compacted.get(generation.cluster, 0)
-                )
                 there = record is not None and (
                     record.visible or (record.state == "open" and generation.lost is not None)
                 )
-                if promise.must and not deleted and not there and kept(generation, promise.acked):
+                if not promise.must or there or not kept(generation, promise.acked):
+                    continue
+                if deleted(plain, story, generation, log, promise) is False:
                     found.append(plain.anomaly("lost-write", generation.cluster, promise.acked))
         for compared in mirrored_ranges(plain, story):
             lost = {r.uid for r in [*compared.holes, *_tail(plain, story, compared)]}

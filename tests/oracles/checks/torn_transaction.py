@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.oracles.mirrored_ranges import mirrored_ranges
 from tests.oracles.plain import Anomaly, Plain
-from tests.oracles.promises import Promise, promises, read_uids
+from tests.oracles.promises import Promise, deleted, promises, read_uids
 from tests.oracles.story import PlainGeneration, Story
 
 EACH: frozenset[str] = frozenset()
@@ -69,11 +69,10 @@ def _native(
     read = read_uids(story, generation, "read_committed")
     for promise in what if log and not log.torn else ():
         assert log is not None
-        if promise.refused or 0 <= promise.acked < log.log_start:
+        gone = deleted(plain, story, generation, log, promise, earlier=False)
+        if promise.refused or gone is not False:
             continue
         record = log.of(promise.uid)
-        if record is None and 0 <= promise.acked < plain.compacted.get(generation.cluster, 0):
-            continue
         if record is not None and record.state == "open" and generation.lost is not None:
             continue
         offset = promise.acked if record is None else record.offset
