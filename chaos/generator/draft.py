@@ -85,6 +85,8 @@ class Draft:
         id_ = f"{len(self.faults) + 1}-{fault}"
         once = once or Condition()
         before = self._before(wants, once.during)
+        if not self._held_back(once.during, before):
+            once, before = replace(once, during=()), self._before(wants, ())
         spec = FaultSpec(
             id=id_,
             fault=fault,
@@ -115,6 +117,27 @@ class Draft:
             f.id for f in self.faults if f.id not in during and wants.clash(self._wants[f.id])
         ]
         return tuple(a for a in clashing if not any(a in self._ancestors[b] for b in clashing))
+
+    def _held_back(self, during: Sequence[str], before: Sequence[str]) -> bool:
+        """Has those that a fault overlaps wait for what it comes after: else they may have ended by
+        then. False, and nothing is changed, where one of them cannot wait for that."""
+        nth = {fault.id: n for n, fault in enumerate(self.faults)}
+        due = {
+            id_: [other for other in before if other not in self._ancestors[id_]] for id_ in during
+        }
+        for id_, others in due.items():
+            overlapped = condition(self.faults[nth[id_]].when).during
+            if any(nth[other] > nth[id_] or other in overlapped for other in others):
+                return False
+        for id_, others in due.items():
+            once = condition(self.faults[nth[id_]].when)
+            once = replace(once, after=(*once.after, *others))
+            self.faults[nth[id_]] = replace(self.faults[nth[id_]], when=str(once))
+            more = {*others, *(a for other in others for a in self._ancestors[other])}
+            for follower, ancestors in self._ancestors.items():
+                if follower == id_ or id_ in ancestors:
+                    self._ancestors[follower] = ancestors | more
+        return True
 
     def lasting(self, kinds: str) -> list[FaultSpec]:
         """Faults of a family that are held for a while, and that nothing was made to follow."""

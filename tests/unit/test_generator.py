@@ -18,7 +18,7 @@ from linkflap.chaos.generator import Bounds, Coverage, baseline, cells_of, gener
 from linkflap.chaos.generator.bounds import ALL, LOSSY, PRIVILEGED
 from linkflap.chaos.generator.coverage import position
 from linkflap.chaos.generator.draft import Draft, Wants
-from linkflap.chaos.triggers import condition
+from linkflap.chaos.triggers import Condition, condition
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.faults import OF_BROKERS_MIRRORS
 from linkflap.harness.model.scenario import FaultSpec, Scenario
@@ -307,6 +307,23 @@ def test_faults_that_want_the_same_follow_one_another_and_others_overlap() -> No
     assert condition(first.when).after == condition(other.when).after == ()
     assert condition(both.when).after == (first.id, other.id)
     assert condition(last.when).after == (both.id,)  # what that one follows goes without saying
+
+
+def test_what_a_fault_overlaps_comes_after_what_it_comes_after() -> None:
+    """Else the one may be over when the other ends, and there is no moment for it."""
+    both = 0
+    for seed in range(300):
+        made = generate(seed, 1, Coverage(), EVERY, guided=False)
+        waits = {fault.id: condition(fault.when) for fault in made.schedule}
+
+        def before(id_: str, waits: dict[str, Condition] = waits) -> set[str]:
+            return {b for a in waits[id_].after for b in (a, *before(a))}
+
+        for once in waits.values():
+            for overlapped in once.during:
+                both += bool(once.after)
+                assert {*once.after} <= before(overlapped)
+    assert both
 
 
 @pytest.mark.parametrize(("mirrored", "waited_for"), [({"B->C"}, False), ({"A->B", "B->C"}, True)])
