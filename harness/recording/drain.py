@@ -19,7 +19,7 @@ SETTLE = 60.0
 """Seconds that mirrors and readers may take to reach the end once producers have stopped."""
 ORPHANED = 5.0
 """Seconds that open transactions may take to end on a cluster that is still mirrored to from a dead
-one."""
+one, also over others."""
 
 
 def drain(world: RunWorld, topics: Mapping[str, int], watch: Callable[[], bool]) -> None:
@@ -43,7 +43,7 @@ def drain(world: RunWorld, topics: Mapping[str, int], watch: Callable[[], bool])
                 name: stable_ends(
                     world.deployment.clusters[name],
                     {t: n for t, n in topics.items() if arrives(topology, t, name)},
-                    within=ORPHANED if _orphaned(world, name) else SETTLE,
+                    within=ORPHANED if orphaned(world, name) else SETTLE,
                 )
                 for name in world.running_clusters
             },
@@ -59,11 +59,16 @@ def arrives(topology: Topology, topic: str, cluster: str) -> bool:
     )
 
 
-def _orphaned(world: RunWorld, cluster: str) -> bool:
-    """Whether a mirror into this cluster has lost its source: then nothing ends the transactions
-    that the source left open."""
-    into = [mirror for mirror in world.running_mirrors if mirror.link.destination == cluster]
-    return any(mirror not in world.able_mirrors for mirror in into)
+def orphaned(world: RunWorld, cluster: str) -> bool:
+    """Whether a mirror into this cluster has lost its source, or one into that source has: then
+    nothing ends the transactions that the dead cluster left open."""
+    able, upstream, into = world.able_mirrors, {cluster}, list(world.running_mirrors)
+    for _ in into:  # a cluster farther back in each round
+        behind = [mirror for mirror in into if mirror.link.destination in upstream]
+        if any(mirror not in able for mirror in behind):
+            return True
+        upstream |= {mirror.link.source for mirror in behind}
+    return False
 
 
 def stable_ends(
