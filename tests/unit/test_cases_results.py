@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from linkflap.chaos import scenario_file
-from linkflap.chaos.cases import case_named, registry
+from linkflap.chaos.cases import case_named, registry, results, track_record
 from linkflap.chaos.cases.case import Outcome
 from linkflap.chaos.cases.regression import of_rows, reproduced
 from linkflap.chaos.cases.results import Row
 from linkflap.chaos.cases.scenario_files import FILES, changed, of_verdict
-from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.model.errors import EnvironmentFailure, InputError
+from tests.unit.case_command import ROOT, invoked
+from tests.unit.case_results import a_case, a_result
 
 
 def a_row(
@@ -111,3 +113,91 @@ def test_what_a_verdict_says_of_a_case() -> None:
     )
     assert found.kinds == {"ghost-ack/ghost-ack"}
     assert found.facts["anomalies"] == {"ghost-ack": {"ghost-ack": 2}}
+
+
+def test_results_are_stored_and_added_up(tmp_path: Path) -> None:
+    each = a_case()
+    for shown in (3, 1):
+        results.store(tmp_path, results.row(each, a_result(shown=shown)))
+    results.store(
+        tmp_path,
+        results.row(each, a_result(runs=0, outcome=Outcome.UNKNOWN, why="no run came to its end")),
+    )
+    results.store(tmp_path, results.row(each, a_result("4.2.0")))
+    rows = results.load(tmp_path)
+    assert len(rows) == 4
+    found = results.tallies(rows)
+    tally = found["a-case", "4.3.1", "librdkafka", ""]
+    assert (tally.outcome, tally.shown, tally.runs) == (Outcome.REPRODUCED, 4, 6)
+    page = track_record.render(rows, {"a-case": each})
+    assert (
+        "| 4.2.0 | librdkafka | default | NOT REPRODUCED 0 of 3 (0 to 56 %) | does not show |"
+        in page
+    )
+    assert "| 4.3.1 | librdkafka | default | REPRODUCED 4 of 6 (30 to 90 %) | shows |" in page
+    assert page.index("| 4.2.0 | librdkafka") < page.index("| 4.3.1 | librdkafka")
+
+
+def test_what_was_tried_is_written_of_every_case_that_did_not_show_on_a_release() -> None:
+    found: dict[str, list[results.Tally]] = {}
+    for key, tally in results.tallies(results.load(results.STORED)).items():
+        found.setdefault(key[0], []).append(tally)
+    missed = {name for name, tallies in found.items() if track_record.is_missed(tallies)}
+    assert missed, "some did not"
+    assert {name for name in missed if not registry()[name].tried} == set()
+    page = (ROOT / "docs" / "track-record.md").read_text()
+    for name in missed:
+        assert f"What was tried: {registry()[name].tried}." in page
+        assert f"  tried       {registry()[name].tried}\n" in invoked("show", name).output
+
+
+def test_show_has_every_stored_result_of_the_case() -> None:
+    shown = invoked("show", "KAFKA-16386").output
+    for release, outcome in (
+        ("3.7.0", "REPRODUCED"),
+        ("3.7.1", "NOT REPRODUCED 0 of "),
+        ("4.3.1", "NOT REPRODUCED 0 of "),
+    ):
+        assert f" {release} wire: {outcome}" in shown
+
+
+def test_results_of_another_schedule_are_not_added_up(tmp_path: Path) -> None:
+    results.store(tmp_path, results.row(a_case(schedule="1. do something else"), a_result(shown=3)))
+    results.store(tmp_path, results.row(a_case(), a_result(shown=0)))
+    (tally,) = results.tallies(results.load(tmp_path)).values()
+    assert (tally.shown, tally.runs) == (0, 3)
+
+
+def test_too_few_runs_are_marked(tmp_path: Path) -> None:
+    results.store(tmp_path, results.row(a_case(), a_result("4.2.0", runs=2)))
+    page = track_record.render(results.load(tmp_path), {"a-case": a_case()})
+    assert "UNKNOWN: not shown in 0 of 2 (0 to 66 %); a NOT REPRODUCED takes 3 runs" in page
+    assert "NOT REPRODUCED 0" not in page
+    assert (
+        a_result("4.2.0", runs=2).words
+        == "UNKNOWN: not shown in 0 of 2 (0 to 66 %); a NOT REPRODUCED takes 3 runs"
+    )
+    assert a_result("4.2.0").words == "NOT REPRODUCED 0 of 3 (0 to 56 %)"
+
+
+def test_a_torn_row_names_the_file_and_the_line(tmp_path: Path) -> None:
+    results.store(tmp_path, results.row(a_case(), a_result()))
+    with (tmp_path / "a-case.jsonl").open("a") as file:
+        file.write('{"format": 1, "da\n')
+    with pytest.raises(
+        InputError, match=r"a-case.jsonl, line 2, is no stored result .*; remove that line"
+    ):
+        results.load(tmp_path)
+
+
+def test_the_track_record_is_current() -> None:
+    page = (ROOT / "docs" / "track-record.md").read_text()
+    assert page == track_record.render(results.load(results.STORED), registry()), (
+        "run: python -m linkflap.chaos.cases.track_record > docs/track-record.md"
+    )
+
+
+def test_stored_results_are_of_cases_that_there_are() -> None:
+    stored = results.load(results.STORED)
+    assert {row.case for row in stored} <= registry().keys()
+    assert all(row.controls <= row.runs and row.shown <= row.runs for row in stored)

@@ -4,87 +4,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 from graphlib import TopologicalSorter
-from string import Formatter
-from typing import Any
 
 import pytest
 
-from linkflap.harness.model.payload import PROCESS_SHIFT
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.verdict.causes import TRACED, rank
-from linkflap.spark_verify.verdict.sentences import Names, begin, kind_of, labels, sentence
 from linkflap.spark_verify.verdict.shown import EXAMPLES, show
-
-NAMES = Names(
-    processes=labels([(3, "idempotent-2"), (7, "idempotent-2"), (9, "zombie-1")]),
-    promotions={("B", "A.orders", 0): 110},
+from tests.unit.found_anomalies import (
+    ALL,
+    NAMES,
+    collision,
+    found,
+    ghost,
+    lost,
+    marker,
+    ranked,
+    uid,
+    unseen,
+    visible,
 )
-ALL = frozenset(REGISTRY)
-
-
-def uid(process: int, number: int) -> int:
-    return (process << PROCESS_SHIFT) + number
-
-
-def found(
-    check: str,
-    kind: str,
-    offset: int = -1,
-    cluster: str = "B",
-    partition: int = 0,
-    allowed: bool = False,
-    **evidence: Any,
-) -> Anomaly:
-    return Anomaly(
-        check=check, kind=kind, cluster=cluster, topic="A.orders", partition=partition,
-        offset=offset, evidence=evidence,
-        allowed=allowed,
-    )  # fmt: skip
-
-
-def collision(pid: int, offset: int = -1) -> Anomaly:
-    return found(
-        "producer-id-uniqueness",
-        "producer-id-collision",
-        offset,
-        producer_id=pid,
-        mirrored_offset=90,
-        client="idempotent-2",
-    )
-
-
-def ghost(offset: int, number: int, pid: int = 6) -> Anomaly:
-    return found(
-        "ghost-ack",
-        "ghost-ack",
-        offset,
-        uid=uid(7, number),
-        records=1,
-        why="below the promotion offset",
-        producer_id=pid,
-        holds=1,
-    )
-
-
-def lost(offset: int, number: int, records: int = 1) -> Anomaly:
-    return found(
-        "lost-write", "lost-write", offset, uid=uid(7, number), records=records, how="absent"
-    )
-
-
-def unseen(offset: int, number: int) -> Anomaly:
-    return found(
-        "unseen", "unseen-write", offset, uid=uid(7, number), records=1, acknowledged_by="B"
-    )
-
-
-def ranked(*anomalies: Anomaly) -> list[tuple[str, dict[str, int]]]:
-    """Kind of each cause, and how many of which kind follow."""
-    return [
-        (c.kind, {kind: len(n) for (_, kind), n in c.consequences.items()})
-        for c in rank(anomalies, REGISTRY)
-    ]
 
 
 def test_an_id_collision_is_the_cause_of_what_it_led_to() -> None:
@@ -164,107 +103,6 @@ def test_the_member_with_the_most_consequences_names_the_cause() -> None:
     assert (cause.first, list(cause.members)) == (1, [1, 0])
 
 
-def marker(
-    cluster: str = "B", source: str = "A", ours: str = "COMMIT", **evidence: object
-) -> Anomaly:
-    """Of a transaction of two records, at 20 and 21."""
-    markers = ["ABORT" if ours == "COMMIT" else "COMMIT", ours]
-    known: dict[str, Any] = {
-        "source": source,
-        "fields": ["crc"],
-        "markers": markers,
-        "ends": 2,
-        "first_offset": 20,
-        **evidence,
-    }
-    return found("byte-equality", "byte-divergence", 22, cluster, **known)
-
-
-def visible(cluster: str = "B") -> Anomaly:
-    return found(
-        "order-equality",
-        "mirrored-aborted",
-        20,
-        cluster,
-        uid=uid(9, 3),
-        records=2,
-        source="A",
-        state="aborted",
-    )
-
-
-def test_what_is_found_at_the_records_of_a_transaction_follows_from_its_marker() -> None:
-    split = found(
-        "marker-pairing",
-        "outcome-split",
-        22,
-        producer_id=3,
-        first_offset=20,
-        source="A",
-        outcomes=["ABORT", "COMMIT"],
-    )
-    read = found("aborted-read", "aborted-read", 20, uid=uid(9, 3), records=2, reader="readers-1")
-    elsewhere = found(
-        "order-equality",
-        "mirrored-aborted",
-        23,
-        uid=uid(9, 9),
-        records=1,
-        source="A",
-        state="aborted",
-    )
-    assert ranked(split, read, marker(), visible(), elsewhere) == [
-        ("byte-divergence", {"mirrored-aborted": 1, "outcome-split": 1, "aborted-read": 1}),
-        ("mirrored-aborted", {}),
-    ]
-
-
-@pytest.mark.parametrize("joined", [True, False])
-def test_two_roots_with_a_common_consequence_are_one_where_the_one_can_follow_from_the_other(
-    joined: bool,
-) -> None:
-    """The marker is at 22 and the records are at 20; that the transaction ended in two ways is
-    about both."""
-    root = marker(first_offset=22) if joined else found("internal-topics", "log-disorder", 22)
-    split = found(
-        "marker-pairing",
-        "outcome-split",
-        22,
-        producer_id=3,
-        first_offset=20,
-        source="A",
-        outcomes=["ABORT", "COMMIT"],
-    )
-    causes = ranked(split, root, visible())
-    follow = {"mirrored-aborted": 1, "outcome-split": 1}
-    assert causes[0] == (("byte-divergence", follow) if joined else ("log-disorder", {}))
-    assert len(causes) == (1 if joined else 2)
-
-
-def test_a_commit_without_a_marker_follows_from_the_coordinator_that_wrote_none() -> None:
-    """The coordinator's anomaly has no offset, and the client does not know its producer id: both
-    name the transactional id."""
-    coordinator = found(
-        "internal-topics", "marker-missing", transactional_id="t1", producer_id=7, decided="COMMIT"
-    )
-    commit = found(
-        "commit-aborted",
-        "commit-unmarked",
-        42,
-        operation=uid(7, 3),
-        transactional_id="t1",
-        records=3,
-    )
-    other = replace(commit, evidence={**commit.evidence, "transactional_id": "t2"})
-    assert [(c.kind, c.led_to) for c in rank([commit, coordinator], REGISTRY)] == [
-        ("marker-missing", 1)
-    ]
-    assert sorted(c.kind for c in rank([other, coordinator], REGISTRY)) == [
-        "commit-unmarked",
-        "marker-missing",
-    ]
-
-
 def test_what_a_cluster_got_from_another_is_the_same_thing_there() -> None:
     """A chain: what B made of the source's marker C has from B, and another marker C made
     itself."""
@@ -296,34 +134,6 @@ def test_clusters_that_have_it_from_each_other_are_not_followed_for_ever() -> No
     assert [(c.cluster, c.led_to) for c in causes] == [("C", 1)] or [
         (c.cluster, c.led_to) for c in causes
     ] == [("B", 1)]
-
-
-def test_a_marker_that_ends_otherwise_says_both_and_what_it_comes_to() -> None:
-    seen = "B has another batch than A at A.orders-0 @ 22: "
-    assert (
-        sentence(marker(), REGISTRY, NAMES)
-        == f"{seen}COMMIT where A has ABORT, so 2 records that A aborted are visible on B"
-    )
-    hidden = marker(ours="ABORT", ends=1)
-    assert (
-        sentence(hidden, REGISTRY, NAMES)
-        == f"{seen}ABORT where A has COMMIT, so 1 record that A committed is hidden on B"
-    )
-    assert sentence(marker(ends=0), REGISTRY, NAMES) == f"{seen}COMMIT where A has ABORT"
-    assert sentence(marker(markers=None), REGISTRY, NAMES) == f"{seen}crc differs"
-    assert (
-        sentence(marker(markers=None, fields=["length", "crc"]), REGISTRY, NAMES)
-        == f"{seen}length, crc differ"
-    )
-    changed = [
-        {"offset": 22, "uid": 3, "fields": ["key", "value"]},
-        {"offset": 23, "uid": 4, "fields": ["value", "headers"]},
-    ]
-    other = marker(markers=None, changed=changed, records=[22, 23, 24])
-    assert sentence(other, REGISTRY, NAMES) == f"{seen}3 records differ in key, value, headers"
-    assert sentence(
-        marker(markers=None, changed=changed[:1], records=[22]), REGISTRY, NAMES
-    ).endswith("1 record differs in key, value")
 
 
 def test_a_cause_without_harm_says_what_it_can_come_to() -> None:
@@ -393,36 +203,6 @@ def test_checks_follow_from_others_and_never_in_a_circle() -> None:
     TopologicalSorter(graph).prepare()
 
 
-def test_the_first_cause_in_one_sentence() -> None:
-    anomalies = [
-        unseen(12, 0),
-        unseen(13, 1),
-        lost(12, 0),
-        lost(13, 1),
-        ghost(12, 0),
-        ghost(13, 1),
-        collision(6, 12),
-    ]
-    shown = show(anomalies, ALL, REGISTRY, NAMES)
-    assert (
-        shown.cause
-        == "On B producer id 6 belongs to two producers at A.orders-0 @ 12 (idempotent-2, and one"
-        " whose batches were mirrored up to offset 90); B acknowledged idempotent-2/2 #0 "
-        "(producer id 6) at A.orders-0 @ 12 and did not append it there: below the promotion "
-        "offset 110; 2 acknowledged writes are lost, 2 acknowledged writes were never read."
-    )
-    assert [a.kind for a in shown.anomalies] == [
-        "producer-id-collision", "ghost-ack", "ghost-ack", "lost-write", "lost-write",
-        "unseen-write", "unseen-write",
-    ]  # fmt: skip
-    assert {a.cause for a in shown.anomalies} == {1}
-    assert [(c.kind, c.count, c.anomaly) for c in shown.causes[0].consequences] == [
-        ("ghost-ack", 2, 2),
-        ("lost-write", 2, 4),
-        ("unseen-write", 2, 6),
-    ]
-
-
 def test_what_proves_nothing_is_no_cause() -> None:
     shown = show([lost(12, 0)], frozenset(), REGISTRY, NAMES)
     assert (shown.cause, shown.causes) == ("", [])
@@ -438,199 +218,3 @@ def test_the_anomaly_that_names_a_cause_is_never_left_out() -> None:
     shown = show(anomalies, ALL, REGISTRY, NAMES)
     assert (shown.anomalies[0].offset, shown.causes[0].anomaly, shown.left_out) == (900, 1, 10)
     assert shown.causes[0].count == EXAMPLES + 11
-
-
-def test_producers_are_named_by_client_and_incarnation() -> None:
-    assert NAMES.record(uid(3, 4)) == "idempotent-2 #4"
-    assert NAMES.record(uid(7, 0)) == "idempotent-2/2 #0"
-    assert NAMES.record(uid(70, 0)) == "producer 70 #0"
-    assert NAMES.record(-1) == "a record of no known client"
-    assert NAMES.operation(uid(9, 2)) == "transaction #2 of zombie-1"
-
-
-def test_a_sentence_that_lacks_its_evidence_says_what_the_kind_means() -> None:
-    bare = found("ghost-ack", "ghost-ack", 12)
-    meaning = REGISTRY["ghost-ack"].anomalies[0].meaning
-    assert sentence(bare, REGISTRY, NAMES) == f"B A.orders-0 @ 12: t{meaning[1:].rstrip('.')}"
-    assert sentence(found("gone", "of-old", 3), REGISTRY, NAMES) == "B A.orders-0 @ 3: of-old"
-
-
-def test_hostile_names_are_words_and_no_format() -> None:
-    hostile = Anomaly(
-        check="lost-write", kind="lost-write", cluster="B", topic="{cluster.__class__}",
-        partition=0, offset=1,
-        evidence={"uid": 3, "how": "{0} {evil}"},
-    )  # fmt: skip
-    assert "{cluster.__class__}-0 @ 1, is lost: {0} {evil}" in sentence(hostile, REGISTRY, NAMES)
-
-
-@pytest.mark.parametrize(
-    ("check", "kind"),
-    [(check.name, kind.name) for check in REGISTRY.values() for kind in check.anomalies]
-)  # fmt: skip
-def test_sentences_are_plain_fields_without_a_full_stop(check: str, kind: str) -> None:
-    declared = kind_of(check, kind, REGISTRY)
-    assert declared is not None
-    assert declared.sentence, "every kind of anomaly has a sentence of its own"
-    fields = [
-        name
-        for _, name, spec, conversion in Formatter().parse(declared.sentence)
-        if name and not (spec or conversion)
-    ]
-    assert all(name.isidentifier() for name in fields)
-    assert not declared.sentence.endswith(".")
-    assert declared.counted.count("|") == (1 if declared.counted else 0)
-    assert declared.counted or declared.alone, (
-        "a first screen names what it comes to, or can come to"
-    )
-    assert declared.alone or not declared.latent
-    assert {name for _, name, _, _ in Formatter().parse(declared.alone) if name} <= {
-        "cluster",
-        "source",
-    }
-    assert not declared.alone.endswith(".")
-
-
-OF_A_LINK = {
-    ("failover", "rpo-over-budget"),
-    ("failover", "rto-over-budget"),
-    ("failover", "failover-refused"),
-}
-"""About a failover as a whole: the link names both clusters, and no partition is meant."""
-NOWHERE = {
-    ("internal-topics", "marker-missing"),
-    *(("topic-sync", kind.name) for kind in REGISTRY["topic-sync"].anomalies),
-    ("mirror-states", "record-differs"),
-    ("mirror-states", "state-lie"),
-    ("mirror-states", "verb-disagreement"),
-}
-"""What is missing has no offset, nor has a verb; and of a lag the number is named that is wrong."""
-OFFSETS = {
-    "at", "offset", "last_stable", "high_watermark", "log_start", "stood_at", "began_at",
-    "position", "committed", "promoted",
-    "parted_at", "end",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("check", "kind"),
-    [(check.name, kind.name) for check in REGISTRY.values() for kind in check.anomalies]
-)  # fmt: skip
-def test_a_sentence_names_cluster_partition_and_offset(check: str, kind: str) -> None:
-    declared = kind_of(check, kind, REGISTRY)
-    assert declared is not None
-    fields = {name for _, name, _, _ in Formatter().parse(declared.sentence) if name}
-    if (check, kind) in OF_A_LINK:
-        assert {"failover", "link"} <= fields
-        return
-    assert "cluster" in fields
-    assert fields & {"at", "tp"}
-    assert fields & OFFSETS or (check, kind) in NOWHERE
-
-
-def test_of_records_that_differ_it_is_said_who_saw_which() -> None:
-    seen = [{"uid": uid(3, 1), "by": ["log"]}, {"uid": uid(7, 2), "by": ["reader-1", "reader-2"]}]
-    said = in_words(
-        "inconsistent-offset", "inconsistent-offset", 4, "A.orders", records=1, seen=seen
-    )
-    begun = "Observers saw different records at A.orders-0 @ 4 of B"
-    assert (
-        said == f"{begun}: the log saw idempotent-2 #1 and reader-1, reader-2 saw idempotent-2/2 #2"
-    )
-
-
-def test_what_went_back_is_named_from_and_to() -> None:
-    for kind, name in (
-        ("lso-regression", "last_stable"), ("high-watermark-regression", "high_watermark"),
-        ("log-start-regression", "log_start"),
-    ):  # fmt: skip
-        said = in_words(
-            "last-stable-offset", kind, 97, "A.orders", **{name: 97, "before": {name: 110}}
-        )
-        what = {
-            "last_stable": "last stable offset",
-            "high_watermark": "high watermark",
-            "log_start": "log start",
-        }[name]
-        assert said == f"The leader of A.orders-0 on B moved its {what} back from 110 to 97"
-
-
-def test_a_name_at_the_beginning_stays_as_it_is() -> None:
-    assert begin("the mirror") == "The mirror"
-    assert begin("readers-3 got") == "readers-3 got"
-
-
-def in_words(check: str, kind: str, offset: int, topic: str, **evidence: object) -> str:
-    position: dict[str, Any] = {"cluster": "B", "topic": topic, "partition": 0, "offset": offset}
-    return begin(
-        sentence(Anomaly(check=check, kind=kind, evidence=evidence, **position), REGISTRY, NAMES)
-    )
-
-
-def test_logs_of_kafkas_own_topics_are_named_with_their_broker() -> None:
-    own, log = "internal-topics", "__transaction_state"
-    said = {
-        "log-disorder": in_words(own, "log-disorder", 4, log, broker=1, batch=[4, 5], after=7),
-        "replica-missing": in_words(
-            own, "replica-missing", 4, log, brokers=[1, 2], batch=4, missing_on=2
-        ),
-        "epochs": in_words(
-            own, "leader-epoch-regression", 4, log, broker=1, capture="2-end", epoch=1, before=3
-        ),
-        "offsets-missing": in_words(own, "offsets-missing", 4, log, broker=1, offsets=6),
-        "ends-early": in_words(
-            own, "ends-early", 4, log, broker=1, high_watermark=9, **{"from": "the leader"}
-        ),
-    }
-    assert said == {
-        "log-disorder": (
-            "The log of broker 1 of B is out of order at __transaction_state-0 @ 4: it follows "
-            "offset 7"
-        ),
-        "replica-missing": (
-            "Broker 2 of B lacks what another replica has at __transaction_state-0 @ 4"
-        ),
-        "epochs": (
-            "The leader epoch falls from 3 to 1 at __transaction_state-0 @ 4 on broker 1 of B"
-        ),
-        "offsets-missing": (
-            "The log of broker 1 of B lacks offsets where no cleaner was: 6, the first at "
-            "__transaction_state-0 @ 4"
-        ),
-        "ends-early": (
-            "The log of broker 1 of B ends at __transaction_state-0 @ 4, below its high watermark 9"
-        ),
-    }
-
-
-def test_leaders_and_mirrors_are_held_to_what_they_said() -> None:
-    sampled = {"leader_epoch": 1000, "last_epoch": 3, "time": 1, "last_time": 2, "samples": 1}
-    said = in_words("leader-epochs", "sampled-epoch-regression", 7, "A.orders", **sampled)
-    begun = "The leader of A.orders-0 on B reported leader epoch 1000 with its high watermark at 7"
-    assert said == f"{begun}, and 3 in the last sample"
-    mirror = {"link": "A->B", "mirrored": 9, "promoted": 7}
-    said = in_words(
-        "truncation-accounting",
-        "promotion-unaccounted",
-        7,
-        "A.orders",
-        **mirror,
-        truncated=[],
-        appended=[],
-    )
-    begun = "The mirror A->B says that it mirrored A.orders-0 on B to 9 and promoted it at 7"
-    assert said == f"{begun}, and its truncations and markers do not lead from the one to the other"
-    holds = {"base": 7, "leader_epoch": 0}
-    said = in_words(
-        "truncation-accounting",
-        "truncation-not-made",
-        7,
-        "A.orders",
-        **mirror,
-        end=9,
-        truncated_to=7,
-        before=0,
-        holds=holds,
-    )
-    begun = "The mirror A->B says that it truncated A.orders-0 on B from 9 to 7"
-    assert said == f"{begun}, and the log still has a batch of before"

@@ -4,14 +4,9 @@ promotions in recorded logs."""
 from __future__ import annotations
 
 import re
-import shutil
-import threading
 import zipfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -22,35 +17,19 @@ from linkflap.chaos.scenario_file import read
 from linkflap.chaos.scenarios import SCENARIOS
 from linkflap.chaos.scenarios.base import Wish
 from linkflap.harness import mirrors
-from linkflap.harness.log import batches
-from linkflap.harness.log.batch_headers import Headers
 from linkflap.harness.mirrors.cluster_mirroring import (
     from_bytes,
-    mirror,
     settings,
-    starting,
-    truncations,
 )
-from linkflap.harness.mirrors.cluster_mirroring.answers import (
-    Answer,
-    Refused,
-    Row,
-    mirroring,
-    summary,
-    until_accepted,
-)
-from linkflap.harness.mirrors.cluster_mirroring.truncations import Watch
-from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
-from linkflap.harness.model.events import Event, FailoverRefused, JournalPartition, MirrorStopped
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.events import JournalPartition
 from linkflap.harness.model.faults import OF_BROKERS_MIRRORS
-from linkflap.harness.model.topology import LinkSpec
-from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution import cluster_mirroring
 from linkflap.harness.runtimes.distribution.kafka import Kafka, look_for
 from linkflap.harness.runtimes.kraft.configuration import BrokerPorts, server_properties
 from linkflap.topologies import parse
+from tests.unit.recorded_failover import headers
 
-LOGS = Path(__file__).parents[1] / "data" / "logs" / "kip-1279"
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples" / "cluster-mirroring"
 JOURNAL = JournalPartition(
     topic="tx",
@@ -83,22 +62,6 @@ def kafka_in(libs: Path) -> Kafka:
     found = look_for(str(libs))
     assert found is not None
     return found
-
-
-def headers(moment: str, cluster: str, partition: int = 0) -> Headers:
-    return batches.scan(sorted((LOGS / moment / cluster / f"tx-{partition}").glob("*.log"))).headers
-
-
-def row(partition: int = 0, state: str = "MIRRORING", **fields: str | int) -> Row:
-    given: dict[str, Any] = {
-        "source_offset": 10,
-        "destination_offset": 10,
-        "lag": 0,
-        "retries": 0,
-        "error": "",
-        **fields,
-    }
-    return Row(topic="A.orders", partition=partition, state=state, **given)
 
 
 @pytest.mark.parametrize(
@@ -253,118 +216,6 @@ def test_wrong_options_are_refused(given: dict[str, str] | dict[str, int]) -> No
         settings.options(given)
 
 
-def test_mirroring_means_a_row_of_every_partition_in_that_state() -> None:
-    both = [("A.orders", 0), ("A.orders", 1)]
-    assert mirroring([row(0), row(1)], both)
-    assert not mirroring([row(0)], both), "rows may be missing"
-    assert not mirroring(
-        [row(0), row(1, "FAILED", error="Failed to get source metadata", lag=-1)], both
-    )
-    assert not mirroring([], [])
-
-
-def test_states_are_summed_up_with_their_errors() -> None:
-    rows = [
-        row(0),
-        row(1, "FAILED", error="Failed to get source metadata"),
-        row(2, "FAILED", error="Failed to get source metadata"),
-    ]
-    assert summary(rows) == "2 FAILED, 1 MIRRORING; Failed to get source metadata"
-    assert summary([]) == "no rows"
-
-
-def refused(
-    times: int, name: str = "INVALID_CLUSTER_MIRROR_STATES", code: int = 145
-) -> Callable[[], None]:
-    left = [Refused("stop", name, code, "not in the expected states")] * times
-
-    def ask() -> None:
-        if left:
-            raise left.pop()
-
-    return ask
-
-
-def test_a_verb_is_asked_again_until_it_is_accepted_and_what_was_refused_is_written_down() -> None:
-    notes: list[Answer] = []
-    answer = until_accepted("stop", refused(2), within=60, note=notes.append)
-    assert notes == [answer]
-    assert (answer.accepted, answer.tries, answer.refused) == (
-        True,
-        3,
-        {"INVALID_CLUSTER_MIRROR_STATES (145)": 2},
-    )
-
-
-def test_a_verb_that_is_refused_to_the_end_says_with_what() -> None:
-    notes: list[Answer] = []
-    with pytest.raises(
-        Refused, match=r"stop was refused with INVALID_CLUSTER_MIRROR_STATES \(145\)"
-    ):
-        until_accepted("stop", refused(1000), within=0.1, note=notes.append)
-    assert [n.accepted for n in notes] == [False]
-
-
-def test_an_error_that_asking_again_cannot_change_is_raised_at_once() -> None:
-    with pytest.raises(Refused, match="ALREADY_EXISTS"):
-        until_accepted(
-            "create",
-            refused(1, "CLUSTER_MIRROR_ALREADY_EXISTS", 136),
-            within=60,
-            note=print,
-            never="CLUSTER_MIRROR_ALREADY_EXISTS",
-        )
-
-
-def stopping_mirror(monkeypatch: pytest.MonkeyPatch, *states: str) -> tuple[Any, list[Event]]:
-    """A mirror whose stop is accepted, and whose partitions get no reset: describe says these
-    states of them."""
-    made: Any = object.__new__(mirror.ClusterMirror)  # its parts are stand-ins
-    written: list[Event] = []
-    monkeypatch.setattr(mirror, "STOP_SECONDS", 0.1)
-    monkeypatch.setattr(from_bytes, "every", lambda cluster, partitions: {})
-    monkeypatch.setattr(made, "lag", lambda: 0, raising=False)
-    rows = [row(n, state) for n, state in enumerate(states)]
-    made.link, made._homes, made._destination = LinkSpec(source="A", destination="B"), ("A",), None
-    made._recorder = SimpleNamespace(write=written.append)
-    made._admin = SimpleNamespace(
-        stop=lambda name, topics, patterns: None, describe=lambda name: rows
-    )
-    made._name, made._promoted, made._watching, made._stopping = (
-        "A-B",
-        False,
-        None,
-        threading.Lock(),
-    )
-    monkeypatch.setattr(
-        made,
-        "_destination_partitions",
-        lambda: [("A.orders", n) for n in range(len(rows))],
-        raising=False,
-    )
-    return made, written
-
-
-def test_a_stop_that_is_accepted_and_takes_no_effect_is_a_failover_that_did_not_happen(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    made, written = stopping_mirror(monkeypatch, "FAILED", "FAILED")
-    with pytest.raises(FaultError, match=r"with ACCEPTED_WITHOUT_EFFECT \(0\)"):
-        made.fail_over("forced")
-    (found,) = (event for event in written if isinstance(event, FailoverRefused))
-    assert (found.error, found.code, found.mode) == ("ACCEPTED_WITHOUT_EFFECT", 0, "forced")
-    assert "2 FAILED" in (found.states or "")
-
-
-def test_a_stop_that_is_still_under_way_is_not_said_to_be_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    made, written = stopping_mirror(monkeypatch, "STOPPED", "STOPPING")
-    with pytest.raises(DeadlineExceeded):
-        made.fail_over("forced")
-    assert not [event for event in written if isinstance(event, FailoverRefused)]
-
-
 def test_a_promotion_begins_with_the_markers_right_before_the_reset() -> None:
     assert from_bytes.promoted(headers("1-before-stop", "B")) is None
     assert from_bytes.promoted(headers("2-after-stop", "B")) == 21, (
@@ -387,160 +238,3 @@ def test_logs_part_where_the_source_has_what_was_never_mirrored() -> None:
     assert from_bytes.parted(headers("1-before-stop", "A"), theirs) is None, (
         "a log that has nothing of its own loses nothing"
     )
-
-
-def copied(folder: Path, brokers: int = 1, moment: str = "3-diverged") -> SimpleNamespace:
-    """Cluster A with the log of tx-0 on each of its brokers; it parts from B's at 21."""
-    found = {}
-    for number in range(1, brokers + 1):
-        shutil.copytree(LOGS / moment / "A" / "tx-0", folder / str(number) / "tx-0")
-        found[number] = SimpleNamespace(log_dir=folder / str(number), state="running")
-    return SimpleNamespace(brokers=found)
-
-
-def log_file(cluster: SimpleNamespace, number: int = 1) -> Path:
-    folder: Path = cluster.brokers[number].log_dir / "tx-0"
-    return max(folder.glob("*.log"))
-
-
-def truncate_at(cluster: SimpleNamespace, offset: int, number: int = 1) -> None:
-    """Truncates a log's file, and gives it B's bytes from there on at once."""
-    mine, theirs = headers("3-diverged", "A"), headers("3-diverged", "B")
-    position, there = (int(h.position[(h.base_offset >= offset).argmax()]) for h in (mine, theirs))
-    tail = max((LOGS / "3-diverged" / "B" / "tx-0").glob("*.log")).read_bytes()[there:]
-    with log_file(cluster, number).open("r+b") as file:
-        file.truncate(position)
-        file.seek(position)
-        file.write(tail)
-
-
-def watched(
-    cluster: SimpleNamespace, source: Headers
-) -> tuple[Watch, list[tuple[str, int, int, int]]]:
-    noted = []
-    logs = truncations.logs_of(cluster, [("tx", 0)])
-    tails = {tp: truncations.expected(log, source) for tp, log in logs.items()}
-    return (
-        truncations.Watch(tails, lambda tp, where: noted.append((*tp, where.offset, where.end))),
-        noted,
-    )
-
-
-@pytest.mark.parametrize("brokers", [1, 3])
-def test_a_truncation_is_noted_when_the_bytes_show_it_whatever_follows_at_once(
-    tmp_path: Path, brokers: int
-) -> None:
-    cluster = copied(tmp_path, brokers)
-    end = from_bytes.end_of(headers("3-diverged", "A"))
-    watch, noted = watched(cluster, headers("3-diverged", "B"))
-    assert noted == []
-    truncate_at(cluster, 21)
-    until(lambda: bool(noted), within=60, what="the truncation to be noted")
-    watch.close()
-    assert noted == [("tx", 0, 21, end)]
-
-
-def test_a_log_that_was_not_truncated_is_not_noted(tmp_path: Path) -> None:
-    watch, noted = watched(copied(tmp_path), headers("3-diverged", "B"))
-    watch.close()
-    assert noted == []
-
-
-def test_a_log_with_nothing_of_its_own_is_noted_when_it_grows(tmp_path: Path) -> None:
-    cluster = copied(tmp_path, moment="1-before-stop")
-    end = from_bytes.end_of(headers("1-before-stop", "A"))
-    watch, noted = watched(cluster, headers("3-diverged", "B"))
-    with log_file(cluster).open("ab") as file:
-        file.write(b"the source's next batch")
-    watch.close()
-    assert noted == [("tx", 0, end, end)]
-
-
-def test_a_replica_that_is_behind_grows_by_the_old_log_and_that_is_no_truncation(
-    tmp_path: Path,
-) -> None:
-    cluster = copied(tmp_path, 2)
-    whole = log_file(cluster, 2).read_bytes()
-    log_file(cluster, 2).write_bytes(whole[: int(headers("3-diverged", "A").position[5])])
-    watch, noted = watched(cluster, headers("3-diverged", "B"))
-    log_file(cluster, 2).write_bytes(whole)
-    watch.close()
-    assert noted == []
-
-
-def test_truncations_are_looked_for_until_the_mirror_ends_and_not_only_until_it_mirrors(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A build says MIRRORING before it has truncated, and another topic's record is through by
-    then."""
-    cluster = copied(tmp_path)
-    watch, noted = watched(cluster, headers("3-diverged", "B"))
-    made = object.__new__(mirror.ClusterMirror)
-    made._watching, made._running, made._mirrored, made._stopping = (
-        watch,
-        True,
-        True,
-        threading.Lock(),
-    )
-    made.link, made._recorder = (
-        LinkSpec(source="B", destination="A"),
-        SimpleNamespace(write=lambda event: event),
-    )
-    made._destination = SimpleNamespace(brokers={})
-    monkeypatch.setattr(mirror.ClusterMirror, "lag", lambda self: None)
-    truncate_at(cluster, 21)
-    made.stop()
-    assert [(partition, offset) for _, partition, offset, _ in noted] == [(0, 21)]
-
-
-def test_what_is_truncated_after_the_end_is_not_noted(tmp_path: Path) -> None:
-    cluster = copied(tmp_path)
-    watch, noted = watched(cluster, headers("3-diverged", "B"))
-    watch.end()
-    truncate_at(cluster, 21)
-    watch.close()
-    assert noted == []
-
-
-def test_logs_that_have_something_to_lose_are_owed_until_they_lost_it(tmp_path: Path) -> None:
-    (tmp_path / "tail").mkdir()
-    cluster = copied(tmp_path / "tail")
-    watch, noted = watched(cluster, headers("3-diverged", "B"))
-    assert watch.not_yet_truncated == [("tx", 0)]
-    truncate_at(cluster, 21)
-    until(lambda: bool(noted), within=60, what="the truncation to be noted")
-    assert watch.not_yet_truncated == []
-    watch.close()
-    (tmp_path / "none").mkdir()
-    nothing, _ = watched(
-        copied(tmp_path / "none", moment="1-before-stop"), headers("3-diverged", "B")
-    )
-    assert nothing.not_yet_truncated == []
-    nothing.close()
-
-
-def test_a_failback_that_never_mirrors_is_a_failover_that_did_not_happen_and_no_mirror_that_ran(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    made, written = stopping_mirror(monkeypatch, "FAILED")
-
-    def never(began: float) -> None:
-        raise DeadlineExceeded(110.0, "every partition to be MIRRORING", "1 FAILED")
-
-    made._there, made._source, made._reverses = None, SimpleNamespace(brokers={1: None}), object()
-    made._running = made._mirrored = False
-    made._options = settings.Options(first_start=settings.AT_ONCE)
-    made._admin.start = lambda name, topics, patterns: None
-    made._destination = SimpleNamespace(brokers={})
-    monkeypatch.setattr(starting, "create", lambda admin, topics: None)
-    monkeypatch.setattr(made, "_create", lambda: None, raising=False)
-    monkeypatch.setattr(made, "_topics", lambda: {"A.orders": 1}, raising=False)
-    monkeypatch.setattr(made, "_watch", lambda: truncations.Watch({}, print), raising=False)
-    monkeypatch.setattr(made, "_await_mirroring", never, raising=False)
-    with pytest.raises(FaultError, match=r"refused for 120 s with NEVER_MIRRORED \(0\)"):
-        made.start()
-    (found,) = (event for event in written if isinstance(event, FailoverRefused))
-    assert (found.mode, found.error, found.seconds) == ("planned", "NEVER_MIRRORED", 120.0)
-    made.stop()
-    assert not made.alive
-    assert not [event for event in written if isinstance(event, MirrorStopped)]

@@ -8,32 +8,22 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
-import msgspec
 import psutil
 import pytest
 
 from linkflap.harness.machine.children import Child
 from linkflap.harness.machine.process_identity import identify
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
 from linkflap.harness.model.history import Fetched, Operation, Poll, SendGroup
-from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
-from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.model.wait import until
-from linkflap.harness.rundir import FORMAT, Appender, Run, RunReader, RunWriter, last_rows
-from linkflap.harness.workloads import deaths
+from linkflap.harness.rundir import Appender, RunWriter, last_rows
 from linkflap.harness.workloads import worker as workers
 from linkflap.harness.workloads.clients import WorkloadClients
-from linkflap.harness.workloads.crew import Names
-from linkflap.harness.workloads.deaths import DEATHS_IN_A_ROW
 from linkflap.harness.workloads.forks import SERVES
-from linkflap.harness.workloads.make_crew import make
 from linkflap.harness.workloads.numbers import Numbers
 from linkflap.harness.workloads.prefork import Prefork
 from linkflap.harness.workloads.process import ORPHANED
@@ -46,196 +36,7 @@ from linkflap.harness.workloads.protocol import (
     Report,
     State,
 )
-from linkflap.harness.workloads.worker import Worker
-
-
-@pytest.fixture
-def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunWriter]:
-    """A run directory as a user may name it: relative to where the harness was started."""
-    monkeypatch.chdir(tmp_path)
-    topology = Topology(clusters=(ClusterSpec(name="A"), ClusterSpec(name="B")), links=())
-    scenario = Scenario(
-        name="x",
-        about="",
-        seed=1,
-        topology=topology,
-        mirror=MirrorSpec(kind="none"),
-        workloads=(),
-        schedule=(),
-    )
-    run = Run(
-        format=FORMAT,
-        linkflap="0",
-        command="",
-        runtime="process",
-        status="running",
-        started=now(),
-        ended=0,
-        scenario=scenario,
-    )
-    writer = RunWriter(Path("run"), run)
-    yield writer
-    writer.close("finished")
-
-
-@pytest.fixture
-def clients(writer: RunWriter) -> Iterator[WorkloadClients]:
-    """Two producers in one process and a reader in another, of clusters that do not answer."""
-    names, forks = Names(), Prefork()
-    addresses = SimpleNamespace(
-        clusters={n: SimpleNamespace(bootstrap="127.0.0.1:1") for n in "AB"}, links={}
-    )
-    specs = (
-        WorkloadSpec(kind="transactional", home="A", clients=2),
-        WorkloadSpec(kind="readers", home="A", options={"group": "g"}),
-    )
-    crews = [
-        make(
-            spec,
-            addresses=addresses,
-            topics={"A.t": 2},
-            writer=writer,
-            seed=1,
-            names=names,
-            forks=forks,
-        )
-        for spec in specs
-    ]
-    clients = WorkloadClients(crews, writer)
-    yield clients
-    clients.stop()
-    assert not [
-        worker.name for crew in clients.workloads for worker in crew.workers if worker.alive
-    ]
-
-
-def producers(clients: WorkloadClients) -> Worker:
-    return clients.workloads[0].workers[0]
-
-
-def killed(worker: Worker, number: int = signal.SIGKILL) -> int:
-    """Kills the process of a worker and returns when another has taken its place; the pid of the
-    dead."""
-    pid, before = worker.pid, len(worker.deaths)
-    os.kill(pid, number)
-    until(lambda: len(worker.deaths) > before, within=20, what="the death to be noticed")
-    until(
-        lambda: worker.given_up or (worker.pid != pid and worker.alive),
-        within=20,
-        what="another process",
-    )
-    return pid
-
-
-def events(writer: RunWriter, *kinds: str) -> list[tuple[str, str, dict[str, object]]]:
-    return [
-        (e.kind, e.subject, dict(e.row.data))
-        for e in RunReader(writer.root).events()[0]
-        if e.kind in kinds
-    ]
-
-
-def test_a_process_that_dies_is_an_event_and_its_clients_go_on(
-    clients: WorkloadClients, writer: RunWriter
-) -> None:
-    clients.start()
-    history = writer.root / "operations" / "transactional-1.jsonl"
-    until(
-        lambda: history.exists() and history.read_bytes(), within=20, what="an operation to begin"
-    )
-    pid = killed(producers(clients), signal.SIGABRT)
-    (died,) = clients.deaths()
-    assert (died.process, died.pid, died.by, died.clients, died.status) == (
-        "clients-1",
-        pid,
-        "itself",
-        ("transactional-1", "transactional-2"),
-        -signal.SIGABRT,
-    )
-    assert {str(flying.kind) for flying in died.in_flight} == {"init"}
-    assert (
-        "clients-1 of transactional-1, transactional-2 died by itself (killed by SIGABRT)"
-        in died.sentence
-    )
-    event, again = events(writer, "client-died", "client-restarted")
-    assert event[:2] == ("client-died", "clients-1")
-    assert event[2]["signal"] == "SIGABRT"
-    assert event[2]["again"] is True
-    names = ["transactional-1", "transactional-2"]
-    assert again == (
-        "client-restarted",
-        "clients-1",
-        {"pid": producers(clients).pid, "clients": names},
-    )
-
-    def first_and_next() -> list[int]:
-        rows = [
-            msgspec.json.decode(line, type=Operation) for line in history.read_bytes().splitlines()
-        ]
-        return sorted({row.process for row in rows})
-
-    numbers = until(
-        lambda: n if len(n := first_and_next()) > 1 else None,
-        within=20,
-        what="a new incarnation to begin",
-    )
-    assert len(set(numbers)) == len(numbers)
-    assert clients.crashes == []
-
-
-def test_what_a_client_was_commanded_holds_for_the_one_after_it(clients: WorkloadClients) -> None:
-    clients.start()
-    clients.pause("A")
-    killed(producers(clients))
-    crew = clients.workloads[0]
-    until(
-        lambda: crew.look() == 0 and all(member.settled for member in crew.members),
-        within=20,
-        what="a pause",
-    )
-    clients.move("A", "B", drained=False)
-    killed(producers(clients))
-    clients.workloads[0].look()
-    states = [member.state for member in clients.workloads[0].members]
-    assert [state.cluster for state in states] == ["B", "B"]
-    assert {member.cluster for crew in clients.workloads for member in crew.members} == {"B"}
-
-
-def test_a_death_during_a_move_does_not_hold_it_up(clients: WorkloadClients) -> None:
-    clients.start()
-    worker = producers(clients)
-    os.kill(worker.pid, signal.SIGSTOP)  # so that it does not obey before it dies
-    with ThreadPoolExecutor(1) as pool:
-        moving = pool.submit(clients.move, "A", "B", drained=False)
-        until(
-            lambda: all(member.cluster == "B" for member in worker.members),
-            within=20,
-            what="the order to move",
-        )
-        assert not moving.done()
-        killed(worker)
-        moving.result(20)
-    worker.look()
-    assert [member.state.cluster for member in worker.members] == ["B", "B"]
-
-
-def test_with_what_they_are_forked_from_all_clients_die_and_begin_again(
-    clients: WorkloadClients, writer: RunWriter
-) -> None:
-    clients.start()
-    workers = [worker for crew in clients.workloads for worker in crew.workers]
-
-    def another(worker: Worker, pid: int) -> bool:
-        return worker.pid != pid and worker.alive
-
-    before = [worker.pid for worker in workers]
-    (source,) = {psutil.Process(pid).ppid() for pid in before}
-    os.kill(source, signal.SIGKILL)
-    for worker, pid in zip(workers, before, strict=True):
-        until(partial(another, worker, pid), within=60, what="another process")
-    assert len({psutil.Process(worker.pid).ppid() for worker in workers} - {source}) == 1
-    assert [event[2]["signal"] for event in events(writer, "client-died")] == ["SIGKILL"] * 2
-    assert not any(identify(pid) for pid in before)
+from tests.unit.processes.commands import killed, producers
 
 
 def test_processes_are_forked_from_one_with_a_single_thread_that_ends_with_the_last(
@@ -268,27 +69,6 @@ def forked(forks: Prefork, folder: Path) -> tuple[Child, socket.socket]:
         return forks.start("a process", theirs, folder=folder, log=folder / "log"), ours
 
 
-def test_a_process_that_dies_again_and_again_is_given_up(
-    clients: WorkloadClients, writer: RunWriter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # a busy machine may take seconds between a start and the kill
-    monkeypatch.setattr(deaths, "SOON", 10**12)
-    clients.start()
-    for _ in range(DEATHS_IN_A_ROW):
-        killed(producers(clients))
-    assert not producers(clients).alive
-    (reason,) = clients.crashes
-    assert reason.startswith(
-        "process clients-1 of transactional-1, transactional-2 died by itself (killed by SIGKILL)"
-    )
-    assert f"{DEATHS_IN_A_ROW} times in a row" in reason
-    assert [event[2]["again"] for event in events(writer, "client-died")] == [True] * (
-        DEATHS_IN_A_ROW - 1
-    ) + [False]
-    clients.move("A", "B", drained=True)  # what is gone holds nothing up
-    clients.pause("B")
-
-
 def test_a_program_that_cannot_start_ends_as_a_named_failure(
     writer: RunWriter, tmp_path: Path
 ) -> None:
@@ -299,28 +79,6 @@ def test_a_program_that_cannot_start_ends_as_a_named_failure(
         forks.start("producers", theirs, folder=tmp_path, log=log)
     forks.leave()
     assert "No module named linkflap.harness.no_such_module" in log.read_text()
-
-
-def test_a_death_while_it_stops_is_reported_and_nobody_comes_after_it(
-    clients: WorkloadClients, writer: RunWriter
-) -> None:
-    clients.start()
-    worker = producers(clients)
-    os.kill(worker.pid, signal.SIGSTOP)
-    with ThreadPoolExecutor(1) as pool:
-        stopping = pool.submit(clients.stop)
-        until(
-            lambda: not clients.workloads[1].workers[0].alive,
-            within=30,
-            what="the other process to stop",
-        )
-        os.kill(worker.pid, signal.SIGKILL)
-        stopping.result(20)
-    assert [died.process for died in clients.deaths()] == ["clients-1"]
-    assert [event[2]["again"] for event in events(writer, "client-died", "client-restarted")] == [
-        False
-    ]
-    assert clients.crashes == []
 
 
 def test_who_is_ill_and_answers_nothing_holds_up_questions_for_a_moment_only(

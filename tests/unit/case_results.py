@@ -1,0 +1,47 @@
+"""A case, and a result of it, as they are made and stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from linkflap.chaos.cases.case import Case, Expected, Observation, Outcome
+from linkflap.chaos.cases.runner import Result
+from linkflap.chaos.cases.variant import Variant
+from linkflap.harness.model.topology import ClusterSpec, Topology
+
+
+def a_case(**changed: Any) -> Case:
+    values: dict[str, Any] = {
+        "name": "a-case",
+        "title": "A title",
+        "kind": "defect",
+        "claim_text": "It happens",
+        "sources": ("KAFKA-1",),
+        "expected": (Expected(shows=True, since="4.3.0"), Expected(shows=False, until="4.2.1")),
+        "schedule": "1. do it",
+        "reproduced": "it shows",
+        "control_text": "not done",
+        "refuted": "never",
+        "topology": Topology(clusters=(ClusterSpec(name="A"),), links=()),
+        "claim": lambda bench: Observation(shown=True),
+        "control": lambda bench: Observation(shown=False),
+    }
+    return Case(**values | changed)
+
+
+def a_result(
+    version: str = "4.3.1", shown: int = 0, runs: int = 3, needed: int = 3, **changed: Any
+) -> Result:
+    outcome = Outcome.REPRODUCED if shown else Outcome.NOT_REPRODUCED
+    values: dict[str, Any] = {
+        "case": "a-case",
+        "variant": Variant(kafka=version),
+        "version": version,
+        "outcome": outcome,
+        "shown": shown,
+        "runs": runs,
+        "needed": needed,
+        "controls": runs,
+        "expected": a_case().expectation(Variant(kafka=version), version),
+    }
+    return Result(**values | changed)
