@@ -122,22 +122,22 @@ class Draft:
         """Has those that a fault overlaps wait for what it comes after: else they may have ended by
         then. False, and nothing is changed, where one of them cannot wait for that."""
         nth = {fault.id: n for n, fault in enumerate(self.faults)}
-        due = {
-            id_: [other for other in before if other not in self._ancestors[id_]] for id_ in during
-        }
-        for id_, others in due.items():
-            overlapped = condition(self.faults[nth[id_]].when).during
-            if any(nth[other] > nth[id_] or other in overlapped for other in others):
-                return False
-        for id_, others in due.items():
-            once = condition(self.faults[nth[id_]].when)
-            once = replace(once, after=(*once.after, *others))
-            self.faults[nth[id_]] = replace(self.faults[nth[id_]], when=str(once))
-            more = {*others, *(a for other in others for a in self._ancestors[other])}
-            for follower, ancestors in self._ancestors.items():
-                if follower == id_ or id_ in ancestors:
-                    self._ancestors[follower] = ancestors | more
+        due = [(a, b) for a in during for b in before if b not in self._ancestors[a]]
+        if any(nth[b] > nth[a] or b in condition(self.faults[nth[a]].when).during for a, b in due):
+            return False
+        for overlapped, other in due:
+            once = condition(self.faults[nth[overlapped]].when)
+            once = replace(once, after=(*once.after, other))
+            self.faults[nth[overlapped]] = replace(self.faults[nth[overlapped]], when=str(once))
+            self._precedes(other, overlapped)
         return True
+
+    def _precedes(self, earlier: str, id_: str) -> None:
+        """Notes that a fault, and whatever follows it, comes after an earlier one."""
+        more = {earlier, *self._ancestors[earlier]}
+        for follower, ancestors in self._ancestors.items():
+            if follower == id_ or id_ in ancestors:
+                self._ancestors[follower] = ancestors | more
 
     def lasting(self, kinds: str) -> list[FaultSpec]:
         """Faults of a family that are held for a while, and that nothing was made to follow."""
