@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from linkflap.harness.model.history import Operation, Phase
-from linkflap.harness.model.verdict import Anomaly, Failover, PromotedPartition
 from linkflap.harness.report import evidence
 from linkflap.harness.report.broker_logs import MOST_LINES, excerpts
 from linkflap.harness.report.operations import Done, errors, latency
@@ -24,97 +23,23 @@ from linkflap.harness.rundir import RunReader
 from linkflap.spark_verify.checks.base import Found
 from linkflap.spark_verify.checks.commit_aborted import kernel
 from linkflap.spark_verify.inspect import commits
-from linkflap.spark_verify.inspect import lanes as drawn
 from linkflap.spark_verify.inspect.explain import explain_several
-from linkflap.spark_verify.inspect.lanes import Points, lanes, lanes_around
+from linkflap.spark_verify.inspect.lanes import lanes_around
 from linkflap.spark_verify.read.assemble import views
-from linkflap.spark_verify.read.plan import plan
-from linkflap.spark_verify.verdict.certificate import certificate
 from tests.copied_logs import judged_again
-from tests.events import event
 from tests.faithful.mutations import CATALOGUE
 from tests.faithful.spec import spec
 from tests.faithful.stories import story
-from tests.kafka_log import batches_in, field_of
 
 SECOND = 1_000_000_000
 
 
+Outcome = Literal["ok", "fail", "info"]
+
+
 @pytest.fixture(scope="module")
 def failback(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return story(spec(1, shape="round-trip")).write(tmp_path_factory.mktemp("lanes") / "run")
-
-
-def test_a_lane_has_every_batch_of_its_log(failback: Path) -> None:
-    for lane in lanes_around(failback, ()):
-        moment = "*" if lane["truncated"] is None else "1-*"
-        logs = sorted(
-            failback.glob(
-                f"captures/{moment}/{lane['cluster']}/{lane['broker']}/{lane['topic']}-{lane['partition']}"
-            )
-        )
-        log = logs[-1] if lane["truncated"] is None else logs[0]
-        bases = [
-            field_of(batch, "base_offset")
-            for path in sorted(log.glob("*.log"))
-            for _, batch in batches_in(path)
-        ]
-        assert lane["base"] == bases
-        assert lane["batches"] == len(bases)
-        assert lane["bins"] is None
-
-
-def test_what_was_truncated_is_a_lane_of_its_own(failback: Path) -> None:
-    found = [
-        (lane["cluster"], lane["generation"], lane["truncated"])
-        for lane in lanes_around(failback, ())
-        if lane["partition"] == 0
-    ]
-    assert ("A", 1, None) in found
-    assert [
-        generation for cluster, generation, at in found if cluster == "A" and at is not None
-    ] == [0]
-    assert ("B", 0, None) in found
-
-
-def test_of_many_batches_those_worth_a_look_stay(
-    failback: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    every = {
-        (lane["topic"], lane["partition"], lane["cluster"], lane["generation"]): lane
-        for lane in lanes_around(failback, ())
-    }
-    monkeypatch.setattr(drawn, "RAW", sum(lane["batches"] for lane in every.values()) // 2)
-    monkeypatch.setattr(drawn, "AROUND", (2,))
-    topic, partition, _, _ = next(iter(every))
-    for lane in lanes(plan(failback), Points(offsets={(topic, partition): [5]})):
-        whole = every[lane["topic"], lane["partition"], lane["cluster"], lane["generation"]]
-        bins = lane["bins"]
-        assert bins is not None
-        assert sum(bins["records"]) == sum(whole["count"])
-        assert sum(bins["markers"]) == sum(kind > 1 for kind in whole["kind"])
-        assert set(lane["base"]) < set(whole["base"])
-        if (lane["topic"], lane["partition"]) == (topic, partition):
-            assert any(
-                base <= 5 < base + count
-                for base, count in zip(lane["base"], lane["count"], strict=True)
-            )
-
-
-def test_an_empty_log_is_an_empty_lane(failback: Path, tmp_path: Path) -> None:
-    made = story(spec(1, shape="failover"))
-    run = made.write(tmp_path / "run")
-    for path in run.glob("captures/*/A/*/A.orders-0/*.log"):
-        path.write_bytes(b"")
-    empty = [
-        lane
-        for lane in lanes_around(run, ())
-        if (lane["cluster"], lane["topic"], lane["partition"]) == ("A", "A.orders", 0)
-    ]
-    assert [(lane["base"], lane["batches"]) for lane in empty] == [([], 0)]
-
-
-Outcome = Literal["ok", "fail", "info"]
+    return story(spec(1, shape="round-trip")).write(tmp_path_factory.mktemp("parts") / "run")
 
 
 def operation(
@@ -171,90 +96,6 @@ def test_nothing_ends_the_script_element(text: str) -> None:
     encoded = script_safe({"a": [text]})
     assert not set("<>&\u2028\u2029") & set(encoded)
     assert json.loads(encoded) == {"a": [text]}
-
-
-def test_the_certificate_of_a_failover() -> None:
-    parts = tuple(
-        PromotedPartition(topic="A.t", partition=n, promotion_offset=10 + n, producer_ids=3)
-        for n in (1, 0)
-    )
-    failover = Failover(
-        link="A->B", kind="forced", promoted=2, rpo_records=4, fault_time=50, partitions=parts
-    )
-    journal = [
-        {
-            "topic": "A.t",
-            "partition": 0,
-            "mirrored": 9,
-            "promoted": 10,
-            "appended": [[9, "ABORT of producer 2, epoch 1"]],
-            "truncated": [[12, 9]],
-        }
-    ]
-    events = [
-        event("mirror-stopped", "A->B", at=60, partitions=journal),
-        event("failover", "A->B", at=70, kind="forced", fault_time=50, open_transactions=2),
-        event("mirror-stopped", "A->B", at=90, partitions=[]),
-    ]
-    anomalies = [
-        Anomaly(
-            check="g",
-            kind="group-replay",
-            cluster="B",
-            topic="A.t",
-            partition=0,
-            evidence={"records": 7},
-            allowed=True,
-        ),
-        Anomaly(
-            check="g",
-            kind="group-skip",
-            cluster="B",
-            topic="A.t",
-            partition=1,
-            evidence={"records": 2},
-        ),
-        Anomaly(
-            check="g",
-            kind="group-skip",
-            cluster="A",
-            topic="A.t",
-            partition=1,
-            evidence={"records": 99},
-        ),
-        *(
-            Anomaly(
-                check="t",
-                kind="torn-by-failover",
-                cluster="B",
-                evidence={"link": "A->B", "operation": 5},
-            )
-            for _ in range(2)
-        ),
-    ]
-    (row,) = certificate([failover], anomalies, events)
-    assert (
-        row.open_transactions,
-        row.aborted_transactions,
-        row.torn_transactions,
-        row.rpo_records,
-    ) == (2, 1, 1, 4)
-    assert [
-        (p.partition, p.aborted, p.truncated, p.group_skip, p.group_replay) for p in row.partitions
-    ] == [
-        (0, 1, 3, 0, 7),
-        (1, None, None, 2, 0),
-    ]
-
-
-def test_of_a_mirror_that_keeps_no_journal_nothing_is_said() -> None:
-    part = PromotedPartition(topic="A.t", partition=0, promotion_offset=1)
-    (row,) = certificate([Failover(link="A->B", partitions=(part,))], (), ())
-    assert (row.aborted_transactions, row.open_transactions, row.partitions[0].truncated) == (
-        None,
-        None,
-        None,
-    )
 
 
 @pytest.mark.parametrize("zone", [0, 2, -7])

@@ -1,0 +1,8 @@
+"""Bounds in which scenarios are generated for tests."""
+
+from __future__ import annotations
+
+from linkflap.chaos.generator import Bounds
+from linkflap.chaos.generator.bounds import ALL
+
+EVERY = Bounds(topologies=ALL, mirrors=("shadow", "mm2"))
