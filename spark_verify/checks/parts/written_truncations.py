@@ -116,8 +116,12 @@ def _impossible(truncation: Truncation, generation: LogGeneration, before: Repli
 
 
 def without_reversal(truncation: Truncation, mine: Sequence[LogGeneration]) -> bool:
-    """Whether a truncation is written down of a cluster that no mirror made to follow just then."""
-    return not any(
+    """Whether a truncation is written down of a cluster that no mirror made to follow just then.
+
+    One that took nothing away is none: a log with nothing of its own is noted once it grows, and
+    that may be after the mirror was seen to be through.
+    """
+    return truncation.end != truncation.offset and not any(
         generation.ended <= truncation.time <= following.settled
         for generation, following in pairwise(mine)
     )

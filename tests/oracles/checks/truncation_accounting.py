@@ -32,6 +32,8 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
         story = Story(plain)
         for truncation in plain.view.truncations:
             mine = story.generations.get(truncation.cluster, [])
+            if truncation.end == truncation.offset:
+                continue  # nothing was taken away
             if mine and not any(a.ended <= truncation.time <= b.settled for a, b in pairwise(mine)):
                 found.append(
                     plain.anomaly("truncation-impossible", truncation.cluster, truncation.offset)

@@ -304,3 +304,14 @@ def test_what_was_appended_and_deleted_since_was_there() -> None:
     assert anomalies(NAME, view([a, Log("B").data(1).skip(1).data(9, pid=8)], **reported)) == [
         ("marker-not-appended", "B", 1)
     ]
+
+
+@pytest.mark.parametrize(("end", "found"), [(2, []), (3, [("truncation-impossible", "A", 2)])])
+def test_a_log_that_had_nothing_of_its_own_may_be_noted_late(
+    end: int, found: list[tuple[str, str, int]]
+) -> None:
+    """A build of KIP-1279 truncates nothing there; that its log follows is seen when it grows."""
+    late = replace(truncation(offset=2, end=end), time=900 * SECOND)
+    all_mirrored = Log("A").data(1).data(2).taken("1-away", at=510)
+    seen = trip(truncations=[late], earlier=[all_mirrored])
+    assert [a for a in anomalies(NAME, seen) if a[0] == "truncation-impossible"] == found
