@@ -72,6 +72,7 @@ def _refused(view: PartitionView) -> Iterator[PartialFinding]:
         if way is not None and view.home in view.topology.homes_over(way) and not view.internal:
             about = {
                 "link": refusal.link,
+                "refused_over": refusal.link,
                 "failover": refusal.kind,
                 "error": refusal.error,
                 "code": refusal.code,

@@ -266,6 +266,7 @@ CHECK = Check(
             "order-equality",
             "marker-pairing",
             "commit-aborted",
+            "failover",
             "sequence-continuity",
             "truncation-accounting",
         }

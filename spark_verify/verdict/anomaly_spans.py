@@ -58,6 +58,8 @@ def spans_of(anomaly: Anomaly) -> Iterator[tuple[Axis, int, int]]:
             yield (name,), value, value + width
     for uid in _listed(evidence):
         yield ("uid",), uid, uid + 1
+    if link := evidence.get("refused_over"):
+        yield ("refused", link), 0, 1
     if pid >= 0:
         yield ("producer", anomaly.cluster), pid, pid + 1
 

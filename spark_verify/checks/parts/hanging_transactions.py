@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from linkflap.harness.model.topology import LinkSpec
 from linkflap.spark_verify.checks.base import Finding, Found
 from linkflap.spark_verify.checks.parts.last_stable import attained, recompute_last_stable
 from linkflap.spark_verify.checks.parts.logs import NOWHERE, Log
@@ -68,6 +69,7 @@ def hanging(view: PartitionView, generation: LogGeneration, log: Log) -> Sequenc
                 "producer_id": int(every.producer_id[i]),
                 "open_seconds": round(age / 1e9, 1),
                 "mirrored": bool(every.first[i] < given_up),
+                **_awaited(view, cluster),
             }
             findings.append(
                 Found(
@@ -78,6 +80,12 @@ def hanging(view: PartitionView, generation: LogGeneration, log: Log) -> Sequenc
                 )
             )
     return findings
+
+
+def _awaited(view: PartitionView, cluster: str) -> Mapping[str, object]:
+    """The failover that would have ended what the dead source left open, where it was refused."""
+    into = [LinkSpec.parse(refusal.link) for refusal in view.refusals]
+    return next(({"refused_over": link.name} for link in into if link.destination == cluster), {})
 
 
 def _begun(view: PartitionView, log: Log, row: int) -> int:
