@@ -4,11 +4,14 @@ dump_log    what Kafka's released dump-log tool says of segment, transaction ind
             snapshot files
 checks      a slow reference of every check, one module each, named as the check is
 plain       a partition's view as lists of plain values, which the references look at
-story       who wrote what of a partition, and when which log was truncated, offset by offset
+story       who wrote what of a partition, and when which log was truncated, offset by offset;
+            generations: a log between two truncations
 promises    what clients were acknowledged, and so what must be there
 mirrored range    what came over a link, record by record
-worlds      small random histories
-happenings  what happens in them, faithful
-changes     what clients, observers and mirrors may say wrong of them; changed_logs: what brokers
+worlds      small random histories; views: what a check looks at, made of one; written, captured:
+            one as a run directory
+happenings  what happens in them, faithful: clients; mirrors and readers have modules of their own
+changes     what clients and observers may say wrong of them; changed_reads, changed_mirrors: what
+            readers and mirrors may; changed_logs, changed_own_topics, damaged_logs: what brokers
             and disks may have done
 """

@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import replace
 from typing import Any
 
-from linkflap.harness.log.coordinators import GROUPS, GroupCommit, GroupMembers
-from tests.oracles.worlds import ABORT, COMMIT, DATA, RESET, Row, World, count_of
+from tests.oracles.worlds import ABORT, COMMIT, DATA, RESET, Row, World
 
 
 def _logs(made: World) -> list[list[Row]]:
@@ -164,62 +162,6 @@ def keep_tail(made: World) -> bool:
     return True
 
 
-def tear(made: World) -> bool:
-    """A replica ends in half a batch; what followed is gone."""
-    log = _damaged(made)
-    if log is not None:
-        del log[made.random.randint(0, len(log)) :]
-    return log is not None
-
-
-def lose_inside(made: World) -> bool:
-    """Some batches are not in a replica, which ends in half a batch."""
-    log = _damaged(made)
-    if log:
-        first = made.random.randrange(len(log))
-        del log[first : first + made.random.randint(1, 2)]
-    return log is not None
-
-
-def corrupt(made: World) -> bool:
-    """A batch of a replica rotted: its CRC is wrong, its records are not read, its producer may be
-    another. The rest is read."""
-    log = _damaged(made)
-    whole = [b for b in log or () if b["crc_ok"]]
-    if whole:
-        batch, random = made.random.choice(whole), made.random
-        batch |= {
-            "crc_ok": False,
-            "was": batch["control"],
-            "rotten": batch["records"],
-            "count": count_of(batch),
-            "records": [],
-        }
-        # What kind of marker it is stands below the header.
-        batch["control"] = DATA if batch["was"] == DATA else RESET
-        batch["crc"] = random.choice([batch["crc"], batch["crc"] + 1])
-        batch["pepoch"] += random.choice([0, 0, 1, -1])
-        batch["pid"] = random.choice([batch["pid"], batch["pid"], 1, 2, 1001])
-    return log is not None
-
-
-def _damaged(made: World) -> list[Row] | None:
-    """The log of a replica that is now a damaged one; None where there is none."""
-    random = made.random
-    broker, logs = random.choice([(1, made.logs), (1, made.logs), (2, made.others)])
-    candidates = [(chosen, log) for chosen, log in logs.items() if log]
-    if made.earlier and random.random() < 0.3:
-        row = random.choice(made.earlier)
-        row["torn"] = True
-        found: list[Row] = row["log"]
-        return found
-    if not candidates:
-        return None
-    chosen, log = random.choice(candidates)
-    made.torn.add((*chosen, broker))
-    return log
-
-
 def compact(made: World) -> bool:
     """The cleaner of one cluster's brokers went through a log: offsets stay, and the last batch of
     each producer id."""
@@ -252,88 +194,6 @@ def _cleaned(made: World, log: list[Row], limit: int) -> list[Row]:
                 }
         kept.append(batch)
     return kept
-
-
-def change_own(made: World) -> bool:
-    """Something of Kafka's own topics is lost, changed, or says something else."""
-    random = made.random
-    if not made.own:
-        return False
-    chosen = random.choice(sorted(made.own))
-    log = made.own[chosen]
-    n = random.randrange(len(log))
-    what = random.choice(
-        [
-            "lose",
-            "crc",
-            "epoch",
-            "twice",
-            "truncate",
-            "other",
-            "other",
-            "other",
-            "start",
-            "second",
-            "second",
-        ]
-    )
-    if what in ("lose", "truncate"):
-        made.highs.setdefault(chosen, log[-1]["base"] + 1)
-        del log[n : len(log) if what == "truncate" else n + 1]
-        if not log:
-            del made.own[chosen]
-    elif what == "crc":
-        log[n]["crc_ok"] = False
-    elif what == "epoch":
-        log[n]["epoch"] += 1
-    elif what == "twice":
-        log.insert(n, dict(log[n]))
-    elif what == "start":
-        del log[:n]
-    elif what == "second":
-        other = made.own_others[chosen] = deepcopy(log)
-        if random.random() < 0.5:
-            other[n]["crc"] += 1
-        else:
-            del other[n]
-    else:
-        log[n]["entry"] = _otherwise(made, log[n]["entry"])
-    return True
-
-
-def change_synced(made: World) -> bool:
-    """A mirror commits another offset for a group, or once more."""
-    random = made.random
-    logs = [
-        log
-        for (cluster, topic), log in sorted(made.own.items())
-        if topic == GROUPS and cluster != "A"
-    ]
-    rows = [
-        (log, n)
-        for log in logs
-        for n, row in enumerate(log)
-        if isinstance(row["entry"], GroupCommit)
-    ]
-    if not rows:
-        return False
-    log, n = random.choice(rows)
-    entry = log[n]["entry"]
-    log[n]["entry"] = replace(
-        entry, committed=max(0, entry.committed + random.choice([-2, -1, 1, 2, 5, 40]))
-    )
-    return True
-
-
-def _otherwise(made: World, entry: Any) -> Any:
-    if isinstance(entry, GroupCommit):
-        return replace(entry, committed=max(0, entry.committed + made.random.choice([1, -1, 3])))
-    if isinstance(entry, GroupMembers):
-        return replace(entry, present=not entry.present)
-    state = made.random.choice([0, 1, 2, 3, 4, 5])
-    return replace(
-        entry, state=state, producer_id=entry.producer_id + made.random.choice([0, 0, 0, 1])
-    )
 
 
 def copied(made: World) -> bool:

@@ -4,11 +4,30 @@ disk may have done wrong."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from random import Random
 from typing import Any
 
 from tests.oracles import changed_logs as logs
-from tests.oracles.worlds import SECOND, Row, World
+from tests.oracles import changed_own_topics as own_topics
+from tests.oracles import damaged_logs
+from tests.oracles.changed_mirrors import (
+    change_journal,
+    change_promotion,
+    change_truncation,
+    compare,
+    disagree,
+    lie,
+    refuse_failover,
+)
+from tests.oracles.changed_reads import (
+    change_position,
+    change_read,
+    drain_early,
+    go_ahead,
+    lose_edge,
+    move_group,
+    skip_polls,
+)
+from tests.oracles.worlds import SECOND, Row, World, random_row
 
 
 def change(made: World, times: int) -> list[str]:
@@ -17,12 +36,12 @@ def change(made: World, times: int) -> list[str]:
     for chosen in made.random.choices(CHANGES, k=times):
         if chosen(made):
             done.append(chosen.__name__)
-    if times and _lie(made):
-        done.append(_lie.__name__)
-    if times and _disagree(made):
-        done.append(_disagree.__name__)
-    if times and _compare(made):
-        done.append(_compare.__name__)
+    if times and lie(made):
+        done.append(lie.__name__)
+    if times and disagree(made):
+        done.append(disagree.__name__)
+    if times and compare(made):
+        done.append(compare.__name__)
     return done
 
 
@@ -80,121 +99,6 @@ def _change_said(made: World, send: Row) -> None:
         send["inputs"][i], send["input_uids"][i] = inputs
 
 
-def random_row(made: World, rows: list[Row]) -> Row:
-    return made.random.choice(rows)
-
-
-def _change_read(made: World) -> bool:
-    reads = [r for r in made.reads if r["offsets"]]
-    if not reads:
-        return False
-    read, random = random_row(made, reads), made.random
-    what = random.choice(
-        ["uid", "offset", "drop", "swap", "kind", "isolation", "early", "lose", "late"]
-    )
-    i = random.randrange(len(read["offsets"]))
-    if what == "uid":
-        read["uids"][i] = random.choice([read["uids"][i] + 1, -1, 88 << 40])
-    elif what == "offset":
-        read["offsets"][i] += random.choice([1, -1]) if read["offsets"][i] else 1
-    elif what == "drop" and len(read["offsets"]) > 1:
-        del read["offsets"][i], read["uids"][i]
-    elif what == "swap":
-        read["offsets"].reverse()
-        read["uids"].reverse()
-    elif what == "kind":
-        made.reads.append(
-            read
-            | {
-                "kind": random.choice(["assign", "revoke", "error"]),
-                "uids": [],
-                "offsets": [],
-                "position": -1,
-            }
-        )
-    elif what == "isolation":
-        read["isolation"] = random.choice(["read_committed", "read_uncommitted"])
-    elif what in ("early", "late"):
-        # No two rows of a reader return at once.
-        read["returned"] += random.choice([5, 20]) * (
-            SECOND if what == "late" else -SECOND
-        ) + random.randint(2, 10**6)
-        read["time"] = read["returned"] - SECOND // 2
-    else:
-        made.reads.remove(read)
-    return True
-
-
-def _change_position(made: World) -> bool:
-    """What a reader says of where it is."""
-    rows = [
-        r
-        for r in made.reads
-        if r["kind"] != "commit" and (r["position"] >= 0 or r["kind"] == "assign")
-    ]
-    if not rows:
-        return False
-    row = random_row(made, rows)
-    row["position"] = max(-1, row["position"] + made.random.choice([1, 2, 40, -1, -2]))
-    return True
-
-
-def _lose_edge(made: World) -> bool:
-    """A reader never got the first, or the last, that it passed of a partition."""
-    rows = [r for r in made.reads if r["kind"] == "poll"]
-    if not rows:
-        return False
-    one, last = random_row(made, rows), made.random.random() < 0.5
-    mine = [
-        r
-        for r in rows
-        if (r["reader"], r["cluster"], r["partition"])
-        == (one["reader"], one["cluster"], one["partition"])
-    ]
-    edge = mine[-1] if last else mine[0]
-    edge["uids"], edge["offsets"] = [], []
-    return True
-
-
-def _end_early(made: World) -> bool:
-    """A reader says that it is drained where it had been long before."""
-    rows = [r for r in made.reads if r["kind"] == "drained"]
-    if not rows:
-        return False
-    row = random_row(made, rows)
-    mine = [
-        r
-        for r in made.reads
-        if (r["reader"], r["partition"], r["cluster"])
-        == (row["reader"], row["partition"], row["cluster"])
-    ]
-    row["position"] = max(0, row["position"] - made.random.choice([1, 3, 9]))
-    for poll in mine:
-        kept = [
-            pair
-            for pair in zip(poll["offsets"], poll["uids"], strict=True)
-            if pair[0] < row["position"]
-        ]
-        poll["offsets"], poll["uids"] = [pair[0] for pair in kept], [pair[1] for pair in kept]
-        poll["position"] = min(poll["position"], row["position"])
-    return True
-
-
-def _go_ahead(made: World) -> bool:
-    """The next member of a group begins beyond where that had been; its polls before are lost."""
-    rows = [r for r in made.reads if r["kind"] == "poll" and r["group"] and len(r["offsets"]) > 0]
-    if len(rows) < 2:
-        return False
-    one = random_row(made, rows)
-    assigned = {"kind": "assign", "uids": [], "offsets": [], "position": one["offsets"][0]}
-    assigned |= {"returned": one["time"] - 2, "time": one["time"] - 3}
-    made.reads.insert(made.reads.index(one), one | assigned)
-    before = [r for r in rows if r["partition"] == one["partition"] and r["returned"] < one["time"]]
-    for lost in before[1:]:
-        made.reads.remove(lost)
-    return bool(before)
-
-
 def _change_sample(made: World) -> bool:
     rows = [row for rows in made.marks.values() for row in rows]
     if not rows:
@@ -204,84 +108,6 @@ def _change_sample(made: World) -> bool:
         ["last_stable", "last_stable", "high_watermark", "leader_epoch", "leader", "log_start"]
     )
     row[field] = max(-1, row[field] + random.choice([1, -1, 3]))
-    return True
-
-
-def _change_promotion(made: World) -> bool:
-    if not made.promotions:
-        return False
-    row, random = random_row(made, made.promotions), made.random
-    what = random.choice(["offset", "offset", "kind", "lose"])
-    if what == "offset":
-        row["offset"] = max(0, row["offset"] + random.choice([1, -1, 2, -2]))
-    elif what == "kind":
-        row["kind"] = random.choice(["planned", "forced"])
-    else:
-        made.promotions.remove(row)
-    return True
-
-
-def _refuse_failover(made: World) -> bool:
-    """A planned failover was refused for as long as it was asked for; also of a link that the run
-    does not have."""
-    link = made.random.choice(
-        [
-            "A->B",
-            "B->A",
-            *(f"{source}->{destination}" for source, destination in made.links),
-            "A->C",
-        ]
-    )
-    refused = {
-        "link": link,
-        "kind": "planned",
-        "error": "INVALID_MIRROR_STATE",
-        "code": 145,
-        "seconds": 60.0,
-    }
-    made.refusals.append(refused)
-    return True
-
-
-def _change_journal(made: World) -> bool:
-    if not made.stops:
-        return False
-    row, random = random_row(made, made.stops), made.random
-    what = random.choice(
-        ["mirrored", "promoted", "silent", "claims", "truncated", "unknown", "epochs"]
-    )
-    if what in ("mirrored", "promoted"):
-        row[what] = max(0, row[what] + random.choice([1, -1]))
-    elif what == "silent":
-        row["appended"] = row["appended"][1:]
-    elif what == "claims":
-        row["appended"] = [
-            *row["appended"],
-            (row["mirrored"], random.choice(["ABORT of producer 1, epoch 0", "MIRROR_PID_RESET"])),
-        ]
-    elif what == "truncated":
-        row["truncated"] = [
-            *row["truncated"],
-            (row["mirrored"], max(0, row["mirrored"] - random.choice([0, 1, 2]))),
-        ]
-    elif what == "epochs":
-        row["epochs"] = [
-            (epoch + random.choice([0, 1]), start + random.choice([0, 0, 1]))
-            for epoch, start in row["epochs"]
-        ]
-    else:
-        row["promoted"] = -1
-    return True
-
-
-def _change_truncation(made: World) -> bool:
-    if not made.truncations:
-        return False
-    row = random_row(made, made.truncations)
-    if made.random.random() < 0.5:
-        row["offset"] = max(0, row["offset"] - 1)
-    else:
-        made.truncations.remove(row)
     return True
 
 
@@ -316,32 +142,6 @@ def _tie_knot(made: World) -> bool:
     one, other = random_row(made, rows), random_row(made, rows)
     one["input_uids"][0], other["input_uids"][0] = other["first_uid"], one["first_uid"]
     return True
-
-
-def _move_group(made: World) -> bool:
-    """Members of a group are elsewhere from now on."""
-    mine = [r for r in made.reads if r["group"]]
-    if not mine:
-        return False
-    since, cluster = made.random.choice(mine)["time"], made.random.choice(made.clusters)
-    for row in mine:
-        if row["time"] >= since:
-            row["cluster"] = cluster
-    return True
-
-
-def _skip(made: World) -> bool:
-    """After a failover the members of a group go on at the new owner, behind something that nobody
-    gets."""
-    if not made.promotions:
-        return False
-    promotion = random_row(made, made.promotions)
-    mine = [r for r in made.reads if r["group"] and r["time"] >= promotion["time"]]
-    for row in mine:
-        row["cluster"] = promotion["cluster"]
-    polls = [r for r in mine if r["kind"] == "poll"][: made.random.randint(1, 3)]
-    made.reads = [r for r in made.reads if not any(r is poll for poll in polls)]
-    return bool(polls)
 
 
 def _write_late(made: World) -> bool:
@@ -380,77 +180,15 @@ def _break_broker(made: World) -> bool:
     return True
 
 
-def _lie(made: World) -> bool:
-    """A mirror says something else of itself. Its own dice: what else a seed makes stays as it
-    was."""
-    dice = Random(made.time)
-    if not made.descriptions or dice.random() < 0.5:
-        return False
-    for row in dice.sample(made.descriptions, min(len(made.descriptions), 4)):
-        row |= {
-            "mirrors": True,
-            "state": "MIRRORING",
-            "lag": dice.choice([-1, 0, 0, max(0, row["lag"] - 1)]),
-        }
-    return True
-
-
-def _disagree(made: World) -> bool:
-    """A verb of a mirror was not answered as its model has it, of one link or of both. Its own
-    dice, as those of `_lie`."""
-    dice = Random(made.time + 1)
-    if not made.descriptions or dice.random() < 0.7:
-        return False
-    links = sorted({row["link"] for row in made.descriptions})
-    for link in dice.sample(links, dice.randint(1, len(links))):
-        made.disagreements.append(
-            {"link": link, "said": "pause was accepted", "time": made.time, "partition": 0}
-        )
-    return True
-
-
-def _compare(made: World) -> bool:
-    """Mirrors held their topics against the source's, once or twice. Their own dice, as those of
-    `_lie`."""
-    dice = Random(made.time + 2)
-    if not made.links or dice.random() < 0.7:
-        return False
-    links = [f"{source}->{destination}" for source, destination in made.links]
-    for link in dice.sample(links, dice.randint(1, len(links))):
-        for n in range(dice.randint(1, 2)):
-            differing = tuple(
-                dice.sample(
-                    [("retention.ms", "1", None), ("segment.ms", "1", "2")],
-                    dice.choice([0, 0, 1, 2]),
-                )
-            )
-            row = {
-                "link": link,
-                "there": 2,
-                "here": dice.choice([0, 1, 2, 2, 2]),
-                "differing": differing,
-                "time": made.time + n,
-                "missing": dice.sample(["u may read"], dice.choice([0, 0, 1])),
-                "recorded": dice.sample(["0: FAILED recorded"], dice.choice([0, 0, 1])),
-                "beside": dice.sample(["v may read", "w may not"], dice.choice([0, 0, 0, 1, 2])),
-            }
-            made.comparisons.append({**row, "partition": 0})
-    return True
-
-
 CHANGES: list[Callable[[World], bool]] = [
     logs.change_header, logs.change_header, logs.change_marker, logs.lose_batch, logs.lose_tail,
-    logs.repeat_batch,
-    logs.swap_batches, logs.change_record, logs.change_record, logs.lose_beginning,
-    logs.second_replica, _change_send,
-    _change_send, _change_read, _change_read, _change_sample, _change_promotion, _change_journal,
-    _change_truncation,
-    _change_group, _move_group, _break_broker, logs.map_ids, logs.raise_marker, logs.overlap,
-    logs.keep_tail, logs.tear,
-    logs.compact, logs.copied, _group_behind, _tie_knot, _skip, _write_late, _change_group,
-    _change_truncation,
-    _change_journal, logs.change_own, logs.change_own, logs.corrupt, logs.lose_inside,
-    _change_position,
-    _change_position, _lose_edge, _end_early, _go_ahead, logs.end_early,
-    logs.change_synced, logs.change_synced, _refuse_failover,
+    logs.repeat_batch, logs.swap_batches, logs.change_record, logs.change_record,
+    logs.lose_beginning, logs.second_replica, _change_send, _change_send, change_read, change_read,
+    _change_sample, change_promotion, change_journal, change_truncation, _change_group, move_group,
+    _break_broker, logs.map_ids, logs.raise_marker, logs.overlap, logs.keep_tail, damaged_logs.tear,
+    logs.compact, logs.copied, _group_behind, _tie_knot, skip_polls, _write_late, _change_group,
+    change_truncation, change_journal, own_topics.change_own, own_topics.change_own,
+    damaged_logs.corrupt, damaged_logs.lose_inside, change_position, change_position, lose_edge,
+    drain_early, go_ahead, logs.end_early, own_topics.change_synced, own_topics.change_synced,
+    refuse_failover,
 ]  # fmt: skip

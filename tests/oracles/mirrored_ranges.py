@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tests.oracles.generations import PlainGeneration, PlainMirroredRange
 from tests.oracles.plain import NEVER, Plain, PlainLog
 from tests.oracles.promises import marker_at
-from tests.oracles.story import PlainGeneration, PlainMirroredRange, Story
+from tests.oracles.story import Story
 
 
 @dataclass(slots=True, eq=False)
@@ -43,7 +44,7 @@ class Compared:
 def mirrored_ranges(plain: Plain, story: Story, *, far: bool = False) -> Iterator[Compared]:
     """Every mirrored range of which both logs were captured; `far`: also what came over several
     links, as if over one."""
-    for mirrored_range in [*story.mirrored_ranges, *(story.far() if far else ())]:
+    for mirrored_range in [*story.mirrored_ranges, *(_far(plain, story) if far else ())]:
         destination, source = (
             plain.final(mirrored_range.destination),
             story.source_log(mirrored_range),
@@ -205,3 +206,43 @@ def appended(plain: Plain, mirrored_range: PlainMirroredRange, destination: Plai
         if its and stop.time >= mirrored_range.began and not failed_over and not behind:
             first = min(first, begins)
     return first
+
+
+def _far(plain: Plain, story: Story) -> list[PlainMirroredRange]:
+    """Eras that came over more than one link, as if in one."""
+    found: list[PlainMirroredRange] = []
+    for cluster, mine in story.generations.items() if plain.keeps else ():
+        for start, end, owner, source in mine[-1].eras():
+            theirs = story.generations.get(owner[0], [])
+            wrote = [
+                n
+                for n, generation in enumerate(theirs)
+                if (start, owner, "") in [(s, o, x) for s, _, o, x in generation.eras()]
+            ]
+            if source and source != owner[0] and wrote:
+                links = _links(story, owner[0], start, source)
+                found.append(
+                    PlainMirroredRange(
+                        owner[0],
+                        cluster,
+                        start,
+                        end,
+                        owner[1],
+                        None,
+                        wrote[0],
+                        links,
+                        mine[-1].number,
+                    )
+                )
+    return found
+
+
+def _links(story: Story, owner: str, start: int, source: str) -> int:
+    links = 1
+    while source != owner and links < len(story.generations):
+        generation = story.generations[source][-1]
+        source, links = (
+            generation.sources[generation.at(start)] or generation.owner(start),
+            links + 1,
+        )
+    return links

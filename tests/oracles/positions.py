@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.oracles.generations import PlainGeneration
 from tests.oracles.plain import NEVER, Plain, PlainLog
-from tests.oracles.story import PlainGeneration, Story
+from tests.oracles.story import Story
 
 Said = tuple[str, str, int]
 """Kind, reader, offset."""

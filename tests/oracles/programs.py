@@ -19,7 +19,8 @@ from linkflap.harness.model.payload import FOREIGN
 from linkflap.spark_verify.facts.story import Copying
 from linkflap.spark_verify.facts.view import PartitionView, Replica
 from tests.oracles.changes import change
-from tests.oracles.worlds import SECOND, TOPIC, World, views
+from tests.oracles.views import views
+from tests.oracles.worlds import SECOND, TOPIC, World
 
 OUTPUTS = "A.out"
 PROGRAM = Copying(

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from linkflap.harness.model.payload import PROCESS_SHIFT
+from tests.oracles.generations import PlainGeneration
 from tests.oracles.plain import NEVER, Plain, PlainLog, of_send
-from tests.oracles.story import PlainGeneration, Story
+from tests.oracles.story import Story
 
 
 @dataclass(slots=True)

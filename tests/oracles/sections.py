@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.oracles.generations import PlainGeneration
 from tests.oracles.plain import Plain, PlainLog
-from tests.oracles.story import PlainGeneration, Story
+from tests.oracles.story import Story
 
 WRAP = 2**31
 

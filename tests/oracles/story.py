@@ -8,68 +8,11 @@ differ first. The last entry stands for all behind it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from tests.oracles.generations import Owner, PlainGeneration, PlainMirroredRange, size_of
 from tests.oracles.plain import NEVER, Plain, PlainLog
 from tests.oracles.seen import Turn, marks_by_log, reads_by_log
-
-Owner = tuple[str, int]
-
-
-@dataclass(slots=True, eq=False)
-class PlainGeneration:
-    """A cluster's log between two truncations. `sources[o]` is where offset o was mirrored from;
-    empty: the cluster's own."""
-
-    cluster: str
-    number: int
-    began: int
-    ended: int
-    truncated_to: int
-    before: str
-    lost: int | None
-    owners: list[Owner]
-    sources: list[str]
-    earlier: list[int]
-    settled: int = 0
-
-    @property
-    def last(self) -> bool:
-        return self.ended == NEVER
-
-    def _at(self, offset: int) -> int:
-        return max(0, min(offset, len(self.owners) - 1))
-
-    def owner(self, offset: int) -> str:
-        return self.owners[self._at(offset)][0]
-
-    def native(self, offset: int) -> bool:
-        return not self.sources[self._at(offset)]
-
-    def eras(self) -> list[tuple[int, int, Owner, str]]:
-        """(start, end, owner, source) of each range."""
-        edges = [
-            o for o in range(len(self.owners)) if o == 0 or self.owners[o] != self.owners[o - 1]
-        ]
-        ends = [*edges[1:], NEVER]
-        return [(s, e, self.owners[s], self.sources[s]) for s, e in zip(edges, ends, strict=True)]
-
-
-@dataclass(slots=True, eq=False)
-class PlainMirroredRange:
-    """What one mirror brought over one link: offsets [start, end) of the destination."""
-
-    source: str
-    destination: str
-    start: int
-    end: int
-    began: int
-    promotion: Any
-    source_generation: int
-    far: int = 0
-    generation: int = 0
-    settled: int = 0
 
 
 class Story:
@@ -77,7 +20,7 @@ class Story:
 
     def __init__(self, plain: Plain) -> None:
         self._plain = plain
-        self._size = _size(plain)
+        self._size = size_of(plain)
         self._own: dict[str, list[Owner]] = {}
         self._follows: dict[str, str] = {}
         self._followed: dict[str, str] = {}
@@ -338,58 +281,3 @@ class Story:
         """What mirrors that ended in a generation say of their end."""
         mine = [s for s in self._plain.view.stops if s.cluster == generation.cluster]
         return [s for s in mine if generation.began <= s.time <= generation.ended]
-
-    def far(self) -> list[PlainMirroredRange]:
-        """Eras that came over more than one link, as if in one."""
-        found: list[PlainMirroredRange] = []
-        for cluster, mine in self.generations.items() if self._plain.keeps else ():
-            for start, end, owner, source in mine[-1].eras():
-                theirs = self.generations.get(owner[0], [])
-                wrote = [
-                    n
-                    for n, generation in enumerate(theirs)
-                    if (start, owner, "") in [(s, o, x) for s, _, o, x in generation.eras()]
-                ]
-                if source and source != owner[0] and wrote:
-                    links = self._links(owner[0], start, source)
-                    found.append(
-                        PlainMirroredRange(
-                            owner[0],
-                            cluster,
-                            start,
-                            end,
-                            owner[1],
-                            None,
-                            wrote[0],
-                            links,
-                            mine[-1].number,
-                        )
-                    )
-        return found
-
-    def _links(self, owner: str, start: int, source: str) -> int:
-        links = 1
-        while source != owner and links < len(self.generations):
-            generation = self.generations[source][-1]
-            source, links = (
-                generation.sources[generation._at(start)] or generation.owner(start),
-                links + 1,
-            )
-        return links
-
-
-def _size(plain: Plain) -> int:
-    """More than any offset that anybody speaks of."""
-    ends = [r.end for r in (*plain.replicas, *plain.earlier)] + [
-        p.offset for p in plain.view.promotions
-    ]
-    ends += [o for s in plain.sends for o in s.offsets] + [
-        o for r in plain.reads for o in r.offsets
-    ]
-    return max([*ends, 0]) + 3
-
-
-def kept(generation: PlainGeneration, offset: int) -> bool:
-    """Whether this generation answers for an offset: one that was truncated only behind the
-    truncation, or nowhere."""
-    return generation.last or not 0 <= offset < generation.truncated_to

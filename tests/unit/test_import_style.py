@@ -1,5 +1,4 @@
-"""One style of imports in the tests: by the full name, `from tests.unit.checks.histories import
-Log`."""
+"""One style of imports in the tests: by the full name, `from tests.unit.checks.logs import Log`."""
 
 from __future__ import annotations
 

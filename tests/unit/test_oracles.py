@@ -18,7 +18,7 @@ from tests.oracles.changes import change
 from tests.oracles.happenings import world
 from tests.oracles.programs import with_program
 from tests.oracles.shares import with_shares
-from tests.oracles.worlds import views, with_own
+from tests.oracles.views import views, with_own
 
 RANDOM = st.randoms(use_true_random=False, note_method_calls=False)
 SEEDS, MOST_SEEDS = 2000, 10_000

@@ -17,7 +17,8 @@ from linkflap.spark_verify.spark.finding_rows import FindingRow
 from tests.oracles import changes
 from tests.oracles.agreement import disagreement, findings
 from tests.oracles.happenings import world
-from tests.oracles.worlds import World, views
+from tests.oracles.views import views
+from tests.oracles.worlds import World
 from tests.oracles.written import write
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]

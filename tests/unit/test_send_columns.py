@@ -11,7 +11,7 @@ import pytest
 from linkflap.spark_verify.facts.send_columns import ARRAYS, NUMBERS, WORDS, Gathering, Sends
 from linkflap.spark_verify.facts.sends_and_reads import Send
 from tests.oracles.happenings import world
-from tests.oracles.worlds import views
+from tests.oracles.views import views
 from tests.synthetic import same
 
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tests.oracles.generations import PlainGeneration
 from tests.oracles.plain import Anomaly, Plain, of_send
 from tests.oracles.promises import never_committed, refused
-from tests.oracles.story import PlainGeneration, Story
+from tests.oracles.story import Story
 
 EACH = frozenset({"aborted-read", "refused-read"})
 DESPITE_TORN = frozenset({"refused-read"})

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.oracles.checks.marker_pairing import next_operation
+from tests.oracles.generations import PlainGeneration, kept
 from tests.oracles.plain import Anomaly, Plain
 from tests.oracles.promises import promises
-from tests.oracles.story import PlainGeneration, Story, kept
+from tests.oracles.story import Story
 
 EACH: frozenset[str] = frozenset()
 BESIDE = (

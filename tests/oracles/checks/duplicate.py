@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from tests.oracles.generations import kept
 from tests.oracles.mirrored_ranges import mirrored_ranges
 from tests.oracles.plain import Anomaly, Plain
-from tests.oracles.story import Story, kept
+from tests.oracles.story import Story
 
 EACH = frozenset({"duplicate", "mirrored-duplicate"})
 BESIDE = "a payload is there twice"

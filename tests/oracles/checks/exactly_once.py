@@ -10,8 +10,9 @@ from itertools import pairwise
 from typing import Any
 
 from tests.oracles.checks.internal_topics import _disturbed
+from tests.oracles.generations import PlainGeneration
 from tests.oracles.plain import Anomaly, Plain, PlainLog
-from tests.oracles.story import PlainGeneration, Story
+from tests.oracles.story import Story
 
 EACH = frozenset({"input-lost", "output-repeated-by-failover", "output-lost-by-failover"})
 KNOWS_TORN = True

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tests.oracles.generations import kept
 from tests.oracles.plain import Anomaly, Plain
 from tests.oracles.promises import promises
-from tests.oracles.story import Story, kept
+from tests.oracles.story import Story
 
 EACH = frozenset({"ghost-ack"})
 DESPITE_TORN = frozenset({"ghost-ack"})

@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tests.oracles.generations import PlainGeneration, kept
 from tests.oracles.plain import NEVER, Anomaly, Plain, of_send
-from tests.oracles.story import PlainGeneration, Story, kept
+from tests.oracles.story import Story
 
 EACH = frozenset({"inconsistent-offset"})
 DESPITE_TORN = frozenset({"inconsistent-offset"})

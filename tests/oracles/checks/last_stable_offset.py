@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
+from tests.oracles.generations import PlainGeneration
 from tests.oracles.plain import NEVER, Anomaly, Plain, PlainLog, of_send, pair, transactions
-from tests.oracles.story import PlainGeneration, Story
+from tests.oracles.story import Story
 
 EACH: frozenset[str] = frozenset()
 DESPITE_TORN = frozenset(

@@ -8,9 +8,10 @@ from itertools import pairwise
 from typing import Any
 
 from tests.oracles.checks.replica_agreement import KEPT
+from tests.oracles.generations import PlainGeneration, kept
 from tests.oracles.mirrored_ranges import Compared, appended, mirrored_ranges
 from tests.oracles.plain import NEVER, Anomaly, Plain, PlainLog, starts
-from tests.oracles.story import PlainGeneration, Story, kept
+from tests.oracles.story import Story
 
 EACH: frozenset[str] = frozenset()
 DESPITE_TORN = frozenset(

@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tests.oracles.generations import PlainGeneration, kept
 from tests.oracles.plain import Anomaly, Plain, PlainLog, pair, transactions
 from tests.oracles.sections import resets_before
-from tests.oracles.story import PlainGeneration, Story, kept
+from tests.oracles.story import Story
 
 EACH: frozenset[str] = frozenset()
 DESPITE_TORN = frozenset(

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tests.oracles.checks.inconsistent_offset import truncated_since
+from tests.oracles.generations import PlainGeneration
 from tests.oracles.plain import Anomaly, Plain, PlainLog
 from tests.oracles.positions import positions
-from tests.oracles.story import PlainGeneration, Story
+from tests.oracles.story import Story
 
 EACH = frozenset(
     {

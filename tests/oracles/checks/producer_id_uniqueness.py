@@ -9,8 +9,9 @@ from itertools import combinations
 from typing import Any
 
 from tests.oracles import sections
+from tests.oracles.generations import PlainGeneration, kept
 from tests.oracles.plain import Anomaly, Plain, PlainLog, incarnation
-from tests.oracles.story import PlainGeneration, Story, kept
+from tests.oracles.story import Story
 
 EACH: frozenset[str] = frozenset()
 KNOWS_TORN = True

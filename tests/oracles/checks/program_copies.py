@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tests.oracles.generations import PlainGeneration
 from tests.oracles.plain import Anomaly, Plain, PlainLog
-from tests.oracles.story import PlainGeneration, Story
+from tests.oracles.story import Story
 
 EACH = frozenset({"input-not-copied", "copy-repeated-by-failover", "copy-lost-by-failover"})
 KNOWS_TORN = True

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tests.oracles.generations import kept
 from tests.oracles.plain import Anomaly, Plain, of_send
 from tests.oracles.promises import refused
-from tests.oracles.story import Story, kept
+from tests.oracles.story import Story
 
 EACH = frozenset({"stranger", "refused-write"})
 DESPITE_TORN = frozenset({"stranger", "refused-write"})

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tests.oracles.generations import kept
 from tests.oracles.plain import Anomaly, Plain, incarnation
-from tests.oracles.story import Story, kept
+from tests.oracles.story import Story
 
 EACH = frozenset({"send-inversion", "internal-inversion"})
 BESIDE = "records of one producer lie in another order than they were sent in"

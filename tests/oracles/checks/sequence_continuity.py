@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.oracles import sections
+from tests.oracles.generations import PlainGeneration, kept
 from tests.oracles.plain import Anomaly, Plain, PlainLog
-from tests.oracles.story import PlainGeneration, Story, kept
+from tests.oracles.story import Story
 
 EACH: frozenset[str] = frozenset()
 DESPITE_TORN = frozenset({"sequence-repeat", "no-sequence", "epoch-regression"})

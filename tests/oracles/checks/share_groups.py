@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tests.oracles.checks.aborted_read import aborted
+from tests.oracles.generations import PlainGeneration
 from tests.oracles.plain import Anomaly, Plain
-from tests.oracles.story import PlainGeneration, Story
+from tests.oracles.story import Story
 
 EACH = frozenset({"aborted-delivery", "delivered-again", "never-delivered", "never-acknowledged"})
 

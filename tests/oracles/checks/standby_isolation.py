@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from linkflap.spark_verify.facts.story import Promotion, Truncation
+from tests.oracles.generations import kept
 from tests.oracles.plain import NEVER, Anomaly, Plain, of_send
-from tests.oracles.story import Story, kept
+from tests.oracles.story import Story
 
 EACH = frozenset({"circular-mirror"})
 SOME = frozenset({"standby-write"})

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.oracles.generations import PlainGeneration
 from tests.oracles.mirrored_ranges import mirrored_ranges
 from tests.oracles.plain import Anomaly, Plain
 from tests.oracles.promises import Promise, deleted, promises, read_uids
-from tests.oracles.story import PlainGeneration, Story
+from tests.oracles.story import Story
 
 EACH: frozenset[str] = frozenset()
 KNOWS_TORN = True

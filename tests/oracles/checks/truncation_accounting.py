@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
+from tests.oracles.generations import PlainGeneration
 from tests.oracles.plain import Anomaly, Plain, PlainLog, starts
 from tests.oracles.promises import promises
-from tests.oracles.story import PlainGeneration, Story
+from tests.oracles.story import Story
 
 EACH = frozenset({"truncated-write"})
 DESPITE_TORN = frozenset(

@@ -8,8 +8,9 @@ from itertools import pairwise
 from typing import Any
 
 from tests.oracles.checks.aborted_read import aborted, committed_reads, sent
+from tests.oracles.generations import PlainGeneration
 from tests.oracles.plain import NEVER, Anomaly, Plain
-from tests.oracles.story import PlainGeneration, Story
+from tests.oracles.story import Story
 
 EACH = frozenset({"uncommitted-read"})
 DESPITE_TORN = frozenset({"uncommitted-read"})

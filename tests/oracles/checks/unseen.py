@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tests.oracles.generations import PlainGeneration
 from tests.oracles.plain import Anomaly, Plain, PlainLog
 from tests.oracles.promises import Promise, promises, read_uids
-from tests.oracles.story import PlainGeneration, Story
+from tests.oracles.story import Story
 
 EACH = frozenset({"unseen-write"})
 BESIDE = "what was promised is at an offset that a reader passed, and nobody got it"

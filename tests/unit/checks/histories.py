@@ -1,16 +1,14 @@
-"""Shorthand for the smallest histories: logs batch by batch, what clients were acknowledged, what
-readers got.
+"""Shorthand for the smallest histories: logs (`tests.unit.checks.logs`), what clients did
+(`tests.unit.checks.clients`), and what the run knows besides.
 
     a = Log("A").txn(1, 2, pid=7).txn(3, pid=7, end="abort")
     view([a, Log("B").data(1, 2)], sends=[commit(1, 2, acked=0)])
-
-Payload ids are small numbers; `uid(process, n)` makes one that belongs to a producer incarnation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
@@ -18,10 +16,7 @@ import numpy as np
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.faults import REVERSE
 from linkflap.harness.model.history import GroupOffset
-from linkflap.harness.model.payload import PROCESS_SHIFT
-from linkflap.harness.model.scenario import Budgets, MirrorSpec, Scenario
-from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.checks.base import Combined, Examined, Found, PartialFinding, Unjudged
+from linkflap.harness.model.scenario import Budgets, MirrorSpec
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.story import (
     Comparison,
@@ -37,245 +32,11 @@ from linkflap.spark_verify.facts.story import (
     Window,
 )
 from linkflap.spark_verify.facts.view import (
-    ABORT,
-    COMMIT,
-    DATA,
-    OTHER_CONTROL,
-    WHOLE,
-    Batches,
     PartitionView,
-    Parts,
-    Records,
-    Replica,
     Watermarks,
 )
 from linkflap.topologies import parse
-
-SECOND = 1_000_000_000
-ENDED = 1000 * SECOND
-"""When every history ends, unless it says otherwise."""
-INTEGERS = (
-    "base_offset",
-    "last_offset",
-    "length",
-    "count",
-    "crc",
-    "leader_epoch",
-    "producer_id",
-    "producer_epoch",
-)
-SEQUENCES = ("base_sequence", "last_sequence", "control", "coordinator_epoch")
-
-
-def uid(process: int, n: int) -> int:
-    return process << PROCESS_SHIFT | n
-
-
-def ints(*values: int) -> np.ndarray:
-    return np.array(values, np.int64)
-
-
-class Log:
-    """One replica's log, written batch by batch."""
-
-    def __init__(
-        self,
-        cluster: str,
-        *,
-        broker: int = 1,
-        start: int = 0,
-        leader: bool = True,
-        canonical: bool = True,
-    ) -> None:
-        self.cluster, self.broker, self.start, self.leader, self.canonical = (
-            cluster,
-            broker,
-            start,
-            leader,
-            canonical,
-        )
-        self.end = start
-        self.batches: list[dict[str, int | bool]] = []
-        self.records: list[tuple[int, int, int, int, int]] = []
-        self.keys: dict[int, int] = {}
-        self.sequences: dict[tuple[int, int], int] = {}
-        self.damage: tuple[str, ...] = ()
-        self.torn_from = WHOLE
-        self.high_watermark: int | None = None
-        self.moment, self.captured = "", 0
-        self.last_stable = self.stable_above = -1
-
-    def data(
-        self,
-        *uids: int,
-        pid: int = -1,
-        epoch: int = 0,
-        sequence: int | None = None,
-        transactional: bool = False,
-        at: int | None = None,
-        digest: Mapping[int, int] | None = None,
-        written: int = ENDED,
-        operation: int | None = None,
-        keys: Mapping[int, int] | None = None,
-        **header: int | bool,
-    ) -> Log:
-        """A batch of records of one operation, numbered as its first payload unless `operation`
-        says otherwise.
-
-        `digest` gives payloads another content, `header` other header fields, `at` another offset,
-        `keys` keys (else 0).
-        """
-        base = self.end if at is None else at
-        first = self.sequences.get((pid, epoch), 0) if sequence is None else sequence
-        last = (first + len(uids) - 1) % 2**31
-        self.sequences[pid, epoch] = (last + 1) % 2**31
-        self.keys |= keys or {}
-        for i, each in enumerate(uids):
-            content = (digest or {}).get(each, each * 31 + 7)
-            self.records.append(
-                (
-                    base + i,
-                    each,
-                    content,
-                    len(self.batches),
-                    uids[0] if operation is None else operation,
-                )
-            )
-        self._batch(
-            base, len(uids), pid=pid, epoch=epoch if pid >= 0 else -1,
-            first=first if pid >= 0 else -1,
-            last=last if pid >= 0 else -1, transactional=transactional, control=DATA,
-            written=written, **header,
-        )  # fmt: skip
-        return self
-
-    def _batch(
-        self, base: int, count: int, *, pid: int, epoch: int, first: int, last: int,
-        transactional: bool, control: int, written: int, **header: int | bool,
-    ) -> None:  # fmt: skip
-        self.end = max(self.end, base + count)
-        self.batches.append(
-            {
-                "base_offset": base, "last_offset": base + count - 1, "length": 61 + 10 * count,
-                "count": count,
-                "crc": 1000 + base, "crc_ok": True, "leader_epoch": 0, "producer_id": pid,
-                "producer_epoch": epoch,
-                "base_sequence": first, "last_sequence": last, "transactional": transactional,
-                "control": control,
-                "coordinator_epoch": 0 if control in (ABORT, COMMIT) else -1,
-                "written": written // 1_000_000,
-            }
-            | header
-        )  # fmt: skip
-
-    def txn(
-        self,
-        *uids: int,
-        pid: int,
-        epoch: int = 0,
-        end: str | None = "commit",
-        marker_epoch: int | None = None,
-    ) -> Log:
-        """A transaction in one batch, and its marker unless `end` is None."""
-        self.data(*uids, pid=pid, epoch=epoch, transactional=True)
-        return (
-            self.marker(end, pid=pid, epoch=epoch if marker_epoch is None else marker_epoch)
-            if end
-            else self
-        )
-
-    def marker(self, kind: str, *, pid: int, epoch: int = 0, **header: int | bool) -> Log:
-        control = {"commit": COMMIT, "abort": ABORT, "reset": OTHER_CONTROL}[kind]
-        self._batch(
-            self.end,
-            1,
-            pid=pid,
-            epoch=epoch,
-            first=-1,
-            last=-1,
-            transactional=True,
-            control=control,
-            written=ENDED,
-            **header,
-        )
-        return self
-
-    def skip(self, offsets: int) -> Log:
-        """Leaves offsets out, as if a batch had been removed."""
-        self.end += offsets
-        return self
-
-    def torn(self, reason: str = "half a batch") -> Log:
-        """What comes now cannot be read."""
-        self.damage, self.torn_from = (reason,), min(self.torn_from, self.end)
-        return self
-
-    def answered(self, last_stable: int, *, above: int) -> Log:
-        """The leader answered a high watermark, and then a last stable offset."""
-        self.last_stable, self.stable_above = last_stable, above
-        return self
-
-    def taken(self, moment: str, *, at: int) -> Log:
-        """Captured before the cluster's last capture, at a second."""
-        self.moment, self.captured = moment, at * SECOND
-        return self
-
-    def replica(self) -> Replica:
-        columns: dict[str, Any] = {
-            name: np.array([b[name] for b in self.batches], np.int64)
-            for name in (*INTEGERS, *SEQUENCES)
-        }
-        flags: dict[str, Any] = {
-            name: np.array([b[name] for b in self.batches], np.bool_)
-            for name in ("crc_ok", "transactional")
-        }
-        offsets, uids, digests, batch, operations = (
-            np.array(self.records, np.int64).reshape(-1, 5).T
-        )
-        return Replica(
-            cluster=self.cluster,
-            broker=self.broker,
-            leader=self.leader,
-            canonical=self.canonical,
-            log_start=self.start,
-            high_watermark=self.end if self.high_watermark is None else self.high_watermark,
-            high_watermark_from="sampled",
-            batches=Batches(**columns, **flags),
-            records=Records(
-                offset=offsets,
-                uid=uids,
-                operation=operations,
-                digest=digests,
-                timestamp=np.array([self.batches[b]["written"] for b in batch], np.int64),
-                batch=batch,
-            ),
-            damage=self.damage,
-            moment=self.moment,
-            captured=self.captured,
-            torn_from=self.torn_from,
-            last_stable=self.last_stable,
-            stable_above=self.stable_above,
-            parts=Parts(
-                offset=offsets, uid=uids, timestamp=np.zeros_like(offsets), value=digests,
-                key=np.array([self.keys.get(u, 0) for u in uids.tolist()], np.int64),
-                headers=np.zeros_like(offsets),
-            ),
-        )  # fmt: skip
-
-
-class Header(TypedDict, total=False):
-    """Fields of a batch, as `Log.data` and `Log.marker` take them."""
-
-    leader_epoch: int
-    crc: int
-    crc_ok: bool
-    length: int
-    last_offset: int
-    count: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    coordinator_epoch: int
+from tests.unit.checks.logs import ENDED, SECOND, Log, ints
 
 
 class History(TypedDict, total=False):
@@ -321,37 +82,60 @@ class OtherStory(TypedDict, total=False):
     compacted: Mapping[str, int]
 
 
-class Sent(TypedDict, total=False):
-    """What may be said of a `send`."""
-
-    cluster: str
-    outcome: str
-    process: int
-    producer_id: int
-    producer_epoch: int
-    returned: int
-    invoked: int
-    offsets: Sequence[int] | None
-    refused: Sequence[int]
+def but(seen: PartitionView, **changes: Unpack[OtherStory]) -> PartitionView:
+    """The same rows with another story: `changes` are of the run or of the partition."""
+    names = {f.name for f in fields(RunFacts)}
+    of_run: dict[str, Any] = {name: value for name, value in changes.items() if name in names}
+    of_partition: dict[str, Any] = {
+        name: value for name, value in changes.items() if name not in names
+    }
+    return replace(
+        seen, story=replace(seen.story, facts=replace(seen.story.facts, **of_run), **of_partition)
+    )
 
 
-class Committed(Sent, total=False):
-    """What may be said of a `commit`."""
+def promoted(
+    offset: int,
+    *,
+    kind: str = "forced",
+    source: str = "A",
+    cluster: str = "B",
+    at: int = 500 * SECOND,
+) -> Promotion:
+    return Promotion(
+        link=f"{source}->{cluster}",
+        kind="planned" if kind == "planned" else "forced",
+        source=source,
+        cluster=cluster,
+        offset=offset,
+        time=at + SECOND,
+        fault_time=at,
+    )
 
-    acked: int
-    ending: str
-    transactional_id: str
-    asked: int
-    kind: str
+
+def reversed_(link: str, *, at: int) -> Window:
+    """The fault that lets a link's source, given up before, follow its destination; within a
+    second. `at` is in seconds."""
+    return Window(
+        id=f"reverse-{at}", fault=REVERSE, target=link, start=at * SECOND, end=(at + 1) * SECOND
+    )
 
 
-class Polled(TypedDict, total=False):
-    """What may be said of a `poll` beside what it returned, when and how far it got."""
-
-    cluster: str
-    reader: str
-    group: str
-    isolation: str
+def samples(
+    *rows: tuple[int, int], epochs: Sequence[int] | None = None, every: int = SECOND
+) -> Watermarks:
+    """Samples of (LSO, high watermark), one each second from second 1 on."""
+    n = len(rows)
+    time = np.arange(1, n + 1, dtype=np.int64) * every
+    return Watermarks(
+        time=time,
+        returned=time + 1000,
+        leader=np.ones(n, np.int64),
+        log_start=np.zeros(n, np.int64),
+        last_stable=ints(*(r[0] for r in rows)),
+        high_watermark=ints(*(r[1] for r in rows)),
+        leader_epoch=ints(*(epochs or [0] * n)),
+    )
 
 
 def view(
@@ -413,223 +197,3 @@ def view(
         groups=groups,
         earlier=[log.replica() for log in earlier],
     )
-
-
-def but(seen: PartitionView, **changes: Unpack[OtherStory]) -> PartitionView:
-    """The same rows with another story: `changes` are of the run or of the partition."""
-    names = {f.name for f in fields(RunFacts)}
-    of_run: dict[str, Any] = {name: value for name, value in changes.items() if name in names}
-    of_partition: dict[str, Any] = {
-        name: value for name, value in changes.items() if name not in names
-    }
-    return replace(
-        seen, story=replace(seen.story, facts=replace(seen.story.facts, **of_run), **of_partition)
-    )
-
-
-def promoted(
-    offset: int,
-    *,
-    kind: str = "forced",
-    source: str = "A",
-    cluster: str = "B",
-    at: int = 500 * SECOND,
-) -> Promotion:
-    return Promotion(
-        link=f"{source}->{cluster}",
-        kind="planned" if kind == "planned" else "forced",
-        source=source,
-        cluster=cluster,
-        offset=offset,
-        time=at + SECOND,
-        fault_time=at,
-    )
-
-
-def reversed_(link: str, *, at: int) -> Window:
-    """The fault that lets a link's source, given up before, follow its destination; within a
-    second. `at` is in seconds."""
-    return Window(
-        id=f"reverse-{at}", fault=REVERSE, target=link, start=at * SECOND, end=(at + 1) * SECOND
-    )
-
-
-def commit(
-    *uids: int,
-    acked: int = -1,
-    cluster: str = "A",
-    ending: str = "commit",
-    outcome: str = "ok",
-    process: int = 1,
-    transactional_id: str = "t",
-    producer_id: int = -1,
-    producer_epoch: int = -1,
-    asked: int = 10 * SECOND,
-    returned: int = 20 * SECOND,
-    kind: str = "transaction",
-    invoked: int = SECOND,
-    offsets: Sequence[int] | None = None,
-    refused: Sequence[int] = (),
-) -> Send:
-    """A transaction's records of one partition, acknowledged from offset `acked` on (-1: not at
-    all); `refused` are payloads."""
-    acks = (
-        offsets
-        if offsets is not None
-        else [acked + i if acked >= 0 else -1 for i in range(len(uids))]
-    )
-    return Send(
-        number=uids[0],
-        client="client",
-        process=process,
-        cluster=cluster,
-        kind=kind,
-        ending=ending,
-        outcome=outcome,
-        transactional_id=transactional_id,
-        invoked=invoked,
-        ended_at=asked,
-        returned=returned,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        first_uid=uids[0],
-        offsets=ints(*acks),
-        refused=np.array([each in refused for each in uids], np.bool_),
-    )
-
-
-def send(*uids: int, acked: int = -1, **rest: Unpack[Sent]) -> Send:
-    """Records sent without a transaction."""
-    return commit(
-        *uids, acked=acked, kind="send", ending="none", transactional_id="", asked=0, **rest
-    )
-
-
-def poll(
-    *pairs: tuple[int, int],
-    cluster: str = "A",
-    reader: str = "r",
-    group: str = "",
-    isolation: str = "read_committed",
-    at: int = 100 * SECOND,
-    position: int | None = None,
-    kind: str = "poll",
-) -> Read:
-    """One poll that returned (offset, uid) pairs; or another thing a reader did."""
-    offsets, uids = [p[0] for p in pairs], [p[1] for p in pairs]
-    return Read(
-        reader=reader,
-        process=0,
-        cluster=cluster,
-        isolation=isolation,
-        kind=kind,
-        group=group,
-        time=at - 1,
-        returned=at,
-        position=(offsets[-1] + 1 if offsets else -1) if position is None else position,
-        uids=ints(*uids),
-        offsets=ints(*offsets),
-    )
-
-
-def samples(
-    *rows: tuple[int, int], epochs: Sequence[int] | None = None, every: int = SECOND
-) -> Watermarks:
-    """Samples of (LSO, high watermark), one each second from second 1 on."""
-    n = len(rows)
-    time = np.arange(1, n + 1, dtype=np.int64) * every
-    return Watermarks(
-        time=time,
-        returned=time + 1000,
-        leader=np.ones(n, np.int64),
-        log_start=np.zeros(n, np.int64),
-        last_stable=ints(*(r[0] for r in rows)),
-        high_watermark=ints(*(r[1] for r in rows)),
-        leader_epoch=ints(*(epochs or [0] * n)),
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rejected:
-    """The smallest history in which a kind of anomaly must be found, and where; `only` are all
-    kinds that it may hold.
-
-    `beside`: other partitions of the run, where it takes several to see it.
-    """
-
-    view: PartitionView
-    cluster: str
-    offset: int
-    only: tuple[str, ...] = ()
-    beside: tuple[PartitionView, ...] = ()
-
-
-def findings(name: str, *views: PartitionView) -> list[Found]:
-    """What a check finds in partitions of one run, its combine included."""
-    check = REGISTRY[name]
-    judged = [(seen, f) for seen in views for f in check.kernel(seen)]
-    raw = [f for _, f in judged]
-    partials = [
-        PartialFinding(
-            cluster=f.cluster,
-            offset=f.offset,
-            data=f.data,
-            topic=seen.topic,
-            partition=seen.partition,
-        )
-        for seen, f in judged
-        if isinstance(f, PartialFinding)
-    ]
-    combined = (
-        [c.found for c in check.combine(partials) if isinstance(c.found, Found)]
-        if check.combine
-        else []
-    )
-    return [*(f for f in raw if isinstance(f, Found)), *combined]
-
-
-def found_in(combined: Combined) -> Found:
-    """What was found once partitions were put together, where that is all that may have come of
-    it."""
-    assert isinstance(combined.found, Found)
-    return combined.found
-
-
-def anomalies(name: str, *views: PartitionView) -> list[tuple[str, str, int]]:
-    return [(f.kind, f.cluster, f.offset) for f in findings(name, *views)]
-
-
-def examined(name: str, seen: PartitionView) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for f in REGISTRY[name].kernel(seen):
-        if isinstance(f, Examined):
-            key = f"{f.cluster}/{f.origin}"
-            counts[key] = counts.get(key, 0) + f.count
-    return counts
-
-
-def due_at(
-    name: str, scenario: Scenario, promotions: Sequence[Promotion]
-) -> Collection[tuple[str, str]]:
-    """Where a check that says so itself is due."""
-    due = REGISTRY[name].due_at
-    assert due is not None
-    return due(scenario, promotions)
-
-
-def unjudged(name: str, seen: PartitionView) -> list[str]:
-    return [f.reason for f in REGISTRY[name].kernel(seen) if isinstance(f, Unjudged)]
-
-
-def assert_rejected(name: str, kind: str, example: Rejected) -> None:
-    """The anomaly is found at that very offset, once, and nothing else but `only`."""
-    found = anomalies(name, example.view, *example.beside)
-    assert found.count((kind, example.cluster, example.offset)) == 1, found
-    assert {k for k, _, _ in found} <= {kind, *example.only}, found
-
-
-def assert_accepted(name: str, seen: PartitionView, *, counted: Mapping[str, int]) -> None:
-    """Nothing is found, nothing is left open, and this much was examined."""
-    assert anomalies(name, seen) == []
-    assert unjudged(name, seen) == []
-    assert examined(name, seen) == counted

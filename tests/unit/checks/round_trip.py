@@ -11,7 +11,9 @@ from typing import Unpack
 
 from linkflap.spark_verify.facts.story import Promotion, Truncation
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.histories import SECOND, Log, WholeHistory, promoted, reversed_, send, view
+from tests.unit.checks.clients import send
+from tests.unit.checks.histories import WholeHistory, promoted, reversed_, view
+from tests.unit.checks.logs import SECOND, Log
 
 BACK = reversed_("A->B", at=600)
 AWAY = promoted(2)

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.checks.histories import (
-    SECOND,
-    Log,
+from tests.unit.checks.clients import commit, poll, send
+from tests.unit.checks.histories import view
+from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.round_trip import trip
+from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
     assert_accepted,
     assert_rejected,
-    commit,
     examined,
     findings,
-    poll,
-    send,
-    view,
 )
-from tests.unit.checks.round_trip import trip
 
 NAME = "aborted-read"
 A = Log("A").txn(1, pid=7)

@@ -11,20 +11,15 @@ from linkflap.harness.guarantees import declared
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.spark_verify.facts.story import Stop
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.histories import (
-    SECOND,
-    Header,
-    History,
-    Log,
+from tests.unit.checks.histories import History, but, promoted, view
+from tests.unit.checks.logs import SECOND, Header, Log
+from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
     assert_accepted,
     assert_rejected,
-    but,
     findings,
-    promoted,
     unjudged,
-    view,
 )
 
 NAME = "byte-equality"

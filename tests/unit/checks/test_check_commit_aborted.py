@@ -5,17 +5,15 @@ from __future__ import annotations
 import pytest
 
 from linkflap.spark_verify.facts.story import Window
-from tests.unit.checks.histories import (
-    SECOND,
-    Log,
+from tests.unit.checks.clients import commit
+from tests.unit.checks.histories import promoted, view
+from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
     assert_accepted,
     assert_rejected,
-    commit,
-    promoted,
     unjudged,
-    view,
 )
 
 NAME = "commit-aborted"

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.checks.histories import (
-    SECOND,
-    Log,
+from tests.unit.checks.histories import promoted, samples, view
+from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
     assert_accepted,
     assert_rejected,
     findings,
-    promoted,
-    samples,
-    view,
 )
 
 NAME = "duplicate"

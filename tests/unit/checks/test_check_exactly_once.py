@@ -21,23 +21,17 @@ from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.verdict.allowances import why_allowed
 from linkflap.topologies import parse
 from tests.oracles import agreement
-from tests.unit.checks.histories import (
-    SECOND,
-    Log,
+from tests.unit.checks.clients import Sent, commit, poll
+from tests.unit.checks.histories import promoted, samples, view
+from tests.unit.checks.logs import SECOND, Log, ints
+from tests.unit.checks.verdicts import (
     Rejected,
-    Sent,
     assert_accepted,
     assert_rejected,
-    commit,
     examined,
     findings,
     found_in,
-    ints,
-    poll,
-    promoted,
-    samples,
     unjudged,
-    view,
 )
 
 NAME = "exactly-once"

@@ -11,22 +11,17 @@ from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import PartialFinding
 from linkflap.spark_verify.facts.story import Refusal
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.histories import (
-    SECOND,
-    Log,
+from tests.unit.checks.clients import commit, poll, send
+from tests.unit.checks.histories import promoted, samples, view
+from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.round_trip import trip
+from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
     assert_accepted,
     assert_rejected,
-    commit,
-    poll,
-    promoted,
-    samples,
-    send,
     unjudged,
-    view,
 )
-from tests.unit.checks.round_trip import trip
 
 DIED = 500 * SECOND
 

@@ -17,20 +17,17 @@ from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.story import Truncation, Window
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.topologies import parse
-from tests.unit.checks.histories import (
-    SECOND,
-    Log,
+from tests.unit.checks.clients import poll
+from tests.unit.checks.histories import promoted, samples, view
+from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.verdicts import (
     Rejected,
     assert_accepted,
     assert_rejected,
     due_at,
     examined,
     findings,
-    poll,
-    promoted,
-    samples,
     unjudged,
-    view,
 )
 
 NAME = "group-offsets"

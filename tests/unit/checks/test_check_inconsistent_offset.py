@@ -6,22 +6,18 @@ import pytest
 
 from linkflap.spark_verify.facts.story import Stop
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.histories import (
-    SECOND,
-    Log,
+from tests.unit.checks.clients import commit, poll, send
+from tests.unit.checks.histories import promoted, view
+from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.round_trip import before, trip
+from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
     assert_accepted,
     assert_rejected,
-    commit,
     findings,
-    poll,
-    promoted,
-    send,
     unjudged,
-    view,
 )
-from tests.unit.checks.round_trip import before, trip
 
 NAME = "inconsistent-offset"
 A = Log("A").data(1)

@@ -27,17 +27,10 @@ from linkflap.spark_verify.checks.base import Examined, Found, PartialFinding, U
 from linkflap.spark_verify.facts.story import Window
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.spark.job import examine
-from tests.unit.checks.histories import (
-    Header,
-    History,
-    Log,
-    Rejected,
-    but,
-    found_in,
-    poll,
-    promoted,
-    view,
-)
+from tests.unit.checks.clients import poll
+from tests.unit.checks.histories import History, but, promoted, view
+from tests.unit.checks.logs import Header, Log
+from tests.unit.checks.verdicts import Rejected, found_in
 
 CHECK = REGISTRY["internal-topics"]
 TOPIC_PARTITION = ("A.t", 0)

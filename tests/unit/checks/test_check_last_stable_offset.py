@@ -14,20 +14,10 @@ from linkflap.spark_verify.checks.parts.last_stable import attained, recompute_l
 from linkflap.spark_verify.checks.parts.logs import read
 from linkflap.spark_verify.facts.story import Stop
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.histories import (
-    ENDED,
-    SECOND,
-    Log,
-    Rejected,
-    anomalies,
-    assert_accepted,
-    assert_rejected,
-    commit,
-    ints,
-    promoted,
-    samples,
-    view,
-)
+from tests.unit.checks.clients import commit
+from tests.unit.checks.histories import promoted, samples, view
+from tests.unit.checks.logs import ENDED, SECOND, Log, ints
+from tests.unit.checks.verdicts import Rejected, anomalies, assert_accepted, assert_rejected
 
 NAME = "last-stable-offset"
 OPEN = Log("A").txn(1, pid=7, end=None)

@@ -9,21 +9,16 @@ import pytest
 
 from linkflap.spark_verify.facts.story import Stop, Window
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.histories import (
-    SECOND,
-    Header,
-    History,
-    Log,
+from tests.unit.checks.histories import History, promoted, samples, view
+from tests.unit.checks.logs import SECOND, Header, Log
+from tests.unit.checks.round_trip import before, emptied, on_b, trip
+from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
     assert_accepted,
     assert_rejected,
     examined,
-    promoted,
-    samples,
-    view,
 )
-from tests.unit.checks.round_trip import before, emptied, on_b, trip
 
 NAME = "leader-epochs"
 KEEP = {"leader_epochs": "keep"}

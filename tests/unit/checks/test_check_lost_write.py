@@ -8,25 +8,19 @@ import pytest
 
 from linkflap.spark_verify.facts.sends_and_reads import Send
 from linkflap.spark_verify.facts.story import Stop, Window
-from tests.unit.checks.histories import (
-    SECOND,
-    History,
-    Log,
+from tests.unit.checks.clients import commit, poll, send
+from tests.unit.checks.histories import History, promoted, samples, view
+from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.round_trip import ACKED as TRIP
+from tests.unit.checks.round_trip import AWAY, home_again, on_b, trip
+from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
     assert_accepted,
     assert_rejected,
-    commit,
     findings,
-    poll,
-    promoted,
-    samples,
-    send,
     unjudged,
-    view,
 )
-from tests.unit.checks.round_trip import ACKED as TRIP
-from tests.unit.checks.round_trip import AWAY, home_again, on_b, trip
 
 NAME = "lost-write"
 A3 = Log("A").txn(1, 2, 3, pid=7)

@@ -17,18 +17,9 @@ from linkflap.spark_verify.facts.story import (
     Window,
 )
 from linkflap.spark_verify.facts.view import PartitionView, Watermarks
-from tests.unit.checks.histories import (
-    SECOND,
-    Log,
-    Rejected,
-    anomalies,
-    assert_accepted,
-    assert_rejected,
-    promoted,
-    reversed_,
-    samples,
-    view,
-)
+from tests.unit.checks.histories import promoted, reversed_, samples, view
+from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.verdicts import Rejected, anomalies, assert_accepted, assert_rejected
 
 NAME = "mirror-states"
 A2, B1 = Log("A").data(1, 2), Log("B").data(1)

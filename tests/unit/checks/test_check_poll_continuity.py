@@ -9,24 +9,18 @@ import pytest
 
 from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.story import Stop
-from tests.unit.checks.histories import (
-    SECOND,
-    Log,
-    Polled,
+from tests.unit.checks.clients import Polled, poll, send
+from tests.unit.checks.histories import promoted, reversed_, samples, view
+from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.round_trip import BACK, trip, truncation
+from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
     assert_accepted,
     assert_rejected,
     findings,
-    poll,
-    promoted,
-    reversed_,
-    samples,
-    send,
     unjudged,
-    view,
 )
-from tests.unit.checks.round_trip import BACK, trip, truncation
 
 NAME = "poll-continuity"
 A = Log("A").data(1, 2, 3)

@@ -8,18 +8,15 @@ from typing import TypedDict, Unpack
 import pytest
 
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.histories import (
-    Log,
+from tests.unit.checks.clients import commit, send
+from tests.unit.checks.histories import promoted, view
+from tests.unit.checks.logs import Log, uid
+from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
     assert_accepted,
     assert_rejected,
-    commit,
     findings,
-    promoted,
-    send,
-    uid,
-    view,
 )
 
 NAME = "producer-id-uniqueness"

@@ -18,7 +18,9 @@ from linkflap.spark_verify.facts.story import Copying, Promotion
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.topologies import parse
 from tests.oracles.agreement import disagreement, findings
-from tests.unit.checks.histories import SECOND, Log, but, due_at, promoted, view
+from tests.unit.checks.histories import but, promoted, view
+from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.verdicts import due_at
 
 NAME = "program-copies"
 PROGRAM = Copying(

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.checks.histories import (
-    SECOND,
-    Log,
+from tests.unit.checks.clients import poll
+from tests.unit.checks.histories import view
+from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.round_trip import trip
+from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
     assert_accepted,
     assert_rejected,
     findings,
-    poll,
     unjudged,
-    view,
 )
-from tests.unit.checks.round_trip import trip
 
 NAME = "read-committed-visibility"
 A = Log("A").txn(1, pid=7).txn(9, pid=7, end="abort").txn(2, pid=7)

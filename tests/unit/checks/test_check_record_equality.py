@@ -12,22 +12,18 @@ from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.spark_verify.facts.story import Stop
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.topologies import parse
-from tests.unit.checks.histories import (
-    SECOND,
-    History,
-    Log,
+from tests.unit.checks.histories import History, but, promoted, view
+from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.round_trip import on_a, on_b, trip
+from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
     assert_accepted,
     assert_rejected,
-    but,
     due_at,
     findings,
-    promoted,
     unjudged,
-    view,
 )
-from tests.unit.checks.round_trip import on_a, on_b, trip
 
 NAME = "record-equality"
 

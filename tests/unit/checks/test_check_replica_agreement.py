@@ -7,16 +7,15 @@ from typing import Unpack
 import pytest
 
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.histories import (
-    Header,
-    Log,
+from tests.unit.checks.histories import view
+from tests.unit.checks.logs import Header, Log
+from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
     assert_accepted,
     assert_rejected,
     findings,
     unjudged,
-    view,
 )
 
 NAME = "replica-agreement"

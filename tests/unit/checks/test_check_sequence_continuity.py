@@ -8,19 +8,16 @@ from typing import Unpack
 import pytest
 
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.histories import (
-    History,
-    Log,
+from tests.unit.checks.histories import History, but, promoted, view
+from tests.unit.checks.logs import Log
+from tests.unit.checks.round_trip import AWAY, BACK, home_again
+from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
     assert_accepted,
     assert_rejected,
-    but,
-    promoted,
     unjudged,
-    view,
 )
-from tests.unit.checks.round_trip import AWAY, BACK, home_again
 
 NAME = "sequence-continuity"
 ACCEPTED = {

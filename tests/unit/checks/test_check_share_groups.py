@@ -9,18 +9,16 @@ import pytest
 
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.histories import (
-    SECOND,
-    Log,
+from tests.unit.checks.clients import commit
+from tests.unit.checks.histories import view
+from tests.unit.checks.logs import SECOND, Log, ints
+from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
     assert_accepted,
     assert_rejected,
-    commit,
     findings,
-    ints,
     unjudged,
-    view,
 )
 
 NAME = "share-groups"

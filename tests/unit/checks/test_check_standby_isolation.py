@@ -6,20 +6,18 @@ import pytest
 
 from linkflap.spark_verify.facts.sends_and_reads import Send
 from linkflap.spark_verify.facts.story import Truncation, Window
-from tests.unit.checks.histories import (
-    SECOND,
-    Log,
+from tests.unit.checks.clients import send
+from tests.unit.checks.histories import promoted, view
+from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.round_trip import ACKED, emptied, on_b, trip
+from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
     assert_accepted,
     assert_rejected,
     findings,
-    promoted,
-    send,
     unjudged,
-    view,
 )
-from tests.unit.checks.round_trip import ACKED, emptied, on_b, trip
 
 NAME = "standby-isolation"
 

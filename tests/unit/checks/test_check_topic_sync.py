@@ -8,15 +8,9 @@ import pytest
 
 from linkflap.spark_verify.facts.story import Comparison
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.histories import (
-    SECOND,
-    Log,
-    Rejected,
-    anomalies,
-    assert_accepted,
-    assert_rejected,
-    view,
-)
+from tests.unit.checks.histories import view
+from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.verdicts import Rejected, anomalies, assert_accepted, assert_rejected
 
 NAME = "topic-sync"
 RETENTION = ("retention.ms", "1000", None)

@@ -9,20 +9,9 @@ import pytest
 
 from linkflap.spark_verify.facts.story import Stop, Truncation
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.histories import (
-    SECOND,
-    History,
-    Log,
-    Rejected,
-    anomalies,
-    assert_accepted,
-    assert_rejected,
-    promoted,
-    reversed_,
-    send,
-    unjudged,
-    view,
-)
+from tests.unit.checks.clients import send
+from tests.unit.checks.histories import History, promoted, reversed_, view
+from tests.unit.checks.logs import SECOND, Log
 from tests.unit.checks.round_trip import (
     ACKED,
     AWAY,
@@ -33,6 +22,13 @@ from tests.unit.checks.round_trip import (
     on_b,
     trip,
     truncation,
+)
+from tests.unit.checks.verdicts import (
+    Rejected,
+    anomalies,
+    assert_accepted,
+    assert_rejected,
+    unjudged,
 )
 
 NAME = "truncation-accounting"

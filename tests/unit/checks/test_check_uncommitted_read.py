@@ -5,23 +5,18 @@ from __future__ import annotations
 import pytest
 
 from linkflap.spark_verify.facts.story import Stop
-from tests.unit.checks.histories import (
-    SECOND,
-    Log,
+from tests.unit.checks.clients import commit, poll, send
+from tests.unit.checks.histories import promoted, samples, view
+from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.round_trip import trip
+from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
     assert_accepted,
     assert_rejected,
-    commit,
     examined,
     findings,
-    poll,
-    promoted,
-    samples,
-    send,
-    view,
 )
-from tests.unit.checks.round_trip import trip
 
 NAME = "uncommitted-read"
 A = Log("A").txn(1, pid=7)

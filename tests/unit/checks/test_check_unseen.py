@@ -11,24 +11,19 @@ from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.story import Promotion
 from linkflap.topologies import parse
-from tests.unit.checks.histories import (
-    SECOND,
-    Log,
+from tests.unit.checks.clients import commit, poll, send
+from tests.unit.checks.histories import promoted, samples, view
+from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.round_trip import ACKED, trip
+from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
     assert_accepted,
     assert_rejected,
-    commit,
     due_at,
     examined,
     findings,
-    poll,
-    promoted,
-    samples,
-    send,
-    view,
 )
-from tests.unit.checks.round_trip import ACKED, trip
 
 NAME = "unseen"
 A = Log("A").data(1, 2)

@@ -16,16 +16,10 @@ from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Examined, Found, PartialFinding, Unjudged
 from linkflap.spark_verify.facts.run_guarantees import NAMES
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.histories import (
-    Log,
-    anomalies,
-    commit,
-    examined,
-    poll,
-    promoted,
-    samples,
-    view,
-)
+from tests.unit.checks.clients import commit, poll
+from tests.unit.checks.histories import promoted, samples, view
+from tests.unit.checks.logs import Log
+from tests.unit.checks.verdicts import anomalies, examined
 
 MODULES = {
     name: importlib.import_module(f"tests.unit.checks.test_check_{name.replace('-', '_')}")

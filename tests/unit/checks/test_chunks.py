@@ -13,7 +13,7 @@ from linkflap.spark_verify.spark.finding_rows import FindingRow
 from tests.oracles.agreement import findings
 from tests.oracles.changes import change
 from tests.oracles.happenings import world
-from tests.oracles.worlds import views
+from tests.oracles.views import views
 
 SEEDS = range(16)
 

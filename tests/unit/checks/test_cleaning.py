@@ -9,7 +9,9 @@ import pytest
 
 from linkflap.spark_verify.facts.view import NULL, PartitionView
 from linkflap.spark_verify.read.differing_batches import digested
-from tests.unit.checks.histories import Log, anomalies, findings, unjudged, view
+from tests.unit.checks.histories import view
+from tests.unit.checks.logs import Log
+from tests.unit.checks.verdicts import anomalies, findings, unjudged
 
 NAME = "replica-agreement"
 

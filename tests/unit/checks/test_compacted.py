@@ -16,19 +16,10 @@ from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.read.plan import _compacted
 from tests.kafka_log import batch, record, segment
-from tests.unit.checks.histories import (
-    History,
-    Log,
-    anomalies,
-    but,
-    commit,
-    findings,
-    poll,
-    promoted,
-    send,
-    unjudged,
-    view,
-)
+from tests.unit.checks.clients import commit, poll, send
+from tests.unit.checks.histories import History, but, promoted, view
+from tests.unit.checks.logs import Log
+from tests.unit.checks.verdicts import anomalies, findings, unjudged
 
 A = Log("A").data(1).data(2).data(3)
 SENT = [send(1, 2, 3, acked=0)]

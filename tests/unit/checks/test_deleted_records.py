@@ -13,7 +13,10 @@ import pytest
 
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.histories import Log, anomalies, commit, poll, send, unjudged, view
+from tests.unit.checks.clients import commit, poll, send
+from tests.unit.checks.histories import view
+from tests.unit.checks.logs import Log
+from tests.unit.checks.verdicts import anomalies, unjudged
 
 KILLED = commit(2, outcome="info")
 GOT = poll((1, 2))

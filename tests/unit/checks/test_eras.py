@@ -8,7 +8,8 @@ from linkflap.spark_verify.facts.eras import FOREVER
 from linkflap.spark_verify.facts.lineages import eras, history
 from linkflap.spark_verify.facts.story import Promotion, Window
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.histories import SECOND, Log, promoted, reversed_, view
+from tests.unit.checks.histories import promoted, reversed_, view
+from tests.unit.checks.logs import SECOND, Log
 
 
 def eras_of(seen: PartitionView, cluster: str) -> list[tuple[str, str, str, int, int]]:

@@ -20,8 +20,8 @@ from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.spark.finding_rows import FindingName, FindingRow
 from linkflap.spark_verify.verdict.judge import Judgement
 from linkflap.spark_verify.verdict.shown import EXAMPLES
-from tests.unit.checks.histories import SECOND
 from tests.unit.checks.judged_runs import LINK, Recorded, looked, result, row, verdict_of
+from tests.unit.checks.logs import SECOND
 
 
 def test_nothing_found_is_valid(recorded: Recorded) -> None:

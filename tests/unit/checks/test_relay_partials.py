@@ -14,7 +14,9 @@ from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.spark.finding_rows import FindingRow
 from linkflap.spark_verify.spark.job import combined, examine
 from tests.traced import peak
-from tests.unit.checks.histories import SECOND, Log, commit, ints, poll, promoted, uid, view
+from tests.unit.checks.clients import commit, poll
+from tests.unit.checks.histories import promoted, view
+from tests.unit.checks.logs import SECOND, Log, ints, uid
 
 FEW, MANY, RECORDS = 300, 1200, 10
 MORE = (MANY - FEW) * RECORDS

@@ -14,8 +14,11 @@ from linkflap.spark_verify.checks.parts.generation_truncations import marks_in
 from linkflap.spark_verify.checks.parts.generations import every
 from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.view import PartitionView, Watermarks
-from tests.unit.checks.histories import SECOND, Log, anomalies, ints, poll, reversed_, view
+from tests.unit.checks.clients import poll
+from tests.unit.checks.histories import reversed_, view
+from tests.unit.checks.logs import SECOND, Log, ints
 from tests.unit.checks.round_trip import before, on_a, on_b, trip, truncation
+from tests.unit.checks.verdicts import anomalies
 
 LASTS = replace(reversed_("A->B", at=600), end=640 * SECOND)
 TRUNCATED = replace(truncation(), time=620 * SECOND)

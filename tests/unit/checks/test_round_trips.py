@@ -12,23 +12,11 @@ import pytest
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.story import Promotion, Window
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.histories import (
-    SECOND,
-    Log,
-    WholeHistory,
-    anomalies,
-    commit,
-    examined,
-    poll,
-    promoted,
-    reversed_,
-    samples,
-    send,
-    uid,
-    unjudged,
-    view,
-)
+from tests.unit.checks.clients import commit, poll, send
+from tests.unit.checks.histories import WholeHistory, promoted, reversed_, samples, view
+from tests.unit.checks.logs import SECOND, Log, uid
 from tests.unit.checks.round_trip import ACKED, AWAY, BACK, before, home_again, on_a, on_b, trip
+from tests.unit.checks.verdicts import anomalies, examined, unjudged
 
 CHAIN: WholeHistory = {"topology": "A->B->C", "mirror_kind": "shadow", "promotions": [promoted(2)]}
 

@@ -1,0 +1,144 @@
+"""What mirrors may say wrong of themselves: random changes of a small world
+(`tests.oracles.changes`)."""
+
+from __future__ import annotations
+
+from random import Random
+
+from tests.oracles.worlds import World, random_row
+
+
+def change_promotion(made: World) -> bool:
+    if not made.promotions:
+        return False
+    row, random = random_row(made, made.promotions), made.random
+    what = random.choice(["offset", "offset", "kind", "lose"])
+    if what == "offset":
+        row["offset"] = max(0, row["offset"] + random.choice([1, -1, 2, -2]))
+    elif what == "kind":
+        row["kind"] = random.choice(["planned", "forced"])
+    else:
+        made.promotions.remove(row)
+    return True
+
+
+def refuse_failover(made: World) -> bool:
+    """A planned failover was refused for as long as it was asked for; also of a link that the run
+    does not have."""
+    link = made.random.choice(
+        [
+            "A->B",
+            "B->A",
+            *(f"{source}->{destination}" for source, destination in made.links),
+            "A->C",
+        ]
+    )
+    refused = {
+        "link": link,
+        "kind": "planned",
+        "error": "INVALID_MIRROR_STATE",
+        "code": 145,
+        "seconds": 60.0,
+    }
+    made.refusals.append(refused)
+    return True
+
+
+def change_journal(made: World) -> bool:
+    if not made.stops:
+        return False
+    row, random = random_row(made, made.stops), made.random
+    what = random.choice(
+        ["mirrored", "promoted", "silent", "claims", "truncated", "unknown", "epochs"]
+    )
+    if what in ("mirrored", "promoted"):
+        row[what] = max(0, row[what] + random.choice([1, -1]))
+    elif what == "silent":
+        row["appended"] = row["appended"][1:]
+    elif what == "claims":
+        row["appended"] = [
+            *row["appended"],
+            (row["mirrored"], random.choice(["ABORT of producer 1, epoch 0", "MIRROR_PID_RESET"])),
+        ]
+    elif what == "truncated":
+        row["truncated"] = [
+            *row["truncated"],
+            (row["mirrored"], max(0, row["mirrored"] - random.choice([0, 1, 2]))),
+        ]
+    elif what == "epochs":
+        row["epochs"] = [
+            (epoch + random.choice([0, 1]), start + random.choice([0, 0, 1]))
+            for epoch, start in row["epochs"]
+        ]
+    else:
+        row["promoted"] = -1
+    return True
+
+
+def change_truncation(made: World) -> bool:
+    if not made.truncations:
+        return False
+    row = random_row(made, made.truncations)
+    if made.random.random() < 0.5:
+        row["offset"] = max(0, row["offset"] - 1)
+    else:
+        made.truncations.remove(row)
+    return True
+
+
+def lie(made: World) -> bool:
+    """A mirror says something else of itself. Its own dice: what else a seed makes stays as it
+    was."""
+    dice = Random(made.time)
+    if not made.descriptions or dice.random() < 0.5:
+        return False
+    for row in dice.sample(made.descriptions, min(len(made.descriptions), 4)):
+        row |= {
+            "mirrors": True,
+            "state": "MIRRORING",
+            "lag": dice.choice([-1, 0, 0, max(0, row["lag"] - 1)]),
+        }
+    return True
+
+
+def disagree(made: World) -> bool:
+    """A verb of a mirror was not answered as its model has it, of one link or of both. Its own
+    dice, as those of `lie`."""
+    dice = Random(made.time + 1)
+    if not made.descriptions or dice.random() < 0.7:
+        return False
+    links = sorted({row["link"] for row in made.descriptions})
+    for link in dice.sample(links, dice.randint(1, len(links))):
+        made.disagreements.append(
+            {"link": link, "said": "pause was accepted", "time": made.time, "partition": 0}
+        )
+    return True
+
+
+def compare(made: World) -> bool:
+    """Mirrors held their topics against the source's, once or twice. Their own dice, as those of
+    `lie`."""
+    dice = Random(made.time + 2)
+    if not made.links or dice.random() < 0.7:
+        return False
+    links = [f"{source}->{destination}" for source, destination in made.links]
+    for link in dice.sample(links, dice.randint(1, len(links))):
+        for n in range(dice.randint(1, 2)):
+            differing = tuple(
+                dice.sample(
+                    [("retention.ms", "1", None), ("segment.ms", "1", "2")],
+                    dice.choice([0, 0, 1, 2]),
+                )
+            )
+            row = {
+                "link": link,
+                "there": 2,
+                "here": dice.choice([0, 1, 2, 2, 2]),
+                "differing": differing,
+                "time": made.time + n,
+                "missing": dice.sample(["u may read"], dice.choice([0, 0, 1])),
+                "recorded": dice.sample(["0: FAILED recorded"], dice.choice([0, 0, 1])),
+                "beside": dice.sample(["v may read", "w may not"], dice.choice([0, 0, 0, 1, 2])),
+            }
+            made.comparisons.append({**row, "partition": 0})
+    return True

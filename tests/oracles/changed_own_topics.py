@@ -1,0 +1,93 @@
+"""What may be wrong with Kafka's own topics: random changes of a small world
+(`tests.oracles.changes`)."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+from linkflap.harness.log.coordinators import GROUPS, GroupCommit, GroupMembers
+from tests.oracles.worlds import World
+
+
+def change_own(made: World) -> bool:
+    """Something of Kafka's own topics is lost, changed, or says something else."""
+    random = made.random
+    if not made.own:
+        return False
+    chosen = random.choice(sorted(made.own))
+    log = made.own[chosen]
+    n = random.randrange(len(log))
+    what = random.choice(
+        [
+            "lose",
+            "crc",
+            "epoch",
+            "twice",
+            "truncate",
+            "other",
+            "other",
+            "other",
+            "start",
+            "second",
+            "second",
+        ]
+    )
+    if what in ("lose", "truncate"):
+        made.highs.setdefault(chosen, log[-1]["base"] + 1)
+        del log[n : len(log) if what == "truncate" else n + 1]
+        if not log:
+            del made.own[chosen]
+    elif what == "crc":
+        log[n]["crc_ok"] = False
+    elif what == "epoch":
+        log[n]["epoch"] += 1
+    elif what == "twice":
+        log.insert(n, dict(log[n]))
+    elif what == "start":
+        del log[:n]
+    elif what == "second":
+        other = made.own_others[chosen] = deepcopy(log)
+        if random.random() < 0.5:
+            other[n]["crc"] += 1
+        else:
+            del other[n]
+    else:
+        log[n]["entry"] = _otherwise(made, log[n]["entry"])
+    return True
+
+
+def change_synced(made: World) -> bool:
+    """A mirror commits another offset for a group, or once more."""
+    random = made.random
+    logs = [
+        log
+        for (cluster, topic), log in sorted(made.own.items())
+        if topic == GROUPS and cluster != "A"
+    ]
+    rows = [
+        (log, n)
+        for log in logs
+        for n, row in enumerate(log)
+        if isinstance(row["entry"], GroupCommit)
+    ]
+    if not rows:
+        return False
+    log, n = random.choice(rows)
+    entry = log[n]["entry"]
+    log[n]["entry"] = replace(
+        entry, committed=max(0, entry.committed + random.choice([-2, -1, 1, 2, 5, 40]))
+    )
+    return True
+
+
+def _otherwise(made: World, entry: Any) -> Any:
+    if isinstance(entry, GroupCommit):
+        return replace(entry, committed=max(0, entry.committed + made.random.choice([1, -1, 3])))
+    if isinstance(entry, GroupMembers):
+        return replace(entry, present=not entry.present)
+    state = made.random.choice([0, 1, 2, 3, 4, 5])
+    return replace(
+        entry, state=state, producer_id=entry.producer_id + made.random.choice([0, 0, 0, 1])
+    )

@@ -1,0 +1,100 @@
+"""What a check says of the smallest histories, and what a test expects of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from linkflap.harness.model.scenario import Scenario
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks.base import Combined, Examined, Found, PartialFinding, Unjudged
+from linkflap.spark_verify.facts.story import (
+    Promotion,
+)
+from linkflap.spark_verify.facts.view import PartitionView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected:
+    """The smallest history in which a kind of anomaly must be found, and where; `only` are all
+    kinds that it may hold.
+
+    `beside`: other partitions of the run, where it takes several to see it.
+    """
+
+    view: PartitionView
+    cluster: str
+    offset: int
+    only: tuple[str, ...] = ()
+    beside: tuple[PartitionView, ...] = ()
+
+
+def findings(name: str, *views: PartitionView) -> list[Found]:
+    """What a check finds in partitions of one run, its combine included."""
+    check = REGISTRY[name]
+    judged = [(seen, f) for seen in views for f in check.kernel(seen)]
+    raw = [f for _, f in judged]
+    partials = [
+        PartialFinding(
+            cluster=f.cluster,
+            offset=f.offset,
+            data=f.data,
+            topic=seen.topic,
+            partition=seen.partition,
+        )
+        for seen, f in judged
+        if isinstance(f, PartialFinding)
+    ]
+    combined = (
+        [c.found for c in check.combine(partials) if isinstance(c.found, Found)]
+        if check.combine
+        else []
+    )
+    return [*(f for f in raw if isinstance(f, Found)), *combined]
+
+
+def found_in(combined: Combined) -> Found:
+    """What was found once partitions were put together, where that is all that may have come of
+    it."""
+    assert isinstance(combined.found, Found)
+    return combined.found
+
+
+def anomalies(name: str, *views: PartitionView) -> list[tuple[str, str, int]]:
+    return [(f.kind, f.cluster, f.offset) for f in findings(name, *views)]
+
+
+def examined(name: str, seen: PartitionView) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for f in REGISTRY[name].kernel(seen):
+        if isinstance(f, Examined):
+            key = f"{f.cluster}/{f.origin}"
+            counts[key] = counts.get(key, 0) + f.count
+    return counts
+
+
+def due_at(
+    name: str, scenario: Scenario, promotions: Sequence[Promotion]
+) -> Collection[tuple[str, str]]:
+    """Where a check that says so itself is due."""
+    due = REGISTRY[name].due_at
+    assert due is not None
+    return due(scenario, promotions)
+
+
+def unjudged(name: str, seen: PartitionView) -> list[str]:
+    return [f.reason for f in REGISTRY[name].kernel(seen) if isinstance(f, Unjudged)]
+
+
+def assert_rejected(name: str, kind: str, example: Rejected) -> None:
+    """The anomaly is found at that very offset, once, and nothing else but `only`."""
+    found = anomalies(name, example.view, *example.beside)
+    assert found.count((kind, example.cluster, example.offset)) == 1, found
+    assert {k for k, _, _ in found} <= {kind, *example.only}, found
+
+
+def assert_accepted(name: str, seen: PartitionView, *, counted: Mapping[str, int]) -> None:
+    """Nothing is found, nothing is left open, and this much was examined."""
+    assert anomalies(name, seen) == []
+    assert unjudged(name, seen) == []
+    assert examined(name, seen) == counted
