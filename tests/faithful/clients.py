@@ -11,73 +11,16 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from linkflap.harness.model.history import (
-    EventRow,
-    GroupOffset,
     Operation,
     OperationKind,
     OutcomeName,
-    Poll,
     SendGroup,
-    Watermark,
 )
 from linkflap.harness.model.payload import PROCESS_SHIFT
 from tests.faithful.clusters import Cluster, Log, Spot
-from tests.faithful.coordinators import began, decided, done, goes_on
+from tests.faithful.coordinators import began, decided, done, fence, goes_on
 from tests.faithful.entries import ABORT, COMMIT, WRAP, Entry, Rec
-
-MS = 1_000_000
-SECOND = 1000 * MS
-
-
-@dataclass(slots=True)
-class Clock:
-    """The harness' clock, in nanoseconds."""
-
-    rng: Random
-    now: int
-
-    def tick(self, low: int = 1, high: int = 9) -> int:
-        """Some milliseconds later."""
-        self.now += self.rng.randint(low * MS, high * MS)
-        return self.now
-
-    @property
-    def ms(self) -> int:
-        return self.now // MS
-
-
-@dataclass(slots=True)
-class Notes:
-    """What is written down of a run while it goes on."""
-
-    operations: list[Operation] = field(default_factory=list)
-    polls: list[Poll] = field(default_factory=list)
-    marks: list[Watermark] = field(default_factory=list)
-    groups: list[GroupOffset] = field(default_factory=list)
-    events: list[EventRow] = field(default_factory=list)
-    processes: int = 0
-
-    def event(self, time: int, kind: str, subject: str, /, **data: object) -> None:
-        self.events.append(EventRow(time=time, kind=kind, subject=subject, data=data))
-
-
-@dataclass(slots=True)
-class Writing:
-    """An operation that has begun: what it is to send, and what was acknowledged so far."""
-
-    row: Operation
-    left: list[tuple[Spot, int, int]]
-    acks: dict[tuple[Spot, int], list[tuple[int, int, int]]] = field(default_factory=dict)
-    refused: dict[tuple[Spot, int], list[tuple[int, int]]] = field(default_factory=dict)
-
-    def sends(self) -> tuple[SendGroup, ...]:
-        def answered(group: SendGroup) -> SendGroup:
-            key = ((group.topic, group.partition), group.first_uid)
-            return replace(
-                group, acks=tuple(self.acks.get(key, ())), refused=tuple(self.refused.get(key, ()))
-            )
-
-        return tuple(map(answered, self.row.sends))
+from tests.faithful.notes import MS, Clock, Notes, Writing
 
 
 @dataclass(slots=True)
@@ -345,18 +288,6 @@ def writing_epoch(producer: Producer, row: Operation) -> int:
 def spots_of(row: Operation) -> list[Spot]:
     """The partitions that an operation sends to."""
     return sorted({(g.topic, g.partition) for g in row.sends})
-
-
-def fence(cluster: Cluster, transactional_id: str, ms: int) -> None:
-    """A successor, or the coordinator at a timeout: the epoch is raised and what is open is aborted
-    in the new one."""
-    known = cluster.transactional[transactional_id]
-    known[1] += 1
-    spots = [spot for spot, log in sorted(cluster.logs.items()) if known[0] in log.open]
-    decided(cluster, transactional_id, known[0], known[1], ABORT, spots, ms)
-    for spot in spots:
-        cluster.logs[spot].mark(ABORT, pid=known[0], epoch=known[1], timestamp=ms)
-    done(cluster, transactional_id, known[0], known[1], ABORT, ms)
 
 
 def _key(rng: Random) -> bytes | None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tests.faithful.clusters import Cluster, Log, Spot
-from tests.faithful.entries import COMMIT, Entry, Rec
+from tests.faithful.entries import ABORT, COMMIT, Entry, Rec
 
 STATES: Spot = ("__transaction_state", 0)
 COMMITS: Spot = ("__consumer_offsets", 0)
@@ -151,3 +151,15 @@ def committed_at(entry: Entry) -> tuple[str, Spot, int]:
     length = struct.unpack_from(">h", rest)[0]
     spot = rest[2 : 2 + length].decode(), struct.unpack_from(">i", rest, 2 + length)[0]
     return group, spot, struct.unpack_from(">q", value, 2)[0]
+
+
+def fence(cluster: Cluster, transactional_id: str, ms: int) -> None:
+    """A successor, or the coordinator at a timeout: the epoch is raised and what is open is aborted
+    in the new one."""
+    known = cluster.transactional[transactional_id]
+    known[1] += 1
+    spots = [spot for spot, log in sorted(cluster.logs.items()) if known[0] in log.open]
+    decided(cluster, transactional_id, known[0], known[1], ABORT, spots, ms)
+    for spot in spots:
+        cluster.logs[spot].mark(ABORT, pid=known[0], epoch=known[1], timestamp=ms)
+    done(cluster, transactional_id, known[0], known[1], ABORT, ms)

@@ -7,7 +7,8 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from tests.faithful.clients import Producer, fence
+from tests.faithful.clients import Producer
+from tests.faithful.coordinators import fence
 from tests.faithful.deaths import kill
 from tests.faithful.entries import ABORT, COMMIT
 from tests.faithful.links import sample_groups, sync_groups

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from random import Random
 
 from linkflap.harness.model.history import Fetched, Isolation, Poll, PollKind, Watermark
-from tests.faithful.clients import Clock, Notes
 from tests.faithful.clusters import Cluster, Log, Spot
 from tests.faithful.coordinators import committed
+from tests.faithful.notes import Clock, Notes
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from typing import Final
 from linkflap.harness.model.scenario import MirrorSpec, WorkloadSpec
 from tests.faithful.clusters import Cluster, Log
 from tests.faithful.doing import era, go_on, left_open, look, mirror, settle
-from tests.faithful.links import stop
+from tests.faithful.handovers import stop
 from tests.faithful.made import END, Made
 from tests.faithful.programs import as_program
 from tests.faithful.shares import with_share_group

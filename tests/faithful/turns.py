@@ -24,7 +24,8 @@ from tests.faithful.doing import (
 )
 from tests.faithful.endings import TRUNCATING_RULES
 from tests.faithful.entries import ABORT
-from tests.faithful.links import Connector, Link, hand_over, turn_back
+from tests.faithful.handovers import hand_over, turn_back
+from tests.faithful.links import Connector, Link
 from tests.faithful.made import Captured, LogKey
 from tests.faithful.relays import GROUP as RELAYS
 from tests.faithful.spec import GROUP

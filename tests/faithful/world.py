@@ -18,11 +18,12 @@ from linkflap.harness.model.scenario import (
     WorkloadSpec,
 )
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
-from tests.faithful.clients import SECOND, Clock, Notes, Producer
+from tests.faithful.clients import Producer
 from tests.faithful.clusters import Cluster, Log, Spot
 from tests.faithful.entries import WRAP
 from tests.faithful.links import Connector, Link, Shadow
 from tests.faithful.made import Made
+from tests.faithful.notes import SECOND, Clock, Notes
 from tests.faithful.observers import Reader, Sampler
 from tests.faithful.relays import GROUP as RELAYS
 from tests.faithful.relays import NAME, Relay

@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Literal
 
-from linkflap.harness.model.history import EventRow, Operation, Poll, Watermark
+from linkflap.harness.model.history import EventRow, Operation, Watermark
 from tests.faithful.entries import ABORT, COMMIT, RESET, Entry
 from tests.faithful.made import Made
 from tests.faithful.spec import spec
@@ -265,41 +265,33 @@ def change_mark(made: Made, mark: Watermark, **fields: object) -> None:
     made.marks[made.marks.index(mark)] = replace(mark, **fields)  # type: ignore[arg-type]
 
 
-def polls(made: Made, reader: str, partition: int = 0, *, least: int = 1) -> list[Poll]:
-    """Polls of a reader that returned at least so many records of a partition."""
-    return [
-        p
-        for p in made.polls
-        if p.reader == reader and p.kind == "poll" and _count(p, partition) >= least
-    ]
+def own_marker(
+    made: Made, cluster: str, ends: int, *, at: int = -1, going_on: bool | None = None
+) -> Entry:
+    """A marker in a cluster's own era that ends data as its client's answer said; `going_on`: its
+    producer id writes on (or not).
+    """
+    log = made.log(cluster)
+    decided = states(log)
+    asked = "commit" if ends == COMMIT else "abort"
+    ending = {"committed": COMMIT, "aborted": ABORT}
+    found = []
+    for entry in data(made, cluster, native=True):
+        if ending.get(decided.state[entry.offset]) != ends or any(r.uid < 0 for r in entry.records):
+            continue
+        row = returned(made, entry.uids[0]) if entry.uids else None
+        marker = next(e for e in log if e.offset == decided.marker[entry.offset])
+        goes_on = any(
+            e.pid == marker.pid and e.offset > marker.offset and e.ends is None for e in log
+        )
+        if row and row.outcome == "ok" and row.ending == asked and going_on in (None, goes_on):
+            found.append(marker)
+    if not found:
+        raise NothingToChange(f"{cluster} has no such marker")
+    return found[at]
 
 
-def _count(poll: Poll, partition: int) -> int:
-    return sum(count for f in poll.fetched if f.partition == partition for _, _, count in f.runs)
-
-
-def got(poll: Poll, partition: int = 0) -> list[tuple[int, int]]:
-    """(uid, offset) of every record that a poll returned."""
-    runs = [run for f in poll.fetched if f.partition == partition for run in f.runs]
-    return [
-        (uid + i if uid >= 0 else uid, offset + i)
-        for uid, offset, count in runs
-        for i in range(count)
-    ]
-
-
-def change_poll(
-    made: Made, poll: Poll, pairs: Iterable[tuple[int, int]], partition: int = 0
-) -> None:
-    """Makes a poll return other records; the position stays."""
-    runs = tuple((uid, offset, 1) for uid, offset in pairs)
-    fetched = tuple(replace(f, runs=runs) if f.partition == partition else f for f in poll.fetched)
-    made.polls[made.polls.index(poll)] = replace(poll, fetched=fetched)
-
-
-def forget(made: Made, offsets: set[int], cluster: str, partition: int = 0) -> None:
-    """Nobody got what is at these offsets of a cluster."""
-    for poll in list(made.polls):
-        pairs = got(poll, partition)
-        if poll.cluster == cluster and any(offset in offsets for _, offset in pairs):
-            change_poll(made, poll, [p for p in pairs if p[1] not in offsets], partition)
+def known_committed(made: Made, cluster: str, rng: Random, *, native: bool) -> Entry:
+    """A batch that clients know to be committed, and that is neither the first nor the last."""
+    found = [e for e in data(made, cluster, native=native) if promised(made, e)]
+    return found[rng.randrange(1, len(found) - 1)]

@@ -7,16 +7,8 @@ from random import Random
 
 from linkflap.harness.model.history import Fetched
 from tests.faithful.made import Made
-from tests.faithful.mutations.base import (
-    ROUND_TRIP,
-    NothingToChange,
-    change_poll,
-    data,
-    got,
-    mutation,
-    polls,
-    promotion,
-)
+from tests.faithful.mutations.base import ROUND_TRIP, NothingToChange, data, mutation, promotion
+from tests.faithful.mutations.polls import change_poll, got, polls
 
 READER = "A-uncommitted"
 

@@ -8,15 +8,8 @@ from dataclasses import replace
 from random import Random
 
 from tests.faithful.made import Made
-from tests.faithful.mutations.base import (
-    PAIR,
-    NothingToChange,
-    change_poll,
-    got,
-    marks,
-    mutation,
-    polls,
-)
+from tests.faithful.mutations.base import PAIR, NothingToChange, marks, mutation
+from tests.faithful.mutations.polls import change_poll, got, polls
 
 
 def _alone(made: Made, reader: str, keep: Callable[[int], bool]) -> None:

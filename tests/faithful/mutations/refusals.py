@@ -14,11 +14,11 @@ from tests.faithful.mutations.base import (
     NothingToChange,
     change_return,
     data,
-    forget,
     mutation,
     promised,
     returned,
 )
+from tests.faithful.mutations.polls import forget
 
 
 def _batch(made: Made, state: str) -> Entry:

@@ -18,14 +18,13 @@ from tests.faithful.mutations.base import (
     Afterwards,
     NothingToChange,
     change_mark,
-    change_poll,
     drop_events,
     event,
-    got,
     marks,
     mutation,
     promotion,
 )
+from tests.faithful.mutations.polls import change_poll, got
 from tests.oracles.checks import beside
 
 OTHERS = (

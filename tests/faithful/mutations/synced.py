@@ -12,7 +12,7 @@ from tests.faithful.coordinators import COMMITS, committed_at
 from tests.faithful.entries import Entry
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import MM2_PLANNED, PLANNED, NothingToChange, mutation
-from tests.faithful.mutations.readers import killed
+from tests.faithful.mutations.checkpoints import killed
 from tests.faithful.spec import GROUP
 
 

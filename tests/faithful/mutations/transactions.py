@@ -1,12 +1,10 @@
-"""Markers that are wrong, missing, early or too old; data that was fenced; and what transactions
-leave open."""
+"""Markers that are wrong, missing or early, and what transactions leave open."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
 
-from tests.faithful.clients import SECOND
 from tests.faithful.entries import ABORT, COMMIT, Entry
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import (
@@ -21,37 +19,12 @@ from tests.faithful.mutations.base import (
     data,
     kept_out,
     mutation,
+    own_marker,
     promised,
     put,
-    returned,
     states,
 )
-
-
-def _marker(
-    made: Made, cluster: str, ends: int, *, at: int = -1, going_on: bool | None = None
-) -> Entry:
-    """A marker in a cluster's own era that ends data as its client's answer said; `going_on`: its
-    producer id writes on (or not).
-    """
-    log = made.log(cluster)
-    decided = states(log)
-    asked = "commit" if ends == COMMIT else "abort"
-    ending = {"committed": COMMIT, "aborted": ABORT}
-    found = []
-    for entry in data(made, cluster, native=True):
-        if ending.get(decided.state[entry.offset]) != ends or any(r.uid < 0 for r in entry.records):
-            continue
-        row = returned(made, entry.uids[0]) if entry.uids else None
-        marker = next(e for e in log if e.offset == decided.marker[entry.offset])
-        goes_on = any(
-            e.pid == marker.pid and e.offset > marker.offset and e.ends is None for e in log
-        )
-        if row and row.outcome == "ok" and row.ending == asked and going_on in (None, goes_on):
-            found.append(marker)
-    if not found:
-        raise NothingToChange(f"{cluster} has no such marker")
-    return found[at]
+from tests.faithful.notes import SECOND
 
 
 @mutation(
@@ -65,7 +38,7 @@ def _marker(
 def commit_became_abort(made: Made, rng: Random) -> None:
     """A COMMIT marker of B's own is an ABORT in one partition, though the commit was acknowledged
     and read."""
-    made.change("B", 0, put(_marker(made, "B", COMMIT), ends=ABORT))
+    made.change("B", 0, put(own_marker(made, "B", COMMIT), ends=ABORT))
 
 
 @mutation(
@@ -78,7 +51,7 @@ def commit_became_abort(made: Made, rng: Random) -> None:
 )
 def abort_became_commit(made: Made, rng: Random) -> None:
     """An ABORT marker of B's own is a COMMIT, though the abort was acknowledged."""
-    made.change("B", 0, put(_marker(made, "B", ABORT, at=0), ends=COMMIT))
+    made.change("B", 0, put(own_marker(made, "B", ABORT, at=0), ends=COMMIT))
 
 
 @mutation(
@@ -113,7 +86,7 @@ def abort_became_commit_on_the_way(made: Made, rng: Random) -> None:
 def marker_lost_and_overrun(made: Made, rng: Random) -> None:
     """A COMMIT marker of B's own is gone, and its producer went on in the same epoch: the next
     marker ends both."""
-    made.change("B", 0, kept_out(_marker(made, "B", COMMIT, at=0, going_on=True)))
+    made.change("B", 0, kept_out(own_marker(made, "B", COMMIT, at=0, going_on=True)))
 
 
 @mutation(
@@ -127,7 +100,7 @@ def marker_lost_and_overrun(made: Made, rng: Random) -> None:
 def marker_lost_in_its_epoch(made: Made, rng: Random) -> None:
     """A COMMIT marker of B's own is gone, and its producer went on in the next epoch, as
     transactions v2 do."""
-    made.change("B", 0, kept_out(_marker(made, "B", COMMIT, at=0, going_on=True)))
+    made.change("B", 0, kept_out(own_marker(made, "B", COMMIT, at=0, going_on=True)))
 
 
 @mutation(
@@ -141,7 +114,7 @@ def marker_lost_in_its_epoch(made: Made, rng: Random) -> None:
 )
 def last_marker_lost(made: Made, rng: Random) -> None:
     """The last COMMIT marker of one of B's own producers is gone, and B lived on."""
-    made.change("B", 0, kept_out(_marker(made, "B", COMMIT, going_on=False)))
+    made.change("B", 0, kept_out(own_marker(made, "B", COMMIT, going_on=False)))
 
 
 @mutation(
@@ -156,7 +129,7 @@ def last_marker_lost(made: Made, rng: Random) -> None:
 )
 def transaction_hangs(made: Made, rng: Random) -> None:
     """A transaction of B's own has no marker, and the run went on for longer than its timeout."""
-    made.change("B", 0, kept_out(_marker(made, "B", COMMIT, going_on=False)))
+    made.change("B", 0, kept_out(own_marker(made, "B", COMMIT, going_on=False)))
     made.ended += 100 * SECOND
 
 
@@ -190,7 +163,7 @@ def _appended(made: Made) -> Entry:
 )
 def marker_before_its_data(made: Made, rng: Random) -> None:
     """The last COMMIT marker of one of B's own producers lies before the data that it ends."""
-    marker = _marker(made, "B", COMMIT, going_on=False)
+    marker = own_marker(made, "B", COMMIT, going_on=False)
     log = made.log("B")
     first = next(e for e in log if states(log).marker.get(e.offset) == marker.offset)
     made.change("B", 0, lambda all_: _moved(all_, marker, first))
@@ -203,67 +176,6 @@ def _moved(log: list[Entry], marker: Entry, first: Entry) -> list[Entry]:
         replace(e, offset=e.offset + 1) for e in log if first.offset <= e.offset < marker.offset
     ]
     return sorted([*kept, replace(marker, offset=first.offset), *later], key=lambda e: e.offset)
-
-
-@mutation(
-    {**FORCED, **V2},
-    must="marker-pairing/marker-epoch",
-    may="internal-topics/marker-missing internal-topics/marker-unexplained",
-)
-def marker_of_an_older_epoch(made: Made, rng: Random) -> None:
-    """A COMMIT marker of B's own has an epoch below that of the data it ends."""
-    marker = _marker(made, "B", COMMIT)
-    made.change("B", 0, put(marker, epoch=marker.epoch - 2))
-
-
-@mutation(
-    {**FORCED, **V2, "steps": 90},
-    must="marker-pairing/stale-data",
-    may="sequence-continuity",
-)
-def fenced_producer_wrote(made: Made, rng: Random) -> None:
-    """Data of B's own has the epoch before that of the marker it follows."""
-    _fenced(made, 1)
-
-
-@mutation(
-    {**FORCED, **V2, "steps": 90},
-    must="sequence-continuity/epoch-regression marker-pairing/stale-data",
-    may="producer-id-uniqueness/producer-id-collision",
-)
-def epoch_went_back(made: Made, rng: Random) -> None:
-    """Data of B's own has an epoch below that of its producer's data before it."""
-    _fenced(made, 2)
-
-
-def _fenced(made: Made, epochs: int) -> None:
-    """Data of one transaction gets an epoch so many below; the marker before it in the partition
-    has the epoch it had."""
-    log, mine = made.log("B"), data(made, "B", native=True, state="committed")
-    for entry in mine:
-        before = [
-            e
-            for e in log
-            if e.pid == entry.pid and e.offset < entry.offset and e.epoch <= entry.epoch
-        ]
-        earlier = [e for e in before if e.ends is None and e.epoch < entry.epoch]
-        markers = [e for e in before if e.ends is not None]
-        if entry.epoch >= epochs and earlier and markers and markers[-1].epoch == entry.epoch:
-            break
-    else:
-        raise NothingToChange("no producer of B wrote in two epochs")
-    made.change(
-        "B",
-        0,
-        lambda all_: [
-            (
-                replace(e, epoch=e.epoch - epochs)
-                if (e.pid, e.epoch, e.ends) == (entry.pid, entry.epoch, None)
-                else e
-            )
-            for e in all_
-        ],
-    )
 
 
 @mutation(

@@ -1,0 +1,72 @@
+"""What is written down of a run while it goes on, and the clock that times it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from linkflap.harness.model.history import (
+    EventRow,
+    GroupOffset,
+    Operation,
+    Poll,
+    SendGroup,
+    Watermark,
+)
+from tests.faithful.clusters import Spot
+
+MS = 1_000_000
+
+
+SECOND = 1000 * MS
+
+
+@dataclass(slots=True)
+class Clock:
+    """The harness' clock, in nanoseconds."""
+
+    rng: Random
+    now: int
+
+    def tick(self, low: int = 1, high: int = 9) -> int:
+        """Some milliseconds later."""
+        self.now += self.rng.randint(low * MS, high * MS)
+        return self.now
+
+    @property
+    def ms(self) -> int:
+        return self.now // MS
+
+
+@dataclass(slots=True)
+class Notes:
+    """What is written down of a run while it goes on."""
+
+    operations: list[Operation] = field(default_factory=list)
+    polls: list[Poll] = field(default_factory=list)
+    marks: list[Watermark] = field(default_factory=list)
+    groups: list[GroupOffset] = field(default_factory=list)
+    events: list[EventRow] = field(default_factory=list)
+    processes: int = 0
+
+    def event(self, time: int, kind: str, subject: str, /, **data: object) -> None:
+        self.events.append(EventRow(time=time, kind=kind, subject=subject, data=data))
+
+
+@dataclass(slots=True)
+class Writing:
+    """An operation that has begun: what it is to send, and what was acknowledged so far."""
+
+    row: Operation
+    left: list[tuple[Spot, int, int]]
+    acks: dict[tuple[Spot, int], list[tuple[int, int, int]]] = field(default_factory=dict)
+    refused: dict[tuple[Spot, int], list[tuple[int, int]]] = field(default_factory=dict)
+
+    def sends(self) -> tuple[SendGroup, ...]:
+        def answered(group: SendGroup) -> SendGroup:
+            key = ((group.topic, group.partition), group.first_uid)
+            return replace(
+                group, acks=tuple(self.acks.get(key, ())), refused=tuple(self.refused.get(key, ()))
+            )
+
+        return tuple(map(answered, self.row.sends))

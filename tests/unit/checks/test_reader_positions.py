@@ -1,0 +1,85 @@
+"""poll-continuity: what a reader passed by its own account, whoever else got it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from linkflap.spark_verify.facts.sends_and_reads import Read
+from tests.unit.checks.clients import poll
+from tests.unit.checks.histories import view
+from tests.unit.checks.logs import SECOND
+from tests.unit.checks.reading import A, assigned, later
+from tests.unit.checks.verdicts import (
+    anomalies,
+    findings,
+)
+
+NAME = "poll-continuity"
+
+
+def test_a_poll_in_which_a_rebalance_came_says_nothing() -> None:
+    # The consumer's row of it, and the one of the rebalance, which the poll served: it was begun
+    # before that.
+    assigned = later(kind="assign", position=0, at=150)
+    around = replace(poll((2, 3), (0, 1)), time=149 * SECOND, returned=151 * SECOND)
+    seen = view([A], reads=[poll((0, 1)), assigned, around, later((1, 2), (2, 3))])
+    assert anomalies(NAME, seen) == []
+    # Where it was assigned counts all the same: 2 it never got.
+    assert anomalies(NAME, view([A], reads=[poll((0, 1)), assigned, around, later((2, 3))])) == [
+        ("passed-unread", "A", 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([assigned(0), later((1, 2), (2, 3))], 0),
+        ([assigned(0), later(at=150, position=2), later((2, 3))], 0),
+        ([assigned(0), poll((0, 1), position=3)], 1),
+        ([assigned(0), poll((0, 1)), later(kind="revoke", position=3)], 1),
+        ([assigned(0), later(kind="drained", position=3)], 0),
+    ],
+    ids=[
+        "its first poll begins later",
+        "over what an empty poll passed",
+        "the position of a poll",
+        "a revocation",
+        "no poll at all",
+    ],
+)
+def test_what_one_consumer_passed_by_its_own_account_it_got_whoever_else_got_it(
+    rows: list[Read], expected: int
+) -> None:
+    other = [assigned(0, reader="s"), poll((0, 1), (1, 2), (2, 3), reader="s")]
+    assert anomalies(NAME, view([A], reads=[*rows, *other])) == [("passed-unread", "A", expected)]
+    alike = [replace(row, group="g") for row in [*rows, *other]]
+    assert ("passed-unread", "A", expected) in anomalies(NAME, view([A], reads=alike))
+
+
+def test_a_commit_beyond_what_was_passed_loses_what_lies_between() -> None:
+    reads = [
+        assigned(0, group="g"),
+        poll((0, 1), group="g"),
+        later(kind="commit", position=2, at=150, group="g"),
+        assigned(2, at=170, reader="s", group="g"),
+        later((2, 3), reader="s", group="g"),
+    ]
+    (found,) = findings(NAME, view([A], reads=reads))
+    assert (found.kind, found.offset, found.evidence["group_at"], found.evidence["began_at"]) == (
+        "began-ahead",
+        1,
+        1,
+        2,
+    )
+
+
+def test_what_the_polls_of_a_reader_show_as_skipped_its_positions_do_not_show_again() -> None:
+    """Assigned ahead of where it had been, it got what lies before and behind a record, but not
+    that record."""
+    moved = [assigned(0), later(kind="revoke", position=0, at=60), assigned(2, at=70)]
+    assert anomalies(NAME, view([A], reads=[*moved, poll((0, 1), (2, 3))])) == [
+        ("internal-skip", "A", 1)
+    ]
+    assert anomalies(NAME, view([A], reads=[*moved, poll((2, 3))])) == [("began-ahead", "A", 0)]
