@@ -19,6 +19,7 @@ pytest.register_assert_rewrite(
     "tests.shadow_pair",
     "tests.shadow_watch",
     "tests.truthful",
+    "tests.unit.checks.verdicts",
     "tests.workload_rig",
 )
 """Modules whose assertions say what they compared, as those of tests do."""

@@ -2,7 +2,8 @@
 
 dump_log    what Kafka's released dump-log tool says of segment, transaction index and producer
             snapshot files
-checks      a slow reference of every check, one module each, named as the check is
+checks      a slow reference of every check, one module each, named as the check is; decisions,
+            group_commits: what transaction and group coordinators wrote, for those that ask it
 plain       a partition's view as lists of plain values, which the references look at
 story       who wrote what of a partition, and when which log was truncated, offset by offset;
             generations: a log between two truncations

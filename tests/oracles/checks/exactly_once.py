@@ -9,7 +9,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from tests.oracles.checks.internal_topics import _disturbed
+from tests.oracles.checks.internal_topics import disturbed
 from tests.oracles.generations import PlainGeneration
 from tests.oracles.plain import Anomaly, Plain, PlainLog
 from tests.oracles.story import Story
@@ -110,7 +110,7 @@ def _look(
                 visible,
                 samples,
                 promotion,
-                partial(_disturbed, plain, generation.cluster),
+                partial(disturbed, plain, generation.cluster),
             )
     numbers = {s.number for s in story.sends(generation)}
     for send in (s for s in plain.sends if s.group and s.input_topic):

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import combinations
 from typing import Any
 
 from linkflap.harness.log.coordinators import GroupMembers, TransactionState
 from tests.oracles.checks.leader_epochs import _falls
 from tests.oracles.checks.replica_agreement import _alone, _between
+from tests.oracles.decisions import decided_by, ends_alike, exactly, leaving_out, written_again
 from tests.oracles.plain import Anomaly, Plain, PlainLog
 
 EACH: frozenset[str] = frozenset()
@@ -37,7 +37,6 @@ BESIDE = (
     "the coordinator had decided as the cluster did, and its own topics were not changed with the "
     "data"
 )
-EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = range(6)
 
 
 def reference(views: Sequence[Plain]) -> list[Anomaly]:
@@ -104,7 +103,7 @@ def _outcomes(cluster: str, views: Sequence[Plain], states: Sequence[Plain]) -> 
     every = all(
         log.log_start == 0 and not plain.compacted.get(cluster) for plain, log in logs if log
     )
-    decided = [row for plain, log in logs for row in _decided(plain, cluster)]
+    decided = [row for plain, log in logs for row in decided_by(plain, cluster)]
     for plain in views:
         log = plain.final(cluster)
         if log is None or plain.topic in ("__transaction_state", "__cluster_metadata"):
@@ -123,18 +122,22 @@ def _outcomes(cluster: str, views: Sequence[Plain], states: Sequence[Plain]) -> 
                 for r in decided
                 if r["producer"] == producer and (plain.topic, plain.partition) in r["partitions"]
             ]
-            again = _written_again(log, mine)
-            if exact and every and any(not _exact(wanted, some) for some in _without(mine, again)):
+            again = written_again(log, mine)
+            if (
+                exact
+                and every
+                and any(not exactly(wanted, some) for some in leaving_out(mine, again))
+            ):
                 continue
             if exact and every:
                 yield from (
-                    plain.anomaly(kind, cluster, offset) for kind, offset in _exact(wanted, mine)
+                    plain.anomaly(kind, cluster, offset) for kind, offset in exactly(wanted, mine)
                 )
             elif (
                 known
                 and mine
                 and wanted
-                and not any(_ends_alike(wanted, some) for some in _without(mine, again))
+                and not any(ends_alike(wanted, some) for some in leaving_out(mine, again))
             ):
                 yield plain.anomaly("outcome-disagreement", cluster, mine[-1].base_offset)
 
@@ -167,97 +170,6 @@ def _markers(plain: Plain, log: PlainLog) -> tuple[bool, bool, list[Any]]:
     return whole, not (truncated or log.torn), markers
 
 
-def _decided(plain: Plain, cluster: str) -> list[dict[str, Any]]:
-    """Every transaction that was prepared, in order."""
-    replica = next(r for r in reversed(plain.view.replicas) if r.cluster == cluster and r.canonical)
-    found: list[dict[str, Any]] = []
-    for entry in replica.entries:
-        assert isinstance(entry, TransactionState)
-        mine = [row for row in found if row["id"] == entry.transactional_id and not row["closed"]]
-        producer = entry.producer_id, entry.producer_epoch
-        if entry.state in (PREPARE_COMMIT, PREPARE_ABORT):
-            if mine and mine[-1]["producer"] == producer:
-                continue
-            for row in mine:
-                row["closed"] = True
-            commit = entry.state == PREPARE_COMMIT
-            row = {
-                "id": entry.transactional_id,
-                "producer": producer,
-                "commit": commit,
-                "partitions": set(entry.partitions),
-            }
-            found.append(row | {"complete": False, "closed": False})
-        elif entry.state in (COMPLETE_COMMIT, COMPLETE_ABORT) and mine:
-            mine[-1]["closed"] = True
-            same = mine[-1]["commit"] == (entry.state == COMPLETE_COMMIT)
-            mine[-1]["complete"] = same and entry.offset < replica.high_watermark
-    return found
-
-
-def _written_again(log: PlainLog, markers: Sequence[Any]) -> list[Any]:
-    """Markers that are the same as the one before, without data of their producer in between."""
-    found = []
-    for marker in markers:
-        before = [
-            b
-            for b in log.batches
-            if b.row < marker.row
-            and b.transactional
-            and b.crc_ok
-            and b.producer_id == marker.producer_id
-        ]
-        last = before[-1] if before else None
-        if last is not None and (last.ends, last.control, last.producer_epoch) == (
-            True,
-            marker.control,
-            marker.producer_epoch,
-        ):
-            found.append(marker)
-    return found
-
-
-def _without(markers: Sequence[Any], again: Sequence[Any]) -> Iterator[list[Any]]:
-    """The markers without some of those that may have been written once more, and without none of
-    them first."""
-    for count in range(len(again) + 1):
-        for some in combinations(again, count):
-            yield [m for m in markers if all(m is not one for one in some)]
-
-
-def _exact(wanted: Sequence[dict[str, Any]], markers: Sequence[Any]) -> list[tuple[str, int]]:
-    """Matched one by one from the left; the first that does not match says what is wrong by who has
-    more."""
-    decided, owed = [row["commit"] for row in wanted], sum(row["complete"] for row in wanted)
-    had = [b.control == 1 for b in markers]
-    at = 0
-    for row in wanted:
-        if at < len(had) and had[at] == row["commit"]:
-            at += 1
-            continue
-        if row["complete"] and (len(had) < owed or at == len(had)):
-            return [("marker-missing", -1)]
-        if at < len(had):
-            return [
-                (
-                    "marker-unexplained" if len(had) > len(decided) else "outcome-disagreement",
-                    markers[at].base_offset,
-                )
-            ]
-    return [("marker-unexplained", markers[at].base_offset)] if at < len(had) else []
-
-
-def _ends_alike(wanted: Sequence[dict[str, Any]], markers: Sequence[Any]) -> bool:
-    decided, had = [row["commit"] for row in wanted], [b.control == 1 for b in markers]
-    for left in range(len(decided), -1, -1):
-        size = min(left, len(had))
-        if decided[:left][left - size :] == had[len(had) - size :]:
-            return True
-        if left and wanted[left - 1]["complete"]:
-            return False
-    return True
-
-
 def _groups(cluster: str, views: Sequence[Plain], offsets: Sequence[Plain]) -> Iterator[Anomaly]:
     logs = [
         (plain, _sound(plain, cluster)) for plain in offsets if plain.final(cluster) is not None
@@ -287,7 +199,7 @@ def _groups(cluster: str, views: Sequence[Plain], offsets: Sequence[Plain]) -> I
                 pending[key].append(entry.committed)
     for plain in views:
         sampled = [
-            (g.group, g.offset, _disturbed(plain, cluster, g.time))
+            (g.group, g.offset, disturbed(plain, cluster, g.time))
             for g in plain.groups
             if g.cluster == cluster
         ]
@@ -308,7 +220,7 @@ def _groups(cluster: str, views: Sequence[Plain], offsets: Sequence[Plain]) -> I
                 yield plain.anomaly("commit-missing", cluster, lost[0])
 
 
-def _disturbed(plain: Plain, cluster: str, time: int) -> bool:
+def disturbed(plain: Plain, cluster: str, time: int) -> bool:
     """Whether brokers of a cluster were at the mercy of a fault by then, or had been."""
     began = [w for w in plain.view.windows if w.start <= time]
     return any(

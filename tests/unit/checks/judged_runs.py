@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.events.base import Event
@@ -220,3 +220,8 @@ def result(judgement: Judgement, name: str) -> CheckResult:
 
 def verdict_of(folder: Path, rows: Sequence[FindingRow], *names: str) -> Judgement:
     return judge(folder, rows, [REGISTRY[name] for name in names])
+
+
+def document_of(judgement: Judgement) -> Mapping[str, Any]:
+    """Plain JSON, of which each test knows what it has."""
+    return judgement.document

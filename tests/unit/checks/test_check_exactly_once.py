@@ -2,110 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Unpack
 
 import numpy as np
 import pytest
 
-from linkflap.harness.guarantees import DECLARATIONS, declared
+from linkflap.harness.guarantees import declared
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
-from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.checks.base import Found, PartialFinding
-from linkflap.spark_verify.facts.sends_and_reads import Read, Send
-from linkflap.spark_verify.facts.story import Promotion, Window
-from linkflap.spark_verify.facts.view import PartitionView
-from linkflap.spark_verify.verdict.allowances import why_allowed
+from linkflap.spark_verify.facts.story import Window
 from linkflap.topologies import parse
 from tests.oracles import agreement
-from tests.unit.checks.clients import Sent, commit, poll
+from tests.unit.checks.clients import commit, poll
 from tests.unit.checks.histories import promoted, samples, view
 from tests.unit.checks.logs import SECOND, Log, ints
+from tests.unit.checks.relays import ACKED, BOTH, READ, began, committed, log, made, over, sampled
 from tests.unit.checks.verdicts import (
     Rejected,
     assert_accepted,
     assert_rejected,
-    examined,
     findings,
-    found_in,
     unjudged,
 )
 
 NAME = "exactly-once"
-INPUTS = 4
-"""Offsets 0 to 3 are inputs here, with payload ids 1 to 4."""
 
 
-class Output(Sent, total=False):
-    """What may be said of a transaction with outputs."""
-
-    ending: str
-
-
-def made(uid: int, *inputs: int, position: int = -1, **rest: Unpack[Output]) -> Send:
-    """Outputs, from `uid` on, of the inputs at these offsets, and how far the group got with
-    them."""
-    outputs = commit(*(uid + n for n in range(len(inputs))), acked=0, **rest)
-    return replace(
-        outputs, group="g", input_topic="A.t", input_partition=0,
-        position=position if position >= 0 else inputs[-1] + 1,
-        inputs=ints(*inputs), input_uids=ints(*(i + 1 for i in inputs)),
-    )  # fmt: skip
-
-
-def began(at: int = 0, cluster: str = "A", seconds: int = 1) -> Read:
-    return poll(
-        kind="assign",
-        group="g",
-        reader="relay-1",
-        position=at,
-        cluster=cluster,
-        at=seconds * SECOND,
-    )
-
-
-def sampled(offset: int, cluster: str = "A", seconds: int = 300) -> GroupOffset:
-    return GroupOffset(
-        time=seconds * SECOND, cluster=cluster, group="g", topic="A.t", partition=0, offset=offset
-    )
-
-
-def committed(position: int, cluster: str = "A", seconds: int = 20) -> Read:
-    return poll(
-        kind="commit",
-        group="g",
-        reader="relay-1",
-        position=position,
-        cluster=cluster,
-        at=seconds * SECOND,
-    )
-
-
-def log(name: str = "A", inputs: int = INPUTS) -> Log:
-    return Log(name).data(*range(1, inputs + 1))
-
-
-BOTH = log().txn(11, 12, pid=7).txn(13, 14, pid=7)
-ACKED = [made(11, 0, 1), made(13, 2, 3, invoked=30 * SECOND, returned=40 * SECOND)]
-READ = [began(), committed(4)]
 ABORTED = Log("A").txn(1, pid=5, end="abort").data(2)
-
-
-def over(
-    *,
-    on_b: Log,
-    began_at: int,
-    sends: list[Send],
-    kind: str = "forced",
-    inputs: int = INPUTS,
-    source: Log = BOTH,
-) -> PartitionView:
-    """A is given up, and the group goes on at B."""
-    reads = [*READ, began(began_at, "B", seconds=600)]
-    return view([source, on_b], sends=sends, reads=reads, promotions=[promoted(inputs, kind=kind)])
 
 
 AGAIN = made(21, 3, cluster="B", invoked=610 * SECOND, returned=620 * SECOND)
@@ -239,108 +163,6 @@ def test_accepts(case: str) -> None:
 @pytest.mark.parametrize("kind", REJECTS)
 def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
-
-
-def apart(
-    inputs: list[Log],
-    outputs: list[Log],
-    sends: list[Send],
-    reads: list[Read],
-    promotions: Sequence[Promotion] = (),
-) -> list[tuple[str, str, str, int, bool]]:
-    """(kind, cluster, topic, offset, allowed) of what is found where inputs are in one topic and
-    outputs in another."""
-    seen = [
-        view(inputs, reads=reads, promotions=promotions),
-        view(outputs, topic="A.u", sends=sends, promotions=promotions),
-    ]
-    partials = [
-        PartialFinding(
-            cluster=f.cluster, offset=f.offset, data=f.data, topic=each.topic, partition=0
-        )
-        for each in seen
-        for f in REGISTRY[NAME].kernel(each)
-        if isinstance(f, PartialFinding)
-    ]
-    combine = REGISTRY[NAME].combine
-    assert combine is not None
-    combined = [(c.topic, found_in(c)) for c in combine(partials)]
-    return [(f.kind, f.cluster, topic, f.offset, allowed(f)) for topic, f in combined]
-
-
-def allowed(found: Found) -> bool:
-    anomaly = Anomaly(
-        check=NAME,
-        kind=found.kind,
-        cluster=found.cluster,
-        topic="A.t",
-        partition=0,
-        offset=found.offset,
-        evidence=found.evidence,
-    )
-    return all(
-        why_allowed(anomaly, DECLARATIONS[kind]({}), "A->B", ()) is not None
-        for kind in ("shadow", "mm2")
-    )
-
-
-ON_A = Log("A").txn(11, 12, pid=7).txn(13, 14, pid=7)
-MOVED = [*READ, began(4, "B", seconds=600), committed(5, "B", seconds=700)]
-NEXT = replace(
-    made(21, 4, cluster="B", invoked=610 * SECOND, returned=620 * SECOND), input_uids=ints(5)
-)
-
-
-def test_a_relay_that_goes_on_where_it_was_is_sound() -> None:
-    on_b = [log("B").data(5), Log("B").txn(11, 12, pid=7).txn(13, 14, pid=7).txn(21, pid=9)]
-    assert (
-        apart([log(), on_b[0]], [ON_A, on_b[1]], [*ACKED, NEXT], MOVED, promotions=[promoted(6)])
-        == []
-    )
-
-
-@pytest.mark.parametrize(("kind", "may"), [("forced", True), ("planned", False)])
-def test_outputs_that_did_not_arrive_are_allowed_where_the_source_was_given_up(
-    kind: str, may: bool
-) -> None:
-    on_b = [log("B").data(5), Log("B").txn(11, 12, pid=7).txn(21, pid=9)]
-    promotions = [promoted(4, kind=kind)]
-    found = apart([log(), on_b[0]], [ON_A, on_b[1]], [*ACKED, NEXT], MOVED, promotions=promotions)
-    assert found == [("output-lost-by-failover", "B", "A.t", 2, may)]
-
-
-def test_outputs_that_are_made_again_are_allowed_once_from_where_the_group_began() -> None:
-    reads = [*READ, began(3, "B", seconds=600), committed(5, "B", seconds=700)]
-    again = replace(made(21, 3, 4, cluster="B", invoked=610 * SECOND, returned=620 * SECOND))
-    on_b = [log("B").data(5), Log("B").txn(11, 12, pid=7).txn(13, 14, pid=7).txn(21, 22, pid=9)]
-    found = apart(
-        [log(), on_b[0]], [ON_A, on_b[1]], [*ACKED, again], reads, promotions=[promoted(4)]
-    )
-    assert found == [("output-repeated-by-failover", "B", "A.t", 3, True)]
-    twice = replace(made(23, 4, cluster="B", invoked=630 * SECOND, returned=640 * SECOND))
-    on_b[1] = Log("B").txn(11, 12, pid=7).txn(13, 14, pid=7).txn(21, 22, pid=9).txn(23, pid=9)
-    found = apart(
-        [log(), on_b[0]], [ON_A, on_b[1]], [*ACKED, again, twice], reads, promotions=[promoted(4)]
-    )
-    assert ("output-duplicated", "B", "A.t", 4, False) in found
-
-
-def test_an_input_that_the_group_passed_at_the_failover_and_nobody_used_is_lost() -> None:
-    on_a = Log("A").txn(11, 12, pid=7)
-    on_b = [log("B").data(5), Log("B").txn(11, 12, pid=7).txn(21, pid=9)]
-    reads = [began(), committed(2), *MOVED[2:]]
-    found = apart(
-        [log(), on_b[0]], [on_a, on_b[1]], [ACKED[0], NEXT], reads, promotions=[promoted(4)]
-    )
-    assert found == [("input-lost", "B", "A.t", 2, False)]
-
-
-def test_a_torn_log_proves_nothing_and_says_so() -> None:
-    seen = view([log().txn(13, 14, pid=7).torn()], sends=[ACKED[1]], reads=READ)
-    assert findings(NAME, seen) == []
-    assert unjudged(NAME, seen)
-    assert examined(NAME, seen) == {}
-    assert apart([log()], [Log("A").txn(13, 14, pid=7).torn()], ACKED, READ) == []
 
 
 def test_an_impossible_sample_before_any_transaction_is_behind_nothing() -> None:

@@ -1,0 +1,190 @@
+"""Logs of Kafka's own topics in the histories of internal-topics, and what is found in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TypedDict, Unpack
+
+from linkflap.harness.log.coordinators import (
+    GROUPS,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    TRANSACTIONS,
+    CoordinatorEntry,
+    GroupCommit,
+    TransactionState,
+)
+from linkflap.harness.model.history import GroupOffset
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks.base import Found, PartialFinding, Unjudged
+from linkflap.spark_verify.facts.story import Window
+from linkflap.spark_verify.facts.view import PartitionView
+from tests.unit.checks.clients import poll
+from tests.unit.checks.histories import History, view
+from tests.unit.checks.logs import Header, Log
+from tests.unit.checks.verdicts import found_in
+
+CHECK = REGISTRY["internal-topics"]
+
+
+TOPIC_PARTITION = ("A.t", 0)
+
+
+END = {PREPARE_COMMIT: "commit", PREPARE_ABORT: "abort"}
+
+
+def own(
+    log: Log | Sequence[Log],
+    topic: str = TRANSACTIONS,
+    entries: Sequence[CoordinatorEntry] = (),
+    compacted: Mapping[str, int] | None = None,
+) -> PartitionView:
+    """A partition of one of Kafka's own topics on one cluster, of which `entries` are written."""
+    logs = [log] if isinstance(log, Log) else log
+    seen = view(logs, topic=topic, compacted=compacted)
+    return replace(
+        seen,
+        replicas=[replace(r, entries=tuple(entries) if r.canonical else ()) for r in seen.replicas],
+    )
+
+
+def written(records: int, **header: Unpack[Header]) -> Log:
+    log = Log("A")
+    for _ in range(records):
+        log.data(-1, **header)
+    return log
+
+
+def state(
+    kind: int, *partitions: tuple[str, int], at: int, pid: int = 7, epoch: int = 0, name: str = "t"
+) -> TransactionState:
+    return TransactionState(
+        offset=at,
+        transactional_id=name,
+        producer_id=pid,
+        producer_epoch=epoch,
+        state=kind,
+        partitions=tuple(partitions),
+    )
+
+
+class Windows(TypedDict):
+    """When something was broken."""
+
+    windows: Sequence[Window]
+
+
+class Producer(TypedDict, total=False):
+    """Whose transactions they are."""
+
+    pid: int
+    epoch: int
+    name: str
+
+
+def coordinator(
+    *kinds: int,
+    partitions: tuple[tuple[str, int], ...] = (TOPIC_PARTITION,),
+    log: Log | None = None,
+    **rest: Unpack[Producer],
+) -> PartitionView:
+    """A's coordinator, one state after the other; those that prepare an end name the partitions."""
+    entries = [
+        state(k, *(partitions if k <= PREPARE_ABORT else ()), at=n, **rest)
+        for n, k in enumerate(kinds)
+    ]
+    return own(log or written(len(kinds)), entries=entries)
+
+
+def groups(*committed: int, log: Log | None = None) -> PartitionView:
+    """A's group coordinator, one commit after the other."""
+    entries = [
+        GroupCommit(offset=n, group="g", topic="A.t", partition=0, committed=c)
+        for n, c in enumerate(committed)
+    ]
+    return own(log or written(len(committed)), GROUPS, entries)
+
+
+def data(*ends: str | None, **rest: Unpack[History]) -> PartitionView:
+    """A's partition with a transaction for each end; None: it has none yet."""
+    log = Log("A")
+    for number, end in enumerate(ends, start=1):
+        log.txn(number, pid=7, end=end)
+    return view([log], **rest)
+
+
+def twice(end: str, then: tuple[str, ...] = (), start: int = 0) -> PartitionView:
+    """A's partition with one transaction whose marker its coordinator wrote twice, and others
+    behind it."""
+    log = Log("A", start=start).txn(1, pid=7, end=end).marker(end, pid=7, leader_epoch=1)
+    for number, other in enumerate(then, start=2):
+        log.txn(number, pid=7, end=other)
+    return view([log])
+
+
+def cleaned(last: str) -> PartitionView:
+    """A's partition of three transactions, of which a cleaner took the second."""
+    return view([Log("A").txn(1, pid=7).skip(2).txn(3, pid=7, end=last)], compacted={"A": 4})
+
+
+def sampled(*offsets: int, windows: Sequence[Window] = ()) -> PartitionView:
+    rows = [
+        GroupOffset(time=n, cluster="A", group="g", topic="A.t", partition=0, offset=o)
+        for n, o in enumerate(offsets)
+    ]
+    return view([Log("A").data(1)], groups=rows, windows=windows)
+
+
+def led_again(*epochs: int) -> Log:
+    """A's partition of Kafka's own, a batch of each leader epoch."""
+    log = Log("A")
+    for epoch in epochs:
+        log.data(-1, leader_epoch=epoch)
+    return log
+
+
+def fault(name: str, target: str, at: int) -> Windows:
+    return {"windows": [Window(id="f", fault=name, target=target, start=at, end=at)]}
+
+
+def transaction(end: str | None) -> Log:
+    """A's partition of Kafka's own with a batch of a transaction; None: it has no marker."""
+    log = Log("A").data(-1, pid=7, transactional=True)
+    return log.marker(end, pid=7) if end else log
+
+
+def acknowledged(offset: int) -> PartitionView:
+    return view([Log("A").data(1)], reads=[poll(kind="commit", group="g", position=offset)])
+
+
+def judged(*seen: PartitionView) -> tuple[list[tuple[str, str, str, int]], list[str]]:
+    """What is found in partitions of one run: (kind, cluster, topic, offset); and why something
+    could not be judged."""
+    raw = [(one, f) for one in seen for f in CHECK.kernel(one)]
+    partials = [
+        replace(f, topic=one.topic, partition=one.partition)
+        for one, f in raw
+        if isinstance(f, PartialFinding)
+    ]
+    found = [(f.kind, f.cluster, one.topic, f.offset) for one, f in raw if isinstance(f, Found)]
+    assert CHECK.combine is not None
+    combined = [(c.topic, found_in(c)) for c in CHECK.combine(partials)]
+    found += [(f.kind, f.cluster, topic, f.offset) for topic, f in combined]
+    return found, [f.reason for _, f in raw if isinstance(f, Unjudged)]
+
+
+def second(*ids: int, **header: Unpack[Header]) -> Log:
+    log = Log("A", broker=2, canonical=False, leader=False)
+    for _ in ids:
+        log.data(-1, **header)
+    return log
+
+
+def torn(log: Log) -> Log:
+    return log.torn("half a batch")
+
+
+def above(log: Log, high_watermark: int) -> Log:
+    log.high_watermark = high_watermark
+    return log
