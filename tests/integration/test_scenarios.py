@@ -154,7 +154,9 @@ def test_clients_that_are_killed_are_named_and_leave_nothing_wrong(
 )
 def test_a_failover_that_truncates_is_invalid(linkflap_run: FixtureRun) -> None:
     assert linkflap_run.verdict == "invalid"
-    assert "high-watermark-regression" in {a["kind"] for a in linkflap_run.document["anomalies"]}
+    # Nobody ends what is open again; a watermark went back where a sample had it before.
+    kinds = {a["kind"] for a in linkflap_run.document["anomalies"]}
+    assert kinds & {"hanging-transaction", "high-watermark-regression"}, kinds
 
 
 @pytest.mark.nightly
