@@ -10,27 +10,43 @@ from linkflap.harness.model.protocols import Cluster, Deployment
 from linkflap.harness.model.protocols.mirrors import Mirror
 from linkflap.harness.model.side_by_side import side_by_side
 from linkflap.harness.model.wait import until
-from linkflap.harness.wire.offsets import quiet
+from linkflap.harness.wire.offsets import Partition, quiet
 from tests.events import Rows as Events
 from tests.shadow_pair import Writer, drained, ends
 from tests.shadows import SAME, TOPIC, TOPIC_PARTITIONS, headers
 
 
 def same_everywhere(deployment: Deployment) -> None:
-    """Every live replica of every cluster has the same bytes, leader epochs apart."""
-    for tp in TOPIC_PARTITIONS:
-        logs = {
-            (cluster.name, broker.id): [headers(broker, tp)[key] for key in SAME]
-            for cluster in deployment.clusters.values()
-            for broker in cluster.brokers.values()
-            if broker.state == "running"
-        }
-        first, *others = logs.values()
-        assert first[0], f"nothing in {tp}"
-        assert all(log == first for log in others), (
-            tp,
-            {where: log[0][-3:] for where, log in logs.items()},
-        )
+    """Every live replica of every cluster comes to have the same bytes, leader epochs apart: a
+    commit returns before its markers are written."""
+
+    def differing() -> dict[Partition, dict[tuple[str, int], list[Any]]]:
+        each = {tp: _bytes(deployment, tp) for tp in TOPIC_PARTITIONS}
+        return {tp: logs for tp, logs in each.items() if not _same(*logs.values())}
+
+    until(
+        lambda: not differing(),
+        within=30,
+        every=0.1,
+        what="all replicas to be the same",
+        state=lambda: {
+            tp: {where: log[0][-3:] for where, log in logs.items()}
+            for tp, logs in differing().items()
+        },
+    )
+
+
+def _bytes(deployment: Deployment, tp: Partition) -> dict[tuple[str, int], list[Any]]:
+    return {
+        (cluster.name, broker.id): [headers(broker, tp)[key] for key in SAME]
+        for cluster in deployment.clusters.values()
+        for broker in cluster.brokers.values()
+        if broker.state == "running"
+    }
+
+
+def _same(first: list[Any], *others: list[Any]) -> bool:
+    return bool(first[0]) and all(log == first for log in others)
 
 
 def led_by_its_own(cluster: Cluster, *, replicas: int = 1) -> None:
