@@ -47,12 +47,7 @@ def spans_of(anomaly: Anomaly) -> Iterator[tuple[Axis, int, int]]:
     if (name := evidence.get("transactional_id")) and anomaly.topic:
         yield ("producer", name, anomaly.cluster, anomaly.topic, anomaly.partition), 0, 1
     if anomaly.offset >= 0:
-        first = _number_of(evidence.get("first_offset"))
-        start = first if 0 <= first < anomaly.offset and "copy" not in evidence else anomaly.offset
-        yield log_of(anomaly, anomaly.cluster), start, anomaly.offset + count
-        if "source" in evidence:
-            there = _number_of(evidence.get("source_offset", anomaly.offset))
-            yield log_of(anomaly, evidence["source"]), there, there + count
+        yield from _offsets(anomaly, count)
     for name, width in (("uid", count), ("operation", 1)):
         if (value := _number_of(evidence.get(name))) >= 0:
             yield (name,), value, value + width
@@ -62,6 +57,17 @@ def spans_of(anomaly: Anomaly) -> Iterator[tuple[Axis, int, int]]:
         yield ("refused", link), 0, 1
     if pid >= 0:
         yield ("producer", anomaly.cluster), pid, pid + 1
+
+
+def _offsets(anomaly: Anomaly, count: int) -> Iterator[tuple[Axis, int, int]]:
+    """Where so many records are in its own log, and in the one that they were mirrored from."""
+    evidence = anomaly.evidence
+    first = _number_of(evidence.get("first_offset"))
+    start = first if 0 <= first < anomaly.offset and "copy" not in evidence else anomaly.offset
+    yield log_of(anomaly, anomaly.cluster), start, anomaly.offset + count
+    if "source" in evidence:
+        there = _number_of(evidence.get("source_offset", anomaly.offset))
+        yield log_of(anomaly, evidence["source"]), there, there + count
 
 
 def _listed(evidence: Mapping[str, object]) -> Iterator[int]:
