@@ -89,6 +89,7 @@ def test_scenario_files_of_cases_are_scenarios(
 
 def test_every_scenario_file_is_one_of_a_case() -> None:
     assert {path.name for path in FILES.iterdir()} == {
+        "beyond-truncation.toml",
         "dead-source.toml",
         "flap-storm.toml",
         "kept-ids.toml",
