@@ -75,9 +75,10 @@ def _order(
 ) -> Iterator[tuple[str, int]]:
     for before, after in pairwise(marks):
         same = _tenure(plain, generation, before, after)
-        if same and after.last_stable < before.last_stable:
+        lowest = _stepping(plain, generation, before, after)
+        if same and after.last_stable < min(before.last_stable, lowest):
             yield "lso-regression", after.last_stable
-        if same and after.high_watermark < before.high_watermark:
+        if same and after.high_watermark < min(before.high_watermark, lowest):
             yield "high-watermark-regression", after.last_stable
         if same and 0 <= after.log_start < before.log_start:
             yield "log-start-regression", after.log_start
@@ -86,6 +87,25 @@ def _order(
         # Another leader may have had any high watermark.
         if same and before.last_stable > max(before.high_watermark, after.high_watermark):
             yield "lso-above-high-watermark", before.last_stable
+
+
+def _stepping(plain: Plain, generation: PlainGeneration, before: Any, after: Any) -> int:
+    """How far down two samples may step while a reversal truncates their log, which it may do in
+    several steps."""
+    mine = generation.cluster
+    reversals = [
+        w
+        for w in plain.view.windows
+        if w.fault == "mirror-reverse" and w.took_effect and w.on.source == mine
+    ]
+    offsets = [
+        t.offset
+        for w in reversals
+        for t in plain.view.truncations
+        if t.cluster == mine and w.start <= t.time <= w.end
+        if before.time <= t.time and w.start <= after.returned
+    ]
+    return min(offsets, default=NEVER)
 
 
 def _above(plain: Plain, story: Story, generation: PlainGeneration) -> Iterator[tuple[str, int]]:
