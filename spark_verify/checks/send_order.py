@@ -61,12 +61,13 @@ def _late(generation: LogGeneration, log: Log, rows: Ints) -> Sequence[Finding]:
     )
     late = np.flatnonzero(records.uid[rows] < reached)
     found: list[Finding] = []
+    along = np.arange(len(late))
+    same = records.operation[rows[late]] == records.operation[rows[holder[late]]]
     split = apart(generation, records.offset[rows[late]])
     for start, end in runs(
-        rows[late], records.uid[rows[late]], holder[late] + np.arange(len(late)), split
+        rows[late], records.uid[rows[late]], holder[late] + along, same + along, split
     ):
         row, after = int(rows[late[start]]), int(rows[holder[late[start]]])
-        same = records.operation[row] == records.operation[after]
         evidence = {
             "records": end - start,
             "uid": int(records.uid[row]),
@@ -75,7 +76,7 @@ def _late(generation: LogGeneration, log: Log, rows: Ints) -> Sequence[Finding]:
             "after_operation": int(records.operation[after]),
             "after_offset": int(records.offset[after]),
         }
-        kind = INSIDE if same else BETWEEN
+        kind = INSIDE if same[start] else BETWEEN
         found.append(
             Found(kind=kind, cluster=cluster, offset=int(records.offset[row]), evidence=evidence)
         )

@@ -74,6 +74,11 @@ def test_neighbours_are_one_anomaly_and_say_what_they_are_behind() -> None:
     assert (found.evidence["after_uid"], found.evidence["after_offset"]) == (5, 1)
 
 
+def test_neighbours_of_two_kinds_are_two_anomalies() -> None:
+    seen = view([Log("A").data(3, operation=2).data(1).data(2, operation=2)])
+    assert anomalies(NAME, seen) == [("send-inversion", "A", 1), ("internal-inversion", "A", 2)]
+
+
 def test_an_order_that_was_lost_before_the_truncation_is_named_with_its_capture() -> None:
     turned = Log("A").data(1).data(2).data(uid(1, 9)).data(uid(1, 8)).taken("1-away", at=510)
     (found,) = findings(NAME, trip(earlier=[turned]))
