@@ -89,9 +89,12 @@ class BranchMirror:
 
 
 @contextmanager
-def branch_mirror(bench: Bench, topic: str, to: str = "B") -> Iterator[BranchMirror]:
-    """A mirror that is not created yet, of a topic of A, on cluster `to`. Raises InputError for a
-    Kafka that has none."""
+def branch_mirror(
+    bench: Bench, topic: str, to: str = "B", *, source: str = "A", groups: str = "(?!)"
+) -> Iterator[BranchMirror]:
+    """A mirror that is not created yet, of a topic of `source`, on cluster `to`. `groups` is a Java
+    regular expression: whose offsets are synced; as it is, nobody's. Raises InputError for a Kafka
+    that has no mirrors."""
     build = kafka(bench.variant.kafka)
     names = generation(build)
     if names is None:
@@ -99,10 +102,10 @@ def branch_mirror(bench: Bench, topic: str, to: str = "B") -> Iterator[BranchMir
             f"Kafka {build.version} has no Cluster Mirroring; name the jars of a build that has it"
         )
     configs = {
-        names.mirror["bootstrap"]: bench.deployment.links[f"A->{to}"].bootstrap,
-        names.mirror["groups"]: "(?!)",
+        names.mirror["bootstrap"]: bench.deployment.links[f"{source}->{to}"].bootstrap,
+        names.mirror["groups"]: groups,
     }
-    folder = bench.folder / f"admin-{bench.stamp}"
+    folder = bench.folder / f"admin-{to}-{bench.stamp}"
     with closing(MirrorAdmin(build, java_for(build.version), folder, bench.bootstrap(to))) as admin:
         yield BranchMirror(
             admin=admin,

@@ -1,0 +1,168 @@
+"""KIP-1279 itself: a group that is back on A after a failback goes on from what it had committed
+there before, above the records that replaced A's tail."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from linkflap.chaos.cases.bench import Bench
+from linkflap.chaos.cases.bench_clusters import WITHIN
+from linkflap.chaos.cases.branch_mirror import BUILD, BranchMirror, branch_mirror
+from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.clusters import PAIR
+from linkflap.chaos.cases.tools import wire
+from linkflap.chaos.cases.tools.members import Member
+from linkflap.harness.mirrors.cluster_mirroring.answers import Refused
+from linkflap.harness.model.wait import pause, until
+
+MIRRORED: Final = 50
+TAIL: Final = 100
+"""Records that A alone has: the group has processed them, and committed."""
+OF_B: Final = 200
+"""Records that are written to B once it was promoted."""
+PROCESSED: Final = 30
+"""Of those the ones that the group has processed at B."""
+SYNCS: Final = 10.0
+"""Seconds in which offsets of groups are synced several times: there is a refresh every two."""
+OWNER: Final = "case"
+
+
+def _returned(bench: Bench, *, dies: bool) -> Observation:
+    """The group's member on A dies with A, or leaves the group before."""
+    topic, group = bench.topic(), bench.name("group")
+    brokers = bench.cluster("A").brokers.values()
+    link = bench.deployment.links["A->B"]
+    bench.write(topic, [b"of both %d" % n for n in range(MIRRORED)])
+    with branch_mirror(bench, topic, groups=".*") as away:
+        away.mirrors(1)
+        _reaches(bench, topic, "B", MIRRORED)
+        try:
+            link.add_toxic("timeout", "responses", {"timeout": 0}, owner=OWNER)
+            bench.write(topic, [b"of A %d" % n for n in range(TAIL)])
+            member = _committed_up_to(bench, topic, group, MIRRORED + TAIL)
+            if not dies:
+                member.close()
+            for broker in brokers:
+                broker.pause()
+            _stopped(away)
+            for broker in brokers:
+                broker.kill()
+        finally:
+            link.clear(owner=OWNER)
+    if dies:
+        member.close()
+    first = bench.bound("high", topic, cluster="B")
+    bench.write(topic, [b"of B %d" % n for n in range(OF_B)], cluster="B")
+    on_b = bench.ask(bench.coordinator(group, wire.GROUP, "B"))
+    on_b.commit_offset(group, (topic, 0), first + PROCESSED)
+    bench.settle()
+    with branch_mirror(bench, topic, "A", source="B", groups=".*") as back:
+        back.mirrors(1)
+        _reaches(bench, topic, "A", bench.bound("high", topic, cluster="B"))
+        pause(SYNCS, lambda: False)
+        on_a = bench.ask(bench.coordinator(group, wire.GROUP))
+        synced = on_a.committed(group, (topic, 0))
+        _stopped(back)
+    begun = _first_of_b(bench, topic, group)
+    facts = {
+        "committed_on_A_before": MIRRORED + TAIL,
+        "promoted_at": first,
+        "committed_on_B": first + PROCESSED,
+        "committed_on_A_after_syncs": synced,
+        "first_read_on_A": begun,
+        "skipped": max(0, begun - first - PROCESSED),
+    }
+    return Observation(shown=begun > first + PROCESSED, facts=facts)
+
+
+def _reaches(bench: Bench, topic: str, cluster: str, end: int) -> None:
+    until(
+        lambda: bench.bound("high", topic, cluster=cluster) == end,
+        within=WITHIN,
+        what=f"{cluster} to have all",
+        every=0.2,
+    )
+
+
+def _committed_up_to(bench: Bench, topic: str, group: str, end: int) -> Member:
+    """A member of the group on A that has read all, and committed it."""
+    member = bench.member(group, enable_auto_commit="true", auto_commit_interval_ms="200")
+    member.subscribe(topic)
+    on_a = bench.ask(bench.coordinator(group, wire.GROUP))
+
+    def committed() -> bool:
+        member.poll(0.2)
+        return on_a.committed(group, (topic, 0)) == end
+
+    until(committed, within=WITHIN, what=f"group {group} to have committed {end}")
+    return member
+
+
+def _stopped(mirror: BranchMirror) -> None:
+    """Asks for stop until it is accepted, and waits until it took effect."""
+
+    def accepted() -> bool:
+        with suppress(Refused):
+            mirror.stop()
+            return True
+        return False
+
+    until(accepted, within=2 * WITHIN, what=f"stop of {mirror.name} to be accepted", every=0.3)
+    wanted = {"STOPPED": 1}
+    until(
+        lambda: mirror.states() == wanted,
+        within=WITHIN,
+        what=f"{mirror.topic} to be STOPPED",
+        every=0.2,
+        state=mirror.states,
+    )
+
+
+def _first_of_b(bench: Bench, topic: str, group: str) -> int:
+    """The first offset that the group gets when it is back on A."""
+    member = bench.member(group)
+    member.subscribe(topic)
+    read = until(
+        lambda: member.poll(0.5),
+        within=2 * WITHIN,
+        what=f"group {group} to read on A",
+    )
+    return read[0][0]
+
+
+CASE = Case(
+    name="KIP-1279-stale-group-offset",
+    title=(
+        "A build of the KIP-1279 branch leaves a group's old offset at A in place after a failback,"
+        " and the group skips records"
+    ),
+    kind="proposal",
+    claim_text=(
+        "A group has committed at A beyond what B got. B is promoted, and the group goes on there. "
+        "A comes back, is truncated and mirrors B. Offsets of groups with members are not synced, "
+        "and A takes members that died with it for alive until their session is over: the group's "
+        "old offset stays, and after the failback it begins above records of B that it never got."
+    ),
+    sources=(
+        "docs/findings/cluster-mirroring-stale-group-offset.md",
+        "KIP-1279: offsets of consumer groups; a failback",
+    ),
+    expected=(Expected(shows=True, since="4.2.0", basis="runs"),),
+    schedule=(
+        f"1. {MIRRORED} records are mirrored; 2. the link is half-open, {TAIL} more are written to "
+        "A, and the group commits them; 3. A stands still, B is promoted, A dies; 4. "
+        f"{OF_B} records are written to B, the group commits the first {PROCESSED}; 5. A comes "
+        f"back and mirrors B; 6. {SYNCS:g} s after it has all: stop; 7. the group is back at A"
+    ),
+    reproduced="the first record that the group gets at A is beyond what it had committed at B",
+    control_text="the member leaves its group before A fails: it goes on from what it had at B",
+    refuted="a group that goes on where it was at B, or before",
+    topology=PAIR,
+    claim=partial(_returned, dies=True),
+    control=partial(_returned, dies=False),
+    clients=("librdkafka", "java"),
+    needs=BUILD,
+    apart=True,
+)
