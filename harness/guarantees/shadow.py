@@ -48,7 +48,6 @@ ALLOWED: Final = (
         because="a reader that does not learn of a truncation stays where it is",
     ),
 )
-_TRUNCATE: Final = ("truncate-once", "truncate-stable")
 
 
 def guarantee(options: Mapping[str, Option]) -> Guarantee:
@@ -69,7 +68,6 @@ def guarantee(options: Mapping[str, Option]) -> Guarantee:
         isolation="read_committed" if options.get("bound") == "lso" else "read_uncommitted",
         group_offsets="exact" if options.get("groups", ".*") else "none",
         appended_at_promotion=tuple(appended),
-        truncates_at_promotion=ends in _TRUNCATE,
         reversible=True,
         keeps_journal=True,
         allowed=ALLOWED,

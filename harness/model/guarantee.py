@@ -64,13 +64,13 @@ class Guarantee:
     a record has the source's offset on the destination. `leader_epochs_kept`: so does the leader
     epoch of a batch. `leader_epoch_raised`: what the destination's clients write after a promotion
     is in a later leader epoch than everything mirrored. `appended_at_promotion` are the control
-    records that the mirror writes behind the last mirrored offset, and `truncates_at_promotion`
-    says that it may remove a mirrored tail first. `reversible`: it can take over the cluster that
-    was given up (failback), and truncates that log where the two histories part. `keeps_journal`:
-    it reports each step of its end in the event `mirror-stopped`. `describes_itself`: it is asked
-    all the time for each partition's state and lag (event `mirror-described`). `syncs_topics`:
-    topics, their partitions and settings are on the destination as on the source, and are compared
-    when it ends (event `topics-compared`).
+    records that the mirror writes behind the last mirrored offset. `reversible`: it can take over
+    the cluster that was given up (failback), and truncates that log where the two histories part.
+    `keeps_journal`: it reports each step of its end in the event `mirror-stopped`, what it removed
+    of a mirrored tail among them. `describes_itself`: it is asked all the time for each partition's
+    state and lag (event `mirror-described`). `syncs_topics`: topics, their partitions and settings
+    are on the destination as on the source, and are compared when it ends (event
+    `topics-compared`).
     """
 
     equality: Equality
@@ -82,7 +82,6 @@ class Guarantee:
     isolation: Isolation = "read_uncommitted"
     group_offsets: GroupOffsets = "none"
     appended_at_promotion: tuple[Appended, ...] = ()
-    truncates_at_promotion: bool = False
     reversible: bool = False
     keeps_journal: bool = False
     describes_itself: bool = False

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from linkflap.harness.mirrors.shadow.failpoints import PAUSE_AT, TAKING_OVER
+from linkflap.harness.mirrors.shadow.failpoints import PAUSE_AT
 from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.wait import until
@@ -18,6 +18,8 @@ from tests.shadow_sides import Shadowed, Sides, forgotten
 from tests.shadows import TOPIC_PARTITIONS
 
 pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
+TAKING_OVER = ("planned", "joined", "claimed", "elected", "alone", "truncating", "truncated")
+"""Steps of a takeover (failback), in order: other shadows do not come by them."""
 
 
 @pytest.mark.nightly

@@ -52,7 +52,6 @@ class GuaranteeTable(Table, frozen=True, kw_only=True):
     isolation: Isolation = "read_uncommitted"
     group_offsets: GroupOffsets = "none"
     appended_at_promotion: list[Appended] = []
-    truncates_at_promotion: bool = False
     allowed: list[AllowedTable] = []
 
 

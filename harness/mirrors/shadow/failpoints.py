@@ -47,16 +47,6 @@ Step = Literal[
 ]
 """In the order in which a shadow comes by them."""
 STEPS: Final[tuple[Step, ...]] = get_args(Step)
-TAKING_OVER: Final[tuple[Step, ...]] = (
-    "planned",
-    "joined",
-    "claimed",
-    "elected",
-    "alone",
-    "truncating",
-    "truncated",
-)
-"""Those of a takeover (failback): other shadows do not come by them."""
 
 
 class Steps:
