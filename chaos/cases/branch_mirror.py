@@ -20,7 +20,7 @@ from linkflap.harness.mirrors.cluster_mirroring.first_start import await_loaded
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.model.wait import until
-from linkflap.harness.runtimes.distribution.cluster_mirroring import generation
+from linkflap.harness.runtimes.distribution.cluster_mirroring import generation, lacking
 from linkflap.harness.runtimes.distribution.kafka import kafka
 
 BUILD: Final = "a build of the KIP-1279 branch (--kafka DIRECTORY)"
@@ -98,9 +98,7 @@ def branch_mirror(
     build = kafka(bench.variant.kafka)
     names = generation(build)
     if names is None:
-        raise InputError(
-            f"Kafka {build.version} has no Cluster Mirroring; name the jars of a build that has it"
-        )
+        raise InputError(f"Kafka {build.version} {lacking(build)}")
     configs = {
         names.mirror["bootstrap"]: bench.deployment.links[f"{source}->{to}"].bootstrap,
         names.mirror["groups"]: groups,

@@ -152,6 +152,19 @@ def test_a_cluster_without_the_feature_is_refused_as_destination_and_for_a_failb
     assert refusal("failback-divergence", f"A@{libs}->B@{libs}") == ""
 
 
+def test_a_build_of_a_generation_that_is_not_in_the_table_is_not_said_to_lack_the_feature(
+    tmp_path: Path,
+) -> None:
+    libs = build(tmp_path / "libs", ["CreateClusterMirrorOptions", "BeginMirrorTopicsOptions"])
+    made = SCENARIOS["link-flap"](
+        Wish(seed=1, mirror="cluster-mirroring", topology=parse(f"A@{libs}->B@{libs}"))
+    )
+    said = settings.refusal(made) or ""
+    assert "runs Kafka 4.2.0-SNAPSHOT, which has Cluster Mirroring of a generation that" in said
+    assert "StartMirrorTopicsOptions, RecoverMirrorTopicsOptions" in said
+    assert "needs an entry for it" in said
+
+
 @pytest.mark.parametrize("name", ["stalled", "round-trip", "third-promotion", "paused-follower"])
 def test_the_examples_are_scenarios_that_a_build_can_play(tmp_path: Path, name: str) -> None:
     libs = build(tmp_path / "libs", FIRST)

@@ -17,7 +17,7 @@ from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
 from linkflap.harness.mirrors.cluster_mirroring.verb_model import Name, Verb, sequence
 from linkflap.harness.mirrors.cluster_mirroring.verb_play import OnBuild, play
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.runtimes.distribution.cluster_mirroring import generation
+from linkflap.harness.runtimes.distribution.cluster_mirroring import generation, lacking
 from linkflap.harness.runtimes.distribution.kafka import kafka
 
 LENGTH: Final = 20
@@ -31,9 +31,7 @@ def played(
     build = kafka(bench.variant.kafka)
     found = generation(build)
     if found is None:
-        raise InputError(
-            f"Kafka {build.version} has no Cluster Mirroring; name the jars of a build that has it"
-        )
+        raise InputError(f"Kafka {build.version} {lacking(build)}")
     configs = {
         found.mirror["bootstrap"]: bench.deployment.links["A->B"].bootstrap,
         found.mirror["groups"]: "(?!)",

@@ -76,10 +76,11 @@ class ClusterMirror(StartingMirror):
             AdminClient(quiet(self._destination.bootstrap)),
             AdminClient(quiet(self._source.bootstrap)),
         )
-        build = kafka(deployment.topology.cluster(link.destination).kafka)
+        asked = deployment.topology.cluster(link.destination).kafka
+        build = kafka(asked)
         found = cluster_mirroring.generation(build)
         if found is None:
-            raise InputError(settings.without_feature(link.destination, build.version))
+            raise InputError(settings.without_feature(link.destination, asked, build))
         self._generation = found
         self._nth: int = 0 if reverses is None else reverses._nth + 1
         folder = (

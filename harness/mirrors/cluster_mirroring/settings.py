@@ -14,7 +14,7 @@ from linkflap.harness.model.scenario import Option, Scenario
 from linkflap.harness.model.spelling import nearest
 from linkflap.harness.model.topology import CANARY, topic_pattern
 from linkflap.harness.runtimes.distribution import cluster_mirroring
-from linkflap.harness.runtimes.distribution.kafka import look_for
+from linkflap.harness.runtimes.distribution.kafka import Kafka, look_for
 
 KIND: Final = "cluster-mirroring"
 LOADED, AT_ONCE = "loaded", "at-once"
@@ -91,10 +91,11 @@ def patterns(homes: tuple[str, ...]) -> list[str]:
     return [rf"(?!.*\.{CANARY}$){topic_pattern(homes)}"]
 
 
-def without_feature(cluster: str, version: str) -> str:
+def without_feature(cluster: str, asked: str, build: Kafka | None) -> str:
+    """Why a cluster cannot be mirrored to; `build`: None for a release."""
+    version = asked if build is None else build.version
     return (
-        f"cluster {cluster} runs Kafka {version}, which has no Cluster Mirroring; name the jars of "
-        "a build that has it: --topology 'A@DIRECTORY->B@DIRECTORY', in a suite --kafka DIRECTORY "
+        f"cluster {cluster} runs Kafka {version}, which {cluster_mirroring.lacking(build)} "
         "(docs/cluster-mirroring.md)"
     )
 
@@ -116,7 +117,7 @@ def refusal(scenario: Scenario) -> str | None:
         asked = scenario.topology.cluster(name).kafka
         build = look_for(asked)
         if build is None or cluster_mirroring.generation(build) is None:
-            return without_feature(name, build.version if build is not None else asked)
+            return without_feature(name, asked, build)
     return None
 
 

@@ -17,6 +17,8 @@ from typing import Final
 from linkflap.harness.runtimes.distribution.kafka import Kafka
 
 _ADMIN: Final = "org/apache/kafka/clients/admin/"
+_FEATURE: Final = "ClusterMirror"
+"""What names of classes of the feature have in them, in every generation so far."""
 UNSTABLE: Final[Mapping[str, str]] = {
     "unstable.api.versions.enable": "true",
     "unstable.feature.versions.enable": "true",
@@ -31,8 +33,7 @@ class Generation:
     lack.
 
     `broker` are names of broker settings and `mirror` those of a mirror's own, by what linkflap
-    calls them; `aligning` is the state in which a destination truncates, and `retries` how often a
-    failed partition is tried again by default.
+    calls them; `aligning` is the state in which a destination truncates.
     """
 
     name: str
@@ -40,8 +41,6 @@ class Generation:
     broker: Mapping[str, str]
     mirror: Mapping[str, str]
     aligning: str
-    verbs: frozenset[str]
-    retries: int
 
 
 _BROKER: Final = {
@@ -50,7 +49,6 @@ _BROKER: Final = {
     "refresh": "mirror.metadata.refresh.interval.ms",
     "most-backoff": "mirror.failed.retry.max.backoff.ms",
 }
-_VERBS: Final = frozenset({"create", "start", "stop", "pause", "resume", "delete", "describe"})
 GENERATIONS: Final[Sequence[Generation]] = (
     Generation(
         name="prefixed keys",
@@ -58,8 +56,6 @@ GENERATIONS: Final[Sequence[Generation]] = (
         broker=_BROKER,
         mirror={"bootstrap": "bootstrap.servers", "groups": "mirror.groups.include"},
         aligning="LOG_TRUNCATION",
-        verbs=_VERBS,
-        retries=100,
     ),
     Generation(
         name="recovery",
@@ -67,26 +63,46 @@ GENERATIONS: Final[Sequence[Generation]] = (
         broker=_BROKER,
         mirror={"bootstrap": "bootstrap.servers", "groups": "groups.include"},
         aligning="LOG_ALIGNMENT",
-        verbs=_VERBS | {"recover"},
-        retries=20,
     ),
 )
 """Oldest first."""
 
 
 def generation(kafka: Kafka) -> Generation | None:
-    """The generation of Cluster Mirroring that a Kafka has; None for one without."""
+    """The generation of Cluster Mirroring that a Kafka has; None for one without, and for one that
+    the table does not know."""
+    return recognised(_classes(kafka))
+
+
+def lacking(kafka: Kafka | None) -> str:
+    """Of a Kafka without a generation, in words: that it has no Cluster Mirroring, as no release
+    (None) has, or one that the table does not know."""
+    if kafka is None or not any(_FEATURE in name for name in _classes(kafka)):
+        return (
+            "has no Cluster Mirroring; name the jars of a build that has it: --topology "
+            "'A@DIRECTORY->B@DIRECTORY', in a suite or a case --kafka DIRECTORY"
+        )
+    marks = ", ".join(each.mark for each in GENERATIONS)
+    return (
+        f"has Cluster Mirroring of a generation that linkflap does not know: of {marks} its Admin "
+        "has none; the table in harness/runtimes/distribution/cluster_mirroring.py needs an entry "
+        "for it"
+    )
+
+
+def _classes(kafka: Kafka) -> Sequence[str]:
+    """The files of its kafka-clients jar that are of the Admin."""
     clients = [jar for jar in kafka.jars if jar.name.startswith("kafka-clients-")]
-    return _in(clients[0]) if clients else None
+    return _of_admin(clients[0]) if clients else ()
 
 
 @lru_cache
-def _in(clients: Path) -> Generation | None:
+def _of_admin(clients: Path) -> Sequence[str]:
     try:
         with zipfile.ZipFile(clients) as jar:
-            return recognised(jar.namelist())
+            return tuple(name for name in jar.namelist() if name.startswith(_ADMIN))
     except (OSError, zipfile.BadZipFile):
-        return None  # inside an image, or torn: whoever starts it says so
+        return ()  # inside an image, or torn: whoever starts it says so
 
 
 def recognised(names: Sequence[str]) -> Generation | None:
