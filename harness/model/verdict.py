@@ -148,7 +148,8 @@ class Failover:
     succeeded afterwards.
 
     Of transactions it counts those open when it began, those the mirror aborted, and those that are
-    visible only in part.
+    visible only in part. `refused`: error -> how often the mirror refused it before it was
+    accepted, `accepted_after` so many seconds; of mirrors that write that down.
     """
 
     link: str
@@ -160,7 +161,20 @@ class Failover:
     open_transactions: int | None = None
     aborted_transactions: int | None = None
     torn_transactions: int | None = None
+    refused: Mapping[str, int] = field(default_factory=dict)
+    accepted_after: float | None = None
     partitions: tuple[PromotedPartition, ...] = ()
+
+    @property
+    def refusals(self) -> str:
+        """What it was refused with and for how long, in words; empty: it was not."""
+        if not self.refused:
+            return ""
+        errors = ", ".join(f"{n} x {error}" for error, n in sorted(self.refused.items()))
+        after = (
+            "" if self.accepted_after is None else f", accepted after {self.accepted_after:.2f} s"
+        )
+        return f"refused at first: {errors}{after}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -150,7 +150,8 @@ def _failovers(judged: Document) -> Iterator[Text]:
             if failover.rto_seconds is None
             else f"{failover.rto_seconds:.2f} s"
         )
-        yield Text(f"failover {failover.link} {failover.kind}: RPO {lost}, RTO {back}")
+        refused = f"; {failover.refusals}" if failover.refusals else ""
+        yield Text(f"failover {failover.link} {failover.kind}: RPO {lost}, RTO {back}{refused}")
     if judged.failovers:
         yield Text()
 

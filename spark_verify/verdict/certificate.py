@@ -11,7 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from linkflap.harness.model import events as events_
-from linkflap.harness.model.events import Event, JournalPartition, MirrorStopped, of_kind
+from linkflap.harness.model.events import (
+    Event,
+    JournalPartition,
+    MirrorStopped,
+    VerbAnswer,
+    of_kind,
+)
 from linkflap.harness.model.topology import LinkSpec, TopicPartition
 from linkflap.harness.model.verdict import Anomaly, Failover, PromotedPartition
 
@@ -30,7 +36,8 @@ def _completed(
 ) -> Failover:
     destination = LinkSpec.parse(failover.link).destination
     happened = next((e for e in of_kind(events, events_.Failover) if _is(e, failover)), None)
-    journal = _journal(failover, events, happened.time if happened else None)
+    end = _end(failover, events, happened.time if happened else None)
+    journal, stop = _journal(end), _stop(end)
     ordered = sorted(failover.partitions, key=lambda each: (each.topic, each.partition))
     partitions = tuple(
         _partition(each, journal, _groups(anomalies, destination, each)) for each in ordered
@@ -46,6 +53,8 @@ def _completed(
         open_transactions=happened.open_transactions if happened else None,
         torn_transactions=len({a.evidence.get("operation") for a in torn}),
         aborted_transactions=sum(written) if written else None,
+        refused=_refused(stop),
+        accepted_after=stop.seconds,
         partitions=partitions,
     )
 
@@ -58,14 +67,27 @@ def _tore(anomaly: Anomaly, failover: Failover) -> bool:
     return anomaly.evidence.get("link", failover.link) == failover.link
 
 
-def _journal(failover: Failover, events: Sequence[Event], time: int | None) -> Journal:
-    """What the mirror wrote down of its end, per partition."""
+def _end(failover: Failover, events: Sequence[Event], time: int | None) -> MirrorStopped | None:
+    """What the mirror wrote down of its end."""
     ends = [
         e
         for e in of_kind(events, MirrorStopped)
         if e.link == failover.link and (time is None or e.time <= time)
     ]
-    return {(row.topic, row.partition): row for row in (ends[-1].partitions or () if ends else ())}
+    return ends[-1] if ends else None
+
+
+def _journal(end: MirrorStopped | None) -> Journal:
+    return {(row.topic, row.partition): row for row in (end.partitions or () if end else ())}
+
+
+def _stop(end: MirrorStopped | None) -> VerbAnswer:
+    """How the mirror was asked for its end; of nothing, where it did not write that down."""
+    return (end.stopped if end else None) or VerbAnswer()
+
+
+def _refused(stop: VerbAnswer) -> Mapping[str, int]:
+    return dict(stop.refused or {})
 
 
 def _groups(

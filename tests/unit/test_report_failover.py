@@ -81,6 +81,29 @@ def test_the_certificate_of_a_failover() -> None:
     ]
 
 
+def test_what_a_mirror_refused_before_it_was_accepted_is_of_its_own_failover() -> None:
+    def end(seconds: float, refused: dict[str, int]) -> dict[str, object]:
+        return {
+            "verb": "stop",
+            "accepted": True,
+            "tries": 1 + sum(refused.values()),
+            "refused": refused,
+            "seconds": seconds,
+        }
+
+    events = [
+        event("mirror-stopped", "A->B", at=60, stopped=end(3.6, {"NOT_YET (145)": 9})),
+        event("failover", "A->B", at=70, kind="forced", fault_time=50, open_transactions=0),
+        event("mirror-stopped", "A->B", at=90, stopped=end(0.1, {})),
+        event("failover", "A->B", at=95, kind="planned", fault_time=80, open_transactions=0),
+    ]
+    first, later = certificate(
+        [Failover(link="A->B", fault_time=50), Failover(link="A->B", fault_time=80)], (), events
+    )
+    assert first.refusals == "refused at first: 9 x NOT_YET (145), accepted after 3.60 s"
+    assert (later.refused, later.accepted_after, later.refusals) == ({}, 0.1, "")
+
+
 def test_of_a_mirror_that_keeps_no_journal_nothing_is_said() -> None:
     part = PromotedPartition(topic="A.t", partition=0, promotion_offset=1)
     (row,) = certificate([Failover(link="A->B", partitions=(part,))], (), ())

@@ -114,6 +114,22 @@ def test_no_write_after_the_failover(folder: Path) -> None:
     )
 
 
+def test_a_failover_that_was_refused_at_first_says_with_what_and_for_how_long(folder: Path) -> None:
+    failover = {
+        "link": "A->B",
+        "kind": "forced",
+        "promoted": 2,
+        "rpo_records": 0,
+        "rto_seconds": 4.7,
+        "refused": {"INVALID_CLUSTER_MIRROR_STATES (145)": 9},
+        "accepted_after": 3.6,
+    }
+    assert (
+        "RPO 0 records, RTO 4.70 s; refused at first: 9 x INVALID_CLUSTER_MIRROR_STATES (145), "
+        "accepted after 3.60 s"
+    ) in " ".join(shown(document(folder) | {"failovers": [failover]}, folder).split())
+
+
 def test_the_least_document_and_no_folder(tmp_path: Path) -> None:
     text = shown({"verdict": "unknown"}, tmp_path / "gone")
     assert "UNKNOWN" in text
