@@ -192,8 +192,9 @@ CHECK = Check(
             name=VERB,
             meaning=(
                 "A verb of the mirror was answered as no state of it allows, or did not change it "
-                "as it should have, by the model of the KIP. It is said of the first partition of "
-                "a topic that the verb was about."
+                "as it should have, by the model of the KIP; or a broker did not refuse a write "
+                "to what is mirrored. It is said of the first partition of a topic that this was "
+                "about."
             ),
             sentence=(
                 "the mirror of {link} took a verb about {tp} on {cluster} as its model does not: "

@@ -109,6 +109,8 @@ def test_verbs_of_a_mirror_in_use_agree_with_the_model(mirrored: Mirrored) -> No
     assert len(row["steps"]) == 8
     assert "wrong" not in row, row
     assert "unanswered" not in row, row
+    (write,) = row["writes"]
+    assert write.endswith("on broker 1 was refused with 134")
 
 
 def test_a_source_at_other_addresses_is_mirrored_past_proxies_that_are_cut(

@@ -3,15 +3,17 @@ addresses of its source."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from confluent_kafka import KafkaError
 
 from linkflap.harness import mirrors
 from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
 from linkflap.harness.mirrors.cluster_mirroring.answers import Refused, Row
+from linkflap.harness.mirrors.cluster_mirroring.read_only import Write, code_of, one_each
 from linkflap.harness.mirrors.cluster_mirroring.rule import Rule, partition_of
 from linkflap.harness.mirrors.cluster_mirroring.verb_model import MIRRORING, Verb, World, expected
 from linkflap.harness.mirrors.cluster_mirroring.verbs_in_a_run import played, steps_of
@@ -21,6 +23,11 @@ from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Scenario
 from linkflap.topologies import parse
 
 TOPICS = ["A.x", "A.y"]
+
+
+def refusing(topics: Collection[str]) -> list[Write]:
+    """A destination of two brokers, both of which refuse writes as the KIP says."""
+    return [Write(broker=n, topic=min(topics), partition=n, code=134) for n in (1, 2)]
 
 
 class Modelled:
@@ -68,7 +75,7 @@ def test_every_sequence_begins_with_a_pause_and_promotes_nothing() -> None:
 
 def test_a_mirror_that_does_as_the_kip_says_agrees_and_is_not_deleted() -> None:
     build = Modelled()
-    event, found = played(build, "A->B", TOPICS, "verbs-1 7", 20, within=5)
+    event, found = played(build, "A->B", TOPICS, "verbs-1 7", 20, refusing, within=5)
     assert (event.wrong, event.topic, event.unanswered) == (None, None, None)
     assert len(event.steps) == 20
     assert found.asked >= 20
@@ -78,7 +85,7 @@ def test_a_mirror_that_does_as_the_kip_says_agrees_and_is_not_deleted() -> None:
 
 def test_what_disagrees_is_named_with_a_topic_and_ends_the_sequence() -> None:
     build = Modelled({"pause A.x A.y": "UNKNOWN_CLUSTER_MIRROR"})
-    event, found = played(build, "A->B", TOPICS, "verbs-1 7", 20, within=1)
+    event, found = played(build, "A->B", TOPICS, "verbs-1 7", 20, refusing, within=1)
     assert (
         event.wrong == "pause A.x A.y was refused with UNKNOWN_CLUSTER_MIRROR, expected: accepted"
     )
@@ -87,11 +94,54 @@ def test_what_disagrees_is_named_with_a_topic_and_ends_the_sequence() -> None:
 
 def test_a_verb_without_an_answer_disagrees_with_nothing() -> None:
     event, found = played(
-        Modelled({"pause A.x A.y": "NO_ANSWER"}), "A->B", TOPICS, "verbs-1 7", 20, within=1
+        Modelled({"pause A.x A.y": "NO_ANSWER"}),
+        "A->B",
+        TOPICS,
+        "verbs-1 7",
+        20,
+        refusing,
+        within=1,
     )
     assert (event.wrong, event.topic, event.unanswered) == (None, None, "pause A.x A.y: NO_ANSWER")
     assert found.unanswered == event.unanswered
     assert not found.wrong
+
+
+def test_each_broker_refuses_a_write_to_what_is_mirrored() -> None:
+    event, found = played(Modelled(), "A->B", TOPICS, "verbs-1 7", 20, refusing, within=5)
+    assert event.writes == (
+        "a write to A.x-1 on broker 1 was refused with 134",
+        "a write to A.x-2 on broker 2 was refused with 134",
+    )
+    assert not found.wrong
+
+
+@pytest.mark.parametrize(("code", "said"), [(0, "acknowledged"), (29, "refused with 29"), (-1, "")])
+def test_a_broker_that_takes_a_write_disagrees_and_one_that_does_not_answer_does_not(
+    code: int, said: str
+) -> None:
+    def write(topics: Collection[str]) -> list[Write]:
+        return [*refusing(topics), Write(broker=3, topic="A.y", partition=0, code=code)]
+
+    event, found = played(Modelled(), "A->B", TOPICS, "verbs-1 7", 20, write, within=5)
+    wanted = (
+        f"a write to A.y-0 on broker 3 was {said}, expected: refused with READ_ONLY_TOPIC (134)"
+    )
+    assert found.wrong == (wanted if said else "")
+    assert (event.wrong, event.topic) == ((wanted, "A.y") if said else (None, None))
+    assert len(event.writes) == 3
+
+
+def test_every_broker_that_leads_is_asked_once() -> None:
+    leaders = {("A.x", 0): 2, ("A.x", 1): 1, ("A.x", 2): 2, ("A.x", 3): -1}
+    assert one_each(leaders) == {1: ("A.x", 1), 2: ("A.x", 0)}
+
+
+def test_what_a_client_says_of_itself_or_tries_again_proves_nothing() -> None:
+    assert code_of(None) == 0
+    assert code_of(KafkaError(134)) == 134
+    assert code_of(KafkaError(KafkaError._MSG_TIMED_OUT)) == -1
+    assert code_of(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION, "moved", False, True)) == -1
 
 
 @pytest.mark.parametrize(
@@ -183,6 +233,7 @@ def rule(admin: Admin, written: list[Event] | None = None, leader: int = 2) -> R
         Recorder(),
         "bootstrap.servers",
         {"bootstrap.servers": "h:1"},
+        refusing,
     )
 
 

@@ -10,13 +10,20 @@ each answer is written down. Where a promotion is, the bytes say, and never desc
 from __future__ import annotations
 
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from confluent_kafka.admin import AdminClient
 
 from linkflap.harness.machine.java import java_for
-from linkflap.harness.mirrors.cluster_mirroring import compared, from_bytes, settings, truncations
+from linkflap.harness.mirrors.cluster_mirroring import (
+    compared,
+    from_bytes,
+    read_only,
+    settings,
+    truncations,
+)
 from linkflap.harness.mirrors.cluster_mirroring.admin import Describing, MirrorAdmin
 from linkflap.harness.mirrors.cluster_mirroring.answers import Refused
 from linkflap.harness.mirrors.cluster_mirroring.failover import NO_EFFECT, STOPPING, await_stopped
@@ -103,6 +110,7 @@ class ClusterMirror(StartingMirror):
             recorder,
             names["bootstrap"],
             self._configs,
+            partial(read_only.written, self._here, self._destination.bootstrap),
         )
         self._running = self._mirrored = self._promoted = False
         self._resets: dict[TopicPartition, int] = {}

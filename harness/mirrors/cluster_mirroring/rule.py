@@ -14,6 +14,7 @@ from linkflap.harness.mirrors.cluster_mirroring import verbs_in_a_run
 from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
 from linkflap.harness.mirrors.cluster_mirroring.answers import MIRRORING, Refused
 from linkflap.harness.mirrors.cluster_mirroring.first_start import STATES
+from linkflap.harness.mirrors.cluster_mirroring.read_only import Writing
 from linkflap.harness.mirrors.cluster_mirroring.verb_model import PAUSED, Verb
 from linkflap.harness.mirrors.cluster_mirroring.verb_play import OnBuild
 from linkflap.harness.model.errors import FaultError
@@ -49,10 +50,11 @@ class Rule:
         recorder: Recorder,
         bootstrap: str,
         configs: Mapping[str, str],
+        write: Writing,
     ) -> None:
         """`bootstrap` is what the setting of the source's addresses is called, `configs` what it is
         created with: the Java Admin asks the source for its cluster id before it sends a create,
-        also one that has to be refused."""
+        also one that has to be refused. `write` asks the destination for writes."""
         self._name, self._link, self._admin, self._here, self._recorder = (
             name,
             link,
@@ -61,6 +63,7 @@ class Rule:
             recorder,
         )
         self._bootstrap, self._asked = bootstrap, OnBuild(admin, name, configs)
+        self._write = write
 
     def coordinator(self) -> int | None:
         try:
@@ -91,7 +94,9 @@ class Rule:
 
     def play_verbs(self, topics: Sequence[str], seed: str, steps: int) -> PlayedVerbs:
         self._until_all(topics)
-        event, found = verbs_in_a_run.played(self._asked, self._link, topics, seed, steps)
+        event, found = verbs_in_a_run.played(
+            self._asked, self._link, topics, seed, steps, self._write
+        )
         self._recorder.write(event)
         return found
 

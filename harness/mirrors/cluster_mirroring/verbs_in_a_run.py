@@ -2,7 +2,8 @@
 against a model (`verb_model`).
 
 Topics are paused and resumed, and verbs that their states do not allow have to be refused and
-change nothing. What had no answer proves nothing: it ends the sequence, and is no disagreement.
+change nothing; so has a write to what is mirrored or paused, by every broker. What had no answer
+proves nothing: it ends the sequence, and is no disagreement.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from linkflap.harness.mirrors.cluster_mirroring.answers import MIRRORING, Row
+from linkflap.harness.mirrors.cluster_mirroring.read_only import Write, Writing
 from linkflap.harness.mirrors.cluster_mirroring.verb_model import (
     NONE,
     PROMOTING_NOTHING,
@@ -19,7 +21,7 @@ from linkflap.harness.mirrors.cluster_mirroring.verb_model import (
     World,
     sequence,
 )
-from linkflap.harness.mirrors.cluster_mirroring.verb_play import SETTLE_SECONDS, Asked, play
+from linkflap.harness.mirrors.cluster_mirroring.verb_play import SETTLE_SECONDS, Asked, Step, play
 from linkflap.harness.model.events import VerbsPlayed
 from linkflap.harness.model.protocols import PlayedVerbs
 
@@ -66,28 +68,39 @@ def played(
     topics: Sequence[str],
     seed: str,
     count: int,
+    write: Writing,
     *,
     within: float = SETTLE_SECONDS,
 ) -> tuple[VerbsPlayed, PlayedVerbs]:
-    """Plays them on topics that are all mirrored: what is written down of it, and what a fault
-    gets."""
+    """Plays them on topics that are all mirrored, and asks for writes to them in the end: what is
+    written down of it, and what a fault gets."""
     begin = World(exists=True, topics=dict.fromkeys(topics, MIRRORING))
     seen = play(
         Only(asked, frozenset(topics)), steps_of(seed, topics, count), begin=begin, within=within
     )
     answers = [answer for step in seen for _, answer in step.answers]
-    unanswered = next(
-        (f"{verb.words}: {error}" for verb, error in seen[-1].answers if error in NO_ANSWER), ""
-    )
+    unanswered = _unanswered(seen[-1])
     wrong = "" if unanswered else seen[-1].wrong
+    writes: Sequence[Write] = () if wrong or unanswered else write(topics)
+    about = min(topics)
+    if taken := next((each for each in writes if each.wrong), None):
+        wrong, about = taken.wrong, taken.topic
     event = VerbsPlayed(
         link=link,
         seed=seed,
         steps=tuple(step.words for step in seen),
         wrong=wrong or None,
-        topic=min(topics) if wrong else None,
+        topic=about if wrong else None,
+        writes=tuple(each.words for each in writes),
         unanswered=unanswered or None,
     )
     return event, PlayedVerbs(
         asked=len(answers), changed=answers.count(NONE), wrong=wrong, unanswered=unanswered
+    )
+
+
+def _unanswered(last: Step) -> str:
+    """The verb that had no answer, and its error; empty: none."""
+    return next(
+        (f"{verb.words}: {error}" for verb, error in last.answers if error in NO_ANSWER), ""
     )
