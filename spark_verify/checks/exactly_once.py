@@ -108,9 +108,16 @@ def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
 def _due(
     scenario: Scenario, promotions: Sequence[Promotion]
 ) -> set[tuple[str, Origin | Literal["checkpoints"]]]:
-    """Inputs where relays begin; and samples of their group there, and wherever they go on."""
+    """Inputs where relays begin; and samples of their group there, and wherever they go on.
+
+    A cluster that is to follow another is judged by the log that it has since: what relays read
+    there before may be mirrored by then, or gone.
+    """
     relays = {workload.home for workload in scenario.workloads if workload.kind == RELAY}
-    due: set[tuple[str, Origin | Literal["checkpoints"]]] = {(home, "native") for home in relays}
+    follow = {fault.on.source for fault in scenario.schedule if fault.name.reverses}
+    due: set[tuple[str, Origin | Literal["checkpoints"]]] = {
+        (home, "native") for home in relays - follow
+    }
     for promotion in sorted(promotions, key=lambda p: p.time):
         relays |= {promotion.cluster} if promotion.source in relays else set()
     return due | {(cluster, "checkpoints") for cluster in relays}
@@ -223,7 +230,10 @@ CHECK = Check(
     combine=combine,
     unit="inputs",
     due_at=_due,
-    when="native ones where relays begin, and samples of their group there and wherever they go on",
+    when=(
+        "native ones where relays begin, unless that cluster is to follow another later; and "
+        "samples of their group there and wherever they go on"
+    ),
     complete=frozenset({"sends", "reads", "groups", "promotions"}),
     only_relays=True,
 )

@@ -9,7 +9,7 @@ import pytest
 
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.history import GroupOffset
-from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Scenario, WorkloadSpec
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.story import Window
 from linkflap.topologies import parse
@@ -210,6 +210,11 @@ def test_it_is_due_where_relays_begin_and_nowhere_else() -> None:
         ("A", "checkpoints"),
     }
     assert due(replace(scenario, workloads=scenario.workloads[:1]), ()) == set()
+    back = FaultSpec(id="back", fault="mirror-reverse", target="A->B", at=1.0, duration=0.0)
+    assert due(replace(scenario, schedule=(back,)), [promoted(4)]) == {
+        ("A", "checkpoints"),
+        ("B", "checkpoints"),
+    }
 
 
 def test_a_group_that_committed_and_was_never_sampled_is_unknown() -> None:
