@@ -138,20 +138,31 @@ def _story(draft: Draft, bounds: Bounds, *, turns: int, reversible: bool) -> Non
     steps: list[Callable[[], None]] = [lambda: packages.disturb(draft, bounds)] * faults
     dice.shuffle(steps)
     share = [dice.randint(0, faults) for _ in range(turns)]
+    forced = False
     for turn in range(turns):
         for step in steps[: share[turn]]:
             step()
         del steps[: share[turn]]
         if link is None or (turn and not reversible):
             break
+        if turn and forced and _copied_further(topology, link):
+            break
         if turn:
             packages.reverse(draft, bounds, link)
             link = LinkSpec(source=link.destination, destination=link.source)
-        packages.fail_over(
-            draft, bounds, link, forced=dice.random() < 0.6, back=turn + 1 < turns and reversible
-        )
+        forced = dice.random() < 0.6
+        packages.fail_over(draft, bounds, link, forced=forced, back=turn + 1 < turns and reversible)
     for step in steps:
         step()
+
+
+def _copied_further(topology: Topology, link: LinkSpec) -> bool:
+    """Whether what a failback over this link truncates is copied by another mirror: nobody can say
+    then what that one's readers may see."""
+    return any(
+        other.source == link.source and other.destination != link.destination
+        for other in topology.links
+    )
 
 
 def _begin(draft: Draft) -> None:

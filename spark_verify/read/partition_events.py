@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from linkflap.harness.model import events as happened
 from linkflap.harness.model.events import Event, of_kind
+from linkflap.harness.model.topology import Topology
 from linkflap.harness.rundir import Damage
 from linkflap.spark_verify.facts.story import (
     Comparison,
@@ -153,6 +154,25 @@ def contradicted(events: Sequence[Event]) -> Iterator[Damage]:
                 where = f"{event.topic}-{event.partition} on {event.cluster}"
                 reason = f"a truncation of {where} says {said}, its mirror {reported} (offset, end)"
                 yield Damage(path="events.jsonl", reason=reason)
+
+
+def truncated_upstream(topology: Topology, events: Sequence[Event]) -> Iterator[Damage]:
+    """Truncations of a log that another mirror copies further: its destination truncates too, no
+    capture has what it had, and nothing says when."""
+    for event in of_kind(events, happened.Truncation):
+        further = [
+            link.destination
+            for link in topology.links
+            if link.source == event.cluster and link.destination != event.between.source
+        ]
+        for cluster in further if event.end > event.offset else ():
+            where = f"{event.topic}-{event.partition}"
+            reason = (
+                f"{where} on {event.cluster} was truncated from {event.end} to {event.offset} for "
+                f"a failback, and {cluster} mirrors it: what {cluster} and its readers had of it "
+                "is in no capture"
+            )
+            yield Damage(path="events.jsonl", reason=reason)
 
 
 def _journal_after(

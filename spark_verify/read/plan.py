@@ -79,6 +79,7 @@ def plan(root: Path) -> RunPlan:
     homes = reader.run.homes
     damage.extend(_elsewhere(topology, events))
     damage.extend(partition_events.contradicted(events))
+    damage.extend(partition_events.truncated_upstream(topology, events))
     if reader.run.recorded:
         damage.extend(out_of_time(reader.run, events))
         damage.extend(absent_steps(reader.run, events))

@@ -108,6 +108,26 @@ def test_many_a_failback_has_something_to_truncate() -> None:
     assert sum(alone) < len(alone) / 3, "a cut is added for failbacks alone"
 
 
+def test_nothing_is_truncated_that_another_mirror_copies() -> None:
+    seen = 0
+    bounds = Bounds(topologies=("A->B->C", "A->B,A->C"))
+    for n in range(100):
+        scenario = generate(3, n, Coverage(), bounds, guided=False)
+        forced: dict[str, bool] = {}
+        for fault in scenario.schedule:
+            if fault.name.fails_over:
+                forced[fault.target] = fault.name.forced
+            if fault.name.reverses:
+                copies = [
+                    link.name
+                    for link in scenario.topology.links
+                    if link.source == fault.on.source and link.destination != fault.on.destination
+                ]
+                assert not (copies and forced[fault.target]), (n, fault, copies)
+                seen += 1
+    assert seen > 5
+
+
 def test_no_link_cut_is_added_where_a_suite_does_not_name_it() -> None:
     bounds = Bounds(faults=("failover-forced", "mirror-reverse"))
     made = [generate(1, n, Coverage(), bounds, guided=False) for n in range(40)]

@@ -3,6 +3,7 @@ which."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from linkflap.harness.rundir import RunWriter
 from linkflap.spark_verify.facts.story import Description, Refusal
 from linkflap.spark_verify.read.plan import plan
+from linkflap.topologies import parse
 from tests.events import append_row, event
 from tests.unit.recorded_run import run
 
@@ -22,9 +24,11 @@ Said = tuple[str, str, dict[str, Any]]
 """Kind, subject and data of an event."""
 
 
-def reasons(tmp_path: Path, *events: Said) -> list[str]:
+def reasons(tmp_path: Path, *events: Said, arrows: str = "A->B") -> list[str]:
     """What of events.jsonl cannot be, as the plan of a run with these events says."""
-    writer = RunWriter(tmp_path / "run", run())
+    recorded = run()
+    scenario = replace(recorded.scenario, topology=parse(arrows))
+    writer = RunWriter(tmp_path / "run", replace(recorded, scenario=scenario))
     for kind, subject, data in events:
         append_row(
             writer.root,
@@ -67,6 +71,18 @@ def test_a_journal_that_truncated_nothing_says_nothing(tmp_path: Path) -> None:
         {"partitions": [{**ROW, "cut": -1, "cut_from": -1}, "torn"]},
     )
     assert not [r for r in reasons(tmp_path, truncated, stopped) if "says" in r]
+
+
+CHAIN = "A.t-0 on B was truncated from 5 to 3 for a failback, and C mirrors it: what C and its "
+
+
+@pytest.mark.parametrize(("cluster", "end", "unclear"), [("B", 5, True), ("B", 3, False)])
+def test_a_truncation_of_what_another_mirror_copies(
+    tmp_path: Path, cluster: str, end: int, unclear: bool
+) -> None:
+    truncated = ("truncation", "A->B", {**WHERE, "cluster": cluster, "offset": 3, "end": end})
+    assert any(CHAIN in r for r in reasons(tmp_path, truncated, arrows="A->B->C")) is unclear
+    assert not any(CHAIN in r for r in reasons(tmp_path / "pair", truncated))
 
 
 @pytest.mark.parametrize("kind", ["promotion", "truncation"])
