@@ -143,9 +143,7 @@ def _story(draft: Draft, bounds: Bounds, *, turns: int, reversible: bool) -> Non
         for step in steps[: share[turn]]:
             step()
         del steps[: share[turn]]
-        if link is None or (turn and not reversible):
-            break
-        if turn and forced and _copied_further(topology, link):
+        if link is None or (turn and not (reversible and _clean(topology, link, forced=forced))):
             break
         if turn:
             packages.reverse(draft, bounds, link)
@@ -156,20 +154,20 @@ def _story(draft: Draft, bounds: Bounds, *, turns: int, reversible: bool) -> Non
         step()
 
 
-def _copied_further(topology: Topology, link: LinkSpec) -> bool:
-    """Whether what a failback over this link truncates is copied by another mirror: nobody can say
-    then what that one's readers may see."""
-    return any(
-        other.source == link.source and other.destination != link.destination
-        for other in topology.links
-    )
-
-
 def _begin(draft: Draft) -> None:
     """Every cluster runs, every link is mirrored, all clients are at home."""
     draft.up = {cluster.name for cluster in draft.topology.clusters}
     draft.mirrored = {link.name for link in draft.topology.links}
     draft.at = {home: home for home in setting.homes(draft.topology)}
+
+
+def _clean(topology: Topology, link: LinkSpec, *, forced: bool) -> bool:
+    """Whether a failback over this link truncates nothing that another mirror copies: what that
+    one's readers may see then nobody can say."""
+    return not forced or not any(
+        other.source == link.source and other.destination != link.destination
+        for other in topology.links
+    )
 
 
 def _first(topology: Topology) -> LinkSpec | None:
