@@ -91,7 +91,7 @@ def played(
         steps=tuple(step.words for step in seen),
         wrong=wrong or None,
         topic=about if wrong else None,
-        writes=tuple(each.words for each in writes),
+        writes=tuple(each.words for each in writes) or None,
         unanswered=unanswered or None,
     )
     return event, PlayedVerbs(

@@ -56,7 +56,7 @@ class VerbsPlayed(OfLink, frozen=True, kw_only=True):
     Held against the model of the mirror's verbs: `wrong` is what disagrees with it, after which
     nothing more was asked, and `topic` one of the topics that this is about; `unanswered` is a verb
     that had no answer, which disagrees with nothing. `writes` are those that were asked for in the
-    end, one of each broker of the destination, in words.
+    end, one of each broker of the destination, in words; None: none was asked for.
     """
 
     seed: str
@@ -64,7 +64,7 @@ class VerbsPlayed(OfLink, frozen=True, kw_only=True):
     wrong: str | None = None
     topic: str | None = None
     unanswered: str | None = None
-    writes: tuple[str, ...] = ()
+    writes: tuple[str, ...] | None = None
 
 
 class ComparedTopic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
