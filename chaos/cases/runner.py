@@ -14,6 +14,7 @@ from linkflap.chaos.cases.rates import interval, too_few, words
 from linkflap.chaos.cases.variant import Variant
 from linkflap.harness.model.errors import INVALID, UNKNOWN, VALID, InputError, LinkflapError
 from linkflap.harness.runtimes.distribution import kafka as kafkas
+from linkflap.harness.runtimes.distribution.cluster_mirroring import generation, lacking
 
 _FAILURES_IN_A_ROW: Final = 3
 Report = Callable[[str], None]
@@ -112,8 +113,8 @@ def run_case(
     release = version.partition("-")[0]  # a build says 4.2.0-SNAPSHOT
     if release and number(release) < number(case.oldest):
         return _result(case, variant, version, played, why=f"Kafka {case.oldest} or later")
-    if case.needs and kafkas.look_for(variant.kafka) is None:
-        return _result(case, variant, version, played, why=case.needs)
+    if why := _lacks(case, variant):
+        return _result(case, variant, version, played, why=why)
     benches.prepare(variant)
     while len(played.claims) < wanted and played.row < _FAILURES_IN_A_ROW:
         if not _one_run(case, variant, benches, played, report):
@@ -135,6 +136,16 @@ def check(case: Case, variant: Variant) -> None:
             f"{known}"
         )
     kafkas.look_for(variant.kafka)
+
+
+def _lacks(case: Case, variant: Variant) -> str:
+    """What a case needs and this Kafka has not; empty: nothing."""
+    if not case.needs:
+        return ""
+    build = kafkas.look_for(variant.kafka)
+    if build is None:
+        return case.needs
+    return "" if generation(build) else f"{variant.kafka} {lacking(build)}"
 
 
 def version_of(variant: Variant) -> str:

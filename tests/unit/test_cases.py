@@ -4,6 +4,7 @@ case is complete."""
 from __future__ import annotations
 
 import re
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -258,6 +259,20 @@ def test_a_case_that_needs_a_build_is_not_started_on_a_release(tmp_path: Path) -
         )
     assert (result.outcome, result.exit_code) == (Outcome.NEEDS, 2)
     assert result.words == "NEEDS: a build of the KIP-1279 branch (--kafka DIRECTORY)"
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("name", ["KIP-1279-dead-source", "KIP-1279-verbs"])
+def test_a_case_that_needs_a_build_is_not_started_with_jars_that_lack_it(
+    tmp_path: Path, name: str
+) -> None:
+    with zipfile.ZipFile(tmp_path / "kafka-clients-4.3.1.jar", "w") as jar:
+        jar.writestr("kafka/kafka-version.properties", "version=4.3.1\n")
+    variant = Variant(kafka=str(tmp_path), client=case_named(name).clients[0])
+    with Benches(tmp_path / "runs") as benches:
+        result = run_case(case_named(name), variant, benches=benches)
+    assert (result.outcome, result.exit_code) == (Outcome.NEEDS, 2)
+    assert result.why.startswith(f"{tmp_path} has no Cluster Mirroring; name the jars of a build")
     assert not (tmp_path / "runs").exists()
 
 
