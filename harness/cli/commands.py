@@ -151,13 +151,22 @@ def _run() -> int:
         return leave.code if isinstance(leave.code, int) else 0
 
 
+def _of_click(error: click.ClickException) -> str:
+    """What click says of wrong input; of an option that is none, and nearly none either, where
+    those are that there are."""
+    said = error.format_message()
+    if isinstance(error, click.NoSuchOption) and not error.possibilities and error.ctx:
+        return f"{said.rstrip('.')}; {error.ctx.command_path} --help has those that there are"
+    return said
+
+
 def _exit_of(error: BaseException) -> tuple[int, str]:
     """Exit code and sentence of what ended the command."""
     # A signal in the middle of an import or of somebody's callback comes out as any error at all.
     if interrupts.asked() or isinstance(error, KeyboardInterrupt | click.Abort):
         return INTERRUPTED, "interrupted; everything that was started is stopped"
     if isinstance(error, click.ClickException):
-        return WRONG_INPUT, error.format_message()
+        return WRONG_INPUT, _of_click(error)
     if isinstance(error, LinkflapError):
         return error.exit_code, str(error)
     if isinstance(error, OSError) and error.filename:

@@ -71,6 +71,16 @@ def test_every_end_has_its_code_and_its_sentence(
     assert "\n" not in sentence
 
 
+def test_an_option_that_is_none_says_where_those_are_that_there_are() -> None:
+    run = commands.linkflap.get_command(click.Context(commands.linkflap), "run")
+    assert run
+    with pytest.raises(click.NoSuchOption) as raised:
+        run.make_context("linkflap run", ["link-flap", "--kafka", "4.3.1"])
+    code, sentence = commands._exit_of(raised.value)
+    assert code == 254
+    assert sentence == "No such option '--kafka'; linkflap run --help has those that there are"
+
+
 def test_everything_that_has_a_name_says_what_it_is() -> None:
     for title, entries in catalogue().items():
         assert entries, title
