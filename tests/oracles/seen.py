@@ -91,7 +91,7 @@ def _only(row: Any, some: Sequence[int | None], *, sure: bool = True) -> list[An
 
 def marks_by_log(marks: Sequence[Any], turns: Sequence[Turn]) -> list[list[Any]]:
     """The samples of one cluster, per log that it had."""
-    edges = [0]
+    edges, marks = [0], list(marks)
     for began, truncated, ended, truncated_to, _, _ in turns:
         first = next(
             (n for n, m in enumerate(marks) if m.returned > truncated and m.high_watermark >= 0),
@@ -113,6 +113,10 @@ def marks_by_log(marks: Sequence[Any], turns: Sequence[Turn]) -> list[list[Any]]
         ]
         if first < len(marks) and marks[first].high_watermark <= truncated_to:
             falls = [n for n in falls if n <= first]
-        edges.append(falls[0] if falls and epoch is not None else first)
+        edge = falls[0] if falls and epoch is not None else first
+        if edge < len(marks) and marks[edge].time < ended:
+            # Its high watermark alone was surely asked for after the truncation.
+            marks[edge] = SimpleNamespace(**vars(marks[edge]) | {"log_start": -1, "last_stable": -1})
+        edges.append(edge)
     ends = [*edges[1:], len(marks)]
     return [list(marks[start : max(start, end)]) for start, end in zip(edges, ends, strict=True)]

@@ -18,7 +18,8 @@ new one.
 
 Of samples the first counts in which the high watermark has stepped back from above the truncation,
 among those of the leader epoch in which that was written down; else the first that was not over by
-then.
+then. Its log start and its LSO were asked for before its high watermark, and so perhaps before the
+truncation: they are of neither generation.
 """
 
 from __future__ import annotations
@@ -157,13 +158,31 @@ def _holds(log: Log | None, offsets: Ints, uids: Ints, committed: Bools) -> Bool
 
 def sampled(marks: Watermarks, reversals: Sequence[Turn]) -> Sequence[Watermarks]:
     """The samples of one cluster, by log generation."""
-    edges = [0, *(_first_of_the_new(marks, turn) for turn in reversals), len(marks.time)]
+    firsts = [_first_of_the_new(marks, turn) for turn in reversals]
+    across = [
+        first
+        for first, turn in zip(firsts, reversals, strict=True)
+        if first < len(marks.time) and marks.time[first] < turn.end
+    ]
+    marks = replace(
+        marks,
+        log_start=_without(marks.log_start, across),
+        last_stable=_without(marks.last_stable, across),
+    )
+    edges = [0, *firsts, len(marks.time)]
     return [
         Watermarks(
             **{f.name: getattr(marks, f.name)[start : max(start, end)] for f in fields(Watermarks)}
         )
         for start, end in pairwise(edges)
     ]
+
+
+def _without(column: Ints, rows: Sequence[int]) -> Ints:
+    """A column that says nothing (-1) in some rows."""
+    column = column.copy()
+    column[list(rows)] = -1
+    return column
 
 
 def _first_of_the_new(marks: Watermarks, turn: Turn) -> int:

@@ -196,6 +196,15 @@ def test_a_log_may_be_truncated_in_steps_until_it_is_written_down() -> None:
     assert "high-watermark-regression" in found
 
 
+def test_a_log_may_be_truncated_between_the_two_requests_of_a_sample() -> None:
+    across = ((610, 3, 3, 3), (618, 3, 2, 3), (624, 2, 2, 3), (630, 4, 4, 3))
+    assert highs(sampled(*across)) == [[3], [2, 2, 4]]
+    assert anomalies("last-stable-offset", sampled(*across)) == []
+    twice = ((610, 3, 3, 3), (618, 3, 2, 3), (624, 3, 2, 3), (630, 4, 2, 3))
+    found = {kind for kind, *_ in anomalies("last-stable-offset", sampled(*twice))}
+    assert "lso-above-high-watermark" in found
+
+
 def test_samples_are_judged_while_it_lasts() -> None:
     name = "last-stable-offset"
     assert (
