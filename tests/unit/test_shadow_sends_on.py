@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from linkflap.harness.mirrors.shadow.destination.refusals import pass_on
+from linkflap.harness.mirrors.shadow.destination.refusals import ended_of, pass_on
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.messages import Error
 
@@ -45,3 +45,22 @@ def test_without_a_follower_or_with_an_old_client_the_leader_is_elsewhere() -> N
         answer(20, start=10, high_watermark=100, version=10).error_code
         == Error.not_leader_or_follower
     )
+
+
+def end_of(end: int | None, *, log_end: int, taking: bool = False) -> tuple[int, int]:
+    """The offset and the leader epoch that a client is answered, of a shadow that leads in
+    epoch 6."""
+    partition = cast(Any, SimpleNamespace(end=log_end, taking=taking, leader_epoch=6))
+    asked = SimpleNamespace(partition_index=0)
+    row = ended_of(messages.response("list_offsets", 7), 7, asked, partition, end)
+    return int(row.offset), int(row.leader_epoch)
+
+
+def test_the_end_that_a_follower_has_is_said_in_the_epoch_of_the_shadow() -> None:
+    assert end_of(582, log_end=582) == end_of(582, log_end=600) == (582, 6)
+    assert end_of(230, log_end=227, taking=True) == (230, 6)
+
+
+def test_who_was_handed_the_partition_is_no_follower_and_its_end_is_not_said() -> None:
+    assert end_of(583, log_end=582) == (-1, -1)
+    assert end_of(None, log_end=582) == (-1, -1)

@@ -60,7 +60,15 @@ def pass_on(
 def ended_of(
     r: Message, version: int, asked: Message, partition: Partition, end: int | None
 ) -> Message:
-    if end is None:
+    """The end of a log as a follower of it said, in the shadow's leader epoch; no offset (None, or
+    who has been handed the partition since it was chosen) makes the client ask again.
+
+    Who has more than the mirrored log is a follower no more: it leads, in a higher epoch, and what
+    it wrote would be taken for the shadow's. Only before a takeover has truncated it a follower may
+    have more.
+    """
+    handed_over = end is not None and 0 <= partition.end < end and not partition.taking
+    if end is None or handed_over:
         return r.ListOffsetsPartitionResponse(**NO_OFFSET, partition_index=asked.partition_index)
     epoch = {"leader_epoch": partition.leader_epoch} if version >= 4 else {}
     return r.ListOffsetsPartitionResponse(
