@@ -29,6 +29,9 @@ TRIGGER_DEADLINE = 60.0
 not played: unknown."""
 FOLLOWS_WITHIN = 600.0
 """Seconds that a fault waits for the one it follows, which has deadlines of its own."""
+HELD_FOR = 30.0
+"""Seconds, more on a busy machine, that a fault is held open for those that are to begin during it
+and whose condition is not true yet."""
 
 
 class Watcher(Protocol):
@@ -53,6 +56,10 @@ class Player:
             )
             for spec in schedule
         ]
+        self._within = {
+            spec.id: [other.id for other in schedule if spec.id in condition(other.when).during]
+            for spec in schedule
+        }
         self._under_way: dict[str, FaultSpec] = {}
         self._begun = {spec.id: threading.Event() for spec in schedule}
         self._begun_at: dict[str, int] = {}
@@ -213,10 +220,27 @@ class Player:
             raise FaultError(f"fault {over[0]}, which {spec.id} is to overlap, had ended before")
 
     def _break(self, window: FaultWindow) -> None:
-        """Holds it open for its duration, once it was measured."""
-        injected = now()
+        """Holds it open for its duration, once it was measured.
+
+        Those that are to begin during it are waited for, and then it lasts for its duration once
+        more: else it would depend on how soon their conditions come true whether they are played.
+        """
+        injected, lasts = now(), window.spec.duration
         if window.inject() is None and not isinstance(window.bite(), LinkflapError):
-            pause((injected - now()) / 1e9 + window.spec.duration, lambda: self._world.stopping)
+            pause((injected - now()) / 1e9 + lasts, lambda: self._world.stopping)
+            if not self._joined_by_all(window.spec.id):
+                pause(
+                    patient(HELD_FOR),
+                    lambda: self._world.stopping or self._joined_by_all(window.spec.id),
+                )
+                pause(lasts, lambda: self._world.stopping)
+
+    def _joined_by_all(self, fault: str) -> bool:
+        """Whether those that are to begin during a fault have begun, or will not be played."""
+        return all(
+            self._begun[other].is_set() or self._ended[other].is_set()
+            for other in self._within[fault]
+        )
 
     def _heal(self, window: FaultWindow) -> bool:
         """Whether it is healed."""

@@ -116,7 +116,8 @@ def marks_by_log(marks: Sequence[Any], turns: Sequence[Turn]) -> list[list[Any]]
         edge = falls[0] if falls and epoch is not None else first
         if edge < len(marks) and marks[edge].time < ended:
             # Its high watermark alone was surely asked for after the truncation.
-            marks[edge] = SimpleNamespace(**vars(marks[edge]) | {"log_start": -1, "last_stable": -1})
+            unsaid = {"log_start": -1, "last_stable": -1}
+            marks[edge] = SimpleNamespace(**vars(marks[edge]) | unsaid)
         edges.append(edge)
     ends = [*edges[1:], len(marks)]
     return [list(marks[start : max(start, end)]) for start, end in zip(edges, ends, strict=True)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -192,9 +193,21 @@ def test_a_condition_that_never_comes_true_is_a_fault_that_did_not_bite(
 
 
 def overlapped(
-    monkeypatch: pytest.MonkeyPatch, fault_class: type[Obedient], when: str
+    monkeypatch: pytest.MonkeyPatch,
+    fault_class: type[Obedient],
+    when: str,
+    *,
+    late_after: float = 0.0,
 ) -> list[tuple[str, str]]:
-    events = Events()
+    """A cut of 0.3 s, and a fault that begins during it; `late` is true so many seconds after it
+    was asked first."""
+    events, asked = Events(), list[float]()
+
+    def late(*_: object) -> bool:
+        asked.append(time.monotonic())
+        return asked[-1] - asked[0] >= late_after
+
+    monkeypatch.setattr(triggers, "TRIGGERS", {"late": late})
     monkeypatch.setattr(schedule, "FAULTS", {"link-cut": fault_class})
     world = SimpleNamespace(recorder=events, stopping=False)
     specs = [
@@ -217,15 +230,17 @@ def test_a_fault_begins_during_another(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ("trigger", "second") in played
 
 
+def test_a_fault_is_held_open_until_those_that_are_to_begin_during_it_have_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    played = overlapped(monkeypatch, Obedient, "during:cut and late", late_after=1.0)
+    assert played.index(("fault-start", "second")) < played.index(("fault-end", "cut"))
+
+
 def test_a_fault_is_not_played_when_the_one_that_it_is_to_overlap_has_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(triggers, "TRIGGERS", {"late": lambda spec, world: late()})
-    calls = []
-
-    def late() -> bool:
-        calls.append(1)
-        return len(calls) > 200  # looked at every 5 ms, and the other lasts 0.3 s
-
-    played = overlapped(monkeypatch, Obedient, "during:cut and late")
+    monkeypatch.setattr(schedule, "HELD_FOR", 0.05)
+    played = overlapped(monkeypatch, Obedient, "during:cut and late", late_after=1.0)
     assert ("fault-start", "second") not in played
+    assert ("fault-end", "cut") in played
