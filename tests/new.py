@@ -22,7 +22,7 @@ SKELETONS: Final = Path(__file__).parent / "skeletons"
 KEBAB: Final = re.compile(r"[a-z]+(-[a-z]+)*")
 SNAKE: Final = re.compile(r"[a-z]+(_[a-z]+)*")
 ISSUE: Final = re.compile(r"[A-Za-z]+(-[A-Za-z0-9]+)*")
-_WIDTH: Final = 130
+_WIDTH: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,11 @@ REPEATS: Final = Allowance(
     reach_before=REPLAY_REACH,
     reach_after=RESTART_REACH,
 )
+OFFSET_LAG_MAX: Final = 100
+"""The default of offset.lag.max: records between two offset syncs."""
+SYNC_REACH: Final = 5.0
+"""Seconds that a committed offset may need to reach the destination: refresh, checkpoint, sync (1 s
+each) and 2 s more."""
 _CHECKPOINTS: Final = (
     "KIP-545: checkpoints translate a group's offset, in no transaction with what it wrote; KIP-382"
 )
@@ -42,8 +47,8 @@ ALLOWED: Final = (
         "KIP-545; KAFKA-12468: translated offsets may be earlier than the committed one, never "
         "later",
         recent=(
-            "what was committed in the last 5 s, offset.lag.max (100), and as much again as the "
-            "group was behind"
+            f"what was committed in the last {SYNC_REACH:g} s, offset.lag.max ({OFFSET_LAG_MAX}), "
+            "and as much again as the group was behind"
         ),
     ),
     torn_by_failover(
@@ -68,5 +73,7 @@ def guarantee(options: Mapping[str, Option]) -> Guarantee:
             else "read_committed"
         ),
         group_offsets="translated" if options.get("groups", ".*") else "none",
+        group_offset_records=OFFSET_LAG_MAX,
+        group_offset_seconds=SYNC_REACH,
         allowed=ALLOWED if exactly_once else (REPEATS, *ALLOWED),
     )

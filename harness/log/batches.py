@@ -29,12 +29,10 @@ from linkflap.harness.log.segments import Run, runs
 _MARKER_BYTES: Final = np.array([0, 0, 8, 0, 0, 0], np.uint8)
 """Timestamp delta 0, offset delta 0, key length 4 (zigzag), version 0, and the high byte of the
 type."""
-_USUAL_KEY: Final = 5
-"""Where a control record's key begins behind the header when its length, deltas and key length are
-one byte each."""
 _USUAL_VALUE: Final = 9
-"""Where the length of its value is then, if the key has 4 bytes; a coordinator epoch is at 3 to 6
-behind that."""
+"""Where the length of a control record's value is, in bytes behind the batch header, when its own
+length, its deltas and its key length take one byte each and its key has 4; the coordinator epoch is
+3 to 6 bytes behind that."""
 _HEAD: Final = _USUAL_VALUE + 7
 """Bytes behind the header up to the end of that epoch."""
 _MARKER_VALUE: Final = 12

@@ -63,7 +63,9 @@ class Guarantee:
     Equality of bytes and records is modulo the declared mapping of `producer_ids`. `offsets_kept`:
     a record has the source's offset on the destination. `leader_epochs_kept`: so does the leader
     epoch of a batch. `leader_epoch_raised`: what the destination's clients write after a promotion
-    is in a later leader epoch than everything mirrored. `appended_at_promotion` are the control
+    is in a later leader epoch than everything mirrored. `group_offset_records` and
+    `group_offset_seconds`: how far a group's offset on the destination may be behind the one that
+    it committed on the source, in records and in time. `appended_at_promotion` are the control
     records that the mirror writes behind the last mirrored offset. `reversible`: it can take over
     the cluster that was given up (failback), and truncates that log where the two histories part.
     `keeps_journal`: it reports each step of its end in the event `mirror-stopped`, what it removed
@@ -81,6 +83,8 @@ class Guarantee:
     delivery: Delivery = "exactly-once"
     isolation: Isolation = "read_uncommitted"
     group_offsets: GroupOffsets = "none"
+    group_offset_records: int = 100
+    group_offset_seconds: float = 5.0
     appended_at_promotion: tuple[Appended, ...] = ()
     reversible: bool = False
     keeps_journal: bool = False

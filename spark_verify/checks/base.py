@@ -123,8 +123,8 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """The declaration of a check: all that the judge, the Spark job, `linkflap logs` and the docs
-    know of it.
+    """The declaration of a check: all that the judge, the Spark job, `linkflap forensics` and the
+    docs know of it.
 
     Where something is due it must have been examined for the verdict to be valid: a check that
     looked at nothing there is unknown. `due` says of which origins: native wherever clients of the
@@ -136,7 +136,7 @@ class Check:
     checks where a whole capture is missing, but for kinds that are proven `despite_torn`.
     `internal`: its kernel also gets the partitions of Kafka's own topics. `from_bytes`: it is made
     of logs alone too, without a client history. `of_one_cluster`: and of one cluster's logs
-    (`linkflap logs`). `examines_any_log`: it has something to examine in any log; what others
+    (`linkflap forensics`). `examines_any_log`: it has something to examine in any log; what others
     examine (transactions, producer ids) not every log has. `only_our_records`: of logs alone,
     records that linkflap's clients did not write are nothing to it (unless the mirror maps producer
     ids), so those need not be decoded. `of_replicas`: it compares the replicas of a cluster.

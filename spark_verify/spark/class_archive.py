@@ -23,7 +23,6 @@ from linkflap.harness.machine.class_archives import make, use
 from linkflap.harness.machine.java import Java
 from linkflap.harness.model.errors import EnvironmentFailure, SetupError
 
-_DOING: Final = "making a class archive for Spark (once per Java and pyspark)"
 LOG: Final = logging.getLogger("linkflap")
 _TRAINING: Final = "linkflap.spark_verify.spark.training"
 _FILE: Final = "spark"

@@ -28,7 +28,6 @@ class Log:
     entries: list[Entry] = field(default_factory=list)
     ended: dict[int, int] = field(default_factory=dict)
     open: dict[int, list[Entry]] = field(default_factory=dict)
-    rises: list[tuple[int, int]] = field(default_factory=list)
     cleaned: int = 0
 
     @property

@@ -19,7 +19,7 @@ from linkflap.harness.wire import messages
 from tests.kafka_log import batch, record
 from tests.shadows import config
 
-TOPIC, NUMBER, ME = "A.t", 0, 1000
+TOPIC, NUMBER = "A.t", 0
 ID = uuid.UUID(int=7)
 REAL = {name: {1: "127.0.0.1:1", 2: "127.0.0.1:1"} for name in ("INTERNAL", "CLIENT")}
 FETCHES, CLIENT_FETCHES = (15, 16, 17, 18), range(4, 19)

@@ -51,6 +51,8 @@ class GuaranteeTable(Table, frozen=True, kw_only=True):
     delivery: Delivery = "at-least-once"
     isolation: Isolation = "read_uncommitted"
     group_offsets: GroupOffsets = "none"
+    group_offset_records: Annotated[int, Meta(ge=0)] = 100
+    group_offset_seconds: Annotated[float, Meta(ge=0, le=3600)] = 5.0
     appended_at_promotion: list[Appended] = []
     allowed: list[AllowedTable] = []
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import Final
 
 import numpy as np
 
+from linkflap.harness.model.guarantee import Guarantee
 from linkflap.spark_verify.checks.base import Examined, Finding, Found
 from linkflap.spark_verify.checks.parts.checkpoints import uids_of
 from linkflap.spark_verify.checks.parts.logs import Log, among, locate
@@ -16,12 +16,6 @@ from linkflap.spark_verify.facts.eras import FOREVER
 from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.story import Promotion
 from linkflap.spark_verify.facts.view import Ints, PartitionView, Watermarks
-
-OFFSET_LAG_MAX: Final = 100
-"""MirrorMaker 2's default of offset.lag.max: records between two offset syncs."""
-SYNC_REACH: Final = 5_000_000_000
-"""Nanoseconds that a committed offset may need to reach the destination: refresh, checkpoint, sync
-(1 s each) and 2 s more."""
 
 
 def during(view: PartitionView, compared: Hop) -> PartitionView:
@@ -116,7 +110,7 @@ def _beside(
             (origin < committed.position) & (ours.offset[mirrored] >= max(synced, default=0))
         )
     )
-    bound = max(_bound(commits, committed, origin), above)
+    bound = max(_bound(view.mirror.guarantee, commits, committed, origin), above)
     findings: list[Finding] = [
         Examined(cluster=promotion.cluster, origin="mirrored", count=len(mirrored))
     ]
@@ -138,15 +132,16 @@ def _beside(
     return findings
 
 
-def _bound(commits: Sequence[Read], committed: Read, origin: Ints) -> int:
+def _bound(promised: Guarantee, commits: Sequence[Read], committed: Read, origin: Ints) -> int:
     """How many mirrored records the group may get again when its offsets were synced as often as
-    they should be.
+    the mirror promises.
 
     How late a sync may be is promised nowhere; what lies above the offset that the mirror had last
     committed for the group is a repeat that this explains, and the bound is never below it.
     """
-    settled = [r.position for r in commits if r.returned <= committed.returned - SYNC_REACH]
+    by_then = committed.returned - int(promised.group_offset_seconds * 1e9)
+    settled = [r.position for r in commits if r.returned <= by_then]
     since = max(settled, default=0)
     recent = int(np.count_nonzero((origin >= since) & (origin < committed.position)))
     behind = int(np.count_nonzero(origin >= committed.position))
-    return recent + OFFSET_LAG_MAX + behind
+    return recent + promised.group_offset_records + behind

@@ -20,7 +20,7 @@ from tests.unit.checks.verdicts import (
 )
 
 NAME = "producer-id-uniqueness"
-P1, P2, P3 = (partial(uid, process) for process in (1, 2, 3))
+P1, P2 = (partial(uid, process) for process in (1, 2))
 ACCEPTED = {
     "one each": (view([Log("A").data(P1(1), pid=7).data(P2(1), pid=8)]), {"A/native": 2}),
     "fenced by a higher epoch": (

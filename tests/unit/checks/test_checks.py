@@ -145,8 +145,8 @@ KINDS = {kind.name for check in REGISTRY.values() for kind in check.anomalies}
 
 
 def test_a_check_is_one_file_and_nobody_else_knows_its_name() -> None:
-    """What the judge, the Spark job, `linkflap logs` and the report need of a check its declaration
-    says.
+    """A check's declaration says all that the judge, the Spark job, `linkflap forensics` and the
+    report need of it.
 
     Only `follows` names other checks: which anomalies may cause which is said by the consequence.
     """
