@@ -43,15 +43,15 @@ def case() -> None:
     """Edge cases of KIPs and releases: one command each, with a rate, a control and a stored
     result.
 
-    Exit codes of run and matrix: 0 what is expected of each release happened, 1 it did not, 2 not
-    known or something is needed.
+    Exit codes of run and matrix: 0 each release behaved as expected, 1 one did not, 2 unknown, or
+    something that the case needs is missing.
     """
 
 
 @case.command("list")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def list_(as_json: bool) -> int:
-    """Lists the cases, with what was stored of them so far."""
+    """Lists the cases with their stored results."""
     from linkflap.chaos.cases import registry
     from linkflap.chaos.cases.results import STORED, load, tallies
 
@@ -140,7 +140,7 @@ def run(
     keep: Path | None,
     as_json: bool,
 ) -> int:
-    """Plays case NAME on real brokers, on each --kafka in turn, and stores what came out."""
+    """Plays case NAME on real brokers, on each --kafka in turn, and stores the results."""
     from linkflap.chaos.cases import case_named
     from linkflap.chaos.cases.runner import check
 
@@ -174,7 +174,7 @@ def run(
     show_default=True,
     help="Play only the I-th of N parts.",
 )
-@click.option("--again", is_flag=True, help="Also play what is stored already.")
+@click.option("--again", is_flag=True, help="Also play cases whose results are stored already.")
 def matrix(
     names: Sequence[str],
     kafkas: Sequence[str],
@@ -185,10 +185,10 @@ def matrix(
     shard: str,
     again: bool,
 ) -> int:
-    """Plays cases (all, or NAMES) on many releases. What --store has already is left out, so that
-    an interrupted matrix goes on.
+    """Plays cases (all, or NAMES) on many releases. Results that --store has already are not made
+    again, so an interrupted matrix can be continued.
 
-    Of all cases those that are not played by --client, or with --transactions, are left out.
+    Without NAMES, cases that cannot be played with --client or --transactions are left out.
     """
     from linkflap.chaos.cases import case_named, registry
     from linkflap.chaos.cases.results import load, tallies

@@ -34,7 +34,7 @@ kafka_option = click.option(
     "kafkas",
     multiple=True,
     metavar="VERSION",
-    help="A release, or a directory of jars; repeat it for more.",
+    help="A release, or a directory of jars; may be repeated.",
 )
 
 
@@ -43,21 +43,21 @@ client_option = click.option(
     "--clients",
     "client",
     type=click.Choice(["librdkafka", "java", "wire"]),
-    help="Who writes; by default the case's first.",
+    help="Client that writes; by default the first that the case names.",
 )
 
 
 protocol_option = click.option(
     "--transactions",
     type=click.Choice(["V1", "V2"]),
-    help="Transaction protocol (KIP-890); by default what the release starts with.",
+    help="Transaction protocol (KIP-890); by default that of a new cluster of the release.",
 )
 
 
 count_option = click.option(
     "--count",
     type=click.IntRange(1, 1000),
-    help="How many runs; by default as many as the case's answer takes.",
+    help="Number of runs; by default as many as the case needs for an answer.",
 )
 
 

@@ -62,7 +62,7 @@ linkflap.add_command(list_)
 
 @linkflap.command()
 def doctor() -> int:
-    """Says what this machine lacks for which runtime, and how to fix it."""
+    """Shows what each runtime lacks on this machine, and how to fix it."""
     from linkflap.harness.cli.doctor.report import show
 
     return show()
@@ -70,8 +70,8 @@ def doctor() -> int:
 
 @linkflap.command()
 def clean() -> int:
-    """Removes what harnesses that died left behind, and touches nothing else. Exit code 255 if
-    something is still there."""
+    """Removes what killed runs left behind, and touches nothing else. Exit code 255 if something
+    is still there."""
     from linkflap.harness.cli import clean
 
     return clean.show()

@@ -19,7 +19,7 @@ _kafka = click.option(
     multiple=True,
     default=(DEFAULT_KAFKA,),
     show_default=True,
-    help="Version, or directory of jars.",
+    help="Release, or directory of jars.",
 )
 _base = click.option(
     "--base",
@@ -79,7 +79,7 @@ def _fix(asked: str) -> str:
 @_kafka
 @_base
 def check(asked: Sequence[str], base: str | None) -> int:
-    """Tells which images are there; builds and fetches none. Exit code 255 when one is missing, or
+    """Shows which images exist; builds and fetches none. Exit code 255 when one is missing, or
     can be no Kafka."""
     from linkflap.harness.runtimes.docker.images import inventory
     from linkflap.harness.runtimes.docker.images.kafka_image import built, there

@@ -20,13 +20,13 @@ _OPTIONS: Final = (
         "--master",
         default="",
         metavar="URL",
-        help="Where Spark runs, e.g. spark://HOST:7077; by default in this process.",
+        help="Spark master, e.g. spark://HOST:7077; by default Spark runs in this process.",
     ),
     click.option(
         "--spark",
         multiple=True,
         metavar="NAME=VALUE",
-        help="A setting of Spark, e.g. spark.executor.memory=4g.",
+        help="A Spark setting, e.g. spark.executor.memory=4g.",
     ),
 )
 

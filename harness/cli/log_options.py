@@ -35,31 +35,31 @@ _PROMOTION: Final = re.compile(
 
 _OPTIONS: Final = (
     click.option("--logs", multiple=True, metavar="CLUSTER=DIR",
-        help="Logs of a cluster, to be judged without a history."),
+        help="Log directory of a cluster, judged without a client history."),
     click.option("--bootstrap", multiple=True, metavar="CLUSTER=HOST:PORT",
         help="A live cluster: its logs are fetched."),
     click.option(
         "--client-properties", "properties", multiple=True, metavar="CLUSTER=FILE",
-        help="How a live cluster is entered (TLS, SASL): name=value lines with librdkafka's names.",
+        help="Client settings of a live cluster (TLS, SASL): name=value lines, as in librdkafka.",
     ),
     click.option(
         "--rate", type=click.FloatRange(min=0.001, max=1e5), metavar="MB/S",
-        help="Most that is fetched from each live cluster, by default 20.",
+        help="Highest fetch rate for each live cluster, by default 20.",
     ),
     click.option("--link", "links", multiple=True, metavar="'A->B'",
-        help="What was mirrored where; after failback add 'B->A'."),
+        help="Which cluster was mirrored to which; after a failback add 'B->A'."),
     click.option(
         "--promotion", "promotions", multiple=True, metavar="'B:TOPIC-0=123'",
-        help="First offset that is a cluster's own (KIP-1279's mark is found without).",
+        help="First offset of B's own records; not needed where the log has KIP-1279's marker.",
     ),
-    click.option("--topics", default=".*", metavar="REGEX", help="Of the logs, only these topics."),
+    click.option("--topics", default=".*", metavar="REGEX", help="Judge only these topics."),
     click.option(
         "--mirror", "preset", default="exact", type=click.Choice(list(PRESETS)), show_default=True,
-        help="The mirror of the logs: what it promises. The options below say it one by one.",
+        help="The mirror whose guarantee applies; the options below change parts of it.",
     ),
     click.option(
         "--producer-ids", type=click.Choice(["keep", "negate", "complement", "region"]),
-        help="What the mirror of the logs made of producer ids.",
+        help="How the mirror changed producer ids.",
     ),
     click.option(
         "--leader-epochs", type=click.Choice(["keep", "any"]),

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 @click.option("--topics", default=".*", metavar="REGEX", help="Only these topics.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def forensics(folders: tuple[Path, ...], topics: str, as_json: bool) -> int:
-    """Looks for what is wrong in any Kafka logs, by their bytes alone.
+    """Looks for damage and anomalies in any Kafka logs, from their bytes alone.
 
-    DIR is a Kafka log directory, a folder of copied partition folders, or one with such a folder
-    per broker: the logs of one cluster. Exit codes: 0 nothing was found, 1 something was, 2 nothing
-    was but parts could not be read.
+    DIR has the logs of one cluster: a Kafka log directory, a folder of copied partition folders, or
+    a folder with one of these for each broker. Exit codes: 0 nothing was found, 1 something was
+    found, 2 nothing was found but parts could not be read.
     """
     from linkflap.harness.report.evidence import tell
     from linkflap.spark_verify.inspect.forensics import Report, look

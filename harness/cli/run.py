@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     "--topology",
     metavar="ARROWS",
     shell_complete=completion.topologies,
-    help="Other clusters and links than the scenario's, e.g. 'A:3->B:3' or 'A@3.9.2->B'.",
+    help="Clusters and links instead of the scenario's, e.g. 'A:3->B:3' or 'A@3.9.2->B'.",
 )
 @runtime_option
 @click.option(
@@ -55,22 +55,22 @@ if TYPE_CHECKING:
     metavar="LIBRARY",
     shell_complete=completion.libraries,
     help=(
-        "Whose clients: librdkafka, java or java@3.9.2; with a comma they take turns (linkflap list"
-        " clients)."
+        "Client library: librdkafka, java or java@3.9.2; several, with commas, alternate (linkflap "
+        "list clients)."
     ),
 )
 @click.option(
     "--stall-source",
     is_flag=True,
     help=(
-        "Forced failovers leave their source half-open (SIGSTOP) until the mirror is promoted, and "
-        "kill it then."
+        "In forced failovers, suspend the source (SIGSTOP) until the mirror is promoted, then kill "
+        "it."
     ),
 )
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**32 - 1),
-    help="Gives the schedule and the payloads; by default a new one.",
+    help="Seed of the schedule and the payloads; by default a new one.",
 )
 @click.option(
     "--duration", type=click.FloatRange(min=1.0, max=86400.0), help="Seconds of workload."
@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help=f"The run directory to make; by default a new one in {RUNS}/.",
 )
-@click.option("--dry-run", is_flag=True, help="Print the topology and the schedule, start nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the topology and the schedule; start nothing.")
 @click.option(
     "--save",
     "saved",
@@ -91,10 +91,10 @@ if TYPE_CHECKING:
 @click.option(
     "--count",
     type=click.IntRange(2, 100_000),
-    help="Run it so often, each time with another seed, and say how often it came to what.",
+    help="Run it this many times, each with another seed, and count the verdicts.",
 )
 @click.option(
-    "--until-fail", is_flag=True, help="With --count: end with the first run that is not valid."
+    "--until-fail", is_flag=True, help="With --count: stop at the first run that is not valid."
 )
 @click.option("--no-verify", is_flag=True, help="Only record; judge later with linkflap verify.")
 @click.option(
@@ -122,7 +122,8 @@ def run(
     as_json: bool,
     junit: Path | None,
 ) -> int:
-    """Runs SCENARIO, a built-in one or a file (my.toml), and judges what it left behind."""
+    """Runs SCENARIO, a built-in one or a file (my.toml), and judges the logs and histories that it
+    recorded."""
     from linkflap.chaos import scenario_file
     from linkflap.chaos.scenarios import Wish, scenario
     from linkflap.harness import runtimes

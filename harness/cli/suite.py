@@ -50,9 +50,9 @@ SHRINK: Final = {SMOKE: 90.0, NIGHTLY: 1200.0, SOAK: 600.0, OWN: 1.0, REGRESSION
     metavar="TIME",
     help="How long to shrink each kind of failure; smoke has 90s, nightly 20m.",
 )
-@click.option("--runs", type=click.IntRange(min=1), help="End after so many runs; a file has 10.")
+@click.option("--runs", type=click.IntRange(min=1), help="End after this many runs; 10 for a FILE.")
 @click.option(
-    "--seed", type=click.IntRange(0, 2**32 - 1), help="Gives every scenario; by default a new one."
+    "--seed", type=click.IntRange(0, 2**32 - 1), help="Seed of all scenarios; by default a new one."
 )
 @click.option(
     "--jobs",
@@ -63,31 +63,31 @@ SHRINK: Final = {SMOKE: 90.0, NIGHTLY: 1200.0, SOAK: 600.0, OWN: 1.0, REGRESSION
     "--topologies",
     multiple=True,
     metavar="ARROWS",
-    help="Draw from these alone, e.g. 'A->B->C' or pair; repeat it.",
+    help="Use only these topologies, e.g. 'A->B->C' or pair; may be repeated.",
 )
 @click.option(
     "--mirrors",
     multiple=True,
     metavar="KIND",
-    help="Draw from these alone (linkflap list); repeat it.",
+    help="Use only these mirrors (linkflap list mirrors); may be repeated.",
 )
 @click.option(
     "--faults",
     multiple=True,
     metavar="FAULT",
-    help="Draw from these alone (linkflap list); repeat it.",
+    help="Use only these faults (linkflap list faults); may be repeated.",
 )
 @click.option(
     "--kafka",
     multiple=True,
     metavar="RELEASE,...",
-    help="Each cluster gets one of these, every pair of them in turn.",
+    help="Releases of the clusters: every pair of them in turn.",
 )
 @click.option(
     "--clients",
     multiple=True,
     metavar="LIBRARY,...",
-    help="Each run has clients of one of these, or of all by turns.",
+    help="Client libraries: each run uses one of them, or alternates between all.",
 )
 @click.option(
     "--runtime",
@@ -100,20 +100,20 @@ SHRINK: Final = {SMOKE: 90.0, NIGHTLY: 1200.0, SOAK: 600.0, OWN: 1.0, REGRESSION
     "--shard",
     "part",
     metavar="K/N",
-    help="Of all numbers only every Nth, from the Kth on: one suite over N machines.",
+    help="Play only every Nth run, from the Kth on: splits one suite over N machines.",
 )
-@click.option("--uniform", is_flag=True, help="Draw at random, not by what was not hit yet.")
+@click.option("--uniform", is_flag=True, help="Draw at random, without regard to coverage.")
 @click.option(
     "--reach",
     multiple=True,
     metavar="STATE",
-    help="Unknown where no run reached it, e.g. commit-in-flight; repeat it.",
+    help="State that some run must reach, e.g. commit-in-flight, or the suite is unknown.",
 )
 @click.option(
     "--after",
     type=click.Path(path_type=Path),
     metavar="SUITEDIR",
-    help="Prefer what that suite and those before it never hit.",
+    help="Prefer what that suite and the suites before it never covered.",
 )
 @click.option("--until-fail", is_flag=True, help="End with the first failure, and shrink it.")
 @click.option(
@@ -121,7 +121,7 @@ SHRINK: Final = {SMOKE: 90.0, NIGHTLY: 1200.0, SOAK: 600.0, OWN: 1.0, REGRESSION
     type=click.IntRange(1, 100),
     default=3,
     show_default=True,
-    help="Runs each failure again so often.",
+    help="How often to run each failure again.",
 )
 @click.option(
     "--out",
@@ -132,7 +132,7 @@ SHRINK: Final = {SMOKE: 90.0, NIGHTLY: 1200.0, SOAK: 600.0, OWN: 1.0, REGRESSION
     "--resume",
     type=click.Path(path_type=Path),
     metavar="SUITEDIR",
-    help="Go on with a suite that was ended or killed.",
+    help="Continue a suite that was interrupted or killed.",
 )
 @click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML there.")
 @click.option(
@@ -166,12 +166,12 @@ def suite(
     allow_commands: bool,
     dry_run: bool,
 ) -> int:
-    """Generates scenarios, or takes one FILE.toml again and again; runs and judges them, and keeps
-    those that fail.
+    """Generates scenarios, or repeats one FILE.toml; runs and judges them, and keeps those that
+    fail.
 
     soak keeps clusters and links alive over all its runs. regression plays every case of
-    docs/track-record.md that was reproduced, and wants it reproduced again. merge makes one suite
-    of the directories of its shards.
+    docs/track-record.md that was reproduced, and expects it to be reproduced again. merge joins
+    the directories of the shards of one suite.
 
     `linkflap suite smoke`, `linkflap suite nightly --for 8h`, `linkflap suite --resume SUITEDIR`
     """

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 _OUT: Final = (
-    f"The folder to make: of logs their run directory (by default a new one in {RUNS}/), else where"
-    " the verdict goes."
+    f"The folder to make: for logs, their run directory (by default a new one in {RUNS}/); for a "
+    "RUNDIR, where the verdict is written."
 )
 
 
@@ -66,10 +66,11 @@ def verify(
 ) -> int:
     """Judges run directories again, or logs that linkflap did not record.
 
-    RUNDIR: gives the same verdict on any machine, at any time. --logs A=DIR --logs B=DIR --link
-    'A->B': Kafka log directories, or folders of copied partition folders; they are only read, and
-    checks that need a client history are not due. --bootstrap A=HOST:PORT --bootstrap B=HOST:PORT
-    --topics REGEX --link 'A->B': live clusters, read-only, with Fetch requests.
+    RUNDIR: a run directory gives the same verdict on any machine, at any time. --logs A=DIR --logs
+    B=DIR --link 'A->B': Kafka log directories, or folders of copied partition folders; they are
+    only read, and checks that need a client history are skipped. --bootstrap A=HOST:PORT
+    --bootstrap B=HOST:PORT --topics REGEX --link 'A->B': live clusters, read-only, with Fetch
+    requests.
     """
     if junit:
         check_junit(junit)
