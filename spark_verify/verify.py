@@ -174,7 +174,7 @@ def checks_of(run: Path) -> list[Check]:
     for name in names:
         if name not in REGISTRY:
             raise InputError(
-                f"{run} asks for a check {name!r} that there is not; known are "
+                f"{run} asks for an unknown check {name!r}; known are "
                 f"{', '.join((*REGISTRY, *NAMES))}"
             )
     return [REGISTRY[name] for name in names] or list(REGISTRY.values())

@@ -110,5 +110,7 @@ class ClientKill:
         names = ", ".join(death.clients)
         until(works, within=WORKS_WITHIN, every=0.05, what=f"clients {names} to work again")
         if not done:
-            raise FaultError(f"clients {names} had not worked again when the run ended")
+            raise FaultError(
+                f"clients {names} had made no progress since the kill when the run ended"
+            )
         return [f"clients {names} started again", f"{done} records acknowledged or read by them"]

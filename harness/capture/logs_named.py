@@ -80,8 +80,8 @@ def chosen(every: Sequence[Folder], topics: str, own: Sequence[str] = ()) -> lis
     if not found:
         names = ", ".join(sorted({f.topic for f in every})[:5])
         raise InputError(
-            f"none of the topics there ({names}) is to be looked at: --topics is {topics!r}, and "
-            "Kafka's own never are"
+            f"--topics {topics!r} matches none of the topics there ({names}); change it (topics of "
+            "Kafka's own are never judged)"
         )
     return found
 
@@ -91,7 +91,9 @@ def pattern_of(topics: str) -> re.Pattern[str]:
     try:
         return re.compile(topics)
     except re.error as error:
-        raise InputError(f"--topics {topics!r} is no regular expression: {error}") from None
+        raise InputError(
+            f"--topics {topics!r} is not a regular expression ({error}); correct it"
+        ) from None
 
 
 def topology_of(asked: Asked, *, option: str) -> Topology:

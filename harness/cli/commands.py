@@ -131,7 +131,7 @@ def _check_words() -> None:
     try:
         words = [*sys.argv[1:], os.getcwd()]
     except FileNotFoundError:
-        raise InputError("the working directory is not there any more; go to one that is") from None
+        raise InputError("the working directory no longer exists; go to one that does") from None
     for word in words:
         try:
             word.encode()

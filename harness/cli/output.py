@@ -36,8 +36,8 @@ class _Words(io.FileIO):
         except OSError as error:
             if self.fileno() == STANDARD_OUTPUT and not isinstance(error, BrokenPipeError):
                 raise EnvironmentFailure(
-                    f"standard output cannot be written: {error.strerror}; see that what it goes to"
-                    " has room, and run it again"
+                    f"standard output cannot be written: {error.strerror}; make room where it "
+                    "is written, and run the command again"
                 ) from error
             return memoryview(data).nbytes
 

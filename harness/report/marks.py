@@ -49,7 +49,7 @@ def _label(event: Event) -> str:
         case ProxyRebuilt():
             return f"proxies of {event.link} rebuilt"
         case HostStall():
-            return f"the host stood still for {event.seconds} s"
+            return f"the host stalled for {event.seconds} s"
         case TopicGivenUp():
             return f"{event.link} gave up {event.topic}"
         case Interrupted():

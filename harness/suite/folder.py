@@ -200,7 +200,7 @@ def _results(path: Path) -> Iterator[Result]:
             yield decoder.decode(with_current_kinds(line))
         except msgspec.DecodeError as error:
             raise InputError(
-                f"{path} has a line that cannot be read ({error}); take that line out, and its run "
+                f"{path} has a line that cannot be read ({error}); remove that line, and its run "
                 "is judged again"
             ) from None
         whole += len(line)

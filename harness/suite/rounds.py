@@ -43,18 +43,17 @@ def check(plan: Plan) -> None:
     bounds = plan.bounds
     if len(bounds.topologies) != 1 or len(bounds.kafka) != 1:
         raise InputError(
-            "the clusters of a soak live on, so that there is one topology of one release; name one"
-            " of each"
+            "a soak keeps its clusters, so it has one topology and one Kafka release; name one of "
+            "each"
         )
     if bounds.mirrors != (MIRROR,):
         raise InputError(
-            f"a soak mirrors by {MIRROR}: others keep positions in topics that were made anew; "
-            "leave --mirrors out"
+            f"a soak needs the mirror {MIRROR}: others keep positions for topics that each round "
+            "creates again; leave --mirrors out"
         )
     if wrong := sorted(NOT_IN_ROUNDS & set(bounds.faults)):
         raise InputError(
-            f"after {wrong[0]} the clusters are not what they were, as a soak needs them; leave "
-            "it out"
+            f"a soak cannot play {wrong[0]}, which changes its clusters for good; leave it out"
         )
     if plan.shard != (0, 1):
         raise InputError(
@@ -150,8 +149,7 @@ def sizes(folder: SuiteFolder) -> dict[int, Size]:
             found[int(path.stem)] = msgspec.json.decode(path.read_bytes(), type=Size)
         except (msgspec.DecodeError, ValueError) as error:
             raise InputError(
-                f"{path} cannot be read ({error}); take it away, which loses nothing but that "
-                "measure"
+                f"{path} cannot be read ({error}); remove it, which loses only this measurement"
             ) from None
     return found
 

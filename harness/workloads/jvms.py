@@ -35,9 +35,7 @@ def check(spec: WorkloadSpec) -> None:
     new_protocol = spec.options.get("protocol", PROTOCOLS[0]) != PROTOCOLS[0]
     for each in libraries(spec.library):
         if spec.kind == share_group.KIND and each.name != JAVA:
-            raise InputError(
-                f"workload {spec.kind} is of Java's clients only; give it clients java"
-            )
+            raise InputError(f"only Java clients have workload {spec.kind}; give it clients java")
         if spec.kind == share_group.KIND and _too_old(each.release):
             raise InputError(
                 f"Kafka {each.release} has no share consumer; give workload {spec.kind} "

@@ -152,7 +152,7 @@ def _scenario(
     """What run.json says of it. Raises InputError."""
     made = parse(topology) if isinstance(topology, str) else topology
     if options and not mirror:
-        raise InputError("mirror_options are of no mirror; name one with mirror=")
+        raise InputError("mirror_options need a mirror; name one with mirror=")
     spec = (
         mirrors.resolve(MirrorSpec(kind=mirror, options=options)) if mirror else declared(NO_MIRROR)
     )

@@ -42,8 +42,8 @@ class Window:
         the block of a failover."""
         if self._bite is None:
             raise InputError(
-                f"the bite of fault {self.spec.id} was not measured yet; ask for it in its block, "
-                "for that of a failover after it"
+                f"the bite of fault {self.spec.id} is not measured yet; read it inside its with "
+                "block, or after the block if it is a failover"
             )
         return self._bite
 

@@ -96,7 +96,7 @@ class OwnClients(WorkloadClients):
         with self._lock:
             if self._over:
                 raise InputError(
-                    "the run is over: its clusters are about to go, and no client can join any more"
+                    "the run is over: its clusters are about to stop, and no client can join"
                 )
             self._given[kind] = self._given.get(kind, 0) + 1
             self._own.append(client)

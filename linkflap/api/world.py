@@ -105,7 +105,7 @@ class World:
         """
         if principal not in PRINCIPALS:
             raise InputError(
-                f"nobody is called {principal!r}{nearest(principal, PRINCIPALS)}; there is "
+                f"there is no principal {principal!r}{nearest(principal, PRINCIPALS)}; there is "
                 f"{', '.join(PRINCIPALS)}"
             )
         return security_of(entered_by(self.cluster(name).bootstrap, principal))

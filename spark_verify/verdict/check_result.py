@@ -99,7 +99,7 @@ def check_result(
 
 def _nothing_due(check: Check, run: Run) -> str:
     return (
-        f"nothing to examine; {check.unit} that are due: {check.due_where}"
+        f"nothing to examine; this check expects {check.unit}: {check.due_where}"
         if run.recorded
         else "the logs have none"
     )
@@ -158,6 +158,6 @@ def _stalls(check: Check, events: Sequence[Event]) -> Iterable[str]:
     stalls = [e.seconds for e in of_kind(events, HostStall)]
     if stalls and max(stalls) >= STALL_SECONDS:
         yield (
-            f"the host stood still for {max(stalls):.1f} s, so nothing that rests on time can be "
-            "said"
+            f"the host stalled for {max(stalls):.1f} s, so nothing can be said that depends on "
+            "measured times"
         )

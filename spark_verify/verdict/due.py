@@ -92,7 +92,7 @@ def unread(
     if "reads" in check.inputs and "mirrored" in check.due and check.due_at is None:
         for cluster in _followers(planned):
             if not examined.get((cluster, "mirrored")):
-                yield f"nobody read what was mirrored to {cluster} when it followed"
+                yield f"no reader read the records mirrored to {cluster} after the failback"
 
 
 def nothing_seen(
@@ -144,7 +144,7 @@ def not_carried(
                 and part.connector == CARRIES_GROUPS
                 and part.link.endswith(f"->{cluster}")
             ):
-                yield f"offsets of groups were not carried to {cluster} from then on: {part}"
+                yield f"group offsets were not synced to {cluster} from then on: {part}"
 
 
 def never_synced(

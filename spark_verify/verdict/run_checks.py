@@ -255,14 +255,14 @@ def fault_bite(scheduled: Sequence[str], events: Sequence[Event]) -> CheckResult
         what = f"fault {name} ({started[name].fault} on {started[name].target})"
         bite = bites.get(name)
         if bite is None:
-            reasons.append(f"of {what} nobody measured whether it bit")
+            reasons.append(f"the bite of {what} was not measured")
         elif not bite.bit:
             measured = f"{bite.observable} was {bite.measured}, expected {bite.expected}"
             reasons.append(f"{what} did not bite: {measured}")
         heals_itself = started[name].restores is not False
         if heals_itself and (name not in heals or not heals[name].healed):
             why = f": {heals[name].checked[0]}" if name in heals and heals[name].checked else ""
-            reasons.append(f"{what} was not seen to be healed{why}")
+            reasons.append(f"the heal of {what} was not confirmed{why}")
     return result("fault-bite", {"run/faults": len(started)}, reasons)
 
 

@@ -163,7 +163,7 @@ def refused_for_what_is_wrong(
     assert "is not trusted" in said(*with_file(unknown))
     known = properties(tmp_path / "plain.properties", made, mechanism="PLAIN")
     hidden = said(*with_file(known), "--topics", "secret")
-    assert "no topic of A, B fits --topics 'secret': they have A." in hidden
+    assert "no topic of A, B matches --topics 'secret': they have A." in hidden
     nowhere = {**bootstrap, "A": f"127.0.0.1:{deployment.free_port()}"}
     assert "cluster A does not answer at 127.0.0.1:" in said(
         *with_file(known), where=nowhere, kind=EnvironmentFailure

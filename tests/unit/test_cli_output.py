@@ -53,10 +53,13 @@ def test_a_full_disk_at_standard_output_is_one_sentence(bad: str) -> None:
     with open("/dev/full", "w") as full:
         done = ends(*FORENSICS, bad, stdout=full, stderr=subprocess.PIPE)
         said = (
-            "linkflap: standard output cannot be written: No space left on device; see that what it"
-            " goes to has room"
+            "linkflap: standard output cannot be written: No space left on device; make room where "
+            "it is written"
         )
-        assert (done.returncode, done.stderr.splitlines()) == (255, [f"{said}, and run it again"])
+        assert (done.returncode, done.stderr.splitlines()) == (
+            255,
+            [f"{said}, and run the command again"],
+        )
         assert ends(*FORENSICS, bad, stdout=subprocess.DEVNULL, stderr=full).returncode == 1
 
 

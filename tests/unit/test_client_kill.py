@@ -110,7 +110,7 @@ def test_it_is_healed_once_those_that_were_started_again_got_something_done(
     ]
     late = fault(Clients(), stopping=True)
     late.inject()
-    with pytest.raises(FaultError, match="had not worked again when the run ended"):
+    with pytest.raises(FaultError, match="had made no progress since the kill when the run ended"):
         late.heal()
 
 

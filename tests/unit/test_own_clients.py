@@ -80,7 +80,7 @@ def test_an_address_of_no_world_is_refused(
         ({"topics": {"A.orders": 0}}, "cannot have 0 partitions"),
         ({"topics": "A.orders"}, "topics is the text"),
         ({"mirror": "mm3"}, "there is no mirror 'mm3'"),
-        ({"mirror_options": {"tasks": 3}}, "mirror_options are of no mirror"),
+        ({"mirror_options": {"tasks": 3}}, "mirror_options need a mirror"),
         ({"runtime": "boat"}, "there is no runtime 'boat'"),
         (
             {"workloads": [linkflap.WorkloadSpec(kind="readres", home="A")]},

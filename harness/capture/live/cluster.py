@@ -93,9 +93,9 @@ class LiveCluster:
         except Unanswered as error:
             where = ",".join(self._bootstrap)
             raise EnvironmentFailure(
-                f"cluster {self.name} does not answer at {where} ({error}); see that it runs and "
-                "can be reached from here, and that --client-properties says what its listener "
-                "wants (TLS, SASL)"
+                f"cluster {self.name} does not answer at {where} ({error}); check that it runs "
+                "and can be reached from here, and that --client-properties fit its listener (TLS, "
+                "SASL)"
             ) from error
         return dict(self._leaders)
 

@@ -185,7 +185,7 @@ def _keep(copied: Copied, data: memoryview, segments: Segments, epoch: int) -> i
 def _still(cluster: LiveCluster, since: float, reason: str) -> None:
     """Nothing came: looks who leads now, unless that has been so for too long."""
     if time.monotonic() - since > cluster.patience:
-        raise GivenUp(f"for {cluster.patience:g} s nothing came: {reason}")
+        raise GivenUp(f"no records were received for {cluster.patience:g} s: {reason}")
     cluster.look_again()
     pause(0.2, threading.Event().is_set)
 

@@ -125,7 +125,7 @@ def _chosen(
             if names
             else "they show none, so see which the user may DESCRIBE"
         )
-        raise InputError(f"no topic of {', '.join(clusters)} fits --topics {topics!r}: {there}")
+        raise InputError(f"no topic of {', '.join(clusters)} matches --topics {topics!r}: {there}")
     return found
 
 

@@ -119,8 +119,8 @@ def test_a_check_that_had_nothing_to_look_at_says_so(recorded: Recorded) -> None
     assert (checked.verdict, checked.reason) == (
         Verdict.NOT_DUE,
         (
-            "nothing to examine; records that are due: those mirrored to where a group fails over, "
-            "if the mirror carries its offsets"
+            "nothing to examine; this check expects records: those mirrored to where a group fails "
+            "over, if the mirror carries its offsets"
         ),
     )
 

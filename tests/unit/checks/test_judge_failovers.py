@@ -112,5 +112,5 @@ def test_nobody_has_to_read_where_a_cluster_follows_and_it_is_said(tmp_path: Pat
     checked = result(verdict_of(folder, rows, "aborted-read"), "aborted-read")
     assert (checked.verdict, checked.reason) == (
         Verdict.VALID,
-        "nobody read what was mirrored to A when it followed",
+        "no reader read the records mirrored to A after the failback",
     )

@@ -105,7 +105,7 @@ def test_a_connector_of_groups_that_failed_makes_what_was_synced_unknown(
     ]
     checked = result(verdict_of(folder, rows, "group-offsets"), "group-offsets")
     assert checked.verdict is Verdict.UNKNOWN
-    assert f"offsets of groups were not carried to B from then on: {why}" in checked.reason
+    assert f"group offsets were not synced to B from then on: {why}" in checked.reason
     assert "\tat" not in checked.reason
 
 

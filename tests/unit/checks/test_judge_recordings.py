@@ -170,7 +170,7 @@ class Effect(TypedDict, total=False):
     ("how", "reason"),
     [
         ({"bit": False}, "did not bite: worker was alive, expected dead"),
-        ({"healed": False}, "was not seen to be healed"),
+        ({"healed": False}, "was not confirmed"),
     ],
 )
 def test_a_fault_without_effect_or_heal_is_unknown(

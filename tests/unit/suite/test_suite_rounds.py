@@ -52,13 +52,13 @@ def measured(folder: SuiteFolder, number: int, **values: int) -> None:
     [
         (
             ("--topologies", "A->B", "--topologies", "A->B->C"),
-            "there is one topology of one release",
+            "it has one topology and one Kafka release",
         ),
-        (("--kafka", "4.3.1,4.1.2"), "there is one topology of one release"),
-        (("--mirrors", "mm2"), "a soak mirrors by shadow"),
+        (("--kafka", "4.3.1,4.1.2"), "it has one topology and one Kafka release"),
+        (("--mirrors", "mm2"), "a soak needs the mirror shadow"),
         (
             ("--faults", "rolling-upgrade"),
-            "after rolling-upgrade the clusters are not what they were",
+            "a soak cannot play rolling-upgrade",
         ),
         (("--shard", "1/2"), "a soak is one run and has no shards"),
     ],
