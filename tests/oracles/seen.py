@@ -111,8 +111,17 @@ def marks_by_log(marks: Sequence[Any], turns: Sequence[Turn]) -> list[list[Any]]
             for last, n in pairwise(near)
             if max(truncated_to, marks[n].high_watermark) < marks[last].high_watermark
         ]
+        later = [n for n, m in enumerate(marks) if n > first and m.high_watermark >= 0][:1]
         if first < len(marks) and marks[first].high_watermark <= truncated_to:
             falls = [n for n in falls if n <= first]
+        elif (
+            later
+            and marks[first].time <= truncated
+            and marks[later[0]].time < ended
+            and marks[later[0]].high_watermark <= truncated_to
+        ):
+            falls = later
+        falls = [n for n in falls if marks[n].high_watermark <= truncated_to] or falls
         edge = falls[0] if falls and epoch is not None else first
         if edge < len(marks) and marks[edge].time < ended:
             # Its high watermark alone was surely asked for after the truncation.

@@ -17,9 +17,10 @@ the log after the truncation, what it gets of the old generation is no leftover:
 new one.
 
 Of samples the first counts in which the high watermark has stepped back from above the truncation,
-among those of the leader epoch in which that was written down; else the first that was not over by
-then. Its log start and its LSO were asked for before its high watermark, and so perhaps before the
-truncation: they are of neither generation.
+among those of the leader epoch in which that was written down, and to it if any did (a log may be
+truncated in steps); else the first that was not over by then, unless the next one proves that this
+was too early. Its log start and its LSO were asked for before its high watermark, and so perhaps
+before the truncation: they are of neither generation.
 """
 
 from __future__ import annotations
@@ -197,6 +198,28 @@ def _first_of_the_new(marks: Watermarks, turn: Turn) -> int:
     rows = np.flatnonzero(within & same & known)
     if marks.high_watermark[first] <= turn.offset:
         rows = rows[rows <= first]
+    elif _of_the_old(marks, turn, first, following := _next(known, first)):
+        return following
     high = marks.high_watermark[rows]
     fell = np.flatnonzero((high[1:] < high[:-1]) & (high[:-1] > turn.offset))
+    # A step that ends above the truncation is none of it, where there is one that does not.
+    whole = fell[high[fell + 1] <= turn.offset]
+    fell = whole if len(whole) else fell
     return int(rows[fell[0] + 1]) if len(fell) else first
+
+
+def _next(some: Bools, place: int) -> int:
+    """The place of the next that is one of some, or the end."""
+    return int(next(iter(place + 1 + np.flatnonzero(some[place + 1 :])), len(some)))
+
+
+def _of_the_old(marks: Watermarks, turn: Turn, place: int, following: int) -> bool:
+    """Whether a sample that was under way when the truncation was written down is of the old log
+    generation: the next, in whichever leader epoch, is not above the truncation, as the new one
+    never is again."""
+    return (
+        following < len(marks.time)
+        and bool(marks.time[place] <= turn.time)
+        and bool(marks.time[following] < turn.end)
+        and bool(marks.high_watermark[following] <= turn.offset)
+    )

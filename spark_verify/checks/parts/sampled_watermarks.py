@@ -74,7 +74,10 @@ def out_of_order(
         back = same & (values[1:] < values[:-1])
         for start, end, offset in truncating(view, cluster):
             meanwhile = (marks.time[before] <= end) & (marks.returned[after] >= start)
-            back &= ~(meanwhile & (values[1:] >= offset))
+            # Without its end a transaction is open again, from wherever it began: such an LSO is
+            # held against the bytes.
+            stepped = (values[1:] >= offset) | ((high[1:] >= offset) & (high[1:] < high[:-1]))
+            back &= ~(meanwhile & stepped)
         for i in np.flatnonzero(back).tolist():
             findings.append(
                 found_at(kind, cluster, marks, int(sampled[i + 1]), before={name: int(values[i])})

@@ -76,7 +76,8 @@ def _order(
     for before, after in pairwise(marks):
         same = _tenure(plain, generation, before, after)
         lowest = _stepping(plain, generation, before, after)
-        if same and after.last_stable < min(before.last_stable, lowest):
+        reopened = lowest <= after.high_watermark < before.high_watermark
+        if same and after.last_stable < min(before.last_stable, lowest) and not reopened:
             yield "lso-regression", after.last_stable
         if same and after.high_watermark < min(before.high_watermark, lowest):
             yield "high-watermark-regression", after.last_stable
