@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Final
 
 from linkflap.harness.model import errors
+from linkflap.harness.model.failover_cost import Failover
 
 
 class Verdict(StrEnum):
@@ -118,63 +119,6 @@ class CheckResult:
     allowed: int = 0
     kinds: Mapping[str, int] = field(default_factory=dict)
     reason: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromotedPartition:
-    """What a failover cost one partition. `producer_ids` came with what was mirrored below the
-    promotion offset.
-
-    `aborted` and `truncated` are transactions and offsets, as the mirror wrote them down; None
-    where it wrote nothing down. `group_skip` and `group_replay` are records that groups passed
-    over, or got again, where they went on.
-    """
-
-    topic: str
-    partition: int
-    promotion_offset: int
-    rpo_records: int | None = None
-    rto_seconds: float | None = None
-    producer_ids: int | None = None
-    aborted: int | None = None
-    truncated: int | None = None
-    group_skip: int | None = None
-    group_replay: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failover:
-    """One failover as the bytes show it: `promoted` partitions. `rto_seconds` is None when no write
-    succeeded afterwards.
-
-    Of transactions it counts those open when it began, those the mirror aborted, and those that are
-    visible only in part. `refused`: error -> how often the mirror refused it before it was
-    accepted, `accepted_after` so many seconds; of mirrors that write that down.
-    """
-
-    link: str
-    kind: str = ""
-    promoted: int | None = None
-    rpo_records: int | None = None
-    rto_seconds: float | None = None
-    fault_time: int = 0
-    open_transactions: int | None = None
-    aborted_transactions: int | None = None
-    torn_transactions: int | None = None
-    refused: Mapping[str, int] = field(default_factory=dict)
-    accepted_after: float | None = None
-    partitions: tuple[PromotedPartition, ...] = ()
-
-    @property
-    def refusals(self) -> str:
-        """What it was refused with and for how long, in words; empty: it was not."""
-        if not self.refused:
-            return ""
-        errors = ", ".join(f"{n} x {error}" for error, n in sorted(self.refused.items()))
-        after = (
-            "" if self.accepted_after is None else f", accepted after {self.accepted_after:.2f} s"
-        )
-        return f"refused at first: {errors}{after}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

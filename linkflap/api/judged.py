@@ -10,7 +10,8 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.verdict import Anomaly, CheckResult, Failover, Verdict
+from linkflap.harness.model.failover_cost import Failover
+from linkflap.harness.model.verdict import Anomaly, CheckResult, Verdict
 
 if TYPE_CHECKING:
     from linkflap.harness.judging.verifier import Judgement

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from linkflap.harness.model.events import Event
+from linkflap.harness.model.failover_cost import Failover
 from linkflap.harness.model.scenario import Scenario
-from linkflap.harness.model.verdict import Failover
 from linkflap.spark_verify.facts.story import Promotion
 from linkflap.spark_verify.facts.view import Origin, PartitionView
 

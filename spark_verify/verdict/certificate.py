@@ -18,8 +18,9 @@ from linkflap.harness.model.events import (
     VerbAnswer,
     of_kind,
 )
+from linkflap.harness.model.failover_cost import Failover, PromotedPartition
 from linkflap.harness.model.topology import LinkSpec, TopicPartition
-from linkflap.harness.model.verdict import Anomaly, Failover, PromotedPartition
+from linkflap.harness.model.verdict import Anomaly
 
 Journal = Mapping[TopicPartition, JournalPartition]
 

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from linkflap.harness.model.events import ClientDied, Event, of_kind
+from linkflap.harness.model.failover_cost import Failover
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.verdict import (
     Anomaly,
     CheckResult,
     ClientDeath,
     Document,
-    Failover,
     Verdict,
     worst,
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from linkflap.harness.model.verdict import Anomaly, Failover, PromotedPartition
+from linkflap.harness.model.failover_cost import Failover, PromotedPartition
+from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.verdict.certificate import certificate
 from tests.events import event
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from linkflap.harness.model import events as events_
 from linkflap.harness.model.events import Event, of_kind
-from linkflap.harness.model.verdict import Failover, PromotedPartition
+from linkflap.harness.model.failover_cost import Failover, PromotedPartition
 from linkflap.spark_verify.checks.base import Measured, PartialFinding
 
 
