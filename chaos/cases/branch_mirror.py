@@ -4,7 +4,7 @@ and see of it."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
@@ -23,6 +23,7 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution.cluster_mirroring import generation, lacking
 from linkflap.harness.runtimes.distribution.kafka import kafka
 
+STOPPED: Final = "STOPPED"
 BUILD: Final = "a build of the KIP-1279 branch (--kafka DIRECTORY)"
 
 
@@ -78,14 +79,29 @@ class BranchMirror:
     def started(self) -> None:
         """Asks for start until it is accepted: right after create it may be refused for a
         moment."""
+        self._accepted("start", self.start, WITHIN)
 
+    def promoted(self, partitions: int) -> None:
+        """Asks for stop until it is accepted, which may be refused for a moment too, and waits
+        until every partition is STOPPED."""
+        self._accepted("stop", self.stop, 2 * WITHIN)
+        wanted = {STOPPED: partitions}
+        until(
+            lambda: self.states() == wanted,
+            within=WITHIN,
+            what=f"{self.topic} to be {STOPPED}",
+            every=0.2,
+            state=self.states,
+        )
+
+    def _accepted(self, verb: str, ask: Callable[[], None], within: float) -> None:
         def accepted() -> bool:
             with suppress(Refused):
-                self.start()
+                ask()
                 return True
             return False
 
-        until(accepted, within=WITHIN, what=f"start of {self.name} to be accepted", every=0.25)
+        until(accepted, within=within, what=f"{verb} of {self.name} to be accepted", every=0.25)
 
 
 @contextmanager
@@ -103,11 +119,11 @@ def branch_mirror(
         names.mirror["bootstrap"]: bench.deployment.links[f"{source}->{to}"].bootstrap,
         names.mirror["groups"]: groups,
     }
-    folder = bench.folder / f"admin-{to}-{bench.stamp}"
+    folder = bench.folder / f"admin-{source}-{to}-{bench.stamp}"
     with closing(MirrorAdmin(build, java_for(build.version), folder, bench.bootstrap(to))) as admin:
         yield BranchMirror(
             admin=admin,
-            name=bench.name("mirror"),
+            name=bench.name(f"mirror-of-{source}"),
             topic=topic,
             configs=configs,
             aligning=names.aligning,

@@ -3,18 +3,16 @@ there before, above the records that replaced A's tail."""
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import partial
 from typing import Final
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.branch_mirror import BUILD, BranchMirror, branch_mirror
+from linkflap.chaos.cases.branch_mirror import BUILD, branch_mirror
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import PAIR
 from linkflap.chaos.cases.tools import wire
 from linkflap.chaos.cases.tools.members import Member
-from linkflap.harness.mirrors.cluster_mirroring.answers import Refused
 from linkflap.harness.model.wait import pause, until
 
 MIRRORED: Final = 50
@@ -46,7 +44,7 @@ def _returned(bench: Bench, *, dies: bool) -> Observation:
                 member.close()
             for broker in brokers:
                 broker.pause()
-            _stopped(away)
+            away.promoted(1)
             for broker in brokers:
                 broker.kill()
         finally:
@@ -64,7 +62,7 @@ def _returned(bench: Bench, *, dies: bool) -> Observation:
         pause(SYNCS, lambda: False)
         on_a = bench.ask(bench.coordinator(group, wire.GROUP))
         synced = on_a.committed(group, (topic, 0))
-        _stopped(back)
+        back.promoted(1)
     begun = _first_of_b(bench, topic, group)
     facts = {
         "committed_on_A_before": MIRRORED + TAIL,
@@ -98,26 +96,6 @@ def _committed_up_to(bench: Bench, topic: str, group: str, end: int) -> Member:
 
     until(committed, within=WITHIN, what=f"group {group} to have committed {end}")
     return member
-
-
-def _stopped(mirror: BranchMirror) -> None:
-    """Asks for stop until it is accepted, and waits until it took effect."""
-
-    def accepted() -> bool:
-        with suppress(Refused):
-            mirror.stop()
-            return True
-        return False
-
-    until(accepted, within=2 * WITHIN, what=f"stop of {mirror.name} to be accepted", every=0.3)
-    wanted = {"STOPPED": 1}
-    until(
-        lambda: mirror.states() == wanted,
-        within=WITHIN,
-        what=f"{mirror.topic} to be STOPPED",
-        every=0.2,
-        state=mirror.states,
-    )
 
 
 def _first_of_b(bench: Bench, topic: str, group: str) -> int:

@@ -27,6 +27,7 @@ _MADE: Final = (
     ("User:linkflap-nobody", AclOperation.WRITE, AclPermissionType.DENY),
 )
 """On each topic. Nobody is called that."""
+PER_TOPIC: Final = len(_MADE)
 _EVERY: Final = AclBindingFilter(
     ResourceType.TOPIC,
     cast(str, None),  # any; the client's types do not say so

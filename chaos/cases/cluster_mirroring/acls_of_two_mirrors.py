@@ -1,0 +1,108 @@
+"""KIP-1279 itself: two mirrors into one cluster, each of which takes away the ACLs that the other
+has synced."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from contextlib import ExitStack
+from functools import partial
+from typing import Final
+
+from linkflap.chaos.cases.bench import Bench
+from linkflap.chaos.cases.bench_clusters import WITHIN
+from linkflap.chaos.cases.branch_mirror import BUILD, branch_mirror
+from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.harness.mirrors.cluster_mirroring import acls
+from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
+from linkflap.harness.model.wait import pause, until
+
+INTO_C: Final = Topology(
+    clusters=tuple(ClusterSpec(name=name) for name in "ABC"),
+    links=(LinkSpec(source="A", destination="C"), LinkSpec(source="B", destination="C")),
+)
+WATCHED: Final = 20.0
+"""Seconds for which ACLs are watched: ten refreshes of each mirror's metadata."""
+EVERY: Final = 0.1
+
+
+def _watched(bench: Bench, *, both: bool) -> Observation:
+    """`both`: a second mirror leads to C, of a topic of B."""
+    sources = "AB" if both else "A"
+    topics = {source: bench.topic(cluster=source) for source in sources}
+    with ExitStack() as mirrors:
+        for source, topic in topics.items():
+            if not acls.make(bench.admin(source), [topic]):
+                raise EnvironmentFailure(f"{source} keeps no ACLs")
+            mirror = mirrors.enter_context(branch_mirror(bench, topic, "C", source=source))
+            mirror.mirrors(1)
+        for topic in topics.values():
+            until(
+                partial(_holds, bench, topic),
+                within=WITHIN,
+                what=f"C to have the ACLs on {topic}",
+                every=EVERY,
+            )
+        missing = dict.fromkeys(sources, 0)
+        went = dict.fromkeys(sources, 0)
+        here = dict.fromkeys(sources, True)
+        asked = 0
+        began = time.monotonic()
+        while time.monotonic() - began < WATCHED:
+            held = _held(bench, topics.values())
+            asked += 1
+            for source, topic in topics.items():
+                missing[source] += not held[topic]
+                went[source] += here[source] and not held[topic]
+                here[source] = held[topic]
+            pause(EVERY, lambda: False)
+    return Observation(
+        shown=any(went.values()),
+        facts={"asked": asked, "without_those_of": missing, "times_that_they_went": went},
+    )
+
+
+def _held(bench: Bench, topics: Collection[str]) -> dict[str, bool]:
+    """Topic -> whether C has the ACLs that were made on it."""
+    found = acls.acls_of(bench.admin("C"), topics) or {}
+    return {topic: len(found.get(topic, ())) == acls.PER_TOPIC for topic in topics}
+
+
+def _holds(bench: Bench, topic: str) -> bool:
+    return _held(bench, [topic])[topic]
+
+
+CASE = Case(
+    name="KIP-1279-acls-of-two-mirrors",
+    title=(
+        "Two mirrors of a build of the KIP-1279 branch lead to one cluster, and each takes away "
+        "the ACLs of the other"
+    ),
+    kind="proposal",
+    claim_text=(
+        "A->C and B->C sync ACLs, by default all of them. At each refresh a mirror deletes every "
+        "ACL of the destination that its own source does not have, those of the other mirror "
+        "among them, which makes them again at its own next refresh. So ACLs on the topics of "
+        "both come and go, denials too, for as long as both mirrors are there."
+    ),
+    sources=(
+        "docs/findings/cluster-mirroring-acls-of-two-mirrors.md",
+        "KIP-1279: ACLs are synced from the source",
+    ),
+    expected=(Expected(shows=True, since="4.2.0", basis="runs"),),
+    schedule=(
+        "1. a topic of A and one of B, with two ACLs each; 2. mirrors A->C and B->C; 3. ACLs of C, "
+        f"for {WATCHED:.0f} s"
+    ),
+    reproduced="ACLs that C has had are not there any more",
+    control_text="the mirror A->C alone: its ACLs stay",
+    refuted="both topics keep their ACLs on C",
+    topology=INTO_C,
+    claim=partial(_watched, both=True),
+    control=partial(_watched, both=False),
+    runs=3,
+    clients=("java",),
+    needs=BUILD,
+    apart=True,
+)
