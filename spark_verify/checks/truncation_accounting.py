@@ -101,6 +101,23 @@ CHECK = Check(
             despite_torn=True,
         ),
         AnomalyKind(
+            name="truncation-too-short",
+            meaning=(
+                "A truncation is written down that leaves a batch which the new owner never had, "
+                "whatever became of it later."
+            ),
+            sentence=(
+                "{cluster} truncated {tp} to {truncated_to} and kept its own batch at {at}, "
+                "although the logs part at {parted_at}"
+            ),
+            alone="until the log is truncated further, readers get what the new owner never had",
+            smallest=(
+                "A had 1 2, B was promoted at 1, A follows B and is said to have been truncated at "
+                "2: at offset 1."
+            ),
+            despite_torn=True,
+        ),
+        AnomalyKind(
             name="truncation-unrecorded",
             meaning=(
                 "A log had a tail that the new owner never had, and no truncation of it was written"

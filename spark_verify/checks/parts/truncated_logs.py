@@ -94,26 +94,64 @@ def left_of_tail(
 ) -> Iterator[Found]:
     """What of the tail is there still, and did not come back from the new owner."""
     rows = tail[_has(after.batches, before.batches, tail)]
+    foreign = _not_of_the_owner(view, generation, following, before, rows)
+    if len(foreign):
+        yield found_in(
+            "tail-not-truncated",
+            generation,
+            int(before.batches.base_offset[foreign[0]]),
+            capture=before.moment,
+            parted_at=generation.truncated_to,
+            batches=len(rows),
+        )
+
+
+def reported_too_short(
+    view: PartitionView,
+    generation: LogGeneration,
+    following: LogGeneration,
+    before: Replica,
+    tail: Ints,
+    to: int,
+) -> Iterator[Found]:
+    """What of the tail a truncation to `to`, as it is written down, leaves, and the new owner does
+    not have.
+
+    A mirror whose next batches truncate the log further repairs that, and until then readers get
+    what the new owner never had.
+    """
+    rows = tail[before.batches.base_offset[tail] < to]
+    foreign = _not_of_the_owner(view, generation, following, before, rows)
+    if len(foreign):
+        yield found_in(
+            "truncation-too-short",
+            generation,
+            int(before.batches.base_offset[foreign[0]]),
+            capture=before.moment,
+            parted_at=generation.truncated_to,
+            truncated_to=to,
+        )
+
+
+def _not_of_the_owner(
+    view: PartitionView,
+    generation: LogGeneration,
+    following: LogGeneration,
+    before: Replica,
+    rows: Ints,
+) -> Ints:
+    """Those of some batches that the new owner does not have at their offsets."""
     source = next(
         (e.source for e in following.eras if e.start == generation.truncated_to and e.source), ""
     )
     owner = view.canonical().get(source)
-    for row in rows.tolist():
-        base = int(before.batches.base_offset[row])
-        if (
-            owner is None
-            or int(before.batches.crc[row])
-            not in owner.batches.crc[owner.batches.base_offset == base].tolist()
-        ):
-            yield found_in(
-                "tail-not-truncated",
-                generation,
-                base,
-                capture=before.moment,
-                parted_at=generation.truncated_to,
-                batches=len(rows),
-            )
-            return
+    if owner is None:
+        return rows
+    theirs = set(zip(owner.batches.base_offset.tolist(), owner.batches.crc.tolist(), strict=True))
+    mine = zip(
+        before.batches.base_offset[rows].tolist(), before.batches.crc[rows].tolist(), strict=True
+    )
+    return rows[np.array([batch not in theirs for batch in mine], np.bool_)]
 
 
 def found_in(kind: str, generation: LogGeneration, offset: int, **evidence: object) -> Found:

@@ -15,6 +15,7 @@ from linkflap.spark_verify.checks.parts.truncated_logs import (
     changed_below,
     found_in,
     left_of_tail,
+    reported_too_short,
 )
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.story import Truncation
@@ -79,6 +80,9 @@ def truncation_findings(
         view, generation, after, min([generation.truncated_to, *(t.offset for t in recorded)])
     )
     findings += left_of_tail(view, generation, following, before, after, tail)
+    possible = [t.offset for t in recorded if not _impossible(t, generation, before)]
+    if possible:
+        findings += reported_too_short(view, generation, following, before, tail, min(possible))
     findings += _promised(view, generation)
     seen = (
         (len(below), following.number, 0),

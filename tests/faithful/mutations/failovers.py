@@ -88,6 +88,14 @@ def truncated_too_deep(made: Made, rng: Random) -> None:
     event(made, "truncation", offset=made.log("A")[1].offset)
 
 
+@mutation(ROUND_TRIP, must="truncation-accounting/truncation-too-short")
+def truncated_too_short(made: Made, rng: Random) -> None:
+    """A was truncated above where its history and B's part, as the mirror says itself, and again by
+    B's first batch, of which it says nothing."""
+    tail = [e for e in made.log("A", moment="1-reverse") if e.offset >= promotion(made, "B")]
+    event(made, "truncation", offset=tail[0].end)
+
+
 @mutation(
     ROUND_TRIP,
     must="truncation-accounting/truncation-unrecorded",

@@ -16,6 +16,7 @@ EACH = frozenset({"truncated-write"})
 DESPITE_TORN = frozenset(
     {
         "truncation-too-deep",
+        "truncation-too-short",
         "tail-not-truncated",
         "marker-unannounced",
         "promotion-mismatch",
@@ -103,6 +104,14 @@ def _truncation(
     owner = plain.final(following.sources[min(generation.truncated_to, len(following.sources) - 1)])
     left = [b for b in tail if _has(after, b) and not _from(owner, b)]
     yield from (("tail-not-truncated", b.base_offset) for b in left[:1])
+    possible = [t for t in truncations if not _contradicted(t, generation, before)]
+    kept = [
+        b
+        for b in tail
+        if possible and all(b.base_offset < t.offset for t in possible)
+        if not _from(owner, b)
+    ]
+    yield from (("truncation-too-short", b.base_offset) for b in kept[:1])
     for promise in promises(plain, story, generation, earlier=False):
         if (
             promise.must

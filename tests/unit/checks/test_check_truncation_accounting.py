@@ -100,6 +100,8 @@ ACCEPTED = {
 REJECTS = {
     "truncation-too-deep": Rejected(view=trip(truncations=[truncation(offset=1)]), cluster="A",
         offset=1),
+    "truncation-too-short": Rejected(view=trip(truncations=[truncation(offset=3)]), cluster="A",
+        offset=2),
     "truncation-unrecorded": Rejected(view=trip(truncations=[]), cluster="A", offset=2),
     "truncation-impossible": Rejected(view=trip(truncations=[truncation(offset=5, end=6)]),
         cluster="A", offset=5),
