@@ -4,7 +4,7 @@ environment, judged by the bytes.
 It writes no history: what it wrote is what the logs have of the topics that it names in `writes`,
 how far it got are its groups. Moved at a failover by restart with the other address, or by a signal
 after which it reads its address again; started again when it ended by itself, as a supervisor
-would. It runs in a process group that is killed as one (`harness.machine.foreign`).
+would. It runs in a process group that is killed as one (`harness.machine.user_programs`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from linkflap.harness.machine.children import Child
-from linkflap.harness.machine.foreign import Foreign
+from linkflap.harness.machine.user_programs import Foreign
 from linkflap.harness.model.clients import libraries
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import InputError

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from linkflap.harness.machine.foreign import program
+from linkflap.harness.machine.user_programs import program
 from linkflap.harness.model.clients import libraries
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import Option, WorkloadSpec

@@ -7,7 +7,7 @@ import time
 from typing import Final
 
 from linkflap.harness.machine.children import Child
-from linkflap.harness.machine.foreign import Foreign
+from linkflap.harness.machine.user_programs import Foreign
 from linkflap.harness.mirrors.canary import Canary
 from linkflap.harness.mirrors.command import manifest as manifests
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, SetupError

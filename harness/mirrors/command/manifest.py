@@ -19,8 +19,8 @@ from typing import Annotated, Final, NoReturn
 import msgspec
 from msgspec import Meta
 
-from linkflap.harness.machine.foreign import program
 from linkflap.harness.machine.java import java_for
+from linkflap.harness.machine.user_programs import program
 from linkflap.harness.mirrors.command.manifest_tables import (
     CommandsTable,
     GuaranteeTable,

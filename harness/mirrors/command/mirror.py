@@ -23,7 +23,7 @@ from typing import Final, Literal
 from confluent_kafka.admin import AdminClient
 
 from linkflap.harness.machine.children import Child
-from linkflap.harness.machine.foreign import Foreign
+from linkflap.harness.machine.user_programs import Foreign
 from linkflap.harness.mirrors.command import answers
 from linkflap.harness.mirrors.command import manifest as manifests
 from linkflap.harness.mirrors.command.commands import ManifestCommands

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from linkflap.harness.machine.children import Child
-from linkflap.harness.machine.foreign import HIDDEN, Foreign, program, redacted
+from linkflap.harness.machine.user_programs import HIDDEN, Foreign, program, redacted
 from linkflap.harness.model.errors import DeadlineExceeded, SetupError
 from linkflap.harness.model.wait import until
 
@@ -107,7 +107,7 @@ def test_when_the_harness_dies_the_whole_group_does(tmp_path: Path) -> None:
     harness = f"""
 import sys
 from pathlib import Path
-from linkflap.harness.machine.foreign import Foreign
+from linkflap.harness.machine.user_programs import Foreign
 from linkflap.harness.model.wait import until
 folder, note = Path({str(tmp_path)!r}), Path({str(note)!r})
 mine = Foreign(name="it", folder=folder, log=folder / "output.log")

@@ -1,9 +1,9 @@
 """Programs of the user's own: started without a shell, each in a process group that is killed as
-one, what they print in a file.
+one, with its output in a file.
 
-None outlives this process (`harness.machine.children`, supervised). Values of variables that the
-user gave them are secrets here: they are in no event and no error, and what a program has printed
-of them is taken out of its file when it has ended.
+None outlives this process (`harness.machine.children`, supervised). The values of variables that
+the user gave them are secrets: they are in no event and no error, and are removed from a program's
+output file when it has ended.
 """
 
 from __future__ import annotations
