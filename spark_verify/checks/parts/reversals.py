@@ -187,7 +187,7 @@ def _without(column: Ints, rows: Sequence[int]) -> Ints:
 
 
 def _first_of_the_new(marks: Watermarks, turn: Turn) -> int:
-    """The place of the first sample that is of the new log generation."""
+    """The index of the first sample that is of the new log generation."""
     known = marks.high_watermark >= 0
     first = int(next(iter(np.flatnonzero(known & (marks.returned > turn.time))), len(known)))
     if first >= len(known):
@@ -208,18 +208,18 @@ def _first_of_the_new(marks: Watermarks, turn: Turn) -> int:
     return int(rows[fell[0] + 1]) if len(fell) else first
 
 
-def _next(some: Bools, place: int) -> int:
-    """The place of the next that is one of some, or the end."""
-    return int(next(iter(place + 1 + np.flatnonzero(some[place + 1 :])), len(some)))
+def _next(some: Bools, index: int) -> int:
+    """The index of the next that is one of some, or the end."""
+    return int(next(iter(index + 1 + np.flatnonzero(some[index + 1 :])), len(some)))
 
 
-def _of_the_old(marks: Watermarks, turn: Turn, place: int, following: int) -> bool:
+def _of_the_old(marks: Watermarks, turn: Turn, index: int, following: int) -> bool:
     """Whether a sample that was under way when the truncation was written down is of the old log
     generation: the next, in whichever leader epoch, is not above the truncation, as the new one
     never is again."""
     return (
         following < len(marks.time)
-        and bool(marks.time[place] <= turn.time)
+        and bool(marks.time[index] <= turn.time)
         and bool(marks.time[following] < turn.end)
         and bool(marks.high_watermark[following] <= turn.offset)
     )
