@@ -212,7 +212,7 @@ def test_topics_can_be_chosen(tmp_path: Path) -> None:
     refused = CliRunner().invoke(
         linkflap, ["forensics", "--topics", "(", str(tmp_path)], standalone_mode=False
     )
-    assert "no regular expression" in str(refused.exception)
+    assert "is not a regular expression" in str(refused.exception)
 
 
 def test_what_a_corrupt_batch_says_of_itself_proves_nothing(tmp_path: Path) -> None:

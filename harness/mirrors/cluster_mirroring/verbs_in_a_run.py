@@ -91,12 +91,17 @@ def played(
         steps=tuple(step.words for step in seen),
         wrong=wrong or None,
         topic=about if wrong else None,
-        writes=tuple(each.words for each in writes) or None,
+        writes=_words(writes),
         unanswered=unanswered or None,
     )
     return event, PlayedVerbs(
         asked=len(answers), changed=answers.count(NONE), wrong=wrong, unanswered=unanswered
     )
+
+
+def _words(writes: Sequence[Write]) -> tuple[str, ...] | None:
+    """The writes in words; None where none was asked for."""
+    return tuple(each.words for each in writes) or None
 
 
 def _unanswered(last: Step) -> str:

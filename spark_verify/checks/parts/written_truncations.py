@@ -41,25 +41,7 @@ def truncation_findings(
         if t.cluster == generation.cluster and generation.ended <= t.time <= following.ended
     ]
     what = {"capture": before.moment, "parted_at": generation.truncated_to}
-    findings: list[Finding] = []
-    for truncation in recorded:
-        if truncation.offset < generation.truncated_to:
-            findings.append(
-                found_in(
-                    "truncation-too-deep", generation, truncation.offset, **what, end=truncation.end
-                )
-            )
-        if why := _impossible(truncation, generation, before):
-            findings.append(
-                found_in(
-                    "truncation-impossible",
-                    generation,
-                    truncation.offset,
-                    **what,
-                    end=truncation.end,
-                    because=why,
-                )
-            )
+    findings: list[Finding] = list(_contradicted(generation, before, recorded))
     tail = np.flatnonzero(before.batches.last_offset >= generation.truncated_to)
     if len(tail) and not recorded:
         evidence = what | {"end": before.end}
@@ -98,6 +80,19 @@ def truncation_findings(
             if n
         ),
     ]
+
+
+def _contradicted(
+    generation: LogGeneration, before: Replica, recorded: Sequence[Truncation]
+) -> Iterator[Found]:
+    """Truncations below where the histories part, and those that cannot have been."""
+    what = {"capture": before.moment, "parted_at": generation.truncated_to}
+    for truncation in recorded:
+        at, end = truncation.offset, truncation.end
+        if at < generation.truncated_to:
+            yield found_in("truncation-too-deep", generation, at, **what, end=end)
+        if why := _impossible(truncation, generation, before):
+            yield found_in("truncation-impossible", generation, at, **what, end=end, because=why)
 
 
 def _impossible(truncation: Truncation, generation: LogGeneration, before: Replica) -> str:
