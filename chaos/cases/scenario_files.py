@@ -17,6 +17,7 @@ from linkflap.chaos.cases.bench import Bench
 from linkflap.harness.machine import children
 from linkflap.harness.model.errors import INVALID, VALID, EnvironmentFailure
 from linkflap.harness.model.topology import Topology
+from linkflap.harness.runtimes.distribution.kafka import look_for
 
 FILES: Final = Path(__file__).parent / "scenarios"
 NONE: Final = Topology(clusters=(), links=())
@@ -79,7 +80,9 @@ def judged(bench: Bench, file: str, changes: Mapping[str, str]) -> Judged:
 def changed(file: str, kafka: str, changes: Mapping[str, str]) -> str:
     """The text of a scenario file for one Kafka, with these words changed. Raises
     EnvironmentFailure."""
-    text = (FILES / file).read_text().replace("@KAFKA", f"@{kafka}")
+    # The file is played from another folder: there a directory has to be named in full.
+    named = Path(kafka).expanduser().resolve() if look_for(kafka) else kafka
+    text = (FILES / file).read_text().replace("@KAFKA", f"@{named}")
     for old, new in changes.items():
         if old not in text:
             raise EnvironmentFailure(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -202,3 +203,16 @@ def test_stored_results_are_of_cases_that_there_are() -> None:
     stored = results.load(results.STORED)
     assert {row.case for row in stored} <= registry().keys()
     assert all(row.controls <= row.runs and row.shown <= row.runs for row in stored)
+
+
+def test_a_directory_is_named_in_full_in_a_scenario_that_is_played_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "libs").mkdir()
+    with zipfile.ZipFile(tmp_path / "libs" / "kafka-clients-4.2.0.jar", "w") as jar:
+        jar.writestr("kafka/kafka-version.properties", "version=4.2.0\n")
+    monkeypatch.chdir(tmp_path)
+    text = changed("beyond-truncation.toml", "./libs", {})
+    assert f"@{tmp_path / 'libs'}" in text
+    assert "@./libs" not in text
+    assert "@4.3.1" in changed("beyond-truncation.toml", "4.3.1", {})
