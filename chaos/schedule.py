@@ -56,6 +56,7 @@ class Player:
             )
             for spec in schedule
         ]
+        self._lasting = {spec.id for spec in schedule if spec.duration}
         self._within = {
             spec.id: [other.id for other in schedule if spec.id in condition(other.when).during]
             for spec in schedule
@@ -63,6 +64,7 @@ class Player:
         self._under_way: dict[str, FaultSpec] = {}
         self._begun = {spec.id: threading.Event() for spec in schedule}
         self._begun_at: dict[str, int] = {}
+        self._measured = {spec.id: threading.Event() for spec in schedule}
         self._ended = {spec.id: threading.Event() for spec in schedule}
         self._healed_at: dict[str, int] = {}
         self.last_ended: int | None = None
@@ -203,10 +205,15 @@ class Player:
 
     def _joins(self, spec: FaultSpec, other: str) -> int:
         """Waits for the fault that this one is to overlap; when that began. Raises FaultError when
-        it was never played."""
+        it was never played.
+
+        One that lasts is measured first: a cluster that died meanwhile would answer over no link,
+        however slow. Of others, such as a failover, the measurement is their end.
+        """
         begun, ended = self._begun[other], self._ended[other]
+        began = self._measured[other] if other in self._lasting else begun
         until(
-            lambda: begun.is_set() or ended.is_set() or self._world.stopping,
+            lambda: began.is_set() or ended.is_set() or self._world.stopping,
             within=FOLLOWS_WITHIN,
             what=f"fault {other} to begin before fault {spec.id}",
         )
@@ -227,6 +234,7 @@ class Player:
         """
         injected, lasts = now(), window.spec.duration
         if window.inject() is None and not isinstance(window.bite(), LinkflapError):
+            self._measured[window.spec.id].set()
             pause((injected - now()) / 1e9 + lasts, lambda: self._world.stopping)
             if not self._joined_by_all(window.spec.id):
                 pause(

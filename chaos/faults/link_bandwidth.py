@@ -21,7 +21,9 @@ from linkflap.harness.model.wait import patient
 MEASURED_SECONDS = 0.7
 LEAST_BYTES = 16_384
 TOLERANCE = 1.3
+SLOWER = 0.8
 WITHIN = 10.0
+TRIES = 5
 
 
 class LinkBandwidth(LinkFault):
@@ -45,8 +47,25 @@ class LinkBandwidth(LinkFault):
 
     def inject(self) -> None:
         self._path.look()
-        self._before = self._path.link.transfer(size=self._size, within=patient(WITHIN))
+        self._before = self._unthrottled()
         self._path.add("bandwidth", "responses", rate=int(self._rate))
+
+    def _unthrottled(self) -> float | None:
+        """Bytes per second without the fault: the first of five transfers that is so fast that the
+        rate will be seen to slow it, else the fastest.
+
+        A starved machine, or a link that comes back from another fault, may transfer less than the
+        rate for a moment: compared with that, the throttled link would not be slower.
+        """
+        enough = self._rate * 1000 * TOLERANCE / SLOWER
+        fastest: float | None = None
+        for _ in range(TRIES):
+            speed = self._path.link.transfer(size=self._size, within=patient(WITHIN))
+            if speed is not None:
+                fastest = max(speed, fastest or 0.0)
+            if fastest is None or fastest > enough:
+                break
+        return fastest
 
     def bite(self) -> Bite:
         expected = {"at_most_kb_per_s": round(self._rate * TOLERANCE, 1)}
@@ -59,7 +78,7 @@ class LinkBandwidth(LinkFault):
             speed
             and self._before
             and speed <= self._rate * 1000 * TOLERANCE
-            and speed < 0.8 * self._before
+            and speed < SLOWER * self._before
         )
         return bit, {
             "before_kb_per_s": _kilobytes(self._before),

@@ -4,6 +4,12 @@ of what it passed (KIP-98).
 What a reader passed is proven by its own polls: from the first offset it got after an assignment to
 the position after its last poll before the next. Members of a group share what they must have got,
 because a partition moves between them.
+
+A cluster that was given up and is started again for a failback may still commit: its coordinator
+writes the COMMIT marker of a transaction that it had prepared, or that its client ends now. That
+is after the log was captured, and before its mirror truncates it, so no capture has that marker.
+What readers got meanwhile of a transaction whose commit its client asked for, and was not refused,
+is no phantom.
 """
 
 from __future__ import annotations
@@ -14,10 +20,17 @@ from itertools import groupby
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.parts.delivered_records import (
+    Delivered,
+    columns_of,
+    of_transactions,
+)
 from linkflap.spark_verify.checks.parts.generation_clients import of_readers, reads_in
 from linkflap.spark_verify.checks.parts.generations import every, examined, log_of
-from linkflap.spark_verify.checks.parts.logs import Log, among, locate, runs
+from linkflap.spark_verify.checks.parts.logs import OPEN, Log, among, locate, runs
+from linkflap.spark_verify.checks.parts.outcomes import never
 from linkflap.spark_verify.facts.eras import LogGeneration
+from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
@@ -34,7 +47,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             findings += of_readers(
                 generation,
                 log.replica,
-                _judge(generation, log, audience, view.compacted.get(generation.cluster, 0)),
+                _judge(view, generation, log, audience),
             )
         else:
             findings.append(
@@ -89,24 +102,51 @@ def _covered(reads: Sequence[Read], offsets: Ints) -> Bools:
 
 
 def _judge(
-    generation: LogGeneration, log: Log, audience: Mapping[str, Sequence[Read]], compacted: int
+    view: PartitionView, generation: LogGeneration, log: Log, audience: Mapping[str, Sequence[Read]]
 ) -> Sequence[Finding]:
+    compacted = view.compacted.get(generation.cluster, 0)
     got = {name: _got(reads) for name, reads in audience.items()}
-    everything = np.concatenate([offsets for offsets, _ in got.values()])
+    everything = np.concatenate([each.offset for each in got.values()])
     findings: list[Finding] = list(examined(generation, everything, whole=True))
     for name, reads in audience.items():
-        offsets, uids = got[name]
-        gone = (offsets < compacted) & ~among(offsets, log.replica.records.offset)
-        findings += _phantoms(log, name, offsets[~gone], uids[~gone])
-        findings += _hidden(log, name, reads, offsets)
+        mine = got[name]
+        gone = (mine.offset < compacted) & ~among(mine.offset, log.replica.records.offset)
+        unknown = gone | _committed_after_capture(view, generation, log, mine)
+        findings += _phantoms(log, name, mine.offset[~unknown], mine.uid[~unknown])
+        findings += _hidden(log, name, reads, mine.offset)
     return findings
 
 
-def _got(reads: Sequence[Read]) -> tuple[Ints, Ints]:
-    polls = [r for r in reads if r.kind == "poll" and len(r.uids)]
-    if not polls:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    return np.concatenate([r.offsets for r in polls]), np.concatenate([r.uids for r in polls])
+def _got(reads: Sequence[Read]) -> Delivered:
+    return columns_of([r for r in reads if r.kind == "poll" and len(r.uids)])
+
+
+def _committed_after_capture(
+    view: PartitionView, generation: LogGeneration, log: Log, got: Delivered
+) -> Bools:
+    """Per record, whether it was open when the log was captured, and may have been committed by the
+    time it was read: after a failback onto this cluster began, and before its log was truncated."""
+    records = log.replica.records
+    if generation.last or not len(records):
+        return np.zeros(len(got), np.bool_)
+    at = locate(records.offset, got.offset)
+    still_open = (at >= 0) & (records.uid[at] == got.uid) & (log.record_state[at] == OPEN)
+    return np.asarray(
+        still_open
+        & (got.returned > generation.ended)
+        & (
+            of_transactions(
+                view, got, lambda sends: _committing(sends, generation.cluster), otherwise=0
+            )
+            > 0
+        )
+    )
+
+
+def _committing(sends: Sends, cluster: str) -> Ints:
+    """Per transaction, whether this cluster's coordinator may have committed it."""
+    asked = sends.says("ending", "commit") & ~never(sends)
+    return np.asarray(sends.says("cluster", cluster) & asked).astype(np.int64)
 
 
 def _phantoms(log: Log, name: str, offsets: Ints, uids: Ints) -> Sequence[Finding]:
@@ -178,7 +218,7 @@ CHECK = Check(
         "nothing else."
     ),
     source="KIP-98, consumer guarantees",
-    inputs=frozenset({"batches", "records", "reads", "promotions"}),
+    inputs=frozenset({"batches", "records", "sends", "reads", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="hidden-committed",

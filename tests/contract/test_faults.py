@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -156,6 +157,27 @@ def test_silence_that_was_there_before_is_no_bite(
     assert not fault.bite().bit
     link.answer = 0.001
     fault.heal()
+
+
+@dataclass
+class SlowLink(IdleLink):
+    """A link that a starved machine serves slowly, but for every third transfer, and that a toxic
+    slows to 70 KB/s."""
+
+    fastest: float = 5e6
+    transfers: int = 0
+
+    def transfer(self, *, size: int, within: float) -> float | None:
+        self.transfers += 1
+        return 70e3 if self.wanted else self.fastest if self.transfers == 3 else 20e3
+
+
+def test_a_bandwidth_is_compared_with_the_link_at_its_fastest() -> None:
+    for fastest, bites in ((5e6, True), (60e3, False)):
+        slow = SlowLink(fastest=fastest)
+        fault = FAULTS["link-bandwidth"](spec("link-bandwidth", rate=73), world(slow))
+        fault.inject()
+        assert fault.bite().bit == bites
 
 
 @pytest.mark.parametrize("name", LINK_FAULTS)

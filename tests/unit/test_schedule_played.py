@@ -17,6 +17,7 @@ from linkflap.harness.model.errors import FaultError
 from linkflap.harness.model.events import Event
 from linkflap.harness.model.protocols import Bite
 from linkflap.harness.model.scenario import FaultSpec
+from linkflap.harness.model.wait import pause
 from tests.unit.scheduled import CUT
 
 
@@ -72,6 +73,14 @@ class Obedient:
 
     def heal(self) -> list[str]:
         return ["well"]
+
+
+class Slow(Obedient):
+    """It takes a while until it is seen to take effect."""
+
+    def bite(self) -> Bite:
+        pause(0.3, lambda: False)
+        return super().bite()
 
 
 class Blunt(Obedient):
@@ -220,7 +229,7 @@ def overlapped(
     return [
         (kind, data["id"])
         for kind, _, data in events.events
-        if kind in ("fault-start", "fault-end", "trigger")
+        if kind in ("fault-start", "fault-bite", "fault-end", "trigger")
     ]
 
 
@@ -228,6 +237,14 @@ def test_a_fault_begins_during_another(monkeypatch: pytest.MonkeyPatch) -> None:
     played = overlapped(monkeypatch, Obedient, "during:cut")
     assert played.index(("fault-start", "second")) < played.index(("fault-end", "cut"))
     assert ("trigger", "second") in played
+
+
+def test_a_fault_that_lasts_is_measured_before_another_begins_during_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    played = overlapped(monkeypatch, Slow, "during:cut")
+    assert played.index(("fault-bite", "cut")) < played.index(("fault-start", "second"))
+    assert played.index(("fault-start", "second")) < played.index(("fault-end", "cut"))
 
 
 def test_a_fault_is_held_open_until_those_that_are_to_begin_during_it_have_begun(

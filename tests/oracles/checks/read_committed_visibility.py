@@ -6,7 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tests.oracles.checks.aborted_read import sent
+from tests.oracles.generations import PlainGeneration
 from tests.oracles.plain import Anomaly, Plain, PlainLog
+from tests.oracles.promises import never_committed
 from tests.oracles.story import Story
 
 EACH = frozenset({"hidden-committed", "phantom-read"})
@@ -28,7 +31,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
                 cleaned = plain.compacted.get(generation.cluster, 0)
                 phantoms = [
                     (kind, at)
-                    for kind, at in _phantoms(log, mine)
+                    for kind, at in _phantoms(plain, generation, log, mine)
                     if at >= cleaned or log.at(at) is not None
                 ]
                 suspects = [*phantoms, *_hidden(log, mine)]
@@ -42,14 +45,31 @@ def _got(reads: Sequence[Any]) -> list[tuple[int, int]]:
     return [pair for r in reads if r.kind == "poll" for pair in zip(r.offsets, r.uids, strict=True)]
 
 
-def _phantoms(log: PlainLog, reads: Sequence[Any]) -> list[tuple[str, int]]:
+def _phantoms(
+    plain: Plain, generation: PlainGeneration, log: PlainLog, reads: Sequence[Any]
+) -> list[tuple[str, int]]:
     wrong = set()
-    for offset, uid in _got(reads):
-        record = log.at(offset)
-        right = record is not None and record.uid == uid and record.visible
-        if offset >= log.log_start and not right:
-            wrong.add(offset)
+    for read in reads:
+        for offset, uid in _got([read]):
+            record = log.at(offset)
+            same = record is not None and record.uid == uid
+            right = same and (record.visible or _late(plain, generation, record, read))
+            if offset >= log.log_start and not right:
+                wrong.add(offset)
     return [("phantom-read", offset) for offset in wrong]
+
+
+def _late(plain: Plain, generation: PlainGeneration, record: Any, read: Any) -> bool:
+    """Whether a coordinator that was started for a failback may have committed what was open when
+    its cluster was captured."""
+    if generation.last or record.state != "open" or read.returned <= generation.ended:
+        return False
+    send = sent(plain, record.uid)
+    return (
+        send is not None
+        and (send.cluster, send.ending) == (generation.cluster, "commit")
+        and not never_committed(send)
+    )
 
 
 def _hidden(log: PlainLog, reads: Sequence[Any]) -> list[tuple[str, int]]:

@@ -12,12 +12,12 @@ import pytest
 from linkflap.spark_verify.checks.parts.generation_clients import reads_in
 from linkflap.spark_verify.checks.parts.generation_truncations import marks_in
 from linkflap.spark_verify.checks.parts.generations import every
-from linkflap.spark_verify.facts.sends_and_reads import Read
+from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.view import PartitionView, Watermarks
-from tests.unit.checks.clients import poll
+from tests.unit.checks.clients import commit, poll
 from tests.unit.checks.histories import reversed_, view
 from tests.unit.checks.logs import SECOND, Log, ints
-from tests.unit.checks.round_trip import before, on_a, on_b, trip, truncation
+from tests.unit.checks.round_trip import ACKED, before, on_a, on_b, trip, truncation
 from tests.unit.checks.verdicts import anomalies
 
 LASTS = replace(reversed_("A->B", at=600), end=640 * SECOND)
@@ -239,6 +239,36 @@ def test_what_a_coordinator_ended_before_the_truncation_no_capture_shows() -> No
     assert ("lso-mismatch", "A", 3) in anomalies(
         "last-stable-offset", sampled(*wrong, earlier=[old])
     )
+
+
+@pytest.mark.parametrize(
+    ("at", "of", "found"),
+    [
+        (610, commit(3, cluster="A"), []),
+        (610, commit(3, cluster="A", outcome="info"), []),
+        # A died before anybody could read that, and what its client was refused stays unread.
+        (505, commit(3, cluster="A"), [("phantom-read", "A", 2)]),
+        (610, commit(3, cluster="A", outcome="fail"), [("phantom-read", "A", 2)]),
+        (610, commit(3, cluster="A", ending="abort"), [("phantom-read", "A", 2)]),
+        (610, commit(3, cluster="B"), [("phantom-read", "A", 2)]),
+        (610, None, [("phantom-read", "A", 2)]),
+    ],
+)
+def test_what_a_coordinator_committed_before_the_truncation_is_no_phantom(
+    at: int, of: Send | None, found: list[tuple[str, str, int]]
+) -> None:
+    """A transaction was open when A died; A was started for a failback, and its coordinator
+    appended the COMMIT after the capture."""
+    old = Log("A").data(1).data(2).txn(3, pid=7, end=None).taken("1-away", at=510)
+    sends = [*ACKED[:1], *ACKED[2:], *([] if of is None else [of])]
+    seen = trip(
+        windows=[LASTS],
+        truncations=[TRUNCATED],
+        reads=[poll((2, 3), at=at * SECOND)],
+        earlier=[old],
+        sends=sends,
+    )
+    assert anomalies("read-committed-visibility", seen) == found
 
 
 def test_a_log_that_was_never_truncated_has_one_generation() -> None:
