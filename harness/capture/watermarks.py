@@ -1,4 +1,5 @@
-"""Samples the bounds of every data partition, and the offsets of groups, while a run goes on.
+"""Samples the bounds of every data partition while a run goes on; committed offsets of groups too
+(`harness.capture.group_offsets`).
 
 Per cluster one thread with one admin client. One sample asks ListOffsets three times in this order:
 log start, last stable offset (read_committed end), high watermark (read_uncommitted end); so within
@@ -14,21 +15,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaException
+from confluent_kafka import IsolationLevel, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
+from linkflap.harness.capture.group_offsets import GroupSampler
 from linkflap.harness.capture.host_stalls import StallWatch
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import DeadlineExceeded
-from linkflap.harness.model.history import GroupOffset, Watermark
+from linkflap.harness.model.history import Watermark
 from linkflap.harness.model.security import entered_by, security_of
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunWriter
 
 INTERVAL: Final = 0.2
-GROUPS_EVERY: Final = int(0.5e9)
 LEADERS_EVERY: Final = int(1e9)
 ANSWER_WITHIN: Final = 2.0
 LAST_WITHIN: Final = 10.0
@@ -37,7 +38,8 @@ JOIN_WITHIN: Final = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What one ListOffsets said: offset and leader epoch (-1: not said) of what answered."""
+    """What one ListOffsets returned: offset and leader epoch (-1: none) of each partition that
+    answered."""
 
     offsets: Mapping[TopicPartition, int]
     epochs: Mapping[TopicPartition, int]
@@ -60,11 +62,8 @@ class ClusterSampler:
         self.cluster = cluster
         self.errors = self.samples = 0
         self.latest: Mapping[TopicPartition, Watermark] = {}
-        self.sampled_groups: frozenset[str] = frozenset()
-        """Groups of which some committed offset was sampled."""
-        self._topics, self._groups, self._interval = topics, groups, interval
+        self._topics, self._interval = topics, interval
         self._watermarks = writer.watermarks(cluster)
-        self._offsets = writer.groups(cluster)
         self._config: dict[str, str | int | float | bool] = {
             "bootstrap.servers": bootstrap,
             "topic.metadata.refresh.interval.ms": 1000,
@@ -76,11 +75,15 @@ class ClusterSampler:
         }
         self._leaders: dict[TopicPartition, int] = {}
         self._epochs: dict[TopicPartition, int] = {}
-        self._looked_at = self._groups_at = 0
-        self._known: dict[tuple[str, str, int], int] = {}
-        self._askers: dict[str, Consumer] = {}
+        self._looked_at = 0
+        self._groups = GroupSampler(cluster, self._config, groups, writer)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"watermarks-{cluster}", daemon=True)
+
+    @property
+    def sampled_groups(self) -> frozenset[str]:
+        """Groups of which some committed offset was sampled."""
+        return self._groups.sampled
 
     def start(self) -> None:
         self._thread.start()
@@ -118,8 +121,7 @@ class ClusterSampler:
                     every=0.1,
                     what=f"every leader of {self.cluster} to answer",
                 )
-        for asker in self._askers.values():
-            asker.close()
+        self._groups.close()
 
     def _last(self, admin: AdminClient) -> bool:
         """Takes a sample; whether it has every partition that has a leader, or the cluster does not
@@ -141,10 +143,7 @@ class ClusterSampler:
         partitions = list(self._leaders)
         if partitions:
             self._write(admin, partitions)
-        if partitions and now() >= self._groups_at + GROUPS_EVERY:
-            self._groups_at = now()
-            for group in self._groups:
-                self._sample_group(group, partitions)
+            self._groups.sample(partitions, within=ANSWER_WITHIN)
 
     def _look_for_leaders(self, admin: AdminClient) -> None:
         """Asks for metadata once a second; a partition without a leader is left out until it has
@@ -223,50 +222,11 @@ class ClusterSampler:
                 self._looked_at = 0
                 continue
             tp = partition.topic, partition.partition
-            # librdkafka says -1001 where the broker said nothing
+            # librdkafka has -1001 where the broker returned no offset
             offsets[tp] = max(info.offset, -1)
             if info.leader_epoch is not None:
                 epochs[tp] = info.leader_epoch
         return Asked(offsets=offsets, epochs=epochs)
-
-    def _sample_group(self, group: str, partitions: Sequence[TopicPartition]) -> None:
-        """Writes the committed offsets of a group that are new or changed since the last sample.
-
-        Asked by a consumer that has the group's name and never joins it:
-        AdminClient.list_consumer_group_offsets ends the process when the coordinator moves or loads
-        (librdkafka 2.16, rd_kafka_handle_OffsetFetch calls the consumer group of the handle, and an
-        admin client has none).
-        """
-        consumer = self._askers.get(group)
-        if consumer is None:
-            config = {**self._config, "group.id": group, "enable.auto.commit": False}
-            # Else the broker refuses to answer while a transaction with offsets of the group is
-            # open (KIP-447, require_stable), which with relays at work is nearly always, and
-            # samples of bounds wait for it. What it says is committed either way.
-            config["isolation.level"] = "read_uncommitted"
-            consumer = self._askers[group] = Consumer(config)
-        asked = now()
-        for partition in consumer.committed(
-            [KafkaPartition(*tp) for tp in partitions], timeout=ANSWER_WITHIN
-        ):
-            key = group, partition.topic, partition.partition
-            if (
-                partition.error is None
-                and partition.offset >= 0
-                and self._known.get(key) != partition.offset
-            ):
-                self._known[key] = partition.offset
-                self.sampled_groups |= {group}
-                self._offsets.write(
-                    GroupOffset(
-                        time=asked,
-                        cluster=self.cluster,
-                        group=group,
-                        topic=partition.topic,
-                        partition=partition.partition,
-                        offset=partition.offset,
-                    )
-                )
 
 
 class WatermarkSampler:
