@@ -35,10 +35,12 @@ lossy faults do: for the docs."""
 
 
 def declared(spec: MirrorSpec) -> MirrorSpec:
-    """The mirror with the guarantee of its kind; unchanged where it has one. Raises KeyError for a
-    kind that is not known."""
-    return (
-        spec
-        if spec.declared is not None
-        else replace(spec, declared=DECLARATIONS[spec.kind](spec.options))
-    )
+    """The mirror with the guarantee of its kind. Where it has one, that stays, and what older
+    versions did not write into it is added. Raises KeyError for a kind that is not known."""
+    given = spec.declared
+    if given is None:
+        return replace(spec, declared=DECLARATIONS[spec.kind](spec.options))
+    if given.group_offsets_by is None and spec.kind in DECLARATIONS:
+        by = DECLARATIONS[spec.kind](spec.options).group_offsets_by
+        return replace(spec, declared=replace(given, group_offsets_by=by))
+    return spec

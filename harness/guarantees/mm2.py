@@ -34,6 +34,7 @@ REPEATS: Final = Allowance(
     reach_before=REPLAY_REACH,
     reach_after=RESTART_REACH,
 )
+CHECKPOINT_CONNECTOR: Final = "MirrorCheckpointConnector"
 OFFSET_LAG_MAX: Final = 100
 """The default of offset.lag.max: records between two offset syncs."""
 SYNC_REACH: Final = 5.0
@@ -75,5 +76,6 @@ def guarantee(options: Mapping[str, Option]) -> Guarantee:
         group_offsets="translated" if options.get("groups", ".*") else "none",
         group_offset_records=OFFSET_LAG_MAX,
         group_offset_seconds=SYNC_REACH,
+        group_offsets_by=CHECKPOINT_CONNECTOR,
         allowed=ALLOWED if exactly_once else (REPEATS, *ALLOWED),
     )

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, cast
 
+from linkflap.harness.guarantees.mm2 import CHECKPOINT_CONNECTOR
 from linkflap.harness.mirrors.java_patterns import reason_against
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.option import OptionAbout
@@ -21,7 +22,6 @@ from linkflap.harness.model.topology import LinkSpec
 
 MAIN: Final = "org.apache.kafka.connect.mirror.MirrorMaker"
 SOURCE_CONNECTOR: Final = "MirrorSourceConnector"
-CHECKPOINT_CONNECTOR: Final = "MirrorCheckpointConnector"
 LARGEST_REQUEST: Final = 32 << 20
 TRANSACTION_TIMEOUT_MS: Final = 10_000
 

@@ -65,7 +65,9 @@ class Guarantee:
     epoch of a batch. `leader_epoch_raised`: what the destination's clients write after a promotion
     is in a later leader epoch than everything mirrored. `group_offset_records` and
     `group_offset_seconds`: how far a group's offset on the destination may be behind the one that
-    it committed on the source, in records and in time. `appended_at_promotion` are the control
+    it committed on the source, in records and in time. `group_offsets_by` is the
+    connector of the mirror (event `mirror-state`) that carries committed offsets of groups; None
+    where that is no connector's work alone. `appended_at_promotion` are the control
     records that the mirror writes behind the last mirrored offset. `reversible`: it can take over
     the cluster that was given up (failback), and truncates that log where the two histories part.
     `keeps_journal`: it reports each step of its end in the event `mirror-stopped`, what it removed
@@ -85,6 +87,7 @@ class Guarantee:
     group_offsets: GroupOffsets = "none"
     group_offset_records: int = 100
     group_offset_seconds: float = 5.0
+    group_offsets_by: str | None = None
     appended_at_promotion: tuple[Appended, ...] = ()
     reversible: bool = False
     keeps_journal: bool = False

@@ -145,12 +145,19 @@ def is_data_topic(name: str, homes: tuple[str, ...]) -> bool:
     """Whether this is a topic of workloads at home on one of `homes`: what mirrors carry and checks
     judge.
 
-    MirrorMaker names its checkpoints `<source>.checkpoints.internal`, its copies of heartbeats
-    `<source>.heartbeats` and copies of those `A.C.heartbeats`, as if they were at home there.
+    MirrorMaker names its copies of heartbeats `<source>.heartbeats` and copies of those
+    `A.C.heartbeats`, as if they were at home there.
     """
     home, _, rest = name.partition(".")
     named = rest not in ("", CANARY) and not is_recreated(name)
-    return home in homes and named and rest.rpartition(".")[2] not in ("internal", "heartbeats")
+    heartbeats = rest.rpartition(".")[2] == "heartbeats"
+    return home in homes and named and not heartbeats and not is_of_mirrors(name)
+
+
+def is_of_mirrors(name: str) -> bool:
+    """Whether mirrors keep their own state in this topic. MirrorMaker names its checkpoints
+    `<source>.checkpoints.internal`, as if they were data of the source."""
+    return name.endswith(".internal")
 
 
 def is_recreated(name: str) -> bool:

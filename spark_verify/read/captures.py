@@ -13,19 +13,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 from linkflap.harness.log import batches, segment_files, segments
 from linkflap.harness.model import events as happened
 from linkflap.harness.model.events import Event, of_kind
 from linkflap.harness.model.history import Bounds
-from linkflap.harness.model.topology import INTERNAL_TOPICS, Topology
+from linkflap.harness.model.topology import INTERNAL_TOPICS, Topology, is_of_mirrors
 from linkflap.harness.rundir import Damage, RunReader
 from linkflap.spark_verify.read.missing_parts import absent_captures
 
-INTERNAL_SUFFIX: Final = ".internal"
-"""MirrorMaker 2 names topics of its own `<source>.checkpoints.internal`, as if they were data of
-the source."""
 Key = tuple[str, int]
 """Topic, partition."""
 
@@ -64,11 +61,7 @@ def is_data(topology: Topology, topic: str) -> bool:
     """Whether a topic belongs to a cluster of the topology (`home.name`), and is not a mirror's
     own."""
     home, dot, _ = topic.partition(".")
-    return (
-        bool(dot)
-        and home in {c.name for c in topology.clusters}
-        and not topic.endswith(INTERNAL_SUFFIX)
-    )
+    return bool(dot) and home in {c.name for c in topology.clusters} and not is_of_mirrors(topic)
 
 
 def replicas(

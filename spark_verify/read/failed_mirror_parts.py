@@ -1,5 +1,5 @@
-"""Which parts of a mirror had failed: MirrorMaker 2's connectors and their tasks, as Kafka Connect
-keeps their states.
+"""Which parts of a mirror had failed: connectors and their tasks, as Kafka Connect keeps their
+states.
 
 A failed part is not started again, so its last state counts from when it failed on; that of a
 worker that was killed ends with it. Of a link that failed over only what was so before the fault
@@ -14,8 +14,6 @@ from typing import Final
 
 from linkflap.harness.model.events import Event, Failover, MirrorCrashed, MirrorState, of_kind
 
-CARRIES_GROUPS: Final = "MirrorCheckpointConnector"
-"""The connector that carries committed offsets of groups."""
 _WHAT: Final[Mapping[str, str]] = {
     "FAILED": "failed",
     "NONE": "never had a state",

@@ -74,7 +74,7 @@ def check_result(
         *_unjudged(rows),
         *(_silent(check, quiet) if something else ()),
         *nothing_seen(check, examined, due, failed, recorded=run.recorded),
-        *not_carried(check, due, failed),
+        *not_carried(check, due, failed, planned.facts.mirror.guarantee.group_offsets_by),
         *_stalls(check, events),
         *unmeasured,
     ]

@@ -11,7 +11,7 @@ from linkflap.harness.rundir import Run
 from linkflap.spark_verify.checks.base import Check
 from linkflap.spark_verify.facts.lineages import history
 from linkflap.spark_verify.facts.story import Promotion
-from linkflap.spark_verify.read.failed_mirror_parts import CARRIES_GROUPS, FailedPart
+from linkflap.spark_verify.read.failed_mirror_parts import FailedPart
 from linkflap.spark_verify.read.plan import RunPlan
 
 
@@ -131,19 +131,15 @@ def nothing_seen(
 
 
 def not_carried(
-    check: Check, due: Sequence[tuple[str, str]], failed: Sequence[FailedPart]
+    check: Check, due: Sequence[tuple[str, str]], failed: Sequence[FailedPart], by: str | None
 ) -> Iterable[str]:
-    """Why a check of groups cannot judge a cluster: the mirror synced no group offsets to it, or
-    stopped to."""
+    """Why a check of groups cannot judge a cluster: the part of the mirror that syncs group offsets
+    (`by`) never ran, or stopped."""
     if "groups" not in check.inputs:
         return
     for cluster, origin in due:
         for part in failed:
-            if (
-                origin == "mirrored"
-                and part.connector == CARRIES_GROUPS
-                and part.link.endswith(f"->{cluster}")
-            ):
+            if origin == "mirrored" and part.connector == by and part.link.endswith(f"->{cluster}"):
                 yield f"group offsets were not synced to {cluster} from then on: {part}"
 
 

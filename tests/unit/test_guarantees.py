@@ -18,9 +18,7 @@ from linkflap.harness.rundir import RunReader, RunWriter
 from linkflap.spark_verify.read.plan import plan
 from tests.unit.recorded_run import run
 
-PROMISED = Guarantee(
-    equality="records", offsets_kept=True, producer_ids="replaced", delivery="exactly-once"
-)
+PROMISED = Guarantee(equality="records", offsets_kept=True, producer_ids="replaced")
 
 
 def written(folder: Path, mirror: MirrorSpec) -> Path:
@@ -44,9 +42,10 @@ def test_every_mirror_declares_its_guarantee_and_all_of_its_options(kind: str) -
 
 
 def test_a_guarantee_comes_back_from_run_json_as_it_was_declared(tmp_path: Path) -> None:
-    spec = MirrorSpec(kind="another team's", options={"speed": 3}, declared=PROMISED)
+    promised = replace(PROMISED, group_offsets_by="its group task")
+    spec = MirrorSpec(kind="another team's", options={"speed": 3}, declared=promised)
     assert RunReader(written(tmp_path / "run", spec)).run.scenario.mirror == spec
-    assert plan(tmp_path / "run").facts.mirror.guarantee == PROMISED
+    assert plan(tmp_path / "run").facts.mirror.guarantee == promised
 
 
 @pytest.mark.parametrize("options", [{"delivery": "exactly-once"}, {"delivery": "at-least-once"}])
@@ -58,6 +57,19 @@ def test_runs_from_before_guarantees_were_written_have_that_of_their_kind(
     ).run.scenario.mirror
     assert mirror.guarantee.delivery == options["delivery"]
     assert mirror == declared(MirrorSpec(kind="mm2", options=options))
+
+
+@pytest.mark.parametrize(
+    ("kind", "by"),
+    [("mm2", "MirrorCheckpointConnector"), ("shadow", None), ("another team's", None)],
+)
+def test_a_guarantee_from_before_it_named_what_carries_groups_has_that_of_its_kind(
+    tmp_path: Path, kind: str, by: str | None
+) -> None:
+    mirror = RunReader(
+        written(tmp_path / "run", MirrorSpec(kind=kind, declared=PROMISED))
+    ).run.scenario.mirror
+    assert mirror.guarantee == replace(PROMISED, group_offsets_by=by)
 
 
 def test_a_mirror_that_is_not_known_and_declares_nothing_is_named(tmp_path: Path) -> None:
@@ -78,7 +90,8 @@ def test_a_guarantee_that_cannot_be_is_no_guarantee(tmp_path: Path) -> None:
 
 
 def test_the_verifier_names_no_kind_of_mirror() -> None:
-    kinds = re.compile(rf"""["']({"|".join(mirrors.MIRRORS)}|cluster-mirroring)["']""")
+    names = [*mirrors.MIRRORS, "cluster-mirroring", r"Mirror\w+Connector", r"\.internal"]
+    kinds = re.compile(rf"""["']({"|".join(names)})["']""")
     sources = (Path(__file__).parents[2] / "spark_verify").rglob("*.py")
     assert [
         f"{path.name}: {found}" for path in sources for found in kinds.findall(path.read_text())
