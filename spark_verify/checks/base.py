@@ -19,6 +19,7 @@ from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.facts.story import Promotion
 from linkflap.spark_verify.facts.view import Origin, PartitionView
 
+FailoverCost = Literal["torn", "skipped", "replayed"]
 Input = Literal["batches", "records", "sends", "reads", "watermarks", "promotions", "groups"]
 
 
@@ -34,6 +35,10 @@ class AnomalyKind:
     are lost`); empty where they come to nothing by themselves. `latent`: what it led to is said in
     the same sentence, because alone it would harm nobody. `alone` is what it can come to, said
     where nothing that harms clients was found to follow; empty where it is such harm itself.
+    `failover_cost`: the figure of a failover's certificate in which it is counted. Of kinds that
+    count as `skipped` or `replayed` the evidence has the number of `records`; of those that count
+    as `torn` the `operation` and the `link`. `repeats_sequence`: a batch has a sequence that the
+    log had already; `linkflap forensics` looks whether two producers share the id then.
     """
 
     name: str
@@ -44,6 +49,8 @@ class AnomalyKind:
     counted: str = ""
     latent: bool = False
     alone: str = ""
+    failover_cost: FailoverCost | None = None
+    repeats_sequence: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -171,6 +171,7 @@ CHECK = Check(
                 "{who} from {at} on"
             ),
             counted="record was skipped by a group|records were skipped by a group",
+            failover_cost="skipped",
             smallest=(
                 "A and B have 1 2 3, the group committed position 1 on A and began with 3 on B: at "
                 "offset 1, that of 2."
@@ -183,6 +184,7 @@ CHECK = Check(
             ),
             sentence="the group {group} read {who} at {at} on {cluster} again after the failover",
             counted="record was read again|records were read again",
+            failover_cost="replayed",
             smallest=(
                 "A has 1 2, the group committed position 2, B has 1 2, the group began at offset 0:"
                 " at offset 0."

@@ -221,6 +221,7 @@ CHECK = Check(
             alone="what was sent once may be there twice",
             smallest="producer 7 wrote sequences 0-1 and 0-1 again: at the second batch.",
             despite_torn=True,
+            repeats_sequence=True,
         ),
         AnomalyKind(
             name="sequence-start",

@@ -198,6 +198,7 @@ CHECK = Check(
                 "not, the first at {at}"
             ),
             counted="transaction is torn|transactions are torn",
+            failover_cost="torn",
             smallest=(
                 "a transaction wrote 1 to A.t-0, which has COMMIT, and 2 to A.t-1, which has ABORT:"
                 " at the offset of 2."
@@ -214,6 +215,7 @@ CHECK = Check(
                 "{of} records are not, the first at {at}"
             ),
             counted="transaction is torn|transactions are torn",
+            failover_cost="torn",
             smallest=(
                 "A has a committed 1 and 2, in a partition each; B has 1 and was promoted: at "
                 "offset -1 of the other one."

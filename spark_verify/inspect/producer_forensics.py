@@ -17,9 +17,9 @@ from linkflap.spark_verify.inspect import evidence
 from linkflap.spark_verify.inspect.evidence import Shown
 from linkflap.spark_verify.spark.finding_rows import FindingRow
 
-MEANINGS: Final = {
-    kind.name: kind.meaning for check in REGISTRY.values() for kind in check.anomalies
-} | {
+_KINDS: Final = [kind for check in REGISTRY.values() for kind in check.anomalies]
+_REPEATS: Final = {kind.name for kind in _KINDS if kind.repeats_sequence}
+MEANINGS: Final = {kind.name: kind.meaning for kind in _KINDS} | {
     "open-transaction": (
         "A transaction has no marker, so the last stable offset stays at its first offset; open "
         "until the newest record of these logs. Where the log is still mirrored or written to, the "
@@ -34,7 +34,7 @@ MEANINGS: Final = {
 def shared_sequences(log: batches.Log, row: FindingRow) -> Case | None:
     """A sequence that begins again at 0 with other bytes: another producer, or one whose state the
     broker had lost."""
-    if row.kind != "sequence-repeat" or row.data.get("sequence") != 0:
+    if row.kind not in _REPEATS or row.data.get("sequence") != 0:
         return None
     h = log.headers
     same = (h.producer_id == row.data.get("producer_id")) & (

@@ -7,8 +7,10 @@ and is held against the bytes by a check of its own.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from linkflap.harness.model import events as events_
 from linkflap.harness.model.events import (
@@ -21,8 +23,17 @@ from linkflap.harness.model.events import (
 from linkflap.harness.model.failover_cost import Failover, PromotedPartition
 from linkflap.harness.model.topology import LinkSpec, TopicPartition
 from linkflap.harness.model.verdict import Anomaly
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks.base import FailoverCost
 
 Journal = Mapping[TopicPartition, JournalPartition]
+_COSTS: Final[Mapping[str, FailoverCost]] = {
+    kind.name: kind.failover_cost
+    for check in REGISTRY.values()
+    for kind in check.anomalies
+    if kind.failover_cost
+}
+"""Kinds of anomalies that a certificate counts, and in which of its figures."""
 
 
 def certificate(
@@ -46,7 +57,7 @@ def _completed(
     torn = [
         a
         for a in anomalies
-        if a.cluster == destination and a.kind.startswith("torn-") and _tore(a, failover)
+        if a.cluster == destination and _COSTS.get(a.kind) == "torn" and _tore(a, failover)
     ]
     written = [each.aborted for each in partitions if each.aborted is not None]
     return replace(
@@ -93,21 +104,21 @@ def _refused(stop: VerbAnswer) -> Mapping[str, int]:
 
 def _groups(
     anomalies: Sequence[Anomaly], destination: str, at: PromotedPartition
-) -> Mapping[str, int]:
+) -> Counter[FailoverCost | None]:
     """Records that groups skipped and read again where they went on."""
-    found = {"group-skip": 0, "group-replay": 0}
+    found: Counter[FailoverCost | None] = Counter()
     for anomaly in anomalies:
-        if anomaly.kind in found and (anomaly.cluster, anomaly.topic, anomaly.partition) == (
+        if (anomaly.cluster, anomaly.topic, anomaly.partition) == (
             destination,
             at.topic,
             at.partition,
         ):
-            found[anomaly.kind] += _number(anomaly.evidence.get("records"))
+            found[_COSTS.get(anomaly.kind)] += _number(anomaly.evidence.get("records"))
     return found
 
 
 def _partition(
-    each: PromotedPartition, journal: Journal, groups: Mapping[str, int]
+    each: PromotedPartition, journal: Journal, groups: Counter[FailoverCost | None]
 ) -> PromotedPartition:
     entry = journal.get((each.topic, each.partition))
     return replace(
@@ -116,8 +127,8 @@ def _partition(
         truncated=None
         if entry is None
         else sum(ended - offset for ended, offset in entry.truncated or ()),
-        group_skip=groups["group-skip"],
-        group_replay=groups["group-replay"],
+        group_skip=groups["skipped"],
+        group_replay=groups["replayed"],
     )
 
 

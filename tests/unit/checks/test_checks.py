@@ -135,42 +135,59 @@ def test_a_check_that_looks_at_eras_needs_all_events(name: str) -> None:
 
 
 ROOT = Path(__file__).resolve().parents[3]
+CHECKS = ROOT / "spark_verify" / "checks"
+PARTS = "spark_verify/checks/parts"
 OTHER_MEANINGS = {
     "failover": "a kind of event",
     "exactly-once": "a delivery that a mirror promises",
+    "producer-id-collision": "a scenario",
+    "stranger": "a certificate authority that no client trusts",
 }
-"""Names of checks that are words of their own."""
+"""Names of checks and of kinds of anomalies that are words of their own."""
+NAMED_BESIDE = {
+    "harness/guarantees": "what a mirror allows is named by kind",
+    "harness/log": "damage of a log, of which a check makes anomalies that are called the same",
+    "harness/rundir/renamed.py": "older names of kinds, and what they are called now",
+}
+"""Where kinds of anomalies are named outside `checks/`, and why."""
 KINDS = {kind.name for check in REGISTRY.values() for kind in check.anomalies}
 """What an allowance names; some are called as their check is."""
 
 
-def test_a_check_is_one_file_and_nobody_else_knows_its_name() -> None:
-    """A check's declaration says all that the judge, the Spark job, `linkflap forensics` and the
-    report need of it.
+def constants(tree: ast.AST) -> Iterator[str]:
+    """The texts of a module that stand by themselves, but for what `follows` names: which
+    anomalies may cause which is said by the consequence."""
+    causes = [k.value for k in ast.walk(tree) if isinstance(k, ast.keyword) and k.arg == "follows"]
+    said = {id(node) for cause in causes for node in ast.walk(cause)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and id(node) not in said:
+            yield node.value.decode("latin1") if isinstance(node.value, bytes) else str(node.value)
 
-    Only `follows` names other checks: which anomalies may cause which is said by the consequence.
-    """
+
+def modules_outside_checks() -> Iterator[Path]:
+    for top in ("harness", "chaos", "topologies", "spark_verify", "linkflap/api"):
+        yield from (p for p in (ROOT / top).rglob("*.py") if p.parent != CHECKS)
+
+
+def test_a_check_is_one_file_and_nobody_else_knows_its_name_or_its_kinds() -> None:
+    """A check's declaration says all that the judge, the Spark job, `linkflap forensics` and the
+    report need of it. A check itself may say how it relates to another."""
     knows = []
-    for path in (
-        path
-        for top in ("harness", "chaos", "topologies", "spark_verify")
-        for path in (ROOT / top).rglob("*.py")
-    ):
-        tree = ast.parse(path.read_text())
-        causes = [
-            k.value for k in ast.walk(tree) if isinstance(k, ast.keyword) and k.arg == "follows"
-        ]
-        said = {id(node) for cause in causes for node in ast.walk(cause)}
-        words = {
-            node.value
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Constant) and id(node) not in said
-        }
-        others = OTHER_MEANINGS.keys() | (
-            KINDS if path.parent == ROOT / "harness" / "guarantees" else set()
-        )
-        for name in set(REGISTRY) & words - others:
-            # a check may say how it relates to another
-            if path.parent != ROOT / "spark_verify" / "checks":
-                knows.append(f"{path.relative_to(ROOT)}: {name}")
+    for path in modules_outside_checks():
+        name = str(path.relative_to(ROOT))
+        words = set(constants(ast.parse(path.read_text()))) - OTHER_MEANINGS.keys()
+        names = {*REGISTRY} if name.startswith(PARTS) else {*REGISTRY, *KINDS}
+        names -= KINDS if name.startswith(tuple(NAMED_BESIDE)) else set()
+        knows += [f"{name}: {word}" for word in sorted(words & names)]
     assert knows == []
+
+
+def test_nobody_knows_how_the_names_of_kinds_begin() -> None:
+    begins = [
+        f"{path.relative_to(ROOT)}: {text}"
+        for path in modules_outside_checks()
+        if path.is_relative_to(ROOT / "spark_verify")
+        for text in constants(ast.parse(path.read_text()))
+        if len(text) > 1 and text.endswith("-") and any(kind.startswith(text) for kind in KINDS)
+    ]
+    assert begins == []
