@@ -14,7 +14,6 @@ from linkflap.harness.capture.logs_named import Asked
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.rundir import RunReader
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.read.assemble import views
 from linkflap.spark_verify.read.damage import damage_of
 from linkflap.spark_verify.spark import job
 from linkflap.spark_verify.spark.finding_rows import FindingRow
@@ -31,6 +30,7 @@ from tests.kafka_log import (
     segment,
 )
 from tests.kafka_log import record as plain
+from tests.run_views import views
 
 KIP_1279 = Path(__file__).parent / "data" / "logs" / "kip-1279"
 

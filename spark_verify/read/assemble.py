@@ -1,7 +1,7 @@
 """From rows to views: one `PartitionView` from the rows of one (run, topic, partition), in whatever
 order they come.
 
-The same function serves Spark's workers and `views`, which reads a run directory without Spark.
+The same function serves Spark's workers and `linkflap forensics`, which needs no Spark.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter, itemgetter
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +18,6 @@ import pyarrow.compute as pc
 
 from linkflap.harness.model.history import SHARE_KINDS, GroupOffset
 from linkflap.harness.model.payload import FOREIGN
-from linkflap.harness.model.topology import INTERNAL_TOPICS
 from linkflap.spark_verify.checks.parts.generations import compacted
 from linkflap.spark_verify.facts.lineages import history
 from linkflap.spark_verify.facts.send_columns import ARRAYS, NUMBERS, WORDS, Gathering
@@ -29,12 +27,11 @@ from linkflap.spark_verify.facts.view import PartitionView, Replica, Watermarks
 from linkflap.spark_verify.read.captures import Captured
 from linkflap.spark_verify.read.damage import keeps_ids, of_kind
 from linkflap.spark_verify.read.differing_batches import Pair, with_parts
-from linkflap.spark_verify.read.history_rows import PARTS, history_rows
 from linkflap.spark_verify.read.log_rows import batch_rows
 from linkflap.spark_verify.read.packed_columns import lines_of, numbers_of, rows_of, unpacked
-from linkflap.spark_verify.read.plan import RunPlan, plan
+from linkflap.spark_verify.read.plan import RunPlan
 from linkflap.spark_verify.read.replica_pieces import Chunk, ReplicaKey, do_not_join, replica_of
-from linkflap.spark_verify.read.rows import BATCHES, HEADER_FIELDS, HISTORY, RECORD_FIELDS
+from linkflap.spark_verify.read.rows import HEADER_FIELDS, HISTORY, RECORD_FIELDS
 
 _WATERMARK_FIELDS: Final = (
     "time",
@@ -141,33 +138,6 @@ def _same_bytes(story: Story) -> Iterator[Pair]:
                 mirrored_range.start,
                 mirrored_range.end,
             )
-
-
-def views(root: Path, planned: RunPlan | None = None) -> Iterator[PartitionView]:
-    """Every partition of a run directory (planned already, or not), without Spark. Raises
-    InputError when it is not one."""
-    run = planned or plan(root)
-    batches = pa.Table.from_batches(batch_rows([*run.replicas, *run.earlier]), BATCHES)
-    history = pa.Table.from_batches(
-        (b for part in PARTS for b in history_rows(root, part)), HISTORY
-    )
-    keys = {
-        key
-        for table in (batches, history)
-        for key in zip(*(table[n].to_pylist() for n in ("topic", "partition")), strict=True)
-    }
-    for topic, partition in sorted(keys):
-        if run.judges(topic) or topic in INTERNAL_TOPICS:
-            own = (
-                batch
-                for table in (batches, history)
-                for batch in _at(table, topic, partition).to_batches()
-            )
-            yield view(run, topic, partition, own)
-
-
-def _at(table: pa.Table, topic: str, partition: int) -> pa.Table:
-    return table.filter((pc.field("topic") == topic) & (pc.field("partition") == partition))
 
 
 class Gathered:

@@ -33,9 +33,9 @@ from linkflap.harness.workloads.crew import Names
 from linkflap.harness.workloads.make_crew import make
 from linkflap.harness.workloads.prefork import Prefork
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.read.assemble import views
 from linkflap.spark_verify.spark import job
 from tests.cells import topology
+from tests.run_views import views
 
 pytestmark = pytest.mark.integration
 

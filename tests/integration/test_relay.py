@@ -28,10 +28,10 @@ from linkflap.harness.workloads.crew import Names
 from linkflap.harness.workloads.make_crew import make
 from linkflap.harness.workloads.prefork import Prefork
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.read.assemble import views
 from linkflap.spark_verify.spark import job
 from linkflap.spark_verify.spark.finding_rows import FindingRow
 from tests.cells import BEFORE_KAFKA_20734, topology
+from tests.run_views import views
 
 pytestmark = pytest.mark.integration
 

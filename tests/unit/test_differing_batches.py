@@ -8,8 +8,8 @@ import pytest
 
 from linkflap.spark_verify.checks.base import Found
 from linkflap.spark_verify.checks.replica_agreement import kernel
-from linkflap.spark_verify.read.assemble import views
 from tests.kafka_log import Plain, batch, batches_in, ours, rewrite
+from tests.run_views import views
 from tests.synthetic import ENDED, TOPIC, Shape, write_run
 
 UIDS = [(1 << 40) + n for n in range(3)]

@@ -13,12 +13,12 @@ import pytest
 from linkflap.harness.report.evidence import tell_why
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.inspect.explain import Explanation, explain
-from linkflap.spark_verify.read.assemble import views
 from tests.oracles.agreement import findings
 from tests.oracles.changes import change
 from tests.oracles.happenings import world
 from tests.oracles.worlds import TOPIC, Row, World
 from tests.oracles.written import write
+from tests.run_views import views
 
 KINDS = [(check.name, kind.name) for check in REGISTRY.values() for kind in check.anomalies]
 

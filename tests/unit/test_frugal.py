@@ -11,11 +11,11 @@ from linkflap.harness.guarantees import declared
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Check
-from linkflap.spark_verify.read.assemble import views
 from linkflap.spark_verify.read.log_rows import batch_rows
 from linkflap.spark_verify.read.plan import RunPlan, plan
 from linkflap.spark_verify.spark import job
 from tests.copied_logs import KIP_1279, asked, judged, sound
+from tests.run_views import views
 from tests.synthetic import write_run
 
 EVERY = list(REGISTRY.values())

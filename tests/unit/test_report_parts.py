@@ -25,11 +25,11 @@ from linkflap.spark_verify.checks.commit_aborted import kernel
 from linkflap.spark_verify.inspect import commits
 from linkflap.spark_verify.inspect.explain import explain_several
 from linkflap.spark_verify.inspect.lanes import lanes_around
-from linkflap.spark_verify.read.assemble import views
 from tests.copied_logs import judged_again
 from tests.faithful.mutations import CATALOGUE
 from tests.faithful.spec import spec
 from tests.faithful.stories import story
+from tests.run_views import views
 
 SECOND = 1_000_000_000
 

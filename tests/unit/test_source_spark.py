@@ -24,10 +24,10 @@ from linkflap.spark_verify.checks.base import (
 )
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.read import pieces
-from linkflap.spark_verify.read.assemble import views
 from linkflap.spark_verify.read.plan import plan
 from linkflap.spark_verify.spark import job
 from tests.kafka_log import batches_in, field_of, segment
+from tests.run_views import views
 from tests.synthetic import ENDED, TOPIC, Shape, same, write_run
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]

@@ -15,12 +15,12 @@ from linkflap.harness.log import reference
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.history import GroupOffset
 from linkflap.spark_verify.read import history_rows, log_rows
-from linkflap.spark_verify.read.assemble import views
 from linkflap.spark_verify.read.captures import is_data
 from linkflap.spark_verify.read.damage import damage_of
 from linkflap.spark_verify.read.plan import plan
 from tests import synthetic
 from tests.kafka_log import batch, batches_in, ours, rewrite
+from tests.run_views import views
 from tests.synthetic import (
     ENDED,
     HEALED,

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from linkflap.spark_verify.facts.lineages import eras
-from linkflap.spark_verify.read.assemble import views
 from linkflap.spark_verify.read.damage import damage_of
 from linkflap.spark_verify.read.plan import plan
 from tests import hand_written, rounds, synthetic
+from tests.run_views import views
 from tests.synthetic import DIED, ENDED, TOPIC, append_events, write_run
 from tests.unit.captured_bounds import bounds_of, write_bounds
 
