@@ -28,7 +28,8 @@ TRIGGER_DEADLINE = 60.0
 """Seconds that a fault's condition may take to come true, more on a busy machine; then the fault is
 not played: unknown."""
 FOLLOWS_WITHIN = 600.0
-"""Seconds that a fault waits for the one it follows, which has deadlines of its own."""
+"""Seconds that a fault waits for the one it follows, which has deadlines of its own: more on a busy
+machine, as those are."""
 HELD_FOR = 30.0
 """Seconds, more on a busy machine, that a fault is held open for those that are to begin during it
 and whose condition is not true yet."""
@@ -196,7 +197,7 @@ class Player:
         ended = self._ended[before]
         until(
             lambda: ended.is_set() or self._world.stopping,
-            within=FOLLOWS_WITHIN,
+            within=patient(FOLLOWS_WITHIN),
             what=f"fault {before} to end before fault {spec.id}",
         )
         if before not in self._healed_at and not self._world.stopping:
@@ -214,7 +215,7 @@ class Player:
         began = self._measured[other] if other in self._lasting else begun
         until(
             lambda: began.is_set() or ended.is_set() or self._world.stopping,
-            within=FOLLOWS_WITHIN,
+            within=patient(FOLLOWS_WITHIN),
             what=f"fault {other} to begin before fault {spec.id}",
         )
         if not begun.is_set() and not self._world.stopping:

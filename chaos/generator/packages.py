@@ -164,7 +164,8 @@ def _due(fault: str, draft: Draft) -> bool:
     at_home = all(home == at for home, at in draft.at.items()) and len(draft.up) == len(
         draft.topology.clusters
     )
-    return at_home and not any(other.fault == fault for other in draft.faults)
+    mirrored = all(link.name in draft.mirrored for link in draft.topology.links)
+    return at_home and mirrored and not any(other.fault == fault for other in draft.faults)
 
 
 def moment(fault: str, target: str, draft: Draft, own: Wants) -> Condition:

@@ -136,3 +136,20 @@ def test_no_link_cut_is_added_where_a_suite_does_not_name_it() -> None:
         "failover-forced",
         "mirror-reverse",
     }
+
+
+def test_partitions_are_added_only_while_every_link_is_mirrored() -> None:
+    seen = 0
+    faults = ("partitions-added", "failover-planned", "failover-forced", "mirror-reverse")
+    bounds = Bounds(most=8, faults=faults)
+    for n in range(400):
+        mirrored = {"A->B"}
+        for fault in generate(5, n, Coverage(), bounds, guided=False).schedule:
+            if fault.name.fails_over:
+                mirrored.discard(fault.target)
+            elif fault.name.reverses:
+                mirrored.add(f"{fault.on.destination}->{fault.on.source}")
+            elif fault.fault == "partitions-added":
+                assert "A->B" in mirrored, (n, fault)
+                seen += 1
+    assert seen > 5

@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import contextlib
 import time
+from dataclasses import dataclass
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.tools import wire
+from linkflap.chaos.cases.tools.clients import Transactional
 from linkflap.chaos.cases.tools.logs import markers, table
 from linkflap.chaos.cases.tools.wire import Wire
 from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.model.protocols import Broker
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.model.wait import until
 
@@ -29,7 +32,19 @@ def control(bench: Bench) -> Observation:
     return _played(bench, commit_while_down=False)
 
 
-def _played(bench: Bench, *, commit_while_down: bool) -> Observation:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaderless:
+    """A transaction of ten acknowledged records in a topic whose only broker is dead."""
+
+    producer: Transactional
+    coordinator: Broker
+    home: Broker
+    topic: str
+
+
+def leaderless(bench: Bench) -> Leaderless:
+    """Writes the transaction and kills the broker, which is not the coordinator; the coordinator
+    knows that the topic has no leader."""
     producer = bench.transactional("writer")
     coordinator = bench.coordinator(bench.name("writer"))
     home = next(
@@ -38,7 +53,7 @@ def _played(bench: Bench, *, commit_while_down: bool) -> Observation:
     topic = bench.topic(replicas=[home.id])
     producer.begin()
     for number in range(RECORDS):
-        producer.send(topic, b"committed %d" % number)
+        producer.send(topic, b"first %d" % number)
     producer.flush()
     home.kill()
     until(
@@ -46,6 +61,12 @@ def _played(bench: Bench, *, commit_while_down: bool) -> Observation:
         within=WITHIN,
         what=f"{topic} to have no leader",
     )
+    return Leaderless(producer=producer, coordinator=coordinator, home=home, topic=topic)
+
+
+def _played(bench: Bench, *, commit_while_down: bool) -> Observation:
+    made = leaderless(bench)
+    producer, coordinator, home, topic = made.producer, made.coordinator, made.home, made.topic
     if not commit_while_down:
         home.start()
         bench.led(topic, by=coordinator)
