@@ -22,17 +22,19 @@ from linkflap.topologies import TOPOLOGIES
 def catalogue() -> Mapping[str, Mapping[str, str]]:
     """Title -> name -> one line."""
     return {
-        "scenarios": {name: _first_line(build) for name, build in SCENARIOS.items()},
-        "topologies": {name: _first_line(build) for name, build in TOPOLOGIES.items()},
+        "scenarios": {name: _first_paragraph(build) for name, build in SCENARIOS.items()},
+        "topologies": {name: _first_paragraph(build) for name, build in TOPOLOGIES.items()},
         "security": dict(WORDS),
         "mirrors": {
-            name: _first_line(inspect.getmodule(kind.make)) for name, kind in MIRRORS.items()
+            name: _first_paragraph(inspect.getmodule(kind.make)) for name, kind in MIRRORS.items()
         },
         "workloads": {name: kind.about for name, kind in KINDS.items()}
         | {COMMAND: "a program of your own (docs/own-application.md)"},
         "clients": dict(LIBRARIES),
-        "faults": {name: _first_line(fault) for name, fault in FAULTS.items()},
-        "triggers": {name: _first_line(TRIGGERS.get(name) or CHANGES[name]) for name in known()},
+        "faults": {name: _first_paragraph(fault) for name, fault in FAULTS.items()},
+        "triggers": {
+            name: _first_paragraph(TRIGGERS.get(name) or CHANGES[name]) for name in known()
+        },
         "checks": {name: check.guarantee for name, check in REGISTRY.items()}
         | dict(run_guarantees.GUARANTEES),
     }
@@ -59,5 +61,5 @@ def _of_fault(default: Option, about: str) -> OptionAbout:
     return OptionAbout(default=default, takes="a number", about=about)
 
 
-def _first_line(thing: object) -> str:
-    return (inspect.getdoc(thing) or "").partition("\n")[0]
+def _first_paragraph(thing: object) -> str:
+    return " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split())

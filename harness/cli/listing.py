@@ -4,6 +4,7 @@ with their options."""
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
@@ -60,8 +61,15 @@ def list_(what: str | None, as_json: bool) -> int:
 
 def _names(chosen: Mapping[str, Mapping[str, str]]) -> str:
     return "\n".join(
-        f"{title}:\n" + "".join(f"  {name:28} {about}\n" for name, about in entries.items())
+        f"{title}:\n" + "".join(f"{_entry(name, about)}\n" for name, about in entries.items())
         for title, entries in chosen.items()
+    )
+
+
+def _entry(name: str, about: str) -> str:
+    """A name and what it is, in lines of 110 characters."""
+    return textwrap.fill(
+        about, width=110, initial_indent=f"  {name:28} ", subsequent_indent=" " * 31
     )
 
 

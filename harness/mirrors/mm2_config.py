@@ -107,8 +107,8 @@ def _groups(value: Option) -> str:
     # MirrorMaker takes commas for `|` (MirrorUtils.compilePatternList).
     if reason := reason_against("|".join(part.strip() for part in value.split(","))):
         raise InputError(
-            f"option groups of mirror mm2 is {value!r}, no regular expression in Java ({reason}); "
-            "write one, or more with commas between them"
+            f"option groups of mirror mm2 is {value!r}, which Java does not take as a regular "
+            f"expression: {reason}; correct it, or write several with commas between them"
         )
     return value
 

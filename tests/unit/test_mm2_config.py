@@ -48,7 +48,10 @@ def test_defaults_read_committed_and_deliver_at_least_once() -> None:
         ({"isolation": True}, "True; it must be read_committed or read_uncommitted"),
         ({"groups": "a\nb.enabled=true"}, "on one line"),
         ({"groups": 3}, "regular expression"),
-        ({"groups": "["}, "'[', no regular expression in Java (a '[' without its ']')"),
+        (
+            {"groups": "["},
+            "'[', which Java does not take as a regular expression: a '[' without its ']'",
+        ),
         ({"groups": "app,[a-z"}, "a '[' without its ']'"),
         ({"groups": "app[a-z[0-9]"}, "a '[' without its ']'"),
         ({"groups": "(app"}, "a '(' without its ')'"),

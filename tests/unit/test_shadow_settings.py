@@ -28,7 +28,10 @@ def test_defaults_are_the_first_choices() -> None:
             "mirror shadow has no option 'delivery'; it has producer_ids, bound, open_transactions",
         ),
         ({"bound": "leo"}, "option bound of mirror shadow is 'leo'; it must be hw or lso"),
-        ({"groups": "("}, r"option groups of mirror shadow is '\(', no regular expression"),
+        (
+            {"groups": "("},
+            r"option groups of mirror shadow is '\(', which is not a valid regular expression",
+        ),
     ],
 )
 def test_what_there_is_not_is_named(given: dict[str, str], message: str) -> None:

@@ -1,6 +1,7 @@
-"""The shadow mirror as the harness sees it: a Mirror (`harness.model.protocols`) in front of one
-shadow process.
+"""The shadow: a mirror of linkflap's own into unmodified brokers, with the source's bytes at the
+source's offsets, failover and failback (docs/shadow.md).
 
+A Mirror (`harness.model.protocols`) in front of one shadow process.
 `stop` is the failover: it returns when real brokers lead every partition, and nothing of the
 mirror's is appended after that. A shadow that was killed, or whose source is dead, is started again
 to do it. `reversed` is the failback: a mirror over the reverse link whose shadow takes the topics

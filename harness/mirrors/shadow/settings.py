@@ -129,8 +129,8 @@ def _pattern(value: Option) -> str:
         re.compile(str(value))
     except re.error as error:
         raise InputError(
-            f"option groups of mirror shadow is {value!r}, no regular expression ({error}); "
-            "write one"
+            f"option groups of mirror shadow is {value!r}, which is not a valid regular "
+            f"expression: {error}; correct it"
         ) from error
     return str(value)
 
