@@ -87,7 +87,7 @@ def chosen(every: Sequence[Folder], topics: str, own: Sequence[str] = ()) -> lis
 
 
 def pattern_of(topics: str) -> re.Pattern[str]:
-    """Raises InputError for what is no regular expression."""
+    """Raises InputError for an invalid regular expression."""
     try:
         return re.compile(topics)
     except re.error as error:
