@@ -106,13 +106,14 @@ def _judge(
 ) -> Sequence[Finding]:
     compacted = view.compacted.get(generation.cluster, 0)
     got = {name: _got(reads) for name, reads in audience.items()}
-    everything = np.concatenate([each.offset for each in got.values()])
+    late = {name: _committed_after_capture(view, generation, log, got[name]) for name in got}
+    everything = np.concatenate([got[name].offset[~late[name]] for name in got])
     findings: list[Finding] = list(examined(generation, everything, whole=True))
     for name, reads in audience.items():
         mine = got[name]
         gone = (mine.offset < compacted) & ~among(mine.offset, log.replica.records.offset)
-        unknown = gone | _committed_after_capture(view, generation, log, mine)
-        findings += _phantoms(log, name, mine.offset[~unknown], mine.uid[~unknown])
+        known = ~(gone | late[name])
+        findings += _phantoms(log, name, mine.offset[known], mine.uid[known])
         findings += _hidden(log, name, reads, mine.offset)
     return findings
 
@@ -244,7 +245,7 @@ CHECK = Check(
             smallest="A has 1 at offset 0, a reader got 9 at offset 0: at offset 0.",
         ),
     ),
-    complete=frozenset({"promotions", "reads"}),
+    complete=frozenset({"promotions", "reads", "sends"}),
     follows=frozenset(
         {
             "order-equality",

@@ -161,7 +161,7 @@ def test_silence_that_was_there_before_is_no_bite(
 
 @dataclass
 class SlowLink(IdleLink):
-    """A link that a starved machine serves slowly, but for every third transfer, and that a toxic
+    """A link that a starved machine serves slowly, but for the third transfer, and that a toxic
     slows to 70 KB/s."""
 
     fastest: float = 5e6

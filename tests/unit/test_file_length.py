@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = (
-    "linkflap/api",
-    "harness",
-    "chaos",
-    "topologies",
-    "spark_verify",
-    "benchmarks",
-    "docs",
-    "tests",
-)
+from tests.unit.source_folders import FOLDERS, ROOT
+
 MOST = 300
 
 

@@ -17,18 +17,8 @@ from pathlib import Path
 import pytest
 
 from linkflap.spark_verify.checks import REGISTRY
+from tests.unit.source_folders import FOLDERS, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = (
-    "linkflap/api",
-    "harness",
-    "chaos",
-    "topologies",
-    "spark_verify",
-    "benchmarks",
-    "docs",
-    "tests",
-)
 TEXT = {
     "told": r"told",
     "mend": r"mend(?:s|ed|ing)?",

@@ -10,16 +10,20 @@ from dataclasses import dataclass
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
 from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.clusters import THREE
 from linkflap.chaos.cases.tools import wire
 from linkflap.chaos.cases.tools.clients import Transactional
 from linkflap.chaos.cases.tools.logs import markers, table
 from linkflap.chaos.cases.tools.wire import Wire
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.protocols import Broker
-from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.model.wait import until
 
 RECORDS = 10
+CAUSE = (
+    "TransactionMarkerChannelManager.addTxnMarkersToBrokerQueue: no endpoint of a known partition "
+    "is taken for a deleted one"
+)
 ENDED = ("CompleteCommit", "CompleteAbort", "Empty")
 
 
@@ -64,6 +68,19 @@ def leaderless(bench: Bench) -> Leaderless:
     return Leaderless(producer=producer, coordinator=coordinator, home=home, topic=topic)
 
 
+def completed(bench: Bench, coordinator: Wire) -> str:
+    """Waits until the coordinator calls the writer's transaction complete; the state it is in."""
+    return until(
+        lambda: (
+            found
+            if (found := coordinator.transaction_state(bench.name("writer"))[0]) in ENDED
+            else None
+        ),
+        within=WITHIN,
+        what="the coordinator to call the transaction complete",
+    )
+
+
 def _played(bench: Bench, *, commit_while_down: bool) -> Observation:
     made = leaderless(bench)
     producer, coordinator, home, topic = made.producer, made.coordinator, made.home, made.topic
@@ -76,13 +93,7 @@ def _played(bench: Bench, *, commit_while_down: bool) -> Observation:
     if commit_while_down:
         home.start()
         bench.led(topic, by=coordinator)
-    state = until(
-        lambda: (
-            found if (found := asked.transaction_state(bench.name("writer"))[0]) in ENDED else None
-        ),
-        within=WITHIN,
-        what="the coordinator to call the transaction complete",
-    )
+    state = completed(bench, asked)
     before = bench.log(topic, broker=home.id)
     stable, high = bench.bound("stable", topic), bench.bound("high", topic)
     visible = len(bench.read(topic))
@@ -158,10 +169,7 @@ CASE = Case(
             "found here on released 4.3.0 and 4.3.1: the records are lost (KIP-98, atomicity and "
             "durability)"
         ),
-        (
-            "TransactionMarkerChannelManager.addTxnMarkersToBrokerQueue: no endpoint of a known "
-            "partition is taken for a deleted one"
-        ),
+        CAUSE,
     ),
     expected=(
         Expected(shows=True, since="4.3.0", until="4.4.0", basis="runs"),
@@ -181,7 +189,7 @@ CASE = Case(
         "marker, 10 records read"
     ),
     refuted="a COMMIT marker at the end of the log once the leader is back, in every run",
-    topology=Topology(clusters=(ClusterSpec(name="A", brokers=3),), links=()),
+    topology=THREE,
     claim=claim,
     control=control,
     runs=3,

@@ -9,7 +9,7 @@ from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import THREE
-from linkflap.chaos.cases.kafka.kafka_20734 import ENDED, RECORDS, leaderless
+from linkflap.chaos.cases.kafka.kafka_20734 import CAUSE, RECORDS, completed, leaderless
 from linkflap.chaos.cases.tools.logs import markers, table
 from linkflap.harness.model.wait import until
 
@@ -33,14 +33,7 @@ def _played(bench: Bench, *, abort_while_down: bool) -> Observation:
     if abort_while_down:
         home.start()
         bench.led(topic, by=coordinator)
-    asked = bench.ask(coordinator)
-    state = until(
-        lambda: (
-            found if (found := asked.transaction_state(bench.name("writer"))[0]) in ENDED else None
-        ),
-        within=WITHIN,
-        what="the coordinator to call the transaction complete",
-    )
+    state = completed(bench, bench.ask(coordinator))
     before = markers(bench.log(topic, broker=home.id))
     stable, high = bench.bound("stable", topic), bench.bound("high", topic)
     producer.begin()
@@ -87,10 +80,7 @@ CASE: Final = Case(
             "found by a generated suite on released 4.3.1, where a broker was killed while a "
             "transactional id was fenced (KIP-98, atomicity)"
         ),
-        (
-            "TransactionMarkerChannelManager.addTxnMarkersToBrokerQueue: no endpoint of a known "
-            "partition is taken for a deleted one"
-        ),
+        CAUSE,
     ),
     expected=(
         Expected(shows=True, since="4.3.0", until="4.4.0", basis="runs"),

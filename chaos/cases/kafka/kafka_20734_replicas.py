@@ -11,7 +11,7 @@ from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import nodes
-from linkflap.chaos.cases.kafka.kafka_20734 import ENDED, RECORDS
+from linkflap.chaos.cases.kafka.kafka_20734 import RECORDS, completed
 from linkflap.chaos.cases.tools import wire
 from linkflap.chaos.cases.tools.clients import Transactional
 from linkflap.chaos.cases.tools.logs import markers, table
@@ -69,11 +69,7 @@ def _played(bench: Bench, *, replicas: int, commit_while_down: bool) -> Observat
     )
     if not commit_while_down:
         producer.commit()
-    until(
-        lambda: asked.transaction_state(bench.name("writer"))[0] in ENDED,
-        within=WITHIN,
-        what="the transaction to be complete",
-    )
+    completed(bench, asked)
     before = {broker.id: markers(bench.log(topic, broker=broker.id)) for broker in everyone}
     stable, high = bench.bound("stable", topic), bench.bound("high", topic)
     producer.begin()

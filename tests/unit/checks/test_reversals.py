@@ -9,9 +9,11 @@ from typing import TypedDict, Unpack
 
 import pytest
 
+from linkflap.spark_verify.checks.base import Examined
 from linkflap.spark_verify.checks.parts.generation_clients import reads_in
 from linkflap.spark_verify.checks.parts.generation_truncations import marks_in
 from linkflap.spark_verify.checks.parts.generations import every
+from linkflap.spark_verify.checks.read_committed_visibility import kernel
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.view import PartitionView, Watermarks
 from tests.unit.checks.clients import commit, poll
@@ -269,6 +271,8 @@ def test_what_a_coordinator_committed_before_the_truncation_is_no_phantom(
         sends=sends,
     )
     assert anomalies("read-committed-visibility", seen) == found
+    examined = [f for f in kernel(seen) if isinstance(f, Examined) and f.cluster == "A"]
+    assert bool(examined) == bool(found), "what cannot be judged is not examined"
 
 
 def test_a_log_that_was_never_truncated_has_one_generation() -> None:
