@@ -31,6 +31,10 @@ from linkflap.harness.model.errors import EnvironmentFailure
 
 log = logging.getLogger(__name__)
 _RESET: Final = "reset"
+SOURCE_MARGIN: Final = 10
+"""Leader epochs that a source may use up between its last mirrored batch and its truncation: its
+brokers die, start for the failback and hold elections (KIP-1279 raises the destination to the
+source's epoch + 10 + 1)."""
 
 
 class Settling(Protocol):
@@ -48,6 +52,8 @@ async def end(
 ) -> None:
     """Ends what is open by the chosen rule, then does what is chosen about producer ids. Can be
     repeated after a kill."""
+    if mirrored.config.options.leader_epochs == "keep":
+        await _pass_source(failover, mirrored)
     await ENDINGS[mirrored.config.options.open_transactions](
         failover, mirrored, destination, membership
     )
@@ -221,6 +227,19 @@ async def _append_resets(failover: Settling, mirrored: MirroredLog, membership: 
         mirrored.remember(todo)
         mirrored.ring()
         await failover.settled()
+
+
+async def _pass_source(failover: Settling, mirrored: MirroredLog) -> None:
+    """Raises leader epochs above all that the source can write before it is truncated.
+
+    In a shared epoch, a marker of the source's coordinator and one of the destination could be at
+    one offset, and a follower would not see where its log differs.
+    """
+    for partition in mirrored.partitions.values():
+        wanted = partition.source_epochs.latest + SOURCE_MARGIN + 1
+        if partition.leader_epoch < wanted:
+            partition.raise_to = wanted
+    await failover.settled()
 
 
 async def _new_epoch(failover: Settling, mirrored: MirroredLog, membership: Membership) -> None:
