@@ -1,9 +1,9 @@
-"""The skeletons of something new: `python -m tests.new KIND NAME`. CONTRIBUTING.md says in which
-order they are filled in.
+"""Writes the skeletons of something new: `python -m tests.new KIND NAME`. CONTRIBUTING.md gives the
+order in which to fill them in.
 
 Each kind has its files (texts in `tests/skeletons`, where `new-name`, `new_name` and `NewName`
 stand for the name) and its lines in a registry. The tests of the registry, and the skeletons' own,
-fail until what they speak of is written.
+fail until the skeletons are filled in.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _WIDTH: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registry:
-    """A mapping or tuple called `table` in a file: what it imports of which module, and the line
-    that it gets."""
+    """A mapping or tuple called `table` in `file`. `write` adds `line` to it, and imports `imports`
+    from `module`."""
 
     file: str
     module: str
@@ -98,8 +98,9 @@ python -m tests.faithful.matrix > docs/matrix.md""",
             _of_modules(
                 "harness/mirrors/__init__.py", "MIRRORS",
                 '"new-name": Kind(\n'
-                '        module="new_name", '
-                "options=new_name_options.options, about=new_name_options.ABOUT\n"
+                '        module="new_name",\n'
+                "        options=new_name_options.options,\n"
+                "        about=new_name_options.ABOUT,\n"
                 "    ),",
                 imports="new_name_options",
             ),
@@ -158,15 +159,17 @@ python -m tests.faithful.matrix > docs/matrix.md""",
 
 
 def write(kind: str, name: str, root: Path = ROOT) -> list[Path]:
-    """Writes the skeletons and the registries' lines. Raises ValueError for a name that cannot be,
-    or that is taken."""
+    """Writes the skeletons and the registries' lines. Raises ValueError for an illegal name, and
+    for one that is taken."""
     skeleton = KINDS[kind]
     if not skeleton.name.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of a {kind}; give one such as {skeleton.example}")
+        raise ValueError(
+            f"{name!r} cannot be the name of a {kind}; give one such as {skeleton.example}"
+        )
     paths = {root / named(path, name): SKELETONS / text for path, text in skeleton.files.items()}
     if taken := [path for path in paths if path.exists()]:
         raise ValueError(
-            f"{taken[0].relative_to(root)} is there already; give another name, or remove it"
+            f"{taken[0].relative_to(root)} exists already; give another name, or remove it"
         )
     for path, skeleton_text in paths.items():
         path.write_text(named(skeleton_text.read_text(), name))
@@ -180,7 +183,7 @@ def write(kind: str, name: str, root: Path = ROOT) -> list[Path]:
 
 
 def named(text: str, name: str) -> str:
-    """A text with the name in it, as words, as a module and as a class."""
+    """A text with the name filled in: as words, as a module and as a class."""
     module = name.lower().replace("-", "_")
     named_class = "".join(word.capitalize() for word in module.split("_"))
     return (
@@ -189,7 +192,7 @@ def named(text: str, name: str) -> str:
 
 
 def imported(text: str, module: str, name: str) -> str:
-    """A module that imports one thing more, in order."""
+    """The text of a module, with one more import in its sorted place."""
     lines, imports = (
         text.splitlines(),
         [n for n in ast.parse(text).body if isinstance(n, ast.ImportFrom)],
@@ -209,7 +212,7 @@ def imported(text: str, module: str, name: str) -> str:
 
 
 def listed(text: str, table: str, line: str) -> str:
-    """A registry with one line more at the end of its table."""
+    """The text of a registry, with one more line at the end of its table."""
     lines = text.splitlines()
     made = next(
         n

@@ -1,13 +1,13 @@
-"""mirror-reverse: a mirror that has failed over is reversed: its old source follows its old
-destination, and failback begins.
+"""mirror-reverse: reverses a mirror that has failed over. Its old source then follows its old
+destination: failback begins.
 
-Does    dead brokers of the link's source are started; its logs are captured as they are, with what
-        was never mirrored; then a mirror over the reverse link truncates that, and copies what the
-        other cluster has instead. Clients stay where they are: a failover along the reverse link
-        brings them back.
-Bite    what the new source had when the reverse mirror was under way has reached the new
+Does    starts dead brokers of the link's source, and captures the source's logs with the records
+        that were never mirrored. Then a mirror over the reverse link truncates those records and
+        copies the other cluster's. Clients stay where they are: a failover along the reverse link
+        moves them back.
+Bite    all that the new source had when the reverse mirror was running has reached the new
         destination.
-Heal    the reverse mirror lives. It goes on; so do the brokers.
+Heal    the reverse mirror is alive. It stays, and so do the brokers.
 """
 
 from __future__ import annotations

@@ -34,17 +34,6 @@ CLUSTER_FAULTS = [
     "topic-recreated",
 ]
 OF_THREE_BROKERS = ["unclean-election"]
-OF_LINKS = ["mirror-source-moved", "mirror-verbs"]
-HEADED = [
-    *LINK_FAULTS,
-    *BROKER_FAULTS,
-    *CLUSTER_FAULTS,
-    *OF_THREE_BROKERS,
-    "clock-skew",
-    "partition",
-    "mirror-kill",
-    *OF_LINKS,
-]
 
 
 def spec(fault: str, *, target: str = "A->B", **options: Option) -> FaultSpec:
@@ -57,10 +46,11 @@ def test_a_fault_says_what_it_is(name: str) -> None:
     header = inspect.getdoc(sys.modules[fault.__module__]) or ""
     assert (inspect.getdoc(fault) or "").partition("\n\n")[0].endswith(".")
     assert isinstance(fault.restores, bool)
-    if name in HEADED:
+    if not name.startswith("failover-"):  # one module has both
         assert fault.__module__ == f"linkflap.chaos.faults.{name.replace('-', '_')}"
         assert header.startswith(f"{name}: ")
-        assert all(f"\n{part} " in header for part in ("Breaks", "Bite", "Heal"))
+        assert "\nBreaks " in header or "\nDoes " in header
+        assert all(f"\n{part} " in header for part in ("Bite", "Heal"))
 
 
 @pytest.mark.parametrize("name", sorted(FAULTS))
@@ -72,7 +62,10 @@ def test_a_target_that_does_not_exist_is_refused_in_one_sentence(name: str, targ
     if target == "A" and name in (*CLUSTER_FAULTS, *OF_THREE_BROKERS):
         assert reason is None
         return
-    assert reason
+    assert reason, (
+        f"applies_to({target!r}, …) returned None: {name} has no such target; return why. "
+        "For a fault of clusters, add it to CLUSTER_FAULTS here"
+    )
     assert "\n" not in reason
     assert repr(target) in reason or target in reason
 

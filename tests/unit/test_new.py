@@ -1,5 +1,5 @@
-"""The skeletons of each kind are that kind: they import, and fail only where their author is to
-write something."""
+"""The skeletons of each kind import, pass ruff, and fail only where their author has to write
+something."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ NAMES: Final = {
     "topology": "star",
     "case": "KAFKA-99999",
 }
-"""A name of each kind that is not there."""
+"""A name of each kind that is not taken."""
+SHORT: Final = dict.fromkeys(NAMES, "it")
+"""A short name: a registry line that is wrapped without need is not formatted."""
 COPIED: Final = ("chaos", "docs", "harness", "linkflap", "spark_verify", "tests", "topologies")
 COMPLAIN: Final = {
     "check": "unit/checks/test_check_stale_copy.py",
@@ -42,7 +44,8 @@ COMPLAIN: Final = {
     "topology": "unit/test_arrows.py",
     "case": "unit/test_cases.py",
 }
-"""Tests that know each from its registry, or are its own."""
+"""A test of each kind that fails until its skeleton is filled in: of the registry, or the
+skeleton's own."""
 
 
 @pytest.fixture
@@ -119,7 +122,7 @@ def test_every_kind_is_complained_about_in_a_copy_of_the_tree_until_it_is_filled
 def test_the_skeletons_have_the_style_of_the_rest(
     root: Path, kind: str, command: list[str]
 ) -> None:
-    for path in new.write(kind, NAMES[kind], root):
+    for path in (*new.write(kind, NAMES[kind], root), *new.write(kind, SHORT[kind], root)):
         stdin = ["--stdin-filename", str(path.relative_to(root)), "-"]
         done = subprocess.run(
             [sys.executable, "-m", "ruff", *command, *stdin],
@@ -132,7 +135,8 @@ def test_the_skeletons_have_the_style_of_the_rest(
 def test_a_name_that_cannot_be_is_refused(root: Path, kind: str) -> None:
     for name in ("1st", "two words", "", "-"):
         with pytest.raises(
-            ValueError, match=f"is no name of a {kind}; give one such as {new.KINDS[kind].example}"
+            ValueError,
+            match=f"cannot be the name of a {kind}; give one such as {new.KINDS[kind].example}",
         ):
             new.write(kind, name, root)
 
@@ -140,5 +144,5 @@ def test_a_name_that_cannot_be_is_refused(root: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", new.KINDS)
 def test_nothing_is_written_over(root: Path, kind: str) -> None:
     new.write(kind, NAMES[kind], root)
-    with pytest.raises(ValueError, match=r"\.py is there already; give another name, or remove it"):
+    with pytest.raises(ValueError, match=r"\.py exists already; give another name, or remove it"):
         new.write(kind, NAMES[kind], root)
