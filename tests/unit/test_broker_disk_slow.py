@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -10,9 +11,11 @@ import pytest
 
 from linkflap.chaos.faults.broker_disk_slow import BrokerDiskSlow, bitten
 from linkflap.chaos.generator import Bounds, Coverage, generate
+from linkflap.harness.machine import ledger
 from linkflap.harness.model.errors import InputError, SetupError
 from linkflap.harness.model.protocols import World
 from linkflap.harness.model.scenario import FaultSpec
+from linkflap.harness.runtimes import slow_disk
 from linkflap.harness.runtimes.slow_disk import SlowDisk
 
 
@@ -50,6 +53,22 @@ def test_slow_is_what_takes_long_for_the_broker_alone(
     limited: float, free: float, bit: bool
 ) -> None:
     assert bitten(limited, free) == bit
+
+
+def test_what_is_written_to_the_control_group_of_version_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ordinary files stand for the group; `io.max`: Documentation/admin-guide/cgroup-v2.rst."""
+    monkeypatch.setattr(slow_disk, "_FIRST", tmp_path / "no-version-1")
+    monkeypatch.setattr(slow_disk, "_SECOND", tmp_path)
+    SlowDisk(tmp_path, "A-1").slow(4711, rate=131072)
+    group = tmp_path / f"linkflap-{os.getpid()}-A-1"
+    device = os.stat(tmp_path).st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    assert (tmp_path / "cgroup.subtree_control").read_text() == "+io"
+    assert (group / "io.max").read_text() == f"{number} wbps=131072"
+    assert (group / "cgroup.procs").read_text() == "4711"
+    ledger.remove_folder(group)
 
 
 def test_a_disk_that_cannot_be_made_leaves_the_folder_as_it_was(
