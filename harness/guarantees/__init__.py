@@ -1,8 +1,8 @@
-"""What the mirrors that linkflap knows promise, one file each; no sockets, no processes.
+"""What each mirror that linkflap knows promises, one file each; no sockets, no processes.
 
-`harness.mirrors` starts mirrors and asks them here. So do readers of what no run wrote down: run
-directories from before run.json had the guarantee, and logs that linkflap did not record (`verify
---logs`, `verify --bootstrap`).
+`harness.mirrors` reads the guarantees here when it starts mirrors. Two other readers have no
+guarantee in run.json: run directories of older versions, and logs that linkflap did not record
+(`verify --logs`, `verify --bootstrap`).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What is assumed of logs that linkflap did not record: a mirror that keeps offsets (`verify
---logs`, `verify --bootstrap`).
+"""The assumed guarantee of logs that linkflap did not record (`verify --logs`, `verify
+--bootstrap`): the mirror keeps offsets.
 
 No anomaly is allowed, because no record of faults exists. Leader epochs may be the source's or the
 destination's, unless an option says that the mirror keeps the source's: both generations of

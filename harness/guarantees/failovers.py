@@ -1,5 +1,5 @@
-"""What a failover may cost with every mirror that copies partitions and group offsets each on its
-own (KIP-382, KIP-1279)."""
+"""The anomalies that a failover may cause with every mirror that copies partitions and group
+offsets independently (KIP-382, KIP-1279)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a fault that is declared lossy takes away, whatever the mirror promises: allowed at the lost
-offsets, and nowhere else."""
+"""The losses that a fault declares, whatever the mirror promises: allowed at the lost offsets, and
+nowhere else."""
 
 from __future__ import annotations
 

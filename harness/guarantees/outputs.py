@@ -1,7 +1,7 @@
-"""What a failover may cost those who make records of others: linkflap's relays, and programs of the
-user's that copy.
+"""The anomalies that a failover may cause for programs that make output records from input records:
+linkflap's relays, and the user's own.
 
-Inputs, outputs and the offsets of the group cross a link each on its own, so that no mirror
+Inputs, outputs and the offsets of the group are copied over a link independently, so no mirror
 promises more (KIP-382, KIP-1279).
 """
 

@@ -3,12 +3,11 @@
     layout      the v2 record batch, field by field
     walk        the batches of a buffer, by the standard library alone
     header_rows headers as rows of a numpy structure
-    segments    segment files, memory-mapped; and what can be wrong with bytes
-    batches     batch headers of a whole log as numpy columns, CRC-32C recomputed
+    segments    segment files, memory-mapped; and damage to their bytes
+    batches     batch headers of a log as numpy columns, CRC-32C recomputed
     records     data records as numpy columns (offset, uid, operation, digest, timestamp)
     codecs      none, gzip, snappy, lz4, zstd
-    reference   the slow and obvious decoder of everything, which the fast ones are tested against
+    reference   the slow and obvious decoder of everything; tests compare the fast ones with it
 
-Nothing here raises on bytes: whatever cannot be read becomes a `Damage` that names file and
-position.
+Nothing here raises an error about bytes: unreadable bytes become a `Damage` with file and position.
 """

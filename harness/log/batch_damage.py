@@ -1,4 +1,4 @@
-"""Batches that Kafka does not write: corrupt, out of order, with impossible headers."""
+"""Finds batches that Kafka does not write: corrupt, out of order, or with impossible headers."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Batch headers of a whole log as numpy columns, one element per batch in file order, with the
-CRC-32C recomputed.
+"""Batch headers of all segments of a log as numpy columns, one element per batch in file order,
+with the CRC-32C recomputed.
 
-A batch whose CRC is wrong is kept (its header is evidence) with `crc_ok` False, and nothing below
-its header is believed. The CRC covers attributes to end: not the base offset, the length, nor the
-leader epoch. A batch whose offsets no log can have is left out: what would be reckoned with them
-would not be numbers. Any other header that no broker writes is kept and reported.
+A batch with a wrong CRC is kept with `crc_ok` False: its header is evidence, but nothing below the
+header is used. The CRC covers attributes to end, and so neither the base offset, the length, nor
+the leader epoch. A batch with impossible offsets is left out: arithmetic with them would overflow.
+Any other header that no broker writes is kept and reported.
 """
 
 from __future__ import annotations

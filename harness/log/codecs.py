@@ -1,8 +1,8 @@
-"""Inflating the records of a batch, with every codec and framing that Kafka clients write.
+"""Decompresses the records of a batch, with every codec and framing that Kafka clients write.
 
 Snappy has two framings: Java writes xerial blocks (magic 82 53 4e 41 50 50 59 00, two versions,
-then length-prefixed raw blocks), librdkafka writes one raw block. LZ4 is the frame format; zstd
-frames need not say their size.
+then length-prefixed raw blocks), librdkafka writes one raw block. LZ4 is the frame format. A zstd
+frame may lack its size.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What coordinators write down: records of `__transaction_state` (KIP-98, KIP-890) and
-`__consumer_offsets`, from their bytes.
+"""Decodes the records of coordinators in `__transaction_state` (KIP-98, KIP-890) and
+`__consumer_offsets`.
 
     TransactionLogKey 0      i16 version, string transactional id
     TransactionLogValue 0    i64 producer id, i16 epoch, i32 timeout, i8 state, [string topic, [i32
@@ -14,9 +14,8 @@
     ConsumerGroupMemberMetadataKey 5   string group, string member (KIP-848); a null value: it has
                                        left
 
-Whatever else is in these topics (assignments, share groups) is left out. The state of a transaction
-that is complete has no partitions any more: those are in the record before it, which prepared the
-end.
+Other records of these topics (assignments, share groups) are left out. The record of a complete
+transaction has no partitions: they are in the record before it, which prepared the end.
 """
 
 from __future__ import annotations

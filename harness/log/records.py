@@ -1,12 +1,12 @@
-"""Data records of a whole log as numpy columns, decoded in place by compiled loops; no Python
-object per record.
+"""Data records of all segments of a log as numpy columns, decoded in place by compiled loops,
+without a Python object per record.
 
-Compressed batches are inflated into parcels of some MiB and decoded the same way. Records of a
-batch whose CRC is wrong are not read; a batch that cannot be inflated or parsed yields no record at
-all, and a Damage.
+Compressed batches are decompressed into buffers of some MiB and decoded in the same way. Records of
+a batch with a wrong CRC are not read. A batch that cannot be decompressed or parsed yields no
+record, and a Damage.
 
 The loops are imported where they are called: the process that only plans a verdict must not import
-numba for them.
+numba.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The slow and obvious decoder: one Python object per batch and record, straight from the format's
-description.
+"""The slow and obvious decoder: one Python object per batch and record, straight from the
+description of the format.
 
-It is what the columnar decoders (`batches`, `records`) are tested against, and what shows a person
-a batch. It shares with them only the layout's numbers and the codecs.
+Tests compare the columnar decoders (`batches`, `records`) with it, and commands print batches by
+it. It shares with the fast ones only the layout's constants and the codecs.
 """
 
 from __future__ import annotations

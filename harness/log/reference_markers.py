@@ -1,4 +1,4 @@
-"""What a marker says, or another control batch, read one byte at a time."""
+"""Decodes a marker, or another control batch, one byte at a time."""
 
 from __future__ import annotations
 

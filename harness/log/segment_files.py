@@ -1,4 +1,4 @@
-"""Segment files, mapped into memory, and what is wrong with their bytes."""
+"""Segment files, mapped into memory, and the damage to their bytes."""
 
 from __future__ import annotations
 

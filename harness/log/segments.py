@@ -1,12 +1,10 @@
-"""Segment files, memory-mapped, and the walk from batch to batch; what is wrong with the bytes is a
-value.
+"""Segment files, memory-mapped, and the walk from batch to batch. Damage to the bytes is a value.
 
-The walk needs only the length field, so a batch with a bad CRC does not end it. It ends where the
-next length cannot be one: there is no way to find the next batch but to guess, and a verifier does
-not guess.
+The walk needs only the length field, so a batch with a bad CRC does not end it. It ends at an
+impossible length: from there the next batch can only be guessed, and a verifier does not guess.
 
-Files are read through once, in parts; what is looked at again is mapped, and let go afterwards:
-pages of a mapped file count as memory of who touched them.
+Files are read through once, in parts. For a second look a part is mapped, and unmapped afterwards:
+pages of a mapped file count as memory of the process that touched them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The walk over the batches of a buffer by the standard library alone, for processes that load no
+"""Walks over the batches of a buffer with the standard library alone, for processes that load no
 numpy.
 
-Only what is needed to forward, truncate or copy batches is read. Nothing below the header is
-believed or looked at.
+It reads only the header fields that forwarding, truncating or copying a batch needs. It does not
+read the records.
 """
 
 from __future__ import annotations

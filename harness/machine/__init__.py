@@ -1,2 +1,2 @@
-"""What a harness process takes of this machine (children, ports, memory, folders, containers), and
-how it gives that back."""
+"""The resources of this machine that a harness process takes and returns: children, ports, memory,
+folders, containers."""

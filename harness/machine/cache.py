@@ -1,8 +1,9 @@
-"""What is fetched or made once per user and shared by all runs: complete or not there at all.
+"""The cache of files that are fetched or built once per user and shared by all runs. An entry is
+complete or absent.
 
-The folder is $LINKFLAP_CACHE, else the user's cache directory, else, where that cannot be written
-(a container's user without a home), one of the user's own in the temporary directory. First use
-takes from seconds to minutes, so what is being made is reported to the logger `linkflap`, which the
+The folder is $LINKFLAP_CACHE, or else the user's cache directory. Where that cannot be written (a
+container's user without a home), it is a folder of the user in the temporary directory. First use
+takes from seconds to minutes, so linkflap reports the work to the logger `linkflap`, which the
 command line shows.
 """
 

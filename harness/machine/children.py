@@ -1,8 +1,8 @@
 """Child processes that cannot outlive the harness.
 
-Each child asks the kernel to be killed when its parent dies (PR_SET_PDEATHSIG, prctl(2)), which
-also ends a stopped one, and stands in the ledger for the watchdog. Each leads a session of its own,
-so that Ctrl-C reaches the harness alone and the harness ends its children in order.
+Each child asks the kernel to kill it when its parent dies (PR_SET_PDEATHSIG, prctl(2)); that also
+ends a stopped child. The ledger lists each child for the watchdog. Each leads its own session, so
+that Ctrl-C reaches only the harness, which then ends its children in order.
 """
 
 from __future__ import annotations

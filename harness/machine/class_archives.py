@@ -1,9 +1,9 @@
-"""Class archives, which save a JVM loading and verifying the classes of its class path: options to
-write one and to use it.
+"""Class archives, which save a JVM the loading and verification of its classes: the options that
+write one, and those that use it.
 
-A dynamic CDS archive (JEP 350) up to Java 24, an AOT cache (JEP 483, 514) from 25 on. It belongs to
-one Java and one class path, and is written by a JVM that ends in good order. A JVM that cannot use
-one starts without it.
+Up to Java 24 it is a dynamic CDS archive (JEP 350), from 25 on an AOT cache (JEP 483, 514). It
+belongs to one Java and one class path. A JVM writes it when it exits normally. A JVM that cannot
+use an archive starts without it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Nothing survives the harness: a watchdog that outlives it, and `clean` for when the watchdog died
-too.
+"""Nothing outlives the harness: a watchdog removes its leftovers, and `clean` does so if the
+watchdog died too.
 
-Children die with the harness by themselves (`harness.machine.children`), so what the watchdog finds
-is what that could not reach, and folders and leases. It acts within a second of the harness' death.
-Both touch only what stands in the entry of an owner that is dead (`harness.machine.ledger`).
+Children die with the harness by themselves (`harness.machine.children`). The watchdog removes the
+children that this did not reach, and folders and leases. It acts within a second of the harness's
+death. Watchdog and `clean` touch only what the ledger entry of a dead owner lists
+(`harness.machine.ledger`).
 """
 
 from __future__ import annotations

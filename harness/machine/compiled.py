@@ -1,8 +1,8 @@
 """Functions compiled by numba, kept in linkflap's cache folder: the only module that imports numba.
 
-numba itself would keep them beside the sources or in the user's home, and refuse to compile where
-neither can be written: for every user of a container whose site-packages are root's. Where nothing
-can be written at all, each process compiles them anew.
+By default numba keeps them beside the sources or in the user's home, and refuses to compile if it
+can write neither: so for every user of a container whose site-packages are root's. If linkflap's
+cache cannot be written either, each process compiles them again.
 """
 
 from __future__ import annotations

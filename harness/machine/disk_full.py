@@ -1,5 +1,4 @@
-"""When and why a run directory can no longer be written: a write failed, or the disk is nearly
-full."""
+"""Why a run directory can no longer be written: a write failed, or the disk is nearly full."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The packages of the docker runtime, which only `linkflap[docker]` installs: whether they are
-there, and how to import them.
+installed, and how to import them.
 
-A project may have a folder `docker` of its own, which its tests import. Within `importable` the
-name means the installed package, and after it what it meant before.
+A project may have its own folder `docker`, which its tests import. Within `importable` that name
+means the installed package; afterwards it means the project's folder again.
 """
 
 from __future__ import annotations

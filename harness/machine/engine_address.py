@@ -1,8 +1,8 @@
-"""The way to the Docker engine: where its door is, whether that is on this machine, and what it
-says, in few words.
+"""The address of the Docker engine: where it listens, whether that is on this machine, and its
+error messages on one line.
 
-Imports nothing slow: who only asks whether docker is to be had, or cleans up, need not load all of
-it.
+Imports nothing slow: callers that only ask whether docker is available, or clean up, must not load
+the docker package.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Removes what a harness made in a Docker engine. Imports the docker package only when there is
-something to look for.
+"""Removes a harness's containers, networks and volumes from a Docker engine. Imports the docker
+package only if there is something to look for.
 
-What cannot be removed is reported by name, with how to fix it; everything else is still removed.
+If something cannot be removed, it is reported by name with a fix, and everything else is still
+removed.
 """
 
 from __future__ import annotations

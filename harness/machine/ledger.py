@@ -1,12 +1,11 @@
 """Who holds what on this machine: one small file per harness process, readable by every other
 process of the same user.
 
-An entry says which ports, memory, child processes and temporary folders its owner holds. The owner
-is named by pid and by when that pid was started, so that a reused pid is never taken for it. What a
-dead owner left is nobody's: `end` ends its children and removes its folders and its entry. Children
-in an entry are named in the same way, for the same reason.
+An entry lists the ports, memory, child processes and temporary folders of its owner. It names the
+owner by pid and start time, so that a reused pid is never taken for it; children are named in the
+same way. `end` ends the children of a dead owner, and removes its folders and its entry.
 
-The folder is one of the user's in the temporary directory, or $LINKFLAP_RUNTIME_DIR.
+The ledger's folder is in the temporary directory, one per user, or $LINKFLAP_RUNTIME_DIR.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""File systems in memory, mounted on folders of this machine (mount(2)): what only root may do."""
+"""Mounts file systems in memory on folders of this machine (mount(2)); only root may do so."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Which process a pid means: a pid that is used again is never taken for the process that had it
-before."""
+"""Identifies a process by pid and start time, so that a reused pid is never taken for the former
+process."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The package that makes certificates, which only `pip install 'linkflap[tls]'` installs: whether
-it is there."""
+"""Whether the package that makes certificates is installed; only `pip install 'linkflap[tls]'`
+installs it."""
 
 from __future__ import annotations
 

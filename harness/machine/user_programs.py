@@ -1,9 +1,9 @@
-"""Programs of the user's own: started without a shell, each in a process group that is killed as
-one, with its output in a file.
+"""Runs the user's own programs: without a shell, each in a process group that is killed as one,
+with its output in a file.
 
-None outlives this process (`harness.machine.children`, supervised). The values of variables that
-the user gave them are secrets: they are in no event and no error, and are removed from a program's
-output file when it has ended.
+None outlives this process (`harness.machine.children`, supervised). The values of the variables
+that the user gave them are secrets. No event and no error has them, and they are removed from a
+program's output file when the program has ended.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Whose clients a workload has, as a user writes it: `librdkafka`, `java`, `java@3.9.2`, or several
-that take turns."""
+"""Parses a workload's choice of client library: `librdkafka`, `java`, `java@3.9.2`, or several that
+take turns."""
 
 from __future__ import annotations
 

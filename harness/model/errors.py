@@ -1,4 +1,4 @@
-"""What can go wrong that is not a violation, and the exit code each ends with.
+"""The errors of linkflap, and the exit code of each.
 
 A violation of a guarantee is a value (`harness.model.verdict.Anomaly`), never an exception.
 
@@ -6,10 +6,10 @@ A violation of a guarantee is a value (`harness.model.verdict.Anomaly`), never a
     ├── InputError        254  a scenario, topology, option or path the user gave is wrong
     ├── EnvironmentFailure 255  this machine or a process on it failed before there was a verdict
     │   ├── SetupError         something could not be fetched, built, leased or started
-    │   └── DeadlineExceeded   a condition did not come true in time; carries the last state seen
+    │   └── DeadlineExceeded   a condition was not met in time; has the last state seen
     └── FaultError        255  a fault could not be applied, or could not be healed
 
-The message of each is one sentence that says what is wrong and how to fix it.
+Every message is one sentence that says what is wrong and how to fix it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a failover cost, as the verdict document says it: records (RPO), time (RTO), transactions.
+"""The cost of a failover, as in the verdict document: records (RPO), time (RTO), transactions.
 
-Each check measures its part (`Check.measure`); the certificate puts them together.
+Each check measures its part (`Check.measure`); the certificate combines them.
 """
 
 from __future__ import annotations

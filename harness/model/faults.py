@@ -1,4 +1,4 @@
-"""What a fault is called, and what it is done to: one parser for each."""
+"""Names and targets of faults, with one parser for each."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What a mirror promises: the one thing that the verifier asks of it. Pure values, written to
+"""The guarantee of a mirror: all that the verifier knows of a mirror. Pure values, written to
 run.json with every run.
 
 A mirror declares its guarantee from its options before anything starts. Checks compare the logs
-with the promise, never with the kind of mirror, so that a mirror which somebody else wrote is
-judged without a change to the verifier.
+with the guarantee, never with the kind of mirror. So the verifier judges any mirror without a
+change to itself.
 """
 
 from __future__ import annotations

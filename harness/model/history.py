@@ -1,12 +1,11 @@
-"""The rows of a history: what clients did and saw, what the logs' bounds were, what was broken
-when.
+"""The rows of a history: the operations and polls of clients, the bounds of logs, and the faults.
 
 All times are nanoseconds of `harness.model.clock.now`. Every row type has one file per writer in
-the run directory (`harness.rundir`), one JSON object a line. Rows are written as they happen; an
-operation has two, so that one that never returned is known too: its outcome is info.
+the run directory (`harness.rundir`), one JSON object a line. Rows are written as they happen. An
+operation has two rows, one before it is sent, so that an operation that never returned is known
+too: its outcome is info.
 
-The ranges of numbers are what those who read rows hold them to: a row beyond them is none that
-anybody wrote.
+The declared ranges of numbers validate rows: a row outside them is damage.
 """
 
 from __future__ import annotations

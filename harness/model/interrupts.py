@@ -1,13 +1,13 @@
-"""Ctrl-C, SIGTERM and SIGHUP: the first ends what is being done, and none disturbs the stopping
-that follows.
+"""Ctrl-C, SIGTERM and SIGHUP: the first signal ends the command, and no later one interrupts its
+cleanup.
 
-    first     KeyboardInterrupt in the main thread; what was started is being stopped
-    second    a sentence on standard error: it is stopping already
+    first     KeyboardInterrupt in the main thread; linkflap stops everything that it started
+    second    a sentence on standard error: linkflap is stopping already
     third     the process ends at once; children die with it, the watchdog removes the rest
               (`harness.machine.cleanup`)
 
-That is the command line's, which owns its process and calls `obey`. Elsewhere (pytest) signals are
-somebody else's, and only `held_off` is used: while it lasts, a signal waits.
+The command line owns its process and calls `obey`. Elsewhere (pytest) signals belong to the host
+program, and linkflap uses only `held_off`: signals wait until it is left.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Payload ids: every record of a run has a number that no other record has, and says who wrote it.
+"""Payload ids: a unique number for every record of a run, which also identifies its writer.
 
     header "linkflap" = big-endian: uid i64 | operation i64 | counter i32
     uid = process << 40 | n       process: one producer incarnation, numbered from 1 within a run
     operation = process << 40 | m the transaction, or the send of an idempotent producer
     counter                       the index of the record within this process and partition, from 0
-A record without that header is not ours: its uid is FOREIGN.
+A record without that header is not linkflap's: its uid is FOREIGN.
 """
 
 from __future__ import annotations

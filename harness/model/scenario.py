@@ -1,5 +1,5 @@
-"""A scenario: topology + mirror + workload + schedule + checks, all plain values that a run
-directory keeps."""
+"""A scenario: topology + mirror + workload + schedule + checks, as plain values that are kept in
+the run directory."""
 
 from __future__ import annotations
 

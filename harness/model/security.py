@@ -1,7 +1,8 @@
-"""How clusters are secured, and how clients enter them. Pure values, of the standard library.
+"""The security of clusters, and the settings by which clients enter them. Pure values; standard
+library only.
 
-In a topology they are `WORDS`, joined by plus signs: `A{tls+scram}`. A client that says who it is
-has the rights that its ACLs give it (`mtls`, `plain`, `scram`); `tls` alone asks for no client's
+A topology names them by `WORDS`, joined by plus signs: `A{tls+scram}`. With `mtls`, `plain` or
+`scram` a client has an identity, and the rights that ACLs give it. With `tls` alone clients have no
 identity.
 """
 

@@ -1,7 +1,7 @@
-"""Several things at once, in threads that never hold up the end of the process.
+"""Runs several functions at once, in threads that never delay the end of the process.
 
-Not a ThreadPoolExecutor: leaving one waits for every task, and so does the interpreter when it
-exits, while what is to be waited for hangs until somebody ends the processes that it waits for.
+A ThreadPoolExecutor would: leaving one waits for every task, and the interpreter waits again when
+it exits. A task can hang until somebody ends the processes that it waits for.
 """
 
 from __future__ import annotations

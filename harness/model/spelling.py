@@ -1,4 +1,4 @@
-"""The nearest of the names that there are, for a name that there is not."""
+"""Suggests the nearest known name for an unknown one."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Verdicts, anomalies, and the verdict document. valid < unknown < invalid, as Jepsen merges them;
-not due is none.
+"""Verdicts, anomalies, and the verdict document. valid < unknown < invalid, merged as in Jepsen;
+`not due` does not count.
 
-The judge makes the document, verdict.json is its encoding, and reports read it: there is no other
-shape of an anomaly but what a kernel finds (`spark_verify.checks.base.Found`) and the row in which
-that crosses Spark.
+The judge makes the document, verdict.json is its encoding, and reports read it. An anomaly has two
+other forms only: the finding of a kernel (`spark_verify.checks.base.Found`) and the row that
+carries it through Spark.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Waiting for conditions, never for time: the only module that sleeps. And how much longer a busy
-machine may take."""
+"""Waits for conditions, never for time: the only module that sleeps. Also scales deadlines on a
+busy machine."""
 
 from __future__ import annotations
 

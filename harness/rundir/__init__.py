@@ -9,25 +9,25 @@
     captures/<moment>/bounds.json   [Bounds]
     captures/<moment>/<cluster>/<broker>/<topic>-<partition>/*.log      as the broker wrote them
     logs/                           what processes printed
-    manifest.json                   what there was when the run ended: path -> bytes (-1 for
-                                    segments: only that they exist)
-    verdict.json, report.html       the judgement, made anew by every `linkflap verify`; and
+    manifest.json                   the files when the run ended: path -> bytes (-1 for segments:
+                                    only that they exist)
+    verdict.json, report.html       the judgement, written again by every `linkflap verify`; also
                                     findings.parquet, examined.parquet
 
-Rows are appended line by line and flushed, so that a killed harness leaves a directory in which at
-most the last line of a file is torn. The first write that fails ends the record: nothing more is
-written, and whoever closes it, or asks before (`RunWriter.check`), learns why; the threads that
-write need not care. Readers never half trust it: a torn or missing part, or a row that says what
-cannot be, becomes a `Damage` with the reason, beside the rows that are whole.
+Rows are appended line by line and flushed. So in the directory of a killed harness at most the last
+line of each file is torn. The first write that fails ends the record: later writes do nothing, and
+`RunWriter.check` and closing raise the reason. The threads that write need no error handling. The
+reader returns a torn or missing part, or an impossible row, as a `Damage` with the reason, beside
+the intact rows.
 
-values         what run.json says, kinds of rows, and damage
+values         the content of run.json, kinds of rows, and damage
 files          rows appended to a file, and files that are replaced
-writer         what the harness writes
-client_writer  what processes of clients write, and where one goes on that is started again
-manifest       what there was when a run ended
-reader         all of it, read
-impossible     rows that say what cannot be
-renamed        kinds of anomalies that older versions called something else
+writer         all files that the harness writes
+client_writer  histories of client processes; a restarted client continues its own
+manifest       the files when a run ended
+reader         reads all of it
+impossible     rows that contradict themselves
+renamed        former names of kinds of anomalies
 """
 
 from linkflap.harness.rundir.client_writer import ClientWriter, LastRows, last_rows

@@ -1,5 +1,5 @@
-"""What processes of clients write: a history for each client, which a client that is started again
-goes on with."""
+"""Writes the histories of client processes, one per client. A restarted client continues its
+history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that say what cannot be, though each number in them could."""
+"""Finds rows that contradict themselves, though each number in them is legal."""
 
 from __future__ import annotations
 

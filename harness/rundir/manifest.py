@@ -1,4 +1,5 @@
-"""manifest.json: what there was when a run ended, and what is missing of it since."""
+"""manifest.json: the files when a run ended, and which of them are missing or have another size
+now."""
 
 from __future__ import annotations
 

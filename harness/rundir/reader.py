@@ -1,5 +1,4 @@
-"""Reads a run directory: each kind of row, bounds and segments, with the damage beside what is in
-order."""
+"""Reads a run directory: each kind of row, bounds and segments, and the damage in them."""
 
 from __future__ import annotations
 

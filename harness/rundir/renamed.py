@@ -1,8 +1,8 @@
-"""Kinds of anomalies whose names changed: what older versions of linkflap wrote, and what the kind
-is called now.
+"""Former names of kinds of anomalies, in files that older versions of linkflap wrote, and the
+present names.
 
-The one converter for all that was stored: guarantees in run.json, verdicts, results of suites,
-results of cases.
+Everything that was stored goes through this converter: guarantees in run.json, verdicts, results of
+suites and of cases.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What run.json says, the kinds of rows of a run directory, and damage to it."""
+"""The content of run.json, the kinds of rows of a run directory, and damage to it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What the harness writes of a run: run.json, events, histories, watermarks, group offsets, bounds
-and the manifest."""
+"""Writes the harness's files of a run: run.json, events, histories, watermarks, group offsets,
+bounds and the manifest."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """What `import linkflap` offers, in typed pieces; only the pytest fixtures import it.
 
-judged                     what a run came to
+judged                     the result of a run
 runs                       run, verify
-deploy, world, shared      clusters of a test's own, or of several tests, and the faults that can be
-                           done to them
-producer, consumer         confluent-kafka's clients, whose history is recorded
+deploy, world, shared      clusters of one test, or of several tests, and the faults on them
+producer, consumer         confluent-kafka's clients, with a recorded history
 """

@@ -1,4 +1,4 @@
-"""What a program may give for a run, checked before anything starts: each wrong argument in one
+"""Checks the arguments of a run before anything starts, and names each wrong one in one
 sentence."""
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""`linkflap.Consumer`: confluent-kafka's, which writes down what it was given, so that what it read
-is judged too.
+"""`linkflap.Consumer`: confluent-kafka's, with a recorded history, so that its reads are judged
+too.
 
 Each poll that returned something, each assignment, revocation, seek and commit is a row of its
-history. Nobody expects it to read to the end: that everything can be seen is what linkflap's own
-readers show (`linkflap.deploy(readers=True)`).
+history. It need not read to the end: linkflap's own readers prove that all records can be read
+(`linkflap.deploy(readers=True)`).
 """
 
 from __future__ import annotations

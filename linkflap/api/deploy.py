@@ -1,8 +1,8 @@
-"""`linkflap.deploy`: clusters, links and mirrors for a with statement; what happens there is
-written down, and judged after it.
+"""`linkflap.deploy`: clusters, links and mirrors for a with statement, recorded while the block
+runs and judged after it.
 
 The recording half is that of `linkflap run` (harness.recording): the same sampler, captures,
-mirrors and faults. What a schedule does there, the block does here.
+mirrors and faults. The block takes the place of the schedule.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Faults as context managers: entered when the fault was seen to bite, left when it was seen to be
-healed, both written down.
+"""Faults as context managers: entered when the fault has bitten, left when it has healed; both are
+recorded.
 
-They are the faults of schedules (chaos.faults), by their own names: `world.fault("link-latency",
-"A->B", latency=200)`. Those that are used most have methods on what they break.
+They are the faults of schedules (chaos.faults), by the same names: `world.fault("link-latency",
+"A->B", latency=200)`. The common ones are also methods of the objects that they break.
 """
 
 from __future__ import annotations

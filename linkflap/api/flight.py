@@ -1,4 +1,4 @@
-"""An operation in flight of a `linkflap.Producer`: what was handed over and what became of it."""
+"""An operation in flight of a `linkflap.Producer`: its records, and the outcome of each."""
 
 from __future__ import annotations
 

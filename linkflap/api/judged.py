@@ -1,5 +1,4 @@
-"""What a run came to: its verdict, what each check examined and found, and where its run directory
-is."""
+"""The result of a run: its verdict, what each check examined and found, and its run directory."""
 
 from __future__ import annotations
 

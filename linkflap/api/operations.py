@@ -1,4 +1,4 @@
-"""What a program's producer does, written as operations of the history."""
+"""Writes the operations of a program's producer to the history."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The clients of a world: linkflap's own, in processes of theirs, and those that the caller makes
-in this process.
+"""The clients of a world: linkflap's own, in their processes, and those that the caller makes in
+this process.
 
-`linkflap.Producer` and `linkflap.Consumer` find their world by the addresses they are given: every
-port is leased, so that no two worlds have the same.
+`linkflap.Producer` and `linkflap.Consumer` find their world by the bootstrap addresses: every port
+is leased, so no two worlds share one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which partition librdkafka's partitioners choose for a key, and which of those are known here."""
+"""Which partition librdkafka's partitioners choose for a key; linkflap implements some of them."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""`linkflap.Producer`: confluent-kafka's, which writes the history of what it sends, so that it is
-judged by every check.
+"""`linkflap.Producer`: confluent-kafka's, with a recorded history, so that every check judges it.
 
-Every record gets the header `linkflap` with its payload id. A record without a partition is sent to
-the one that librdkafka's partitioner (`partitioner`, by default consistent_random) takes, chosen
-here because the history has to say it. A transaction is written down when its end is asked for;
-where this process dies before, the run never ended and nothing is judged of it.
+Every record gets the header `linkflap` with its payload id. If a record has no partition, this
+class chooses the one that librdkafka's partitioner (`partitioner`, by default consistent_random)
+would choose, because the history must name it. A transaction is recorded when its end is requested.
+If this process dies before, the run never ended and nothing of it is judged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`linkflap.run` and `linkflap.verify`: what the commands of these names do, for a program."""
+"""`linkflap.run` and `linkflap.verify`: the commands of these names, for programs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Clusters that several tests use one after the other: names of each test's own, and proof between
-two that all is as it was.
+"""Clusters that several tests use one after the other: each test has its own names, and a proof
+between two tests shows that nothing is left broken.
 
-A deployment that a test left changed is ended, and the next test is given a fresh one. It is never
-repaired: what one test broke must not reach the next one.
+A deployment that a test left changed is ended, and the next test gets a fresh one. It is never
+repaired: one test must not affect the next.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What a block of `linkflap.deploy` is given: clusters, links and mirrors by name, and the faults
-that can be done to them."""
+"""The world of a `linkflap.deploy` block: clusters, links and mirrors by name, and the faults on
+them."""
 
 from __future__ import annotations
 

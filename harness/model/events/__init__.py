@@ -1,6 +1,6 @@
-"""Events: what linkflap did or noticed, one class for each kind. The sum of them is `AnyEvent`.
+"""Events: what linkflap did or noticed, one class for each kind. `AnyEvent` is their union.
 
-base        what every event has, and `of_kind`, by which readers select
+base        what every event has, and `of_kind`, which selects events of one kind
 faults      steps of faults
 links       links and their proxies
 clusters    clusters, brokers, captures
@@ -8,7 +8,7 @@ mirrors     mirrors from their start to their journal
 failovers   failovers, promotions, truncations, clients that move
 clients     clients and their processes
 run         phases, the machine, and notes of others
-union       every kind, and the one way from a row on disk to its event
+union       every kind, and the function that makes an event of a row on disk
 """
 
 from linkflap.harness.model.events.base import Event, Kind, OfCluster, OfLink, of_kind, stamped

@@ -1,4 +1,4 @@
-"""What every event has: its time, its kind, and whom or what it is about."""
+"""The base of every event: its time, its kind, and its subject."""
 
 from __future__ import annotations
 

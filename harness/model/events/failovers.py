@@ -1,4 +1,4 @@
-"""Failovers, promotions, truncations by a takeover, and clients that go with them."""
+"""Failovers, promotions, truncations by a takeover, and the moves of clients."""
 
 from __future__ import annotations
 

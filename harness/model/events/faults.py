@@ -1,9 +1,8 @@
-"""Steps of faults: a schedule's (`chaos.schedule`, `chaos.fault_window`) and those of the Python
-API.
+"""Steps of faults, in a schedule (`chaos.schedule`, `chaos.fault_window`) and in the Python API.
 
-The steps of one fault are in this order, and have its id: Trigger (where it waits for something),
-FaultStart, FaultBite (exactly one), FaultHeal, FaultEnd. Of copied logs, reversals that their bytes
-show have a start and an end (`harness.capture`).
+The steps of one fault have its id and this order: Trigger (if it waits for a condition),
+FaultStart, FaultBite (exactly one), FaultHeal, FaultEnd. For a reversal found in copied logs,
+`harness.capture` writes only a start and an end.
 """
 
 from __future__ import annotations

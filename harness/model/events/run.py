@@ -1,4 +1,4 @@
-"""The run itself, the machine that it ran on, and what others write down of it."""
+"""The run itself, its machine, and notes of other programs."""
 
 from __future__ import annotations
 

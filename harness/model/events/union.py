@@ -1,4 +1,4 @@
-"""Every kind of event, and how one is read from the row that it has on disk."""
+"""Every kind of event, and the function that makes an event of a row on disk."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""What faults, mirrors and workloads are handed, and what they must be: the seams of linkflap.
+"""The seams of linkflap: the protocols that faults, mirrors and workloads implement, and those of
+the objects that they receive.
 
-A fault receives the `World` and nothing else; only `harness.runtimes` knows what stands behind a
-Broker, a Link or a Service. Everything here blocks until it is true (a killed broker is dead, a cut
-link refuses) or raises.
+A fault receives the `World` and nothing else. Only `harness.runtimes` knows whether a Broker, a
+Link or a Service is a process or a container. Every method here blocks until its effect is there (a
+killed broker is dead, a cut link refuses) or raises.
 """
 
 from linkflap.harness.model.protocols.clients import ClientDeath, Clients, Moment, Program, Workload

@@ -1,4 +1,4 @@
-"""Clusters and their brokers, and what can be done to a broker in a container."""
+"""Clusters and their brokers, and the operations on a broker in a container."""
 
 from __future__ import annotations
 

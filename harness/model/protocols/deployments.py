@@ -1,4 +1,4 @@
-"""A topology that runs: its clusters and links, and the programs beside its brokers."""
+"""A running topology: its clusters and links, and the programs beside its brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults, and the world that they may touch."""
+"""Faults, and the world that a fault may change."""
 
 from __future__ import annotations
 

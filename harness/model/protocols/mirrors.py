@@ -1,4 +1,4 @@
-"""What replicates over one link, and where it records events."""
+"""Mirrors, each on one link, and the recorder of their events."""
 
 from __future__ import annotations
 
