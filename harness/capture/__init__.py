@@ -1,2 +1,1 @@
-"""What a run records of its clusters: their raw logs at certain moments, and watermarks
-throughout."""
+"""Records a run's clusters: their raw logs at certain moments, and watermarks throughout."""

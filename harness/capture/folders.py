@@ -1,9 +1,9 @@
-"""Logs that linkflap did not record, made a run directory: Kafka log directories, or copied
+"""Makes a run directory of logs that linkflap did not record: Kafka log directories, or copied
 partition folders, one per cluster.
 
-Such a directory has bounds, links to the folders (nothing is copied or written there), and the
+The run directory has bounds, links to the folders (nothing is copied or written there), and the
 promotions that the user named or that the bytes show (`harness.capture.promotions_from_bytes`). It
-has no client history, and says so (`Run.recorded`).
+has no client history, and `Run.recorded` is false.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Samples the committed offsets of consumer groups on one cluster while a run goes on.
+"""Samples the committed offsets of consumer groups on one cluster during a run.
 
-A group is asked about by a consumer that has the group's name and never joins it:
-AdminClient.list_consumer_group_offsets ends the process when the coordinator moves or loads
+Each group is read by a consumer that has the group's name and never joins it.
+AdminClient.list_consumer_group_offsets would end the process when the coordinator moves or loads
 (librdkafka 2.16: rd_kafka_handle_OffsetFetch uses the consumer group of the handle, and an admin
 client has none).
 """

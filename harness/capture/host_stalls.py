@@ -1,5 +1,5 @@
-"""Notices a host that stalls: an oversleep beyond a broker's session timeout means that this
-machine starved everyone."""
+"""Detects host stalls: an oversleep beyond a broker's session timeout means that this machine
+starved everyone."""
 
 from __future__ import annotations
 

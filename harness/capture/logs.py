@@ -1,12 +1,13 @@
-"""Raw logs of a cluster, copied from its brokers' log directories, whether it is alive or dead.
+"""Copies the raw logs of a cluster from its brokers' log directories, whether it is alive or dead.
 
-What a capture promises: every record below a replica's captured high watermark is in its copy. On a
-live cluster the high watermark is asked for first and the bytes are copied afterwards, so the copy
-is never shorter; it may be longer, and its tail may be torn in mid-batch. Brokers and harness share
-the page cache: what a killed broker had written is seen.
+A capture promises that every record below a replica's captured high watermark is in its copy. On a
+live cluster the high watermark is read first and the bytes are copied afterwards, so the copy is
+never shorter. It may be longer, and its tail may be torn in mid-batch. Brokers and harness share
+the page cache, so the copy has all that a killed broker had written.
 
-Captured are the data topics (those at home on a cluster of the topology) and Kafka's own topics
-that producers, transactions and groups are judged by. Of every partition folder only the segments.
+A capture has the data topics (those at home on a cluster of the topology) and the internal topics
+by which producers, transactions and groups are judged. Of every partition folder it has only the
+segments.
 """
 
 from __future__ import annotations

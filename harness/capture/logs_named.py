@@ -1,4 +1,4 @@
-"""What a user says of logs that linkflap did not record: links, homes, topics, promotions."""
+"""The user's description of logs that linkflap did not record: links, homes, topics, promotions."""
 
 from __future__ import annotations
 

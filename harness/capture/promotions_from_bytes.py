@@ -1,16 +1,17 @@
 """Promotions inferred from control records, for logs without a recorded history.
 
-A KIP-1279 mirror that is stopped writes, in every partition, an ABORT marker for each open
-transaction and then one control record MIRROR_PID_RESET, all in a leader epoch of the destination's
-own: what follows is the destination's. So the first of those markers is the promotion's offset. A
-reset that is on the link's source as well came over the link. Where the mirror was reversed (links
-both ways), the resets are the destination's and the source's in turn; and the bytes show the
-reversal too: the cluster that was given up has the new owner's batch at the promotion's offset.
+When a KIP-1279 mirror is stopped, it writes to every partition an ABORT marker for each open
+transaction and then one control record MIRROR_PID_RESET, all in one of the destination's own leader
+epochs. Everything after them is the destination's. So the offset of the first of those markers is
+the promotion's. A reset that is on the link's source too was mirrored. Where the mirror was
+reversed (links both ways), the resets are the destination's and the source's in turn. The bytes
+also show the reversal: the cluster that was failed over from has the new owner's batch at the
+promotion's offset.
 
-A mark may have been deleted with the beginning of its log (`harness.capture.unmarked`). Where that
-leaves open whose a log is, an event `promotion-unknown` says so.
+A mark may have been deleted with the beginning of its log (`harness.capture.unmarked`). If that
+leaves the owner of a log open, an event `promotion-unknown` is recorded.
 
-Times are made up, so that they are in order: one round of promotions after the other, each not
+Times are invented so that they are in order: one round of promotions after the other, each not
 before its bytes.
 """
 

@@ -1,11 +1,11 @@
-"""What is known of the bounds of captured replicas: asked from a live cluster, or put together from
-what a dead one left.
+"""The bounds of captured replicas: read from a live cluster, or reconstructed from the files of a
+dead one.
 
-Of a partition whose leader does not answer: the leader is the last that a sampled watermark named,
-else the replica with the newest leader epoch in its checkpoint and then the longest log (whoever
-led last wrote the newest epoch, and no follower outgrows it). The high watermark is the greatest
-lower bound there is, the last one sampled or a broker's checkpoint file (written every 5 s); of a
-partition with a single replica it is the end of the bytes.
+If a partition's leader does not answer, the leader is the last one that a sampled watermark named.
+Without a sample it is the replica with the newest leader epoch in its checkpoint and then the
+longest log (the last leader wrote the newest epoch, and no follower outgrows it). The high
+watermark is the greatest known lower bound: the last one sampled, or a broker's checkpoint file
+(written every 5 s). For a partition with a single replica it is the end of the bytes.
 """
 
 from __future__ import annotations

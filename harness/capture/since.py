@@ -1,5 +1,5 @@
-"""Copies of logs from a certain offset on: a copied partition folder becomes one of a log that
-begins there."""
+"""Copies logs from a certain offset on: the copied partition folder is that of a log that begins
+there."""
 
 from __future__ import annotations
 

@@ -1,18 +1,18 @@
-"""Promotions whose mark is gone: retention and DeleteRecords take a log's beginning, and in time
-all that was mirrored with it.
+"""Promotions whose mark is gone: retention and DeleteRecords delete a log's beginning, and in time
+everything that was mirrored with it.
 
-A mark (MIRROR_PID_RESET) lies behind everything that was mirrored before it. So a log that still
-holds something mirrored still has the mark, if there was one; and one that lost the mark begins
-with what is its cluster's own. Which of both it is shows in what the bytes share with the source: a
-batch at the same offsets that was written at the same time came over the link. A log that begins
-behind offset 0, shares nothing with its source, and has what the source has not, may be its
-cluster's own from its first offset on, or a mirror's that went wrong: that is unknown, unless the
-user names the promotion (`--promotion`).
+A mark (MIRROR_PID_RESET) is behind everything that was mirrored before it. So a log that still has
+a mirrored batch still has the mark, if there was one. A log that lost the mark begins with its
+cluster's own records. The bytes that a log shares with the source tell the two cases apart: a batch
+at the same offsets that was written at the same time was mirrored. Suppose that a log begins behind
+offset 0, shares nothing with its source, and has what the source has not. Then it may be its
+cluster's own from its first offset on, or the log of a mirror that failed: that is unknown, unless
+the user names the promotion (`--promotion`).
 
-Where the mirror was reversed, marks are in turn the destination's and the source's. Without the
-first ones their order alone does not show whose each is: a mark that one log has, and the other has
-not although it reaches back that far, is of the one that has it; else whoever reaches further wrote
-last.
+Where the mirror was reversed, marks are the destination's and the source's in turn. Without the
+first ones their order alone does not show the owner of each. If one log has a mark, and the other
+reaches back that far and lacks it, the mark is of the log that has it. Otherwise the log that
+reaches further was written last.
 """
 
 from __future__ import annotations

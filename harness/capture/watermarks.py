@@ -1,10 +1,10 @@
-"""Samples the bounds of every data partition while a run goes on; committed offsets of groups too
+"""Samples the bounds of every data partition during a run, and the committed offsets of groups
 (`harness.capture.group_offsets`).
 
-Per cluster one thread with one admin client. One sample asks ListOffsets three times in this order:
-log start, last stable offset (read_committed end), high watermark (read_uncommitted end); so within
-a row log start <= LSO <= high watermark holds for a correct broker, whatever is written meanwhile.
-A cluster that does not answer gives no row, only a count.
+Each cluster has one thread with one admin client. One sample requests ListOffsets three times in
+this order: log start, last stable offset (read_committed end), high watermark (read_uncommitted
+end). So within a row log start <= LSO <= high watermark holds for a correct broker, whatever is
+written meanwhile. A cluster that does not answer gives no row, only a count.
 """
 
 from __future__ import annotations

@@ -1,2 +1,2 @@
-"""From finished run directories to verdicts and their reports: in this process, or through the one
-verifier of this machine."""
+"""Judges finished run directories, in this process or through the one verifier service of this
+machine, and writes their reports."""

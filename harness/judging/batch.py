@@ -1,5 +1,5 @@
-"""Run directories judged in batches, where no directory spoils another's verdict: what suites and
-the verifier service share."""
+"""Judges run directories in batches, where no directory spoils another's verdict; used by suites
+and the verifier service."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a verifier service and its users say to each other: one JSON document per line, over a
-socket that only this user reaches.
+"""The protocol of the verifier service: one JSON document per line, over a socket that only this
+user reaches.
 
 service: Hello                          it serves whoever has the same key
 user:    Judge(folder) | Bye            one at a time; a user that is gone without a Bye was killed

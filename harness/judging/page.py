@@ -1,5 +1,5 @@
-"""report.html of a judgement, beside its verdict.json: as the command and the pytest fixture leave
-it."""
+"""Writes report.html of a judgement beside its verdict.json, for the command and the pytest
+fixture."""
 
 from __future__ import annotations
 

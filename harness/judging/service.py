@@ -1,13 +1,13 @@
-"""The verifier service: one Spark that judges for several processes of this user, whoever recorded
-what is judged.
+"""The verifier service: one Spark that judges for several processes of this user, whichever of them
+recorded the run.
 
-    python -m linkflap.harness.judging.service        started by the first who needs it
+    python -m linkflap.harness.judging.service        started by its first user
                                                       (`harness.judging.shared`)
 
-It stands in the ledger with a socket in a folder that only this user can enter. Whatever waits is
-judged as one batch. It ends half a minute after its last user, and at once when that one was
-killed: what was started for somebody dies with them. What goes wrong is written to a file beside
-the ledger.
+The ledger lists it with a socket in a folder that only this user can enter. All waiting directories
+are judged as one batch. It ends half a minute after its last user, and at once when that one was
+killed: a process that was started for somebody dies with them. Its errors go to a file beside the
+ledger.
 """
 
 from __future__ import annotations

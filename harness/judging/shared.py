@@ -1,4 +1,4 @@
-"""A user of the verifier service: finds the one of this machine or starts it, and has run
+"""A user of the verifier service: finds the service of this machine or starts it, and has run
 directories judged there."""
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Who judges for a program: a Spark of this process, or the machine's verifier service, which
+"""Chooses the Spark that judges: one of this process, or the machine's verifier service, which
 several processes share.
 
 It is this process's own, unless `share` was called (by the pytest fixtures), or $LINKFLAP_VERIFIER
-says own or shared. Where the service fails, this process judges by itself: a run never loses its
+is own or shared. If the service fails, this process judges by itself: a run never loses its
 verdict.
 """
 

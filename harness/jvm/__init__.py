@@ -1,2 +1,2 @@
-"""A JVM that Python drives: Java's own classes, of any Kafka, called through py4j. No Java of ours,
-and no compiler."""
+"""A JVM that Python drives: Java's own classes, of any Kafka, called through py4j. linkflap has no
+Java code and needs no compiler."""

@@ -1,9 +1,9 @@
 """A bridge to a JVM, by py4j (which Spark brings): its gateway listens on loopback and answers only
-who has its token.
+callers with its token.
 
-The JVM dies with this process. A call is about a millisecond; each thread that calls has a
-connection, and a thread in the JVM, of its own. What the JVM prints goes to a log; the token, which
-it prints first, is taken out of that log at once.
+The JVM dies with this process. A call takes about a millisecond. Each calling thread has its own
+connection, and its own thread in the JVM. The JVM's output goes to a log; the token, which it
+prints first, is removed from that log at once.
 """
 
 from __future__ import annotations

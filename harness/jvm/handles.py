@@ -1,10 +1,10 @@
-"""Method handles (java.lang.invoke), put together from Python: one call then does in Java what
-would be thousands of calls.
+"""Method handles (java.lang.invoke), composed from Python: one call then does in Java what would
+take thousands of calls.
 
-A handle is a function in the JVM with a type; those of a class are found by name and descriptor
-(JVMS 4.3), and combined as `java.lang.invoke.MethodHandles` combines them. As an object of an
-interface it can be given to Java's own code, so that Java calls no Python, and there is no Java of
-ours.
+A handle is a typed function in the JVM. Handles of a class are found by name and descriptor (JVMS
+4.3), and combined as `java.lang.invoke.MethodHandles` combines them. A handle can become an object
+of an interface and be passed to Java's own code. So Java never calls Python, and linkflap has no
+Java code.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The end of a run, before its logs are captured: mirrors catch up, open transactions end, and
-readers read to the end."""
+"""Drains a run before its logs are captured: mirrors catch up, open transactions end, and readers
+read to the end."""
 
 from __future__ import annotations
 

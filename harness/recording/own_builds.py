@@ -1,5 +1,5 @@
-"""Builds of Kafka that a scenario names and that are no release: folders of jars, and images. They
-are the user's own code."""
+"""Builds of Kafka in a scenario that are not releases: folders of jars, and images. They are the
+user's own code."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Rounds of a soak: run after run on the same clusters and links, which live on; each round is a
-run directory of its own.
+"""Rounds of a soak: run after run on the same clusters and links. Each round has its own run
+directory.
 
-What a round leaves is taken from the clusters before the next one: its topics, groups and mirrors.
-A cluster that a forced failover killed is started again on the data it has; one that died in any
-other way is of no more use. What Kafka keeps beside them stays and grows old: transactional ids and
-their epochs, producer ids, leader epochs of the brokers, the internal topics, the metadata log. Of
-those a round captures what was written since it began, as a log is that begins there.
+Before the next round, the topics, groups and mirrors of a round are removed from the clusters. A
+cluster that a forced failover killed is started again on its data; one that died in any other way
+is not used again. Kafka's other state stays and ages: transactional ids and their epochs, producer
+ids, leader epochs of the brokers, the internal topics, the metadata log. A round captures the part
+of those logs that was written since the round began, as a log that begins there.
 """
 
 from __future__ import annotations

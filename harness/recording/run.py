@@ -1,11 +1,11 @@
-"""The first half of linkflap on one page: make things happen, and write down everything.
+"""The first half of linkflap on one page: runs a scenario, and records everything.
 
     Scenario -> deployment -> topics -> mirrors and workloads -> schedule -> drain -> capture -> run
     directory
 
-Judging what was written is the other half (`spark_verify.verify`); the two share nothing but the
-run directory. Whatever happens in here, the directory is left readable and nothing that was started
-is left running.
+Judging the record is the other half (`spark_verify.verify`); the two share nothing but the run
+directory. Whatever happens in here, the directory stays readable, and no started process is left
+running.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a run ends, however it was broken off: its last events, its status, and how its processes
+"""The end of a run, however it was interrupted: its last events, its status, and how its processes
 ended."""
 
 from __future__ import annotations

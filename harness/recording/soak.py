@@ -1,9 +1,9 @@
-"""`python -m linkflap.harness.recording.soak`: the process that clusters of a soak live in. It
-records rounds as it is asked to.
+"""`python -m linkflap.harness.recording.soak`: the process that owns the clusters of a soak. It
+records rounds on request.
 
-Each line of a file that it inherits open asks for one round: the scenario file and the run
-directory, as JSON. It answers with a file that says how large the clusters are now. It ends with
-that file, with its parent, or after a round that breaks clusters.
+It inherits an open file, and each line of that file requests one round: the scenario file and the
+run directory, as JSON. It answers with a file that has the size of the clusters. It ends when that
+file ends, when its parent dies, or after a round that breaks clusters.
 """
 
 from __future__ import annotations

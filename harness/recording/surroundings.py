@@ -1,7 +1,6 @@
-"""What a run is recorded on and with, for whoever reads it elsewhere: system, processors, Python,
-clients, Java.
+"""The environment of a run, for readers elsewhere: system, processors, Python, clients, Java.
 
-Nothing is installed or started for it, and a machine that does not say something leaves that out.
+Nothing is installed or started to find it, and what a machine does not report is left out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A ticker of a run: looks who died, and whether there is room to write on."""
+"""The ticker of a run: checks for dead processes, and for room on the disk."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Unexpected exits: brokers and mirrors that ended although no fault of the schedule ended them.
 
-The run goes on, because what is left is worth judging, but it does not count as finished. For a
+The run continues, because the rest is worth judging, but it does not count as finished. For a
 broker the exit status and the last lines of its log are reported.
 """
 

@@ -1,1 +1,1 @@
-"""What people see of a run: live progress, the result table, the HTML report, JUnit."""
+"""Reports of a run for people and CI: live progress, the result table, the HTML report, JUnit."""

@@ -1,8 +1,8 @@
-"""What the processes of a run printed around a moment, for the report: a few lines of each log, and
-where the log is.
+"""Lines that a run's processes printed around a moment, for the report: a few lines of each log,
+and a link to the log.
 
-Brokers print local time without a zone. Which zone that was follows from the run's own clock: the
-log begins when the run did.
+Brokers print local time without a zone. The zone follows from the run's own clock: the log begins
+when the run did.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The verdict document (`harness.model.verdict.Document`) read from JSON, however little of it
-there is, and its eras in lines.
+"""The verdict document (`harness.model.verdict.Document`) read from JSON, with any of its parts
+missing, and its eras in lines.
 
-A check that crashed, a run without failovers, a document of an older linkflap: what is missing has
-an empty value, because a report must never be the reason why a verdict is not seen. Only a document
-that is no such document raises InputError.
+A check that crashed, a run without failovers, a document of an older linkflap: a missing part has
+an empty value, because a report must never be the reason that a verdict is not seen. Only a
+document of another kind raises InputError.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What bytes show, for a person: batch headers and records as plain tables, and the findings of
-`linkflap forensics`."""
+"""Bytes for people: batch headers and records as plain tables, and the findings of `linkflap
+forensics`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""report.html: one self-contained page that a person reads after a run: the cause, what shows it,
-and everything else behind it.
+"""report.html: one self-contained page about a run: the cause, its evidence, and all details.
 
 Nothing is fetched, everything that comes from a run is escaped, and the one script is allowed by
-its hash alone. The page is written for damaged and empty runs too: what is missing is named, and
-never left to look like nothing happened.
+its hash alone. Damaged and empty runs get a page too: it names what is missing, so that an absence
+never looks like a quiet run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """JUnit XML of verdicts: one suite per run, one case per check, as CI systems show it.
 
-invalid is a failure, with the anomalies as its text; unknown is an error, because nothing was
-proven and a build must not pass over it; not due is skipped; allowed anomalies stand in the case's
+invalid is a failure, with the anomalies as its text. unknown is an error, because nothing was
+proven and a build must not pass over it. not due is skipped. Allowed anomalies are in the case's
 output.
 """
 

@@ -1,5 +1,5 @@
-"""What clients did, as it is drawn: when each operation began, how long it took, and what came of
-it. Numbers only, no rows."""
+"""The clients' operations as the page draws them: when each began, how long it took, and its
+outcome. Numbers only, no rows."""
 
 from __future__ import annotations
 

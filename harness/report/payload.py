@@ -1,8 +1,8 @@
-"""What the page's script draws, as one JSON document: small, escaped for a script element, without
-a row that nobody looks at.
+"""The data of the page's script, as one JSON document: small, escaped for a script element, without
+rows that nobody needs.
 
-Of a big run operations are kept around anomalies, promotions and faults, and wherever one did not
-end well; the others are one letter per bin and client. Batches were chosen the same way
+Of a big run it has the operations around anomalies, promotions and faults, and all that did not end
+well; the others are one letter per bin and client. Batches were chosen in the same way
 (`spark_verify.inspect.lanes`).
 """
 

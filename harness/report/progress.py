@@ -1,10 +1,10 @@
-"""What a run is doing, while it does it; everything goes to standard error, so that standard output
-stays a document.
+"""Shows the progress of a run. Everything goes to standard error, so that standard output stays a
+document.
 
-On a terminal: a few lines that refresh themselves (phase, faults with a countdown, counters, lag
-per link), and above them what is over. Elsewhere (CI logs, pipes): one line per phase, fault, heal
-and note, and a line of counters about every two seconds. The methods may be called from any thread,
-never block on anything but the stream, and never sleep.
+On a terminal: a few lines that refresh (phase, faults with a countdown, counters, lag per link),
+and above them the lines of finished steps. Elsewhere (CI logs, pipes): one line per phase, fault,
+heal and note, and a line of counters about every two seconds. The methods may be called from any
+thread, never block on anything but the stream, and never sleep.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What the report's search goes through: anomalies, events, operations that did not end well, and
-acknowledged commits with their markers. The page's script (search.js) has the grammar;
+"""The rows that the report's search covers: anomalies, events, operations that did not end well,
+and acknowledged commits with their markers. The page's script (search.js) has the grammar;
 docs/report.md explains it.
 
-`of` says what a row is about, by name. Two rows are about the same thing when every name that both
-have has one value.
+`of` names the subjects of a row. Two rows are about the same thing when every name that both have
+has one value.
 """
 
 from __future__ import annotations

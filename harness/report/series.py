@@ -1,9 +1,9 @@
-"""What a run's timeline shows, as numbers: rates and lags over time, fault windows, promotions;
-from a run directory alone.
+"""The numbers of a run's timeline: rates and lags over time, fault windows, promotions; from a run
+directory alone.
 
-Times are seconds since the run's first moment. What is missing or torn in the directory is simply
-not there: the verdict, not the picture, says what cannot be trusted. Histories are gone through row
-by row: of each row that is drawn two numbers are held.
+Times are seconds since the run's first moment. Missing or torn parts of the directory are left out:
+the verdict, not the picture, reports damage. Histories are read row by row, and of each drawn row
+only two numbers stay in memory.
 """
 
 from __future__ import annotations

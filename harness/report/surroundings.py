@@ -1,4 +1,4 @@
-"""The surroundings of a run, as rows of the page: what it ran on, and with."""
+"""The environment of a run, as rows of the page."""
 
 from __future__ import annotations
 

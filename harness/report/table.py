@@ -1,5 +1,5 @@
-"""The result of a run for a person: what each check examined and found, what is allowed and why,
-where everything is."""
+"""The result of a run as a table: what each check examined and found, what is allowed and why, and
+the paths of the files."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What events and measurements hold, as a person reads it: no brackets, no quotation marks, and
-moments as UTC."""
+"""Formats events and measurements for people: no brackets, no quotation marks, and moments as
+UTC."""
 
 from __future__ import annotations
 

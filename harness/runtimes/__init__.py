@@ -1,4 +1,4 @@
-"""What brokers run in. Nothing above this package can tell one runtime from another.
+"""Runtimes: what brokers run in. Nothing above this package can tell one runtime from another.
 
 A runtime is one module with `deploy(topology, *, folder, recorder) -> Deployment` and
 `check(topology)`, and one line here.

@@ -1,8 +1,7 @@
-"""libfaketime: a library that, loaded before all others, gives one process another time of day and
-no other monotonic clock.
+"""libfaketime: preloaded into a process, it changes the time of day there, and leaves the monotonic
+clock.
 
-Promises: it is loaded into one program alone, by the command that starts it, and leaves nothing
-behind.
+Promises: only the program that is started with it has it, and nothing is left behind.
 """
 
 from __future__ import annotations

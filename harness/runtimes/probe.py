@@ -1,12 +1,12 @@
-"""Measures one network path with Kafka's own protocol, from a plain socket: what a fault's bite and
-heal are judged by.
+"""Measures one network path with Kafka's own protocol, from a plain socket. A fault's bite and heal
+are judged by it.
 
-Promises: every call ends within its deadline, opens a connection of its own and closes it, and says
-None (or raises `Unanswered` where the answer's content is wanted) when the path did not answer.
-Nothing is retried or cached, unlike in any Kafka client: a retry would hide exactly what is to be
-seen. ApiVersions (KIP-35) is what every listener answers without state; a client quota (KIP-546) of
-a name that no client has is the smallest thing that a request can change for good. What a listener
-wants first (TLS, SASL) belongs to the connecting, and is within the same deadline.
+Promises: every call ends within its deadline, opens a connection of its own and closes it. If the
+path does not answer, the call returns None, or raises `Unanswered` where the content of the answer
+is needed. Nothing is retried or cached, unlike in any Kafka client: a retry would hide the effect
+that is measured. Every listener answers ApiVersions (KIP-35) without state. The smallest permanent
+change that a request can make is a client quota (KIP-546) for a name that no client has. TLS and
+SASL belong to the connecting, within the same deadline.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A folder put on a disk of its own, on which one process writes so many bytes a second and no
-more; and put back.
+"""Moves a folder to a separate disk on which one process has a limit of bytes written per second,
+and back.
 
-Promises, beside those of a small disk: every write waits for the disk (mount option sync), so that
-a limit of the kernel on what a process writes to it (control group blkio, or io.max of version 2)
-is met at the write itself and not in the page cache. The group is removed with the limit, and is in
-the ledger, so that neither outlives the harness.
+It promises what a small disk promises. In addition every write waits for the disk (mount option
+sync), so that the kernel's limit on the process (control group blkio, or io.max of version 2)
+applies to the write itself and not to the page cache. The group is removed with the limit, and is
+in the ledger, so that neither outlives the harness.
 """
 
 from __future__ import annotations

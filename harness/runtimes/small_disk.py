@@ -1,8 +1,8 @@
-"""A folder put on a disk of its own, so small that it can be filled; and put back.
+"""Moves a folder to a separate disk that is small enough to be filled, and back.
 
-Promises: the folder has the same content before, meanwhile and after, under the same path, and
-whoever had it open has been ended before. What is mounted is in the ledger, so that it does not
-outlive the harness.
+Promises: the folder has the same content before, during and after, under the same path. Every
+process that had it open was ended before. The mount is in the ledger, so that it does not outlive
+the harness.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kafka's protocol over sockets: what the harness asks brokers."""
+"""Kafka's protocol over sockets: the harness's own requests to brokers."""
 
 import sys
 

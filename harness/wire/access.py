@@ -1,8 +1,8 @@
-"""How a node is entered: TLS, then SASL, for whoever speaks Kafka's protocol itself, over whatever
-kind of socket.
+"""Logs in to a node: TLS, then SASL, for code that speaks Kafka's protocol itself, over any kind of
+socket.
 
-TCP, then TLS, then SaslHandshake v1 and SaslAuthenticate (KIP-43, KIP-152). Logging in is a
-dialogue of requests and responses; who has the connection exchanges them.
+TCP, then TLS, then SaslHandshake v1 and SaslAuthenticate (KIP-43, KIP-152). A login is a dialogue
+of requests and responses; the owner of the connection exchanges them.
 """
 
 from __future__ import annotations

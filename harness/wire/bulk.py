@@ -1,9 +1,9 @@
-"""Records in messages without copying them: fetch responses whose records are views of the frame,
-and frames made of pieces.
+"""Records in messages without copies: the records of a fetch response are views of its frame, and a
+frame to send is a list of pieces.
 
-kio copies records out of what it reads, and joins all that it writes. So they are split off a
-response before it reads the rest, and left where they are in what it writes. What the rest means is
-for kio to know.
+kio copies records out of its input, and joins all of its output. So this module splits the records
+off a response before kio reads the rest, and leaves them where they are in a request. kio reads
+everything else.
 """
 
 from __future__ import annotations

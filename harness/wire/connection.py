@@ -1,9 +1,8 @@
-"""A connection of our own to one Kafka node, for asyncio: one request at a time, every one with a
+"""linkflap's own connection to one Kafka node, for asyncio: one request at a time, each with a
 deadline.
 
-After any failure the connection is closed, and the next call opens a new one. One thing is tried
-again: a request on a connection that had answered before and that the peer turns out to have closed
-since.
+After any failure the connection is closed, and the next call opens a new one. Only one thing is
+retried: a request on a connection that had answered before and that the peer has closed since.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 schemas.
 
 `request("fetch", 17)` is the module that has the classes of that message. Frames to be decoded are
-without their length prefix. kio has no single type for all messages, so they are Any here: what is
-in them is for the caller to know (Kafka protocol guide). Records of fetch responses are not copied
-(`bulk`): what is encoded may have Pieces, what is decoded has views of its frame.
+without their length prefix. kio has no single type for all messages, so they are Any here, and the
+caller knows the fields (Kafka protocol guide). Records of fetch responses are not copied (`bulk`):
+a message to encode may have Pieces, and a decoded one has views of its frame.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Where partitions begin and end, asked from their leaders with confluent-kafka's admin client.
+"""The log start and end of partitions, read from their leaders with confluent-kafka's admin client.
 
-A client that lists the same partitions again and again makes one AdminClient and keeps it.
+A caller that lists the same partitions repeatedly creates one AdminClient and keeps it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A connection to one node of a cluster: TLS and SASL where it wants them, for threads that may
-wait.
+"""A connection to one node of a cluster, with TLS and SASL if it requires them, for threads that
+may block.
 
-TCP, then TLS, then ApiVersions, then what SASL wants (`harness.wire.access`), then requests, one at
-a time and each with a deadline. After any failure the connection is closed, and the next call opens
-a new one and logs in again.
+TCP, then TLS, then ApiVersions, then SASL (`harness.wire.access`), then requests, one at a time and
+each with a deadline. After any failure the connection is closed, and the next call opens a new one
+and logs in again.
 """
 
 from __future__ import annotations

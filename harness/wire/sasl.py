@@ -1,7 +1,7 @@
 """Logging in to a broker: SASL PLAIN (RFC 4616) and SCRAM-SHA-256 and -512 (RFC 5802, KIP-84), as a
 client, without a socket.
 
-A dialogue is a generator: it yields what is to be sent, is sent what the broker answered, and ends
+A dialogue is a generator. It yields the bytes to send, and receives the broker's answer. It ends
 when the broker has proven that it knows the password too (SCRAM), or at once (PLAIN).
 """
 

@@ -1,10 +1,10 @@
-"""Kafka's frames over a socket, for asyncio, without copying them: received where they stay, sent
-from where they lie.
+"""Kafka's frames over a socket, for asyncio, without copies: received into their final buffer, sent
+from where they are.
 
-asyncio's own streams copy all bytes twice on their way in, and on their way out what the socket
-does not take at once. While a large frame is on its way nobody is woken before a good part of it is
-there (SO_RCVLOWAT). Over TLS the bytes are copied once each way, and the waiting is by TLS records:
-what the socket has to be ready for is what OpenSSL wants.
+asyncio's own streams copy all bytes twice on the way in, and on the way out all that the socket
+does not take at once. While a large frame arrives, nobody is woken before a good part of it is
+there (SO_RCVLOWAT). Over TLS the bytes are copied once each way, and the code waits for what
+OpenSSL wants, record by record.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Workloads, one file with a client and its options for each kind, and their registry.
+"""Workloads: one file for each kind, with its client and its options; and their registry.
 
-What is imported here is imported by every process of clients: it stays small.
+Every process of clients imports this package, so it imports little.
 """
 
 from __future__ import annotations

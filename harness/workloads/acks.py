@@ -1,8 +1,8 @@
-"""What became of the records of one send group, as runs: one cheap call per record, a handful of
-numbers per group.
+"""The acknowledgements of one send group, as runs: one cheap call per record, a handful of numbers
+per group.
 
 Producers report the deliveries of an idempotent producer in order per partition, but purged and
-refused records come in any order between them, so each report carries the index of its record and
+refused records come between them in any order. So each report has the index of its record, and
 nothing here relies on order.
 """
 

@@ -1,8 +1,8 @@
 """One client: a thread that takes steps on one cluster until it is asked to pause, move or stop.
 
-Every wait of a step is cut into slices of `SLICE` seconds, and between slices the step asks
-`interrupted`; so a client of a dead cluster obeys within about a second, and what it had in flight
-is written down as info.
+Every wait of a step is divided into slices of `SLICE` seconds, and between slices the step checks
+`interrupted`. So a client of a dead cluster obeys within about a second, and its operations in
+flight are recorded as info.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""All workload clients of a run together: what faults are handed (harness.model.protocols.Clients),
-and what a run drives.
+"""All workload clients of a run together: the object that faults receive
+(harness.model.protocols.Clients), and that a run drives.
 
 Order at the end of a run: `stop_producers`, then `drain` of the readers, then `stop`.
 """

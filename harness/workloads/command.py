@@ -1,10 +1,11 @@
 """command: a program of the user's own as a workload, with the clusters' addresses in its
 environment, judged by the bytes.
 
-It writes no history: what it wrote is what the logs have of the topics that it names in `writes`,
-how far it got are its groups. Moved at a failover by restart with the other address, or by a signal
-after which it reads its address again; started again when it ended by itself, as a supervisor
-would. It runs in a process group that is killed as one (`harness.machine.user_programs`).
+It writes no history: the logs of the topics that it names in `writes` show its records, and its
+groups show its progress. A failover moves it: linkflap restarts it with the other address, or sends
+a signal after which it reads its address again. If it ends by itself, linkflap starts it again, as
+a supervisor would. It runs in a process group that is killed as one
+(`harness.machine.user_programs`).
 """
 
 from __future__ import annotations

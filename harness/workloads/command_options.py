@@ -1,5 +1,4 @@
-"""What a workload `command` may say: which options, topics and program. All of it is checked before
-anything starts."""
+"""The options, topics and program of a workload `command`, all checked before anything starts."""
 
 from __future__ import annotations
 

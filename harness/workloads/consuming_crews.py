@@ -1,5 +1,5 @@
-"""Consumers of one workload: in a consumer group, with fixed partitions, or in a share group; how
-each is drained."""
+"""Consumers of one workload: in a consumer group, with fixed partitions, or in a share group; and
+how each kind is drained."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a workload is made from: where the clusters are, which topics there are, where rows go, who
-is numbered how."""
+"""The context of a workload's clients: addresses of the clusters, topics, the writer of rows, and
+numbers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A workload: the clients of one spec, in processes of a few each; started, paused, moved, drained
-and stopped together."""
+"""The clients of one workload, in processes of a few each; started, paused, moved, drained and
+stopped together."""
 
 from __future__ import annotations
 

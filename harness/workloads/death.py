@@ -1,5 +1,5 @@
-"""What is known of a process of clients that died: how it ended, what its clients had in flight,
-what it printed last."""
+"""The death of a process of clients: its exit status, its clients' operations in flight, and the
+last lines it printed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The deaths of one process of clients and its successors: which of them a fault ordered, and when
-another start is in vain."""
+"""The deaths of one process of clients and its successors: which of them a fault caused, and when
+to stop restarting."""
 
 from __future__ import annotations
 

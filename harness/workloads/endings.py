@@ -1,14 +1,15 @@
-"""Initialising, committing and aborting, with outcomes that claim nothing that is not known
+"""Initialises, commits and aborts transactions, with outcomes that claim only what is certain
 (Jepsen's ok, fail, info).
 
-Calls are made in slices: librdkafka lets a call that timed out be resumed by calling again, so that
-a client of a dead cluster can be interrupted.
+Calls are made in slices: after a timeout librdkafka resumes a call that is made again. So a client
+of a dead cluster can be interrupted.
 
-When a commit certainly was not done: librdkafka sends EndTxn only after every record of the
+When a commit was certainly not done: librdkafka sends EndTxn only after every record of the
 transaction was delivered (rd_kafka_commit_transaction flushes first and turns a failed delivery
-into an abortable error). So a failed commit of a transaction with a failed delivery was never asked
-for. Anything else that failed may have been done with the answer lost: info, also where librdkafka
-says "fenced", because the answer to the first EndTxn may have been lost before the fence came up.
+into an abortable error). So a failed commit of a transaction with a failed delivery was never
+requested. Any other failed commit may have been done, with the answer lost: info. That includes
+librdkafka's "fenced", because the answer to the first EndTxn may have been lost before the fence
+was noticed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one poll returned, as runs per partition: (uid, offset, how many), both rising by one, in
+"""The records of one poll, as runs per partition: (uid, offset, how many), both rising by one, in
 the order of the poll."""
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The process that processes of clients are forked from (harness.workloads.prefork): its requests
-and reports, and what it does.
+"""The process that forks the processes of clients (harness.workloads.prefork): its requests, its
+reports, and its loop.
 
-It has one thread, and so may be forked. It leaves the dead in place until the harness has taken in
-how they ended, so that meanwhile no other process gets the same pid.
+It has one thread, so that it may fork. It does not reap a dead child until the harness has read how
+the child ended. So no other process gets the same pid meanwhile.
 """
 
 from __future__ import annotations

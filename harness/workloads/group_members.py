@@ -1,4 +1,4 @@
-"""A reader as a member of its consumer group: where it begins, what is revoked, and what it
+"""A reader as a member of its consumer group: where it begins, what a revocation takes, and what it
 commits."""
 
 from __future__ import annotations

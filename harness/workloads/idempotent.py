@@ -1,7 +1,7 @@
 """Idempotent producers without transactions: groups of records, acknowledged one by one.
 
-An operation is ok when every record was acknowledged, fail when every record was refused for
-certain, else info.
+An operation is ok when every record was acknowledged, fail when every record was certainly refused,
+else info.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""One producer incarnation: a producer with a process number, which numbers all that it writes.
+"""One producer incarnation: a producer with a process number, which numbers all its records and
+operations.
 
-The producer id and epoch are what its library says of them, also for records which never reached a
-log. Destroying a producer does not block, whatever the state of the cluster: its queue is purged,
-never flushed (measured with librdkafka 2.16: about a millisecond with a commit in flight to a
-paused or a dead broker).
+The producer id and epoch are those that its library reports, also for records that never reached a
+log. Destroying a producer does not block in any state of the cluster: its queue is purged, never
+flushed (measured with librdkafka 2.16: about a millisecond with a commit in flight to a paused or a
+dead broker).
 """
 
 from __future__ import annotations

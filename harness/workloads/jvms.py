@@ -1,5 +1,5 @@
-"""What Java clients run in: the release that was asked for or else the clusters' newest, and a Java
-that runs it."""
+"""The Kafka release and the Java of Java clients: the release that was requested, else the
+clusters' newest, and a Java that runs it."""
 
 from __future__ import annotations
 

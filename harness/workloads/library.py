@@ -1,8 +1,8 @@
-"""Whose clients a workload has: librdkafka's (confluent-kafka), or Kafka's own in Java. Workloads
+"""The client library of a workload: librdkafka (confluent-kafka), or Kafka's own in Java. Workloads
 use both in the same way.
 
-The interface is the part of confluent-kafka's that they need; `harness.workloads.java` gives it to
-Java's clients.
+The interface is the part of confluent-kafka's that workloads need; `harness.workloads.java`
+provides it for Java's clients.
 """
 
 from __future__ import annotations

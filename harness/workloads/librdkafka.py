@@ -1,4 +1,4 @@
-"""What workloads set in librdkafka, and its errors as texts."""
+"""Settings that workloads give librdkafka, and its errors as texts."""
 
 from __future__ import annotations
 

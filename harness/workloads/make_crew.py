@@ -1,4 +1,5 @@
-"""Makes the clients of a workload, shared out among processes of a few each; nothing is started."""
+"""Creates the clients of a workload and distributes them among processes of a few each; starts
+nothing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A client as the harness sees it: where it was sent, what it said last, and what those before it
-of its name got done."""
+"""The harness's view of a client: its cluster, its last report, and the totals of its predecessors
+of the same name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a client is at a moment: in a transaction, or in a commit."""
+"""Whether a client is in a transaction, or in a commit."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Numbers of producer and reader incarnations: from 1, each once in a run, whichever process asks.
+"""Numbers of producer and reader incarnations: from 1, each once in a run, in all processes
+together.
 
-A small file with a lock: the kernel gives the lock back when its holder is killed, so that no other
-process waits for it.
+A small file with a lock holds them. The kernel releases the lock when its holder is killed, so that
+no other process waits for it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Polling clients write down their polls, their positions, and errors, the same one at most once a
+"""Records the polls, positions and errors of polling clients; the same error at most once a
 second."""
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Processes of clients are forked from one that has imported all they need, instead of each
-importing it anew.
+"""Forks processes of clients from one that has imported all they need, so that not each imports it
+again.
 
 An import costs 0.2 CPU seconds, a fork a tenth of that, and a run has seven such processes or more.
 The harness has one process per run to fork from (harness.workloads.forks), started with the first
-client and ended with the last. What that forks is its own child and not the harness': it reports
-how each ended. It ends with the harness, and what it forked with it (by the kernel, as in
-harness.machine.children).
+client and ended with the last. The forked processes are children of that process, not of the
+harness, so it reports how each ended. It dies with the harness, and its children die with it (by
+the kernel, as in harness.machine.children).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Some clients of one workload in a process of their own (harness.workloads.forks).
+"""A process with a few clients of one workload (harness.workloads.forks).
 
-librdkafka can end a process by an assertion of its own; here it ends a few clients, and the harness
-starts them again. Each client is a thread, and writes its own file of the run directory: what it
-wrote before its death is there. The process ends with the harness: by the kernel
-(harness.machine.children), and when the other end of its socket is closed.
+librdkafka can end a process by an assertion. Here it ends a few clients, and the harness starts
+them again. Each client is a thread with its own file in the run directory, so its rows from before
+a death are kept. The process dies with the harness: by the kernel (harness.machine.children), and
+when the other end of its socket is closed.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What all producing clients share: an incarnation per cluster, a pace, and leaving nothing unsaid
-when they go."""
+"""Base of all producing clients: an incarnation per cluster, a pace, and an end that records every
+operation in flight."""
 
 from __future__ import annotations
 

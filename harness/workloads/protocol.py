@@ -1,9 +1,10 @@
-"""What the harness and a process of clients say to each other: messages over a pair of sockets,
-each a length and JSON.
+"""The protocol between the harness and a process of clients: messages over a pair of sockets, each
+a length and JSON.
 
-The harness commands and asks; the process answers each `Ask` with one `State`, and says what
-happened as it happens. Messages of one direction arrive in order, so that an answer is newer than
-every command before its question. The end of the stream is the other side's death, or its end.
+The harness sends commands and questions. The process answers each `Ask` with one `State`, and
+reports events as they happen. Messages of one direction arrive in order, so an answer is newer than
+every command before its question. The end of the stream means that the other side has ended or
+died.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Questions to a process of clients: each has a number, and its answer comes to whoever asked
-it."""
+"""Questions to a process of clients: each has a number, by which its answer finds the caller."""
 
 from __future__ import annotations
 

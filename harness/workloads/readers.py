@@ -1,10 +1,10 @@
-"""Readers: consumers in groups or with fixed partitions, which write down what each poll returned
-and where it left them.
+"""Readers: consumers in groups or with fixed partitions, which record each poll's result and their
+positions.
 
 Positions count control records too: librdkafka's position moves over commit and abort markers, and
-the end-of-partition notice (`enable.partition.eof`) says how far an empty fetch has looked.
-Starting positions are explicit: the committed offset of the group, or the log start; a reset (an
-offset out of range) is done here and written, not left to librdkafka.
+the end-of-partition notice (`enable.partition.eof`) reports how far an empty fetch has read.
+Starting positions are explicit: the committed offset of the group, or the log start. If an offset
+is out of range, the reader resets it and records that; it does not leave the reset to librdkafka.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """Relays: consume, transform, produce, exactly once (KIP-98, KIP-447). Every record of a topic
 becomes one record of another.
 
-A step polls as a member of a group in read_committed, writes one record for each that it got, and
-commits the group's offsets in the same transaction (send_offsets_to_transaction with the group's
-metadata, so that a member that was replaced is fenced). Outputs go to the partition of the same
-number of `<home>.relayed`. A transaction that was aborted is processed again from where it began;
-after one of unknown outcome, a new incarnation finds out: initialising ends what was open, and the
-group's offset is then that of the last commit. Each send group says what it was made from
-(`SendGroup.made_from`), and each record in a header.
+A step polls as a member of a group in read_committed, writes one record for each input, and commits
+the group's offsets in the same transaction. It passes the group's metadata to
+send_offsets_to_transaction, so that a replaced member is fenced. Outputs go to the partition of the
+same number of `<home>.relayed`. After an abort the relay processes the same inputs again. After an
+unknown outcome a new incarnation finds the truth: initialising ends the open transaction, and the
+group's offset is then that of the last commit. Each send group names its inputs
+(`SendGroup.made_from`), and so does a header of each record.
 
-When its cluster fails over the relay goes on at the destination, from the offset that the group has
-there: the mirror's word.
+When its cluster fails over, the relay continues at the destination, from the group's offset there,
+which the mirror has written.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Members of share groups (KIP-932): they acquire records, acknowledge each, and write down both
-and what brokers confirmed.
+"""Members of share groups (KIP-932): they acquire records and acknowledge each. They record both,
+and the brokers' confirmations.
 
-Java's share consumer alone: librdkafka has none. An acknowledgement is written before it is sent,
-so that of a record which a member was killed over it is known what it had asked for; and again when
-its broker confirmed it.
+Only Java's share consumer: librdkafka has none. An acknowledgement is recorded before it is sent,
+so that the request of a killed member is known; and again when its broker confirmed it.
 """
 
 from __future__ import annotations

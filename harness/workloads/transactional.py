@@ -1,9 +1,9 @@
 """Transactional producers: each transaction writes to several partitions, then commits, aborts, or
 stays open for a while.
 
-A transaction meant to stay open is held with all its records acknowledged, and aborted when its
-hold is over, when the client must pause, move from a living cluster, or stop. When its cluster dies
-first nobody ends it: it stays `open`, outcome info.
+A transaction that is to stay open is held with all its records acknowledged. It is aborted when its
+time is over, or when the client must pause, stop, or move from a living cluster. If its cluster
+dies first, nobody ends it: it stays `open`, outcome info.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Seeded payloads: what a record holds is a pure function of (seed, uid), so that a replayed run
-writes the same bytes.
+"""Seeded payloads: the content of a record is a pure function of (seed, uid), so that a replayed
+run writes the same bytes.
 
-A tombstone is a record with a key and no value, which deletes its key from a compacted topic: its
-payload id is in its headers, as that of every record.
+A tombstone is a record with a key and no value, which deletes its key from a compacted topic. Like
+every record it has its payload id in its headers.
 """
 
 from __future__ import annotations

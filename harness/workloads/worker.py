@@ -1,7 +1,7 @@
-"""A process of clients as the harness has it: commanded and asked.
+"""The harness's handle on a process of clients: it sends commands and questions.
 
-When it dies by itself, another is started in its place (`worker_process`), and its clients begin
-anew where they were, or were on their way to.
+When the process dies by itself, another replaces it (`worker_process`). Its clients start again on
+their cluster, or on the one that they were moving to.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The process of a worker and its successors: started, followed to its end, and started again.
+"""The process of a worker and its successors: started, watched until it ends, and started again.
 
-A death is an event (`client-died`) and ends nothing. The clients begin anew where they were, or
-were on their way to: a producer takes its transactional id again, which fences the dead one and
-aborts what it left open; a reader begins as any new one does. A process that dies again and again,
-without anything done in between, is given up, and the run says so when it ends.
+A death is an event (`client-died`) and does not end the run. The clients start again on their
+cluster, or on the one that they were moving to. A producer takes its transactional id again, which
+fences the dead one and aborts its open transaction; a reader begins like any new one. A process
+that dies repeatedly without any progress is not started again, and the run reports that at its end.
 """
 
 from __future__ import annotations

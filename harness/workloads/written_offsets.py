@@ -1,5 +1,5 @@
-"""Offsets that a program of the user's own has written, by what leaders of its topics say: it keeps
-no history itself."""
+"""The offsets that a user's program has written, read from the leaders of its topics: the program
+keeps no history."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
 """Zombies: a second producer takes the transactional id of a running one in mid-transaction (KIP-98
 fencing, KIP-360).
 
-Each round: the first writes and waits for its acknowledgements; the second initialises the same id,
-which aborts what the first left open and fences it; the first then asks for its commit and must be
-turned away; the second writes a transaction of its own and commits it. Once the second's
-initialisation was confirmed, before the commit was asked for, a refused commit is certain to be
-undone: fail. A commit that is answered with success is written as ok, whatever that means for
-Kafka.
+In each round the first producer writes and waits for its acknowledgements. The second initialises
+the same id, which aborts the first's open transaction and fences the first. The first then requests
+its commit and must be refused. The second writes a transaction of its own and commits it. If the
+second's initialisation was confirmed before the commit was requested, a refused commit was
+certainly not done: fail. A commit that succeeds is recorded as ok, whatever that means for Kafka.
 """
 
 from __future__ import annotations

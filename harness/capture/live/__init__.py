@@ -1,2 +1,2 @@
-"""Reads the logs of running clusters that linkflap did not start, by Fetch alone: nothing there is
-changed."""
+"""Reads the logs of running clusters that linkflap did not start, by Fetch alone, and changes
+nothing there."""

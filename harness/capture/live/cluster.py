@@ -1,10 +1,10 @@
-"""A cluster that is running, as a client with no more than DESCRIBE and READ sees it: topics, their
-bounds, their leaders' bytes.
+"""A running cluster, for a client with no more than DESCRIBE and READ: topics, their bounds, their
+leaders' bytes.
 
-Four requests and, but for SASL, no others: ApiVersions, Metadata (never creating a topic),
-ListOffsets, and Fetch as a consumer without a group and without a session. Nothing is produced,
-committed, joined or altered. Leaders that move are followed; which errors pass by themselves is
-what Kafka's own clients take for it.
+It sends four kinds of requests and, except for SASL, no others: ApiVersions, Metadata (never
+creating a topic), ListOffsets, and Fetch as a consumer without a group and without a session. It
+does not produce, commit, join or alter anything. It follows leaders that move, and treats the same
+errors as retriable as Kafka's own clients do.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What can be compared of logs read from running clusters: which cluster owned a partition, and
-where each copy is truncated.
+"""The comparable part of logs that were read from running clusters: which cluster owned a
+partition, and where each copy is truncated.
 
 A mirror is compared up to its first sampled end, its source up to its last: by then the source had
-all that the mirror had. So clusters are asked from the far end of the links. If the end of a source
-could not be read, because its cluster went away, the mirror's copy is truncated there as well;
+everything that the mirror had. So clusters are read from the far end of the links. If the end of a
+source could not be read, because its cluster went away, the mirror's copy is truncated there too;
 otherwise its records would look as if no client had written them.
 """
 

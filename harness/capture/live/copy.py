@@ -2,10 +2,10 @@
 and in bytes a second.
 
 It reads what a consumer may read, in complete batches as they came: from the log start offset to
-the high watermark as it was when the reading began. It follows what changes meanwhile: a leader
-that moves, a log start offset that rises (retention), and a truncated log (an unclean election,
-reported by KIP-595's diverging epoch). After the last two the partition is read again, because a
-mix of two logs' bytes is neither.
+the high watermark as it was when the reading began. It handles changes meanwhile: a leader that
+moves, a log start offset that rises (retention), and a truncated log (an unclean election, reported
+by KIP-595's diverging epoch). After the last two it reads the partition again, because a mix of two
+logs' bytes is neither log.
 """
 
 from __future__ import annotations

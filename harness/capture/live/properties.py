@@ -1,9 +1,9 @@
-"""How a live cluster is entered, from a file of client properties: one `name=value` a line, `#`
-begins a comment.
+"""Reads a file of client properties for a live cluster: one `name=value` a line, `#` begins a
+comment.
 
 The names are librdkafka's (its CONFIGURATION.md), as kcat and confluent-kafka take them. Java's
-names for the same things are refused with librdkafka's name for each, because Java's key stores are
-not read here.
+names are refused, and the error gives librdkafka's name for each, because linkflap does not read
+Java's key stores.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Live clusters made a run directory, as `harness.capture.folders` makes one of copied logs: the
-same checks judge both.
+"""Makes a run directory of live clusters, as `harness.capture.folders` makes one of copied logs:
+the same checks judge both.
 
-What could not be read to its end (a cluster went away) the run directory names, so that the verdict
-is unknown or invalid; the rest is judged. Read at once is one partition of every cluster.
+If a partition could not be read to its end (a cluster went away), the run directory names it, so
+that the verdict is unknown or invalid; the rest is judged. One partition of every cluster is read
+at a time.
 """
 
 from __future__ import annotations

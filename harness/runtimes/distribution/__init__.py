@@ -1,2 +1,1 @@
-"""Where Kafka, Java and toxiproxy-server come from: fetched once per user, checked, and shared by
-all runs."""
+"""Fetches Kafka, Java and toxiproxy-server: once per user, checked, and shared by all runs."""

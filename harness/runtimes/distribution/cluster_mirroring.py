@@ -1,8 +1,9 @@
 """Cluster Mirroring (KIP-1279) in a build of Kafka: whether its jars have it, and which names that
-generation of it uses.
+build uses.
 
-No release has it. Builds of its branch differ in names, so each generation is one entry of a table,
-and nothing but the classes in the build's own kafka-clients jar decides which one applies.
+No release has it. Builds of its branch differ in names, so a table has one entry for each
+generation of the branch. Only the classes in the build's own kafka-clients jar decide which entry
+applies.
 """
 
 from __future__ import annotations

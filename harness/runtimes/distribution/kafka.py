@@ -1,11 +1,10 @@
-"""Released Kafka jars by version number, exactly the pinned ones; or any Kafka that is already on
-this machine.
+"""Kafka's jars: exactly the pinned jars of a release, or any Kafka that is on this machine already.
 
-For a version there is a list in `kafka/<version>.sha256`: every jar that a broker, its tools and
-MirrorMaker need (of some releases: that a broker needs, `brokers_alone`), with its coordinates and
-sha256. The jars are fetched with mvn where there is one (its settings, mirrors and proxies apply)
-and with the PyPI package jgo otherwise, into the user's cache, once. A jar that is missing, too
-many or different is an error.
+`kafka/<version>.sha256` lists the jars of a release, with coordinates and sha256: every jar that a
+broker, its tools and MirrorMaker need. For some releases it lists only a broker's
+(`brokers_alone`). mvn fetches the jars, once, into the user's cache (its settings, mirrors and
+proxies apply); without mvn, the PyPI package jgo does. A missing, additional or different jar is an
+error.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Makes the list of jars of one release: `python -m linkflap.harness.runtimes.distribution.pin
 3.7.1 > kafka/3.7.1.sha256`.
 
-Maven resolves what a broker, its tools and MirrorMaker need, and a logging backend; each jar is
-written with its coordinates and its sha256. Whoever adds a list compares the sums of a few jars
-with those that the release announcement names, and commits it. With `--brokers` the list has what a
-broker needs and no more, for a release whose other jars are in no repository.
+Maven resolves the jars of a broker, its tools and MirrorMaker, and a logging backend. Each line has
+the coordinates and the sha256 of a jar. To add a list, compare the sums of a few jars with the
+release announcement, then commit it. With `--brokers` the list has only a broker's jars, for a
+release whose other jars are in no repository.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
-"""Names of the settings of brokers and topics: a broker takes a name that it does not know for
-nothing worse than a warning.
+"""Names of the settings of brokers and topics. A broker only warns about an unknown name, so a typo
+would go unnoticed.
 
-So a typo would go unseen.
-
-The names that releases know are in `kafka/settings.names`, made from the releases themselves:
-`python -m linkflap.harness.runtimes.distribution.setting_names > kafka/settings.names`. What a name
-is worth to one release is not asked: brokers may be upgraded while a scenario runs. Of a build of
-the user's own, what its jars name is known as well: a setting's name is a constant of some class, a
-plug-in's too.
+`kafka/settings.names` has the names of all supported releases. It is made from the releases
+themselves: `python -m linkflap.harness.runtimes.distribution.setting_names > kafka/settings.names`.
+A name need not be known to the cluster's own release, because brokers may be upgraded while a
+scenario runs. For a user's own build, every name in its jars is known too: the name of a setting,
+also of a plug-in's, is a constant of some class.
 """
 
 from __future__ import annotations

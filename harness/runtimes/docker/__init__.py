@@ -1,2 +1,2 @@
-"""The docker runtime: brokers, proxies and services in containers, on a network of each
-deployment's own."""
+"""The docker runtime: brokers, proxies and services in containers, with one network per
+deployment."""

@@ -1,9 +1,9 @@
-"""One container, as something that runs (`harness.model.protocols.Running`): made at its first
-start, kept until its end.
+"""One container as a `Running` (`harness.model.protocols`): created at its first start, and kept
+until it is closed.
 
-It runs as the harness' user on folders that have the same path inside and outside, so that files
-name each other the same way on both sides, and what a dead container wrote can be read. It has a
-fixed address: a container that is started again keeps it.
+It runs as the harness's user, on folders that have the same path inside and outside. So files refer
+to each other by the same paths on both sides, and the output of a dead container can be read. It
+has a fixed address, and keeps it when it is started again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What can be done to a broker because it is in a container: taken from its network, kept from its
-peers, given less memory.
+"""The faults that only a broker in a container can have: taken from its network, cut from its
+peers, limited in memory.
 
-Everything here is measured where it takes effect: from inside the container's network, and in its
-control group.
+Each is measured where it takes effect: inside the container's network, and in its control group.
 """
 
 from __future__ import annotations

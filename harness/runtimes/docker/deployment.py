@@ -1,9 +1,9 @@
 """A topology in containers.
 
-Brokers and services advertise to each other addresses of the deployment's network, which this
-machine reaches too if the engine runs on it. To clients on this machine they advertise 127.0.0.1
-and a leased port that the engine publishes: the CLIENT listeners and the proxies of `*->X`. Every
-proxy and control API is published, so that the harness can measure and control it.
+Brokers and services advertise to each other addresses of the deployment's network. This machine
+reaches those too if the engine runs on it. To clients on this machine they advertise 127.0.0.1 and
+a leased port that the engine publishes: the CLIENT listeners and the proxies of `*->X`. Every proxy
+and control API is published, so that the harness can measure and control it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The Docker engine: one way to speak to it, whose things are whose, and its errors as one
+"""The Docker engine: the one connection to it, the owners of its objects, and its errors as one
 sentence.
 
-Everything that linkflap makes there carries labels: `linkflap.owner` names the harness process (pid
-and when it was born, as the ledger has it), `linkflap.deployment` the deployment. Cleanup goes by
-these alone, so that nobody else's things are touched.
+Everything that linkflap creates there has labels: `linkflap.owner` names the harness process (pid
+and start time, as in the ledger), `linkflap.deployment` the deployment. Cleanup selects by these
+labels alone, so it touches no other objects.
 """
 
 from __future__ import annotations

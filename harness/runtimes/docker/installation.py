@@ -1,5 +1,5 @@
-"""Makes what clusters in containers are made from: an image, a formatted directory, and class
-archives of the image's Java."""
+"""Prepares clusters in containers: an image, a formatted directory, and class archives of the
+image's Java."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The network of one deployment's containers, with fixed addresses, and their labels.
 
-The engine gives a fixed address only in a subnet that was chosen for it, and chooses a free subnet
-only when asked to choose the addresses as well. So it is asked to choose, and the network is made
-again with what it chose.
+The engine gives a fixed address only in a subnet that the caller chose, and chooses a free subnet
+only if it chooses the addresses too. So linkflap first lets it choose, and then creates the network
+again with the chosen subnet.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A container for a program of linkflap's own: the shadow mirror, on the same network as the
+"""A container for one of linkflap's own programs: the shadow mirror, on the same network as the
 brokers that follow it."""
 
 from __future__ import annotations

@@ -1,2 +1,1 @@
-"""KRaft clusters whatever they run in: how they are configured, formatted, started and seen to be
-healthy."""
+"""KRaft clusters in either runtime: configuration, formatting, start, and readiness."""

@@ -1,4 +1,4 @@
-"""One broker: KRaft combined mode, on a log directory that outlives every restart."""
+"""One broker: KRaft combined mode, on a log directory that survives every restart."""
 
 from __future__ import annotations
 

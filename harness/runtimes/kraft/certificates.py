@@ -1,9 +1,8 @@
-"""A certificate authority that lives as long as a deployment, and the certificates that it gives,
-as PEM files.
+"""The certificate authority of one deployment, and the certificates that it issues, as PEM files.
 
-One file per holder has the key (PKCS #8) and the certificates: Kafka's key stores of type PEM
-(KIP-651), librdkafka and OpenSSL read it as it is. Keys are of P-256, which is made in a
-millisecond.
+Each holder has one file with its key (PKCS #8) and the certificates: Kafka's key stores of type PEM
+(KIP-651), librdkafka and OpenSSL all read that file. Keys are of P-256, which takes a millisecond
+to generate.
 """
 
 from __future__ import annotations

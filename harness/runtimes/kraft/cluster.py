@@ -1,4 +1,4 @@
-"""A KRaft cluster: started, and seen to be healthy; and what one is made from."""
+"""A KRaft cluster, from its start until it is healthy; and the parts that it is made of."""
 
 from __future__ import annotations
 

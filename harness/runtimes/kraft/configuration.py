@@ -1,11 +1,11 @@
 """server.properties of one broker: where it listens, what it advertises, and settings for small and
 quick clusters.
 
-Each broker has listeners INTERNAL (brokers), CLIENT (the harness' own path, never proxied),
+Each broker has listeners INTERNAL (brokers), CLIENT (the harness's own path, never proxied),
 CONTROLLER, ACCESS (ordinary clients by way of the proxy `*->X`) and one LINK_<peer> for each
-cluster that a link joins it to, in either direction. A client stays on the listener that it came in
-by, because metadata names the addresses of that listener: so whether a proxy is in the path is
-decided by what the listener advertises (Kafka documentation, advertised.listeners; KIP-103).
+cluster that a link joins it to, in either direction. A client stays on the listener that it
+connected to, because metadata names the addresses of that listener. So the advertised address
+decides whether a proxy is in the path (Kafka documentation, advertised.listeners; KIP-103).
 """
 
 from __future__ import annotations

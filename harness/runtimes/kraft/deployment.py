@@ -1,7 +1,7 @@
-"""A topology that runs: all clusters and links start side by side, and one `close` ends everything.
+"""A running topology: all clusters and links start side by side, and one `close` ends everything.
 
-Every port is leased before anything is written or started, because a broker must advertise ports
-that its links' proxies will listen on.
+Every port is leased before anything is written or started, because a broker must advertise the
+ports of its links' proxies.
 """
 
 from __future__ import annotations

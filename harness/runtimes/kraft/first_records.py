@@ -1,12 +1,12 @@
-"""What a secured cluster knows from its first moment on: SCRAM users and ACLs, in the checkpoint
-that it is started with.
+"""The users and ACLs that a secured cluster has from its start: SCRAM users and ACLs in the
+checkpoint that it starts from.
 
-A cluster that lets in only whom it knows cannot be entered to make somebody known. StorageTool
-writes SCRAM users into the bootstrap checkpoint for that reason (KIP-900), and the first active
-controller takes all records from there; so users and ACLs are in force before the first client
-connects, on every broker. Records of the metadata log are frame version 1, API key, version,
-message (metadata/src/main/resources/common/metadata: UserScramCredentialRecord 11,
-AccessControlEntryRecord 18).
+A cluster that admits only known users cannot be entered to add the first user. For that reason
+StorageTool writes SCRAM users into the bootstrap checkpoint (KIP-900), and the first active
+controller takes all records from there. So users and ACLs are in force on every broker before the
+first client connects. Records of the metadata log are frame version 1, API key, version, message
+(metadata/src/main/resources/common/metadata: UserScramCredentialRecord 11, AccessControlEntryRecord
+18).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a cluster is made from."""
+"""The files that a cluster is started from."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Command lines of JVMs: flags for small, quick ones, and the class archive
-(`harness.machine.class_archives`) of one Kafka and one Java, which is made once by a training run
-that ends in good order.
-"""
+"""Command lines of JVMs: flags for small, quick JVMs, and the class archive
+(`harness.machine.class_archives`) of one Kafka and one Java. A training run writes that archive
+once."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Another key store for one listener of a broker that runs (KIP-226): new connections see its
-certificate, open ones stay.
+"""Changes the key store of one listener while the broker runs (KIP-226): new connections see the
+new certificate, open ones stay.
 
-The name of the store is in the cluster's metadata until it is taken back, also for a broker that is
-started meanwhile.
+Until the change is taken back, the cluster's metadata has the name of the key store, so a broker
+that starts meanwhile uses it too.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""A program with a folder of its own that can be started again and again, until it is closed for
-good."""
+"""A program with its own folder. It can be started repeatedly until it is closed."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""What a broker says of itself and its cluster, asked by raw requests on a connection of its own,
-never retried.
+"""Asks a broker about itself and its cluster, by raw requests on a new connection, without retries.
 
-Metadata in KRaft names only brokers that are registered and unfenced; DescribeQuorum (KIP-595) is
-answered by the active controller alone, so that an answer shows that there is one.
+Metadata in KRaft names only brokers that are registered and unfenced. Only the active controller
+answers DescribeQuorum (KIP-595), so an answer proves that there is one.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""What a secured cluster is made of: certificates, passwords, ACLs, and the settings of its
-brokers.
+"""The secrets of a secured cluster: certificates, passwords and ACLs, and the broker settings that
+use them.
 
-Everything is made for one deployment, in a folder that only this user can read and that is removed
-with it: nothing of it is in a run directory, on a command line or in a log. Brokers read their
-secrets from there (KIP-421, FileConfigProvider).
+All are generated for one deployment, in a folder that only this user can read and that is removed
+with the deployment. No run directory, command line or log has them. Brokers read their secrets from
+that folder (KIP-421, FileConfigProvider).
 
-Whatever the annotation says of clients, brokers and controllers reach each other by mutual TLS. Who
-enters is known by the certificate's common name or by the SASL user name; both are the same names
-(`harness.model.security.PRINCIPALS`).
+Brokers and controllers always use mutual TLS among themselves, whatever the annotation says about
+clients. The certificate's common name or the SASL user name identifies a client; both are the same
+names (`harness.model.security.PRINCIPALS`).
 """
 
 from __future__ import annotations

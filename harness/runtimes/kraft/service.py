@@ -1,5 +1,4 @@
-"""A JVM beside the brokers, for instance a MirrorMaker worker, with files of its own in a folder of
-its own."""
+"""A JVM beside the brokers, for instance a MirrorMaker worker, with its files in its own folder."""
 
 from __future__ import annotations
 

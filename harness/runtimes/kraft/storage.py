@@ -1,10 +1,10 @@
-"""Formatted log directories without a JVM: Kafka's own StorageTool runs once per Kafka, its
+"""Formats log directories without a JVM: Kafka's own StorageTool runs once per Kafka, and its
 bootstrap checkpoint is kept.
 
-The checkpoint holds no ids, only the features that this Kafka starts with (KIP-584, KIP-1022). A
-broker also starts without one, or with another version's, and then lacks transactions v2, ELR and
-the new group coordinator without a word: therefore `expected_features`, to be compared with what
-the running cluster says.
+The checkpoint has no ids, only the features that this Kafka starts with (KIP-584, KIP-1022). A
+broker also starts without one, or with another version's, and then silently lacks transactions v2,
+ELR and the new group coordinator. So `expected_features` is compared with the features that the
+running cluster reports.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Topics made on a cluster, replicated as far as it goes."""
+"""Creates topics on a cluster, with as many replicas as it can have."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Training runs that write class archives: one broker through transactions, and one MirrorMaker
-from that broker to itself.
+"""Training runs that write class archives: one broker with transactions, and one MirrorMaker from
+that broker to itself.
 
-Done once per Kafka and Java, when a cluster of it is first asked for.
+They run once per Kafka and Java, when a cluster of it is first requested.
 """
 
 from __future__ import annotations

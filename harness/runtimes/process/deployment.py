@@ -1,7 +1,7 @@
 """A topology as child processes on loopback.
 
-Every port is leased before anything is written or started, because a broker must advertise ports
-that its links' proxies will listen on.
+Every port is leased before anything is written or started, because a broker must advertise the
+ports of its links' proxies.
 """
 
 from __future__ import annotations

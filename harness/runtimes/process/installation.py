@@ -1,5 +1,4 @@
-"""Makes what a cluster is made from, once per Kafka and Java: jars, Java, a formatted directory,
-class archives."""
+"""Prepares clusters, once per Kafka and Java: jars, Java, a formatted directory, class archives."""
 
 from __future__ import annotations
 

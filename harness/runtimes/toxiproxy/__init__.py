@@ -1,2 +1,2 @@
-"""Links: the proxied path from one cluster to another, by toxiproxy-server, measured and proven to
-be in the path."""
+"""Links: the path from one cluster to another through toxiproxy-server, measured, and proven to go
+through the proxies."""

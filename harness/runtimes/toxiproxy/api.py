@@ -1,14 +1,14 @@
-"""The control API of one toxiproxy-server, spoken by the toxiproxy-python package, made safe.
+"""The control API of one toxiproxy-server, through the toxiproxy-python package, with deadlines.
 
-Promises: every call ends within a deadline, goes to this server and no other, ignores the
-environment's HTTP proxies, and raises `Unreachable` when the server hung, died or answered an error
-of its own; the caller rebuilds it then.
+Promises: every call ends within a deadline, goes to this server and no other, and ignores the
+environment's HTTP proxies. It raises `Unreachable` when the server hangs, is dead or answers with a
+server error; the caller then rebuilds the server.
 
 Version 0.1.1 of the package keeps host and port in class globals (the last caller wins for the
-whole process), calls `requests` without a timeout, takes 5xx answers for good ones, and listens on
-a random port by default. So each server gets a private copy of the package under a name of its own,
-whose `requests` is replaced by a session that adds the deadline and refuses 5xx. Loading it under
-another name leaves the `toxiproxy` that users may import alone.
+entire process), calls `requests` without a timeout, treats 5xx answers as success, and listens on a
+random port by default. So each server gets a private copy of the package under its own name. That
+copy's `requests` is a session that adds the deadline and refuses 5xx. The `toxiproxy` that users
+may import stays unchanged.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""A link: the proxied path into one cluster, one toxiproxy-server of its own, one proxy per broker
-of the source.
+"""A link: the proxied path into one cluster. It has its own toxiproxy-server, and one proxy per
+broker of the source.
 
-Promises: what is asked of a link is in force when the call returns, or the call raises. Cuts and
-toxics have owners (the faults), so that faults which overlap on one link compose: one fault's heal
-leaves the others' toxics and cuts alone.
+Promises: when a call returns, the change is in force; else the call raises. Cuts and toxics have
+owners (the faults), so that overlapping faults on one link compose: the heal of one fault leaves
+the toxics and cuts of the others.
 
-Toxiproxy's control API can hang for good when the toxics of a connection change whose data do not
-flow (Toxiproxy issues 412, 427, 428, 558), and that includes connections of a disabled proxy,
-because those end in the background: taking a toxic off a disabled proxy hung in every second try
-under a consumer's load. So every call has a deadline; toxics are added to live connections
-(half-open faults need that), and never changed or removed: the proxy is deleted and made anew
-without them, which resets its connections and is part of a heal; and a server that hung all the
-same is killed and populated again with the same proxies, cuts and toxics, as an event
-`proxy-rebuilt`. One server per link keeps that from touching any other link.
+Toxiproxy's control API can hang forever when the toxics of a connection change whose data do not
+flow (Toxiproxy issues 412, 427, 428, 558). That includes connections of a disabled proxy, because
+those end in the background: removing a toxic from a disabled proxy hung in every second try under a
+consumer's load. So every call has a deadline. Toxics are added to live connections (half-open
+faults need that), and never changed or removed: the proxy is deleted and created without them. That
+resets its connections and is part of a heal. A server that hangs all the same is killed and set up
+again with the same proxies, cuts and toxics, recorded as an event `proxy-rebuilt`. One server per
+link keeps that from affecting any other link.
 """
 
 from __future__ import annotations

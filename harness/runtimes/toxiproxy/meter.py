@@ -1,9 +1,9 @@
-"""Measures a link from where its users stand (the proxies) and from where they do not (the source's
-own listeners).
+"""Measures a link through its proxies, as its users see it, and beside them, on the source's own
+listeners.
 
-Promises: every measurement is made on new connections within its deadline, touches no topic and no
-group, and takes all proxies of the link at once. A link is as good as its best proxy: a fault of
-the link harms all of them, whereas a dead broker behind one is not the link's.
+Promises: every measurement uses new connections within its deadline, touches no topic and no group,
+and measures all proxies of the link at once. A link is as good as its best proxy: a fault of the
+link harms all of them, but a dead broker behind one proxy is not the link's fault.
 """
 
 from __future__ import annotations

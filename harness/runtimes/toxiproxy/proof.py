@@ -1,10 +1,10 @@
-"""Proves that a link's proxies are in the path of whoever comes in through them, before anything
-relies on it.
+"""Proves that a link's proxies are in the path of every client that connects through them, before
+anything relies on it.
 
-Two things must hold (Kafka answers metadata with the addresses of the listener that the request
-came in on): every broker is advertised at its own proxy, else a client leaves the link with its
-second connection; and a latency toxic shows up in a measured round trip of every proxy, else the
-toxics of this link do nothing. Each has been silently wrong for years in other people's tests.
+Kafka answers metadata with the addresses of the listener that the request arrived on. So two things
+must hold. Every broker is advertised at its own proxy, else a client leaves the link with its
+second connection. And a latency toxic shows in a measured round trip of every proxy, else the
+toxics of this link do nothing. Both have been silently wrong for years in other people's tests.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The proxies of a link on its server: made with the cuts and toxics that are wanted, and made
-again without those that are not."""
+"""The proxies of a link on its server: created with the requested cuts and toxics, and created
+again to remove some."""
 
 from __future__ import annotations
 

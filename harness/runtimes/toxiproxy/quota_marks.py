@@ -1,5 +1,5 @@
-"""Quota marks: client quotas that a request sets and another asks for, to see whether a request
-took effect behind a path."""
+"""Quota marks: a request sets a client quota and another reads it, to see whether a request took
+effect behind a path."""
 
 from __future__ import annotations
 

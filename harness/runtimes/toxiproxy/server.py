@@ -1,5 +1,5 @@
-"""One toxiproxy-server: started, seen to answer, killed; a child process on loopback unless a
-runtime runs it elsewhere.
+"""One toxiproxy-server: started, polled until it answers, killed. It is a child process on loopback
+unless a runtime runs it elsewhere.
 
 Promises: `start` returns when the control API answers on loopback, `kill` when the server is gone,
 and it does not outlive the harness (`harness.machine.children`).

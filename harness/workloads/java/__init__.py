@@ -1,2 +1,2 @@
-"""Kafka's own Java clients behind the part of confluent-kafka's interface that workloads use,
-driven through `harness.jvm`."""
+"""Kafka's own Java clients, driven through `harness.jvm`, with the part of confluent-kafka's
+interface that workloads use."""

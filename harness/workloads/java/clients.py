@@ -1,7 +1,7 @@
-"""What the Java clients of one process share: their JVM, and the method handles by which records
-and outcomes cross to it.
+"""The objects that the Java clients of one process share: their JVM, and the method handles that
+pass records and outcomes to and from it.
 
-The JVM is started with the process of clients, and dies with it.
+The JVM starts and dies with the process of clients.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""librdkafka's configuration of a workload's client, as Java's clients have it."""
+"""Translates librdkafka's configuration of a workload's client to that of Java's clients."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""org.apache.kafka.clients.consumer.KafkaConsumer, as readers use confluent-kafka's Consumer.
+"""org.apache.kafka.clients.consumer.KafkaConsumer, with the interface of confluent-kafka's Consumer
+that readers use.
 
-A rebalance calls a listener that is all Java's: it notes what happened and pauses partitions that
-were assigned, and the reader is asked for their positions before the next poll, as librdkafka's
-callbacks ask it. Java's position moves over control records and aborted ones by itself: where it
-moved and no record came, an end-of-partition notice says how far the poll has looked.
+A rebalance calls a listener that runs only in Java: it notes the event and pauses the assigned
+partitions. Before the next poll the reader is asked for their positions, as librdkafka's callbacks
+ask it. Java's position moves over control records and aborted ones by itself. Where it moved
+without a record, an end-of-partition notice reports how far the poll has read.
 """
 
 from __future__ import annotations

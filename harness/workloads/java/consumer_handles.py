@@ -1,5 +1,5 @@
-"""Handles of a Java consumer: its positions asked at once, and what its rebalances and commits
-tell, put into a queue."""
+"""Method handles of a Java consumer: they read all its positions at once, and queue the events of
+its rebalances and commits."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Errors of Java clients as confluent-kafka has them: the protocol's code and name, and what became
-of the client by them.
+"""Errors of Java clients in confluent-kafka's form: the protocol's code and name, and whether the
+client can abort or is dead.
 
-Java's exceptions are named by class; `org.apache.kafka.common.protocol.Errors` says which code of
-the protocol each stands for.
+`org.apache.kafka.common.protocol.Errors` maps Java's exception classes to the protocol's codes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Metadata of topics and partitions, as confluent-kafka has it, of what Java's producer knows."""
+"""Metadata of topics and partitions in confluent-kafka's form, from the metadata of Java's
+producer."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""org.apache.kafka.clients.producer.KafkaProducer, as workloads use confluent-kafka's Producer.
+"""org.apache.kafka.clients.producer.KafkaProducer, with the interface of confluent-kafka's Producer
+that workloads use.
 
-Records are collected here and sent many at a time: they cross to the JVM as one serialized Java
-array, are made and sent there by one method handle, and what became of them is asked of their
-futures in one call. Java's own states say which errors can be aborted and which are fatal; its
-calls wait `BLOCKS` seconds at most, and one that timed out is resumed by calling it again, as
-librdkafka's. The producer id and epoch are read from its transaction manager, which changes them at
-the end of each transaction where the brokers have transactions V2 (KIP-890).
+Records are collected here and sent many at a time. They pass to the JVM as one serialized Java
+array, one method handle creates and sends them there, and one call reads their outcomes from the
+futures. Java's own states show which errors can be aborted and which are fatal. Java's calls wait
+`BLOCKS` seconds at most, and a call that timed out is resumed by calling it again, as with
+librdkafka. The producer id and epoch are read from the transaction manager, which changes them at
+the end of each transaction if the brokers have transactions V2 (KIP-890).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Handles of Java producers: records sent many at a time, and what became of each."""
+"""Method handles of Java producers: they send many records at a time, and read the outcome of
+each."""
 
 from __future__ import annotations
 

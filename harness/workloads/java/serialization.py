@@ -1,4 +1,4 @@
-"""Records as one Java object, so that many cross to the JVM in one call (Java Object Serialization
+"""Records as one Java object, so that one call passes many to the JVM (Java Object Serialization
 Specification, chapter 6)."""
 
 from __future__ import annotations

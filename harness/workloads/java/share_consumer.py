@@ -1,8 +1,8 @@
 """org.apache.kafka.clients.consumer.KafkaShareConsumer (KIP-932): a member of a share group, which
 acknowledges each record.
 
-What a group is (where it begins, its isolation, how long a record stays acquired) are settings of
-the group on the brokers: they are in place before a member joins.
+Where a group begins, its isolation, and how long a record stays acquired are settings of the group
+on the brokers. They are set before a member joins.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Texts of Java's values: as texts a poll's records and outcomes cross from the JVM in one
-answer."""
+"""Texts of Java's values: the JVM returns a poll's records and outcomes as texts in one answer."""
 
 from __future__ import annotations
 

@@ -1,2 +1,2 @@
-"""The images that clusters, proxies and the shadow mirror run from: built here, pulled, or given by
-the user."""
+"""The images of clusters, proxies and the shadow mirror: built here, pulled, or given by the
+user."""

@@ -1,4 +1,4 @@
-"""Whether an image is for the kind of machine that the engine is on."""
+"""Whether an image has the engine's architecture."""
 
 from __future__ import annotations
 

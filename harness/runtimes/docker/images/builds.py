@@ -1,5 +1,5 @@
-"""Builds images from the recipes in docker/: what goes in was fetched on this machine, and nothing
-is fetched or run inside."""
+"""Builds images from the recipes in docker/. All content is fetched on this machine beforehand; a
+build fetches and runs nothing."""
 
 from __future__ import annotations
 

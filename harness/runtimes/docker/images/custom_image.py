@@ -1,8 +1,8 @@
 """An image that the user names as a cluster's Kafka: apache/kafka, or a KIP author's own.
 
-It is taken as it is; its jars are copied out once, because a log directory is formatted and class
-paths are written on this machine. Its own entry point never runs: brokers are started by their main
-class, as everywhere.
+linkflap does not change it. It copies the jars out once, because it formats log directories and
+writes class paths on this machine. The image's entry point never runs: as everywhere, brokers are
+started by their main class.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What a run needs of the engine's images, beside Kafka, and whether an image of somebody else's
-can be a Kafka.
+"""Which images a run needs beside Kafka's, and whether a foreign image can run Kafka.
 
-Nothing is built, fetched or copied here.
+Builds, fetches and copies nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A base image from this machine's own Java, where no image registry can be reached: a runtime, and
-the libraries that it needs.
+"""A base image from this machine's own Java and its shared libraries, for machines that reach no
+image registry.
 
-There is no shell in it and nothing else: what runs in containers is `java`.
+It has no shell and nothing else: containers run only `java`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Java of an image, as it says itself."""
+"""The version of an image's Java, as that Java reports it."""
 
 from __future__ import annotations
 

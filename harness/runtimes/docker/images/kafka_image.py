@@ -1,6 +1,6 @@
 """The image of one Kafka, built here: its jars, fetched on this machine, on a base with a Java.
 
-Its tag says what it was made of, so that an image made of something else is never taken for it.
+Its tag is derived from its content, so that a stale image is never used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The image of Toxiproxy: the one built here, else the released one by its pinned version where a
+"""The image of Toxiproxy: the one built here, else the released one of the pinned version if a
 registry can be reached."""
 
 from __future__ import annotations

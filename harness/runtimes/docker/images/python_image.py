@@ -1,8 +1,8 @@
-"""The image of what linkflap itself runs in containers: this machine's Python, and the packages
-that the shadow mirror needs.
+"""The image for linkflap's own programs in containers: this machine's Python, and the packages that
+the shadow mirror needs.
 
-Linkflap's own code is not in it: containers see it, read-only, where it is installed, so that what
-runs is what is here.
+linkflap's own code is not in it. Containers mount it read-only from where it is installed, so they
+run the same code as the harness.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Released images: whether a registry can be reached is found out once and quickly, and is no error
-by itself."""
+"""Released images. Whether a registry can be reached is tested once, quickly; an unreachable one is
+no error by itself."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""A root file system made from this machine's files, and the image of it: for where no image
-registry can be reached.
+"""A root file system made from this machine's files, and the image of it, for machines that reach
+no image registry.
 
-There is no shell in one, and nothing beside what its maker put in and the shared objects which that
-is linked with.
+It has no shell: only the caller's files, and the shared objects that those are linked with.
 """
 
 from __future__ import annotations
