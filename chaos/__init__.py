@@ -1,1 +1,1 @@
-"""What is broken, when, and in which scenario."""
+"""Faults, schedules and scenarios: what is broken, and when."""

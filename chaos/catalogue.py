@@ -1,4 +1,4 @@
-"""Everything that has a name a user can give, with the first line of what it says of itself."""
+"""Every name that a user can give, with the first line of its description."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""One fault from its start to its end, each step written down: what a schedule and the Python API
-have in common.
+"""One fault from its start to its end, each step recorded; schedules and the Python API share it.
 
-The order is fixed: start, inject, bite, heal, end. A step that fails is an event, never a silence.
+The order is fixed: start, inject, bite, heal, end. A step that fails is an event too, so it is
+never silent.
 """
 
 from __future__ import annotations

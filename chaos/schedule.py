@@ -1,9 +1,9 @@
 """Plays a schedule: the only timeline of a run. Every fault is injected, measured, held, healed and
-written down.
+recorded.
 
 One thread per fault, because windows overlap. The order within a fault is fixed (inject, bite,
-hold, heal), heal runs whatever happened before it, and a fault that raised is an event, never a
-silence: without a bite the verdict is unknown.
+hold, heal). heal runs whatever happened before it. A fault that raises is an event, never silent:
+without a bite the verdict is unknown.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Whether a schedule can be played on a topology and a runtime: what is wrong with it, before
-anything starts."""
+"""Checks whether a schedule can be played on a topology and a runtime, before anything starts."""
 
 from __future__ import annotations
 

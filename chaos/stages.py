@@ -1,5 +1,5 @@
-"""Triggers on what a mirror, a group or a leader is at, which only they can say; and what all
-triggers ask of a target."""
+"""Triggers on the state of a mirror, a group or a leader, which only these can report; and the
+target checks of all triggers."""
 
 from __future__ import annotations
 

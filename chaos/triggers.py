@@ -1,10 +1,9 @@
-"""Conditions that a planned fault waits for, so that it is not placed by hoping for the right
-second.
+"""Conditions that a planned fault waits for, so that log state and not a guessed second places it.
 
-A trigger is a function of the fault and the world, on the state of the logs, or on what has changed
-of it since the fault began to wait (CHANGES). `FaultSpec.when` joins any number of them with `and`,
-each with the least number that it counts to where that is not the default, and says which faults
-must have ended before (`after:`) and which must have begun and not ended (`during:`):
+A trigger is a function of the fault and the world. It looks at the state of the logs, or at the
+change of that state since the fault began to wait (CHANGES). `FaultSpec.when` joins any number of
+them with `and`, each with a minimum count if it differs from the default. It also names the faults
+that must have ended before (`after:`), and those that must have begun and not ended (`during:`):
 
     open-transactions
     after:flap,slow and open-transactions:3

@@ -1,5 +1,5 @@
-"""What the pytest fixtures do: real clusters, and whole judged runs, inside anybody's tests, also
-under `pytest -n`.
+"""The work of the pytest fixtures: real clusters, and recorded and judged runs, in any project's
+tests, also under `pytest -n`.
 
     @pytest.mark.linkflap(topology="A->B")
     def test_something(linkflap_deployment): ...             clusters and links, started and proven
@@ -8,9 +8,9 @@ under `pytest -n`.
     def test_failover(linkflap_run):
         linkflap_run.require_valid()
 
-What fails while a fixture is set up is an error of the environment, and pytest reports it as an
-error; a violation is a failed assertion in the test. Ports and memory are leased, so that parallel
-workers, and several pytest at once, do not meet. The fixtures themselves are in
+A failure in the setup of a fixture is an error of the environment, and pytest reports it as an
+error. A violation is a failed assertion in the test. Ports and memory are leased, so that parallel
+workers, and several pytest processes, do not collide. The fixtures themselves are in
 `linkflap.pytest_plugin`.
 """
 

@@ -1,4 +1,4 @@
-"""Which linkflap this is, and where."""
+"""The version of this linkflap, and the path of its source."""
 
 from __future__ import annotations
 

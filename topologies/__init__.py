@@ -1,5 +1,5 @@
 """Topologies: the notation (`parse`, and its inverse in `topologies.arrows`), the named ones, and
-drawings of them."""
+drawings."""
 
 from linkflap.topologies.drawing import draw
 from linkflap.topologies.named import TOPOLOGIES

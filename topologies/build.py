@@ -1,4 +1,4 @@
-"""Builds topologies from names and pairs of names: what the named topologies have in common."""
+"""Builds topologies from names and pairs of names, for the named topologies."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""What makes a topology legal, however it was written: names, sizes, versions, and that no topic
-reaches a cluster twice.
+"""The rules that every topology must satisfy: names, sizes, versions, and that no topic reaches a
+cluster twice.
 
-Two brokers are refused: every broker is a voter of its cluster's quorum, so the death of either of
-two stops both, and such a cluster is only a less available one-broker cluster. Even numbers from
-four on are allowed: they are wasteful, not wrong. A diamond is refused: with topics that keep their
-names over a link (as every mirror here does), two ways from A to D would write each record of A
-twice.
+Two brokers are refused: every broker is a voter of its cluster's quorum, so the death of either one
+stops both, and such a cluster is only a less available one-broker cluster. Even numbers from four
+on are allowed: they are wasteful, not wrong. A diamond is refused: topics keep their names over a
+link (with every mirror here), so two ways from A to D would write each record of A twice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Clusters as they stand in a topology's notation, each mentioned once or several times."""
+"""Clusters as a topology's notation mentions them, each once or several times."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The notation of topologies: `parse` reads it, `arrows` writes it, and neither changes what the
-other said.
+"""The notation of topologies: `parse` reads it, `arrows` writes it, and each is the inverse of the
+other.
 
     topology := paths | named
     paths    := path ("," | ";") path …             A->B, A->C        several paths: fan-out, fan-in
@@ -16,8 +16,8 @@ other said.
     named    := one of topologies.named, with the kafka, brokers and security of all its clusters:
              pair, chain:3, ring@3.9.2
 
-Every malformed text raises InputError with its own sentence: where it is, what is wrong, how to fix
-it.
+Every malformed text raises InputError with its own sentence: where the error is, what is wrong, and
+how to fix it.
 """
 
 from __future__ import annotations

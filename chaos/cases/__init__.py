@@ -1,9 +1,8 @@
-"""Cases: edge cases of KIPs and releases, one file each, which one command plays on any release,
+"""Cases: edge cases of KIPs and releases, one file each. One command plays a case on any release,
 with a rate and a control.
 
 The files are in the packages below this one (`kafka`, `mirror_maker`, `cluster_mirroring`,
-`judged`, `guarantees`). Every module there that has a `CASE` or `CASES` is registered by being
-there.
+`judged`, `guarantees`). Every module there that defines `CASE` or `CASES` is registered.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What the steps of a case are given: clusters that run, names of their own, clients, and logs and
-bounds to look at."""
+"""The bench that the steps of a case receive: running clusters, their own names, clients, and
+access to logs and bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Benches that cases share while they want the same clusters of the same Kafka."""
+"""Benches that cases share if they need the same clusters of the same Kafka."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What a case is: a claim about Kafka, who makes it, where it should show, the steps that show it,
-and its control.
+"""The definition of a case: a claim about Kafka, its source, the releases where it should show, the
+steps that show it, and its control.
 
-A case is a value and two functions. `claim` plays the smallest schedule that is known; `control`
-plays the same without what the claim blames. Both return what they observed. The anomaly of a
-guarantee is expected nowhere: there the control is a client that has not the guarantee and must
-show the anomaly, which proves that the observation can find it.
+A case is a value and two functions. `claim` plays the smallest known schedule. `control` plays the
+same without the alleged cause. Both return their observations. For a guarantee, no release is
+expected to show the anomaly. Its control is then a client without the guarantee that must show the
+anomaly, which proves that the observation can find it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A MirrorMaker 2 worker with settings of a case's own, where the mirror `mm2` has others: names of
-copies, both directions."""
+"""A MirrorMaker 2 worker with a case's own settings, where those of the mirror `mm2` are fixed:
+names of copies, both directions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often: k of n, with the interval in which the true rate is with 95 % confidence (Wilson
+"""Rates: k of n, with the interval that contains the true rate with 95 % confidence (Wilson
 1927)."""
 
 from __future__ import annotations

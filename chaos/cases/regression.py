@@ -1,5 +1,5 @@
-"""What has to be reproduced again: every stored case that was, on the newest release on which it
-was (etcd's track record)."""
+"""The cases to reproduce again: every stored case that was reproduced, on the newest such release
+(etcd's track record)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Stored results: one JSON line per result, one file per case, in a folder of their own; those of
-this project come with it."""
+"""Stored results: one JSON line per result, one file per case, in one folder; this project's own
+are in the package."""
 
 from __future__ import annotations
 

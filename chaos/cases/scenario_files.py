@@ -1,8 +1,8 @@
-"""Scenario files that a case has recorded and judged: `linkflap run FILE` in a process of its own,
-and what its verdict says.
+"""Scenario files that a case records and judges: `linkflap run FILE` in a process of its own, and
+the verdict.
 
-A file names the Kafka under test as `@KAFKA`; a case changes other words of it where claim and
-control differ. Its clusters are its own: the case's topology is empty.
+A file names the Kafka under test as `@KAFKA`. If claim and control differ, the case also replaces
+other words of it. The file has its own clusters: the case's topology is empty.
 """
 
 from __future__ import annotations

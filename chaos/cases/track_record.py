@@ -1,5 +1,5 @@
-"""docs/track-record.md, from stored results alone: `python -m linkflap.chaos.cases.track_record >
-docs/track-record.md`."""
+"""Writes docs/track-record.md from stored results alone: `python -m
+linkflap.chaos.cases.track_record > docs/track-record.md`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one result is about: which Kafka, who writes, and which transaction protocol."""
+"""The variant of a result: which Kafka, which clients, and which transaction protocol."""
 
 from __future__ import annotations
 

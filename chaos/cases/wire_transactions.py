@@ -1,5 +1,5 @@
-"""A transactional producer made of single requests (transactions V1, or V2 by KIP-890): each can be
-late, twice or missing."""
+"""A transactional producer of single requests (transactions V1, or V2 by KIP-890): each can be
+late, repeated or missing."""
 
 from __future__ import annotations
 

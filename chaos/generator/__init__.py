@@ -1,13 +1,13 @@
 """Generated scenarios: a pure function of (seed, number, coverage so far, bounds), from the
 registries alone.
 
-bounds      what may be drawn: topologies, mirrors, faults, how long
+bounds      what may be drawn: topologies, mirrors, faults, durations
 coverage    what was exercised so far, and how new a scenario would be
 options     values for the options of faults and mirrors
-draft       a schedule that is being written: what is up by then, who holds what
+draft       a schedule under construction: what is up, and what each fault holds
 packages    the families of faults, and the failovers between them
 setting     the rest: workloads, topics, mirror
-generate    several candidates, of which the one with the most that was not hit yet is taken
+generate    draws several candidates and takes the one that adds most to the coverage
 """
 
 from linkflap.chaos.generator.bounds import Bounds

@@ -1,5 +1,5 @@
-"""What generated scenarios may be made of. Plain values, kept with a suite so that it goes on as it
-began."""
+"""The bounds of generated scenarios. Plain values, kept with a suite so that it continues with the
+same bounds."""
 
 from __future__ import annotations
 

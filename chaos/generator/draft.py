@@ -1,8 +1,8 @@
-"""A schedule that is being written: what is up by then, and which faults must not overlap.
+"""A schedule under construction: what is up at its end, and which faults must not overlap.
 
-Every fault holds some things alone and needs others undisturbed. Two that want the same thing
-follow one another (`after:`); others overlap as they come. So no fault is refused its bite by
-another: a link whose brokers are down cannot be seen to be slow.
+Every fault holds some objects exclusively and needs others undisturbed. Two faults that want the
+same object follow one another (`after:`); others overlap freely. So no fault prevents the bite of
+another: a link whose brokers are down cannot be measured to be slow.
 """
 
 from __future__ import annotations

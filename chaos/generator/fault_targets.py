@@ -1,4 +1,4 @@
-"""What a fault can be done to by now: links, brokers, clusters, clients."""
+"""The possible targets of a fault at the end of a draft: links, brokers, clusters, clients."""
 
 from __future__ import annotations
 

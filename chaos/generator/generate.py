@@ -1,5 +1,5 @@
-"""A scenario from (seed, number, coverage so far, bounds): of several candidates the one that adds
-most to the coverage."""
+"""Generates a scenario from (seed, number, coverage so far, bounds): of several candidates the one
+that adds most to the coverage."""
 
 from __future__ import annotations
 

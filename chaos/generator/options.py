@@ -1,5 +1,5 @@
-"""Values for options, from what the registries say of them: choices are drawn, numbers lie around
-their defaults."""
+"""Draws values for options from the registries: choices are drawn evenly, numbers around their
+defaults."""
 
 from __future__ import annotations
 

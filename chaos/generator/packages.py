@@ -1,7 +1,6 @@
-"""The families of faults, each with what it may be done to by then, and the failovers between them.
+"""The families of faults, each with its possible targets, and the failovers between them.
 
-A fault that has no family here is drawn all the same, on any target that it applies to, and
-overlaps nothing.
+A fault without a family is drawn too, on any target that it applies to, and overlaps nothing.
 """
 
 from __future__ import annotations

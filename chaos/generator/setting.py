@@ -1,4 +1,4 @@
-"""Everything of a generated scenario beside its schedule: topology, mirror, workloads, topics."""
+"""The rest of a generated scenario: topology, mirror, workloads, topics."""
 
 from __future__ import annotations
 

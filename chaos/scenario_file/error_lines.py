@@ -1,4 +1,5 @@
-"""Where a scenario file is wrong: msgspec's sentence, with the line and the nearest name."""
+"""The line of an error in a scenario file: msgspec's sentence, with the line and the nearest
+name."""
 
 from __future__ import annotations
 

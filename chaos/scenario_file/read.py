@@ -1,5 +1,5 @@
-"""Reads a scenario file. Every error is one sentence: the file, the line, what is wrong, and what
-was expected there."""
+"""Reads a scenario file. Every error is one sentence with the file, the line, what is wrong, and
+what was expected there."""
 
 from __future__ import annotations
 

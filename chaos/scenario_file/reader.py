@@ -1,4 +1,4 @@
-"""A scenario file while it is read: what is wrong in it is refused with file and line."""
+"""A scenario file while it is read; refuses what is wrong, with file and line."""
 
 from __future__ import annotations
 

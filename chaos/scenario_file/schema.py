@@ -1,8 +1,8 @@
-"""The typed model of a scenario file; `docs/scenario.schema.json` is made from it, so that editors
-complete and check.
+"""The typed model of a scenario file; `docs/scenario.schema.json` is generated from it, so that
+editors complete and check.
 
-Every table refuses names that it does not know. What a name may be (a fault, a mirror, a workload,
-a check, a trigger) comes from the registries: a new one is in the schema from the day it exists.
+Every table refuses unknown names. The legal names of faults, mirrors, workloads, checks and
+triggers come from the registries, so the schema has a new one at once.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Settings of brokers and topics in a scenario file, by Kafka's names: which are refused, and as
-what the others are given on."""
+"""Settings of brokers and topics in a scenario file, by Kafka's names: which are refused, and how
+the others are passed on."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Where in a TOML file a value stands. TOML parsers report lines of syntax errors only, and a wrong
-value has a line as well."""
+"""The line of a value in a TOML file. TOML parsers report lines of syntax errors only, and a wrong
+value needs a line too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes a scenario as a file that `read` reads back as the same scenario."""
+"""Writes a scenario as a file. `read` reads it back as the same scenario."""
 
 from __future__ import annotations
 

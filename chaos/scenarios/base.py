@@ -1,4 +1,4 @@
-"""What a scenario's builder is given, and the workloads and failovers that several scenarios
+"""The arguments of a scenario's builder, and the workloads and failovers that several scenarios
 share."""
 
 from __future__ import annotations

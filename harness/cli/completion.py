@@ -1,12 +1,12 @@
-"""Shell completion (bash, zsh, fish) of what only linkflap knows: scenarios, mirrors, their options
-and values, topologies.
+"""Shell completion (bash, zsh, fish) of linkflap's own names: scenarios, mirrors, their options and
+values, topologies.
 
     eval "$(_LINKFLAP_COMPLETE=bash_source linkflap)"           in ~/.bashrc; zsh_source for zsh
     _LINKFLAP_COMPLETE=fish_source linkflap | source            in ~/.config/fish/config.fish
 
-Bash breaks words at `=` and `:`, so that `--set delivery=ex` reaches us as four words; they are
-joined again, and what is answered is what stands behind the last of these characters, since bash
-puts in no more. Zsh and fish put in words: of `--mirror=m` they are answered `--mirror=mm2`.
+Bash breaks words at `=` and `:`, so that `--set delivery=ex` arrives as four words. They are joined
+again. The answer is only the text behind the last of these characters, since bash inserts no more.
+Zsh and fish insert complete words: for `--mirror=m` the answer is `--mirror=mm2`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""linkflap run --dry-run: what would be started, and when."""
+"""linkflap run --dry-run: what a run would start, and when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The run directory that a command makes, and its JUnit file: their names, and whether they can be
+"""The run directory and the JUnit file of a command: their names, and whether they can be
 written."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Command line for judging run directories: in Spark, here or on a cluster; with table, report and
-JUnit XML of what came out."""
+"""Judges run directories for the commands: in Spark, here or on a cluster; prints the table, and
+writes the report and JUnit XML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`linkflap list`: everything that has a name a user can give; with a title, only that, and mirrors
+"""`linkflap list`: every name that a user can give; with a title, only that section, and mirrors
 with their options."""
 
 from __future__ import annotations

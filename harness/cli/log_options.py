@@ -1,4 +1,4 @@
-"""Options that say where logs are, copied or on live clusters, and what they are."""
+"""Options that describe logs: their paths or addresses, links, homes, topics and promotions."""
 
 from __future__ import annotations
 

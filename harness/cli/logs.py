@@ -1,4 +1,4 @@
-"""Command line for logs that linkflap did not record, and for looking closer.
+"""Commands for logs that linkflap did not record, and for details.
 
 `verify --logs` and `verify --bootstrap`, `forensics`, `explain`.
 """

@@ -1,4 +1,4 @@
-"""What linkflap's logger says, as lines on standard error."""
+"""Prints linkflap's log messages on standard error."""
 
 from __future__ import annotations
 

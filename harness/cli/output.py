@@ -1,9 +1,9 @@
-"""Where a command's words go: a reader that stops reading (`| head -1`) changes nothing of what the
-command does or ends with.
+"""The output streams of a command. A reader that stops reading (`| head -1`) changes neither what
+the command does nor its exit code.
 
-What such a reader does not take is dropped. Standard output that cannot be written for another
-reason (a full disk) is an EnvironmentFailure in one sentence, because the user wanted what is
-missing there; standard error that cannot be written is not.
+The rest of the output is dropped then. If standard output cannot be written for another reason (a
+full disk), that is an EnvironmentFailure in one sentence, because the user wanted that output. A
+failure of standard error is ignored.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`linkflap run`: a scenario is recorded and judged."""
+"""`linkflap run`: records and judges a scenario."""
 
 from __future__ import annotations
 

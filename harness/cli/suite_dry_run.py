@@ -1,4 +1,4 @@
-"""`linkflap suite --dry-run`: what a suite would run, with nothing started."""
+"""`linkflap suite --dry-run`: the scenarios that a suite would run; starts nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`linkflap verify`: run directories, copied logs and live clusters are judged."""
+"""`linkflap verify`: judges run directories, copied logs and live clusters."""
 
 from __future__ import annotations
 

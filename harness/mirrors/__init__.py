@@ -1,7 +1,7 @@
 """Mirrors: what replicates over a link. A kind is one module, and one entry of `MIRRORS`.
 
-A factory takes `(spec, link, deployment, recorder)` and starts nothing; it raises InputError for
-options that its mirror does not have.
+A factory takes `(spec, link, deployment, recorder)` and starts nothing. It raises InputError for an
+option that its mirror does not have.
 """
 
 from __future__ import annotations

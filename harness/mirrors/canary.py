@@ -1,4 +1,4 @@
-"""One record that proves a mirror's whole path: written to the source directly, awaited on the
+"""One record that proves a mirror's complete path: written to the source directly, awaited on the
 destination directly."""
 
 from __future__ import annotations

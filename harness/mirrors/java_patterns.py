@@ -1,9 +1,9 @@
-"""Whether Java takes a regular expression (java.util.regex.Pattern), known without a Java: before a
-run starts anything.
+"""Whether Java accepts a regular expression (java.util.regex.Pattern), decided without a Java,
+before a run starts anything.
 
-Patterns without backslashes, which no option here may have. What this refuses, Java refuses, but
-for three things that are refused although Java knows them: the flag x, a look-behind with `*`, `+`
-or `{n,}` in it, and `{n}` where nothing is repeated.
+It judges patterns without backslashes, which no option here may have. Java refuses everything that
+this module refuses, with three exceptions: the flag x, a look-behind with `*`, `+` or `{n,}` in it,
+and `{n}` where nothing is repeated.
 """
 
 from __future__ import annotations

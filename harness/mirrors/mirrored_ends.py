@@ -1,5 +1,4 @@
-"""The ends of mirrored partitions on a destination: where they are, and when nothing moves them any
-more."""
+"""The ends of mirrored partitions on a destination, and when they have stopped moving."""
 
 from __future__ import annotations
 

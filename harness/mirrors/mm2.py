@@ -1,9 +1,9 @@
 """MirrorMaker 2 in dedicated mode on one link: one worker, its source behind the link's proxies,
 its destination direct.
 
-`start` and `restart` return when Connect says that a task of the source connector runs and a canary
-record written to the source has arrived on the destination. MirrorMaker keeps the order of records,
-not offsets: markers, repeats and left-out aborted records all shift them.
+`start` and `restart` return when Connect reports a running task of the source connector and a
+canary record written to the source has arrived on the destination. MirrorMaker keeps the order of
+records, not offsets: markers, repeats and omitted aborted records all shift them.
 """
 
 from __future__ import annotations

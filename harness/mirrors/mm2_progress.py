@@ -1,7 +1,7 @@
-"""How far a MirrorMaker 2 worker is, read from what Connect itself keeps on the destination.
+"""The progress of a MirrorMaker 2 worker, read from Connect's own records on the destination.
 
-Connect writes a source offset only after the destination acknowledged every record up to it, so a
-position read here is never ahead of the truth; it trails by up to `offset.flush.interval.ms`
+Connect writes a source offset only after the destination acknowledged every record up to it. So a
+position read here is never ahead of the truth. It trails by up to `offset.flush.interval.ms`
 (at-least-once) or by one transaction (exactly-once).
 """
 

@@ -1,9 +1,9 @@
-"""The topics that cross a link, made on the destination before anything is mirrored.
+"""Creates the mirrored topics on the destination before the mirror starts.
 
-With the identity policy MirrorMaker 2 would make them itself, seconds after it starts; readers on
-the destination would have to wait for it, and a topic made late is mirrored late. Made here they
-have the source's partition counts, and of its topic configs those that MirrorMaker 2 copies itself:
-so that it changes nothing of them later.
+With the identity policy MirrorMaker 2 would create them itself, seconds after it starts. Readers on
+the destination would have to wait for that, and a topic that is created late is mirrored late.
+Created here, they have the source's partition counts, and those of its topic configs that
+MirrorMaker 2 copies, so that it changes none of them later.
 """
 
 from __future__ import annotations

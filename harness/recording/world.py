@@ -1,5 +1,5 @@
-"""The world of a run in progress: the objects that faults receive, and which clusters and mirrors are
-up."""
+"""The world of a run in progress: the objects that faults receive, and which clusters and mirrors
+are up."""
 
 from __future__ import annotations
 

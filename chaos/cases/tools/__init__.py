@@ -1,1 +1,1 @@
-"""What the steps of cases share: clients, requests of their own, logs as bytes."""
+"""Tools that the steps of several cases use: clients, raw requests, logs as bytes."""

@@ -1,4 +1,4 @@
-"""What one broker answers of itself, by requests of our own: leaders, coordinators, states."""
+"""Asks one broker about itself, by raw requests: leaders, coordinators, states."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Clients with transactions, whoever's they are: the same five calls of librdkafka and of the Java
-client under test."""
+"""Clients with transactions: the same five calls of librdkafka and of the Java client under
+test."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Java's own clients, of the release under test, driven through py4j (which Spark brings): no Java
-of ours, and no compiler.
+"""Java's own clients, of the release under test, driven through py4j (which Spark brings). linkflap
+has no Java code and needs no compiler.
 
-One JVM per deployment, on loopback with a token; it dies with this process. Calls are a millisecond
-each.
+One JVM per deployment, on loopback with a token; it dies with this process. A call takes about a
+millisecond.
 """
 
 from __future__ import annotations

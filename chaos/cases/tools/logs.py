@@ -1,4 +1,4 @@
-"""Logs as bytes: the batches of one replica on disk, and what of them is a marker."""
+"""Logs as bytes: the batches of one replica on disk, and which of them are markers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consumers of a group, librdkafka's and Java's, with what a relay and a rebalance ask of them."""
+"""Consumers of a group, librdkafka's and Java's, with the calls that relays and rebalances need."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The controller's log as records: who registered, who was fenced, and which leader a partition was
-given, in this order."""
+"""The controller's log as records, in order: who registered, who was fenced, and which leader a
+partition got."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A record batch (v2) as a case sends it: records without keys and headers, of whatever producer
-id, epoch and sequence."""
+"""A record batch (v2) that a case sends: records without keys and headers, with any producer id,
+epoch and sequence."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Requests that a case sends itself (kio): what no client library would send, and what brokers are
-asked about themselves."""
+"""Raw requests of a case (kio): requests that no client library would send, and questions to
+brokers about themselves."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What one examination found.
+"""The finding of one examination.
 
-A finding is fine (True), will see to itself on first use or is only worth knowing (None), or stops
-the runtimes that need it (False).
+A finding is fine (True); installs itself on first use or is only worth knowing (None); or stops the
+runtimes that need it (False).
 """
 
 from __future__ import annotations

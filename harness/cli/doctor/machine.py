@@ -1,5 +1,5 @@
-"""What the machine itself has: memory, processors, disk, open files, ports, a clock, and what dead
-runs left behind."""
+"""Examines the machine: memory, processors, disk, open files, ports, its clock, and leftovers of
+dead runs."""
 
 from __future__ import annotations
 

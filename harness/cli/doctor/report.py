@@ -1,6 +1,6 @@
-"""Runs every examination and prints what it means for each runtime.
+"""Runs every examination and prints the consequences for each runtime.
 
-An examination that fails is a finding too. The exit code is 0 when at least one runtime is complete
+An examination that fails is a finding too. The exit code is 0 if at least one runtime is complete
 or completes itself.
 """
 

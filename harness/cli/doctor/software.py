@@ -1,5 +1,5 @@
-"""What is installed or cached: Python, clients, Java, Spark, Kafka, toxiproxy-server, a Docker
-engine and its images."""
+"""Examines the installed and cached software: Python, clients, Java, Spark, Kafka,
+toxiproxy-server, a Docker engine and its images."""
 
 from __future__ import annotations
 

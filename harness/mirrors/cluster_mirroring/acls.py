@@ -1,8 +1,7 @@
-"""ACLs on the topics of a mirror's source: made by the run, so that there are some, and read on
-both ends.
+"""ACLs on the topics of a mirror's source: the run creates some, and reads them on both ends.
 
-Brokers of a build with Cluster Mirroring have an authorizer whose super user is whoever does not
-say who he is, so nobody is refused anything by them.
+Brokers of a build with Cluster Mirroring have an authorizer that makes every anonymous client a
+super user, so they refuse nobody.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The verbs of Cluster Mirroring, called on the Java Admin of the build under test; what is refused
-is a value with its error.
+"""The verbs of Cluster Mirroring, called on the Java Admin of the build under test. A refusal is a
+value with its error.
 
-A verb that this Admin has not, or has with other arguments, is asked of the build's command line
-(`command_line`) instead.
+If this Admin lacks a verb, or has it with other arguments, the build's command line
+(`command_line`) is called instead.
 
-Each verb has an Admin of its own: one that lives through the loss of a broker ends sooner or later
-with a mismatch of correlation ids, and refuses all that is asked of it afterwards.
+Each verb has its own Admin: one that survives the loss of a broker sooner or later ends with a
+mismatch of correlation ids, and refuses all later calls.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""What a cluster answers to verbs and to describe, as values; and asking until a verb is
-accepted."""
+"""A cluster's answers to verbs and to describe, as values; and retries until a verb is accepted."""
 
 from __future__ import annotations
 

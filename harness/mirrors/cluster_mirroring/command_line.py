@@ -1,8 +1,8 @@
-"""The verbs of Cluster Mirroring by the build's own command line: for builds whose Java Admin lacks
-a verb as it is called here.
+"""The verbs of Cluster Mirroring by the build's own command line, for builds whose Java Admin lacks
+a verb in the form used here.
 
-A call starts a JVM, which takes a second and more. Refused is what it prints: the class of Kafka's
-exception and its message.
+A call starts a JVM, which takes a second or more. A refusal is recognised by its output: the class
+of Kafka's exception and its message.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The topics of a mirror's two ends: whether the destination has each, with as many partitions and
-the same settings and ACLs.
+"""Compares the topics of a mirror's two ends: whether the destination has each, with as many
+partitions and the same settings and ACLs.
 
-Settings are those that were set on the source's topic itself (DYNAMIC_TOPIC_CONFIG), without those
-that a mirror leaves out by default. What only the destination has is not compared: mirrors set what
-the source has, and take nothing off that was taken off there.
+The settings are those that were set on the source's topic itself (DYNAMIC_TOPIC_CONFIG), without
+those that a mirror leaves out by default. Settings that only the destination has are not compared:
+mirrors set what the source has, and do not remove what was removed there.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The failover of a cluster mirror: when a stop that was accepted has taken effect, and what is
-written where it never does."""
+"""The failover of a cluster mirror: when an accepted stop has taken effect, and what is recorded if
+it never does."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a start waits for: the log of the mirrors' states, which a cluster's first create makes, on
-every broker that runs.
+"""Waits at a start for the log of the mirrors' states, which a cluster's first create makes, on
+every running broker.
 
-A broker that is asked for the state of a partition before it has that log answers that it is no
-coordinator, and is never asked again: the partition stays behind
+A broker that is asked for the state of a partition before it has that log answers that it is not
+the coordinator, and is never asked again: the partition stays behind
 (docs/findings/cluster-mirroring-stuck-at-start.md).
 """
 

@@ -1,8 +1,8 @@
-"""What the logs of mirrored partitions say, read from the brokers' own files: where a promotion is,
-and where two logs part.
+"""Reads the logs of mirrored partitions from the brokers' own files: the promotion offset, and the
+offset where two logs diverge.
 
-Describe may be late, stale or silent; the bytes are not. What is read here is written to the run's
-events, and judged later against bytes that were captured.
+Describe may be late, stale or silent; the bytes are not. The results are written to the run's
+events, and later compared with captured bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Objects of the build's Java Admin: what it is given, and what it answers, as rows and errors."""
+"""Objects of the build's Java Admin: its arguments, and its answers as rows and errors."""
 
 from __future__ import annotations
 

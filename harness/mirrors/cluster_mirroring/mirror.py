@@ -1,10 +1,10 @@
 """cluster-mirroring: KIP-1279 itself, on clusters that run a build of its branch
 (docs/cluster-mirroring.md).
 
-The mirror is the destination's own brokers: no process of it can be killed. Started means that
-every partition is MIRRORING and that a record went through. A failover is the verb stop, and what
-the build refuses stays refused: it is asked again until it is accepted or the deadline passes, and
-each answer is written down. Where a promotion is, the bytes say, and never describe.
+The mirror is the destination's own brokers: it has no process to kill. It has started when every
+partition is MIRRORING and a record has arrived. A failover is the verb stop. linkflap does not
+override a refusal of the build: it repeats the verb until it is accepted or the deadline passes,
+and records each answer. The promotion offset is read from the bytes, never from describe.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Whether what is mirrored takes a client's write: each broker of the destination is asked for one,
-to a partition that it leads, and has to refuse it (KIP-1279: READ_ONLY_TOPIC until a stop)."""
+"""Whether mirrored partitions accept a client's write: each broker of the destination gets one, to
+a partition that it leads, and must refuse it (KIP-1279: READ_ONLY_TOPIC until a stop)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""How admins rule a mirror while it mirrors: verbs that promote nothing, the addresses of its
-source, who coordinates it."""
+"""Administers a mirror while it mirrors: verbs that promote nothing, the addresses of its source,
+its coordinator."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What is seen of a cluster mirror on both clusters: what crosses, what describe says, how far it
-is, where a promotion is."""
+"""Observes a cluster mirror on both clusters: mirrored topics, describe's answers, lag, and
+promotion offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Its options, what it mirrors, and what it cannot be part of. Pure: no sockets, no processes."""
+"""The options of Cluster Mirroring, the topics that it mirrors, and the scenarios that it cannot
+play. Pure: no sockets, no processes."""
 
 from __future__ import annotations
 

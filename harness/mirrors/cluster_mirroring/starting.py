@@ -1,5 +1,5 @@
-"""The start of a cluster mirror: made on the destination, its topics started, until a record has
-gone through."""
+"""Starts a cluster mirror: creates it on the destination, starts its topics, and waits until a
+record has arrived."""
 
 from __future__ import annotations
 

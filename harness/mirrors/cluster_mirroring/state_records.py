@@ -1,8 +1,8 @@
-"""What the records of `__mirror_state` say of partitions, each one's latest, against describe.
+"""Compares the latest record of each partition in `__mirror_state` with describe.
 
-Keys and values are as the first generation of the branch writes them (MirrorPartitionStateKey,
-MirrorPartitionStateValue): brokers answer describe by them, and the two have to agree
-once nothing changes any more.
+Keys and values have the format of the first generation of the branch (MirrorPartitionStateKey,
+MirrorPartitionStateValue). Brokers answer describe from them, and the two must agree once nothing
+changes any more.
 """
 
 from __future__ import annotations

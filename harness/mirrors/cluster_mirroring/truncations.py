@@ -1,12 +1,11 @@
-"""When logs of a cluster that is made to follow are truncated: their files are looked at until each
-has lost its tail.
+"""Observes when logs of a cluster are truncated because it follows another again: watches their
+files until each has lost its tail.
 
-A verb that is accepted truncates nothing yet: the build looks for the source's metadata, raises
-leader epochs, and truncates one to several seconds later; until then the leader serves the log that
-it had, and what clients are given is of that. What follows a truncation may come within
-milliseconds, so that the log's end and size show nothing: looked at are the bytes where the two
-logs part. They are read, not mapped: a mapped file that is truncated ends the process that reads
-it.
+An accepted verb has truncated nothing yet: the build looks for the source's metadata, raises leader
+epochs, and truncates one to several seconds later. Until then the leader serves its old log to
+clients. New records may follow a truncation within milliseconds, so the log's end and size prove
+nothing: this module compares the bytes where the two logs diverge. It reads them and does not map
+them: a mapped file that is truncated ends the process that reads it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A reference model of KIP-1279's verbs: what each is answered in which state, and what it makes of
-the state. Pure.
+"""A reference model of KIP-1279's verbs: the answer to each in each state, and the state after it.
+Pure.
 
-A mirror exists or not, and each of its topics mirrors, is paused or is stopped. A verb counts for
-every topic that it names, or for none: a topic in a state that the verb does not allow has all of
-it refused, and nothing changes. A verb on a mirror that does not exist is refused. Verbs that
-several admins ask for at once are explained by an order in which the cluster may take them.
+A mirror exists or not, and each of its topics is mirroring, paused or stopped. A verb is atomic
+over the topics that it names: if the state of one topic does not allow it, it is refused for all,
+and nothing changes. A verb on a mirror that does not exist is refused. Concurrent verbs of several
+admins must be explained by some order in which the cluster may have taken them.
 """
 
 from __future__ import annotations

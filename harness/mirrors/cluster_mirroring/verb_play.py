@@ -1,4 +1,4 @@
-"""Plays sequences of verbs on a build and holds each answer, and the state after it, against the
+"""Plays sequences of verbs on a build, and compares each answer, and the state after it, with the
 model (`verb_model`)."""
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A random sequence of verbs of a mirror that is in use: none promotes anything, and each is held
-against a model (`verb_model`).
+"""A random sequence of verbs of a mirror in use: none promotes anything, and each is compared with
+a model (`verb_model`).
 
-Topics are paused and resumed, and verbs that their states do not allow have to be refused and
-change nothing; so has a write to what is mirrored or paused, by every broker. What had no answer
+Topics are paused and resumed. Verbs that their states do not allow must be refused and change
+nothing. Every broker must refuse a write to a mirrored or paused topic. A verb without an answer
 proves nothing: it ends the sequence, and is no disagreement.
 """
 

@@ -1,5 +1,5 @@
 """A mirror of the user's own, run by the commands of a manifest: linkflap starts, stops and judges
-it, and has no part in it.
+it.
 
 manifest    what the user writes: the guarantee, the commands, their environment
 behind      how far it is behind, by the bytes on both sides

@@ -1,4 +1,4 @@
-"""What a mirror's commands answer: how far it is behind, and what it promoted."""
+"""Parses the output of a mirror's commands: its lag, and the offsets that it promoted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands of a manifest, run for a mirror: what they printed, and how they ended."""
+"""Runs the commands of a manifest, with their output and exit status."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The environment of a mirror's commands: where its clusters are, which topics cross, and how
-secured clusters are entered."""
+"""The environment of a mirror's commands: addresses of its clusters, the topics to mirror, and
+credentials of secured clusters."""
 
 from __future__ import annotations
 

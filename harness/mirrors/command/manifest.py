@@ -1,9 +1,9 @@
 """The manifest of a mirror of the user's own (TOML): its promise, and the commands that run it.
 Reading one executes nothing.
 
-Commands are lists of words, started without a shell. A word is taken as it is; the first is a
-program: a path (from the manifest's folder, where commands run), or a name looked up in PATH, in
-which the folder of linkflap's own Python comes first.
+Commands are lists of words, started without a shell. A word is passed unchanged. The first is a
+program: a path (from the manifest's folder, where commands run), or a name in PATH, where the
+folder of linkflap's own Python comes first.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How far a mirror is behind, by the bytes on both sides: what it says of itself is compared with
-this, and never used for it.
+"""Measures the lag of a mirror by the bytes on both sides. The mirror's own report is compared with
+it, and never replaces it.
 
-The records of a source partition that lie behind the last one of them that has arrived on the
-destination. One that was lost before that is no lag: it will not arrive by waiting, and lost-write
-finds it. Read with clients of linkflap's own, directly.
+The lag of a source partition is the number of records behind the last one that has arrived on the
+destination. A record that was lost before that one is no lag: it will not arrive by waiting, and
+lost-write finds it. linkflap's own clients read both sides directly.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """command: a replicator of the user's own, run by the commands of a manifest (option manifest=FILE;
 docs/own-mirror.md).
 
-`start` runs for as long as the mirror does, in a process group that is killed as one. Started means
-that `ready` ended with exit status 0, where there is one, and that a record written to the source
-arrived on the destination. What the mirror says of its lag is written down beside what the bytes
-say, and never used. Where a failover says nothing of what it promoted, the ends of the mirrored
-partitions are it, read when the mirror has ended and before a client writes.
+`start` runs for as long as the mirror does, in a process group that is killed as one. The mirror
+has started when `ready`, if there is one, has ended with exit status 0, and a record written to the
+source has arrived on the destination. The mirror's own report of its lag is recorded beside the
+measured one, and never used. If a failover reports no promotion offsets, they are the ends of the
+mirrored partitions, read when the mirror has ended and before a client writes.
 
-A failback is a mirror over the reverse link that begins with the command `failback`, which makes
-the cluster that was given up ready to be mirrored into. What its partitions lose by that is
-measured, and written down as truncations.
+A failback is a mirror over the reverse link. It begins with the command `failback`, which prepares
+the old cluster for mirroring. linkflap measures the records that its partitions lose by that, and
+records them as truncations.
 """
 
 from __future__ import annotations
