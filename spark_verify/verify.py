@@ -3,8 +3,8 @@
     run directory -> plan -> Spark: tables -> partition views -> kernels -> findings -> judge ->
     verdict.json, *.parquet
 
-`verify` needs nothing but the directories: it gives the same verdict on another machine, a year
-later, on a Spark cluster.
+`verify` needs only the directories: it gives the same verdict on another machine, a year later, or
+on a Spark cluster.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""aborted-read: a reader never gets what was aborted or refused (Adya's G1a; Jepsen's Kafka
+"""aborted-read: a reader never gets an aborted or refused record (Adya's G1a; Jepsen's Kafka
 workload, aborted-read).
 
-Judged by two witnesses: the markers in the bytes of the cluster it read from, and what the producer
-itself asked for, which holds on every cluster: a mirror that reads uncommitted turns aborted
-records into plain ones, and no marker tells.
+Two witnesses judge it. The first is the markers in the bytes of the cluster that the reader read
+from. The second is the producer's own request, which is valid on every cluster: a mirror that reads
+uncommitted turns aborted records into plain ones, and no marker shows it.
 
-What a client knows for certain to be refused was never written, so nobody gets it, in whatever
-isolation and of whatever transaction. Certain is what never was handed over, and what the record
-itself is refused for; a record that was given up in flight, timed out or was fenced is not
-(`spark_verify.checks.parts.outcomes.refused`).
+A record that a client knows for certain to be refused was never written, so no reader gets it, in
+any isolation and of any transaction. A refusal is certain for a record that was never sent, and for
+one with an error of its own. It is not certain for a record that timed out, was purged in flight,
+or was fenced (`spark_verify.checks.parts.outcomes.refused`).
 """
 
 from __future__ import annotations

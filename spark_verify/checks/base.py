@@ -1,10 +1,10 @@
-"""What a check is: a declaration and a pure kernel. One file and one line in the registry
-(`spark_verify.checks`) each.
+"""A check: a declaration and a pure kernel, in one file and one line of the registry
+(`spark_verify.checks`).
 
-The kernel sees one partition of one run and returns findings; it never decides a verdict, never
+The kernel gets one partition of one run and returns findings. It never decides a verdict, never
 raises for a violation, and counts what it examined. A check that must look across partitions
-returns partial findings from its kernel, and its `combine` sees all partial findings of a run, or
-of a part of it that is apart from the rest, together.
+returns partial findings from its kernel. Its `combine` then gets all partial findings of a run, or
+of an independent part of it.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""byte-equality: a mirror that keeps offsets has, in every mirrored era, the source's batches byte
+"""byte-equality: in every mirrored era, a mirror that keeps offsets has the source's batches byte
 for byte (KIP-1279).
 
-Compared as (base offset, last offset, length, CRC) of every batch; the leader epoch, outside the
-CRC, may differ. A mirror that declares another mapping of producer ids has other CRCs: then record
-count, producer epoch, sequence, kind of batch, its coordinator's epoch, and the id that the mapping
-gives stand for it, on every hop by itself. What only the source has, below the destination's end,
-is a hole, and what only the destination has, a stranger; the source's tail is lag. What a mirror
-says that it appended when the run ended, with no failover, is its own. Mirrors that move offsets
-are not judged by this check. Of copied logs whose promotion's mark may have been deleted with their
-beginning, that is said (`harness.capture.unmarked`). Where either side has compacted its log a
-difference is no violation: each packs anew what it has left, and of a recorded run record-equality
-compares that.
+Compared are (base offset, last offset, length, CRC) of every batch; the leader epoch, outside the
+CRC, may differ. A mirror that declares another mapping of producer ids has other CRCs. Then each
+hop is compared by record count, producer epoch, sequence, kind of batch, the coordinator's epoch,
+and the mapped id. A batch that only the source has, below the destination's end, is a hole. One
+that only the destination has is a stranger. The source's tail is lag. Batches that a mirror
+declares to have appended when the run ended, without a failover, are its own. This check does not
+judge mirrors that move offsets. In copied logs the mark of a promotion may have been deleted with
+the beginning of the log, and the finding then says so (`harness.capture.unmarked`). Where either
+side has compacted its log a difference is no violation: each side packs its remaining records anew,
+and for a recorded run record-equality compares those.
 """
 
 from __future__ import annotations

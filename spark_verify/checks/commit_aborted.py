@@ -1,10 +1,11 @@
-"""commit-aborted: an acknowledged commit ends in COMMIT markers, an abort in ABORT ones, where it
-was acknowledged (KIP-98).
+"""commit-aborted: an acknowledged commit ends in COMMIT markers, an abort in ABORT markers, on the
+cluster that acknowledged it (KIP-98).
 
 The coordinator answers EndTxn once PREPARE_COMMIT is in its log, before the markers are in the
-partitions. So a cluster that was given up by force may lack the markers of its last moments: a
-restart would write them. Only those may be missing: a producer id begins no transaction before all
-markers of its last are written, so one whose next operation is in the log has none to wait for.
+partitions. So a cluster that was failed over by force may lack the markers of its last moments: a
+restart would write them. Only those may be missing. A producer id begins no transaction before all
+markers of its last one are written, so an operation followed by another of the same producer in the
+log must have its markers.
 """
 
 from __future__ import annotations

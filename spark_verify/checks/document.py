@@ -1,4 +1,4 @@
-"""docs/checks.md, written from the declarations: `python -m linkflap.spark_verify.checks.document >
+"""Writes docs/checks.md from the declarations: `python -m linkflap.spark_verify.checks.document >
 docs/checks.md`."""
 
 from __future__ import annotations

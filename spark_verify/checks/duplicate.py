@@ -1,8 +1,8 @@
 """duplicate: a payload is in a log once (KIP-98, idempotent producers; Jepsen's Kafka workload,
 duplicate).
 
-Natively no copy but an aborted one may exist twice. In a mirrored era copies are what the mirror
-made; whether its guarantee allows them is `spark_verify.verdict.allowances`'s to say.
+In native eras only aborted copies may repeat a payload. In mirrored eras the mirror made the
+copies; `spark_verify.verdict.allowances` decides whether its guarantee allows them.
 """
 
 from __future__ import annotations

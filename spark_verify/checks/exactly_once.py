@@ -1,20 +1,21 @@
-"""exactly-once: what a relay makes of its inputs, and how far its group got, are one transaction
-(KIP-98, KIP-447).
+"""exactly-once: the outputs of a relay and the offsets of its group are one transaction (KIP-98,
+KIP-447).
 
-A relay (consume, transform, produce, offsets in the transaction) says of every record which input
-it was made from. On its cluster, each input between where the group began there and how far it got
-has exactly one committed output. How far it got say the transactions that were committed there, by
-their own word or by the bytes, and the group's sampled offsets. A sampled offset is below no
-transaction that the same producer has followed by another: the next cannot begin before the markers
-of the one before it are written, also those of the offsets (KIP-98, CONCURRENT_TRANSACTIONS); but
-once a fault has reached brokers of the cluster it may be where the group had been (KAFKA-15910).
-Without one sample of the group there is nothing to hold what the relays say of their own offsets
-against: that is unknown.
+A relay (consume, transform, produce, offsets in the transaction) records for every output which
+input it was made from. On its cluster, each input between the group's first offset there and its
+last has exactly one committed output. The last offset follows from the transactions that were
+committed there, by the relay's own word or by the bytes, and from the group's sampled offsets. A
+sampled offset is not below a transaction that the same producer has followed by another: the next
+cannot begin before the markers of the previous one are written, also those of the offsets (KIP-98,
+CONCURRENT_TRANSACTIONS). But once a fault has reached brokers of the cluster, a sample may be an
+earlier offset of the group (KAFKA-15910). Without any sample of the group, the relays' report of
+their own offsets cannot be verified: that is unknown.
 
-Over a failover no mirror promises as much, because outputs, inputs and group offsets cross the link
-each on its own. By payload id: an input made into an output on the destination that the source's
-output had reached already was repeated, and one that the group has passed there, whose output is
-lost with the source, was lost; both are counted apart.
+No mirror promises this over a failover, because outputs, inputs and group offsets are mirrored
+independently. The check compares payload ids. An input was repeated if it was made into an output
+on the destination although the source's output had arrived already. An input was lost if the group
+has passed it on the destination and its output was lost with the source. Both are counted
+separately.
 """
 
 from __future__ import annotations

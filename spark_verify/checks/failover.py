@@ -1,13 +1,13 @@
-"""failover: what each failover cost, in records (RPO) and seconds (RTO), and whether that was
-within the scenario's budgets.
+"""failover: the cost of each failover, in records (RPO) and seconds (RTO), compared with the
+scenario's budgets.
 
-RPO counts records that were acknowledged on the source and are not among what the destination
+RPO counts records that were acknowledged on the source and are not among those that the destination
 mirrored, without those that lost-write reports. The source's log is the capture next to the
-failover, for it may have been truncated since. RTO runs from the fault that made the failover
+failover, because it may have been truncated since. RTO runs from the fault that made the failover
 necessary to the first write that the destination acknowledged as its own. A failover after which
 nothing was written is unknown. Without budgets costs are measured, not judged. A failover that the
-mirror refused for as long as it was asked never took place: nobody serves the clients, and no
-budget is needed to say that this is too long.
+mirror refused at every attempt never took place: nobody serves the clients, and that is a violation
+without any budget.
 """
 
 from __future__ import annotations

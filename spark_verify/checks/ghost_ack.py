@@ -1,10 +1,10 @@
-"""ghost-ack: an acknowledged offset holds the record it was given for (facts: Redpanda PR 31659,
-shadow links).
+"""ghost-ack: the record at an acknowledged offset is the acknowledged record (facts: Redpanda PR
+31659, shadow links).
 
-After a failover with clashing producer ids a broker takes a new batch for a repeated one,
+After a failover with colliding producer ids a broker treats a new batch as a repeat of an old one,
 acknowledges it with the old batch's offset and appends nothing. The client sees success; only the
-offset tells. So every acknowledgement, of aborted transactions too, must point at a place in the
-acknowledging cluster's own era that holds that very record.
+offset shows the loss. So every acknowledgement, also in aborted transactions, must point to an
+offset of the acknowledging cluster's own era that has that very record.
 """
 
 from __future__ import annotations

@@ -1,31 +1,32 @@
 """group-offsets: a consumer group that fails over skips nothing and repeats little (KIP-545;
 MirrorMaker 2's group offset sync).
 
-P is the last position that the group committed on the source, D the first offset it got on the
-destination. Skipped is what the destination has below D, the source has at or above P, and no
-member ever got. Repeated is what a member got on the destination although it is below P at the
-source. MirrorMaker 2 translates P to the last offset sync at or below it, so that it may step back
-but never ahead: by what was committed since the last checkpoint and sync, by offset.lag.max, and by
-as much again as the group was behind the end (KAFKA-12468: syncs are kept ever sparser further
-back). What it commits for the group on the destination before a failover (sync.group.offsets) never
-goes back, never beyond what the group got, nor the log's end.
+P is the last position that the group committed on the source, D the first offset that it got on the
+destination. A record is skipped if the destination has it below D, the source has it at or above P,
+and no member ever got it. A record is repeated if a member got it on the destination although it is
+below P at the source. MirrorMaker 2 translates P to the last offset sync at or below it, so that it
+may step back but never ahead. It may step back by the commits since the last checkpoint and sync,
+by offset.lag.max, and by as much again as the group was behind the end (KAFKA-12468: syncs are kept
+ever sparser further back). The offsets that it commits for the group on the destination before a
+failover (sync.group.offsets) never go back, never pass the group's own position, and never pass the
+log's end.
 
-Once a fault has reached brokers of the destination, a sample that steps back may be of a
-coordinator that has loaded the group anew (`parts.sampled_offsets`). Then `__consumer_offsets` says
-which it is: if it has a commit of the later offset behind one of the earlier, nothing went back.
-Where that log was not captured from its beginning, it is unknown.
+Once a fault has reached brokers of the destination, a sample that steps back may come from a
+coordinator that has reloaded the group (`parts.sampled_offsets`). `__consumer_offsets` decides: if
+it has a commit of the later offset behind one of the earlier, nothing went back. If that log was
+not captured from its beginning, the result is unknown.
 
-What the mirror committed on the destination is also read from the bytes of `__consumer_offsets`,
-whether or not anybody failed over (`parts.synced_offsets`): there it must not go back either, nor
-be beyond what the group ever committed on the source maps to; and where group offsets are exact it
-is one that the group committed, or the end of the destination's log.
+The mirror's commits on the destination are also read from the bytes of `__consumer_offsets`, with
+or without a failover (`parts.synced_offsets`). There too they must not go back, nor pass the mapped
+maximum of what the group ever committed on the source. Where group offsets are exact, each is an
+offset that the group committed, or the end of the destination's log.
 
-Sampled committed offsets are counted as `checkpoints` of the cluster they were sampled on. A
-following group has some on the source: where there is none, nobody sampled, and what the mirror
-committed is unknown. With none on the destination the mirror had synced nothing before the
-failover, which is promised nowhere and said in the reason. Where the part of the mirror that
-carries them had failed, as its `mirror-state` events say, what it promises of groups is unknown
-from then on.
+Sampled committed offsets are counted as `checkpoints` of the cluster that they were sampled on. A
+group whose offsets are mirrored has some on the source: if there are none, nobody sampled, and the
+mirror's commits are unknown. If there are none on the destination, the mirror had synced nothing
+before the failover; no mirror promises a sync by then, and the reason mentions it. If the part of
+the mirror that syncs them had failed, as its `mirror-state` events report, its promise for groups
+is unknown from then on.
 """
 
 from __future__ import annotations

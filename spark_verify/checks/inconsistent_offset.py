@@ -1,14 +1,15 @@
-"""inconsistent-offset: at one offset of a log everybody saw the same record (Jepsen's Kafka
+"""inconsistent-offset: at one offset of a log all observers saw the same record (Jepsen's Kafka
 workload, inconsistent-offsets).
 
-Observers are the bytes, the acknowledgements of producers, and every reader of either isolation:
-what one of them saw at an offset, no other may have seen differently, nor the same one another
-time. Offsets have a meaning within one generation of a log (`spark_verify.facts.eras`): behind a
-truncation there are other records, also behind one that a mirror made when its destination was
-promoted and wrote down. What was seen below every truncation since then still holds.
+Observers are the bytes, the acknowledgements of producers, and every reader of either isolation. No
+two of them may have seen different records at an offset, nor one of them different records at
+different times. Offsets have a meaning within one generation of a log (`spark_verify.facts.eras`):
+behind a truncation there are other records, also behind one that a mirror made and recorded when
+its destination was promoted. Observations below every truncation since then remain valid.
 
-ghost-ack and read-committed-visibility hold observers against the bytes; here they are held against
-each other too, so that a log which was not captured, or was changed after it was read, still shows.
+ghost-ack and read-committed-visibility compare observers with the bytes. This check compares them
+with each other too, so that it finds a violation even in a log that was not captured, or was
+changed after it was read.
 """
 
 from __future__ import annotations

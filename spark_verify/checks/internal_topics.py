@@ -1,22 +1,23 @@
-"""internal-topics: Kafka's own topics are sound, and say of transactions and groups what the data
-and the clients say (KIP-98).
+"""internal-topics: Kafka's own topics are sound, and agree with the data and the clients about
+transactions and groups (KIP-98).
 
-Of `__transaction_state`, `__consumer_offsets`, `__cluster_metadata` and, of a build of KIP-1279,
-`__mirror_state`, below the high watermark: CRCs are right, replicas agree, and no offset is missing
-where no cleaner was. A capture of a running cluster may stop in the middle of a batch above that.
+It checks `__transaction_state`, `__consumer_offsets`, `__cluster_metadata` and, of a build of
+KIP-1279, `__mirror_state`, below the high watermark: CRCs are right, replicas agree, and no offset
+is missing where no cleaner has been. Above the high watermark, a capture of a running cluster may
+stop in the middle of a batch.
 
 A coordinator writes that a transaction is complete when every partition has its marker
-(`parts.coordinator_decisions`): so the markers that a cluster's own coordinators wrote are, per
-partition, producer id and epoch, the outcomes that they decided, in that order. The last decisions
-of a cluster that was killed may not have arrived: prepared, or still open, is legal. And what a
-group was seen to have committed, or a client was acknowledged, is in `__consumer_offsets`, in that
-order.
+(`parts.coordinator_decisions`). So per partition, producer id and epoch, the markers that a
+cluster's own coordinators wrote are the outcomes that they decided, in that order. The last
+decisions of a killed cluster may not have arrived: prepared, or still open, is legal. Every group
+offset that was sampled, and every commit that a client was acknowledged, is in
+`__consumer_offsets`, in that order.
 
-A coordinator that loads a partition anew reads all of it, but answers with what lies below the high
-watermark (Kafka 4.0 and later), and a new leader knows only the one that it had as a follower, or,
-after a crash, the one of its checkpoint. Until its followers have fetched, a group is seen to be at
-a commit that it had left. So samples may step back to an earlier commit of the log where another
-leader wrote behind the later one, or where a fault had reached brokers of the cluster by then.
+A coordinator that reloads a partition reads all of it, but answers only with the part below the
+high watermark (Kafka 4.0 and later). A new leader knows only the high watermark that it had as a
+follower, or, after a crash, the one of its checkpoint. Until its followers have fetched, it answers
+with an earlier commit of the group. So samples may step back to an earlier commit of the log if
+another leader wrote behind the later one, or if a fault had reached brokers of the cluster by then.
 """
 
 from __future__ import annotations

@@ -3,21 +3,22 @@ KIP-447).
 
 LSO(h) = the first offset of the earliest transaction with records below high watermark h and no
 marker below h; else h. It is a pure function of the log and h, so every sample can be recomputed. A
-sample is two requests, LSO and high watermark, at two unknown moments of [time, returned]; the high
+sample is two requests, LSO and high watermark, at two unknown moments of [time, returned]. The high
 watermark at the LSO's moment lies between the samples before and after. A sample is wrong only if
 no high watermark in that interval gives its LSO. Samples are compared within one leader's epoch,
-because a new leader may begin with an older high watermark; those that carry no epoch, unless
-brokers were broken or a mirror ended or began between them. What a mirror truncated of its
-destination's log, when it began or ended, is in no capture any more: a sample from before that,
-which a high watermark above the truncation may have given, is not recomputed. Nor is an LSO below
-the log start, or below what a cleaner has compacted: the transaction that began there may be gone.
+because a new leader may begin with an older high watermark. Samples without an epoch are compared
+unless brokers were broken, or a mirror ended or began, between them. When a mirror begins or ends
+it may truncate its destination's log, and no capture has the truncated part. A sample from before
+that is not recomputed if a high watermark above the truncation may have given it. Nor is an LSO
+below the log start, or below the compacted offset: the transaction that began there may be gone.
 
-A log start only rises, and the LSO, which is asked for after it, rises with it. A new leader may
-have deleted less than the old.
+A log start only rises, and so does the LSO, which is requested after it. A new leader may have
+deleted less than the old one.
 
-A mirror that made producer ids negative blinds brokers: they take such batches for plain ones, and
-their LSO is above what the bytes give. And a transaction that a mirror which keeps offsets left
-open is open for ever once its cluster was promoted: no coordinator there knows of it.
+A mirror that makes producer ids negative hides transactions from brokers: they treat such batches
+as plain, and their LSO is above the one that follows from the bytes. And a transaction that a
+mirror which keeps offsets left open is open forever once its cluster was promoted: no coordinator
+there knows it.
 """
 
 from __future__ import annotations

@@ -1,30 +1,31 @@
-"""leader-epochs: an epoch and an offset name one batch, on a cluster, for ever (KIP-101, KIP-279,
+"""leader-epochs: on a cluster, an epoch and an offset identify one batch forever (KIP-101, KIP-279,
 KIP-320).
 
 Within a log the leader epoch of batches never falls with the offset. Over all replicas of a
-cluster, and over all captures of it, batches with the same (epoch, base offset) are the same bytes:
-else followers and consumers take a log that was truncated and written again for the one they know.
-A leader's epoch is never below those in the bytes it serves (KIP-1279: DLE >= SLE), or consumers
-wait for ever for an epoch that they have read of. And what clients write after a promotion has a
-higher epoch than all that was mirrored, since the hand-over raised it: else one epoch has two
-writers.
+cluster, and over all captures of it, batches with the same (epoch, base offset) are the same bytes.
+Otherwise followers and consumers mistake a log that was truncated and written again for the one
+that they know. A leader's epoch is never below those in the bytes that it serves (KIP-1279: DLE >=
+SLE); otherwise consumers wait forever for an epoch that they have read. And clients' records after
+a promotion have a higher epoch than everything that was mirrored, because the hand-over raised it;
+otherwise one epoch has two writers.
 
-A cluster that was emptied to follow again with other offsets (`facts.eras`) has another log since,
-whose epochs begin anew.
+A cluster that was emptied to follow again with other offsets (`facts.eras`) has a new log, whose
+epochs begin anew.
 
-Below the offset up to which a cleaner has been at one of the brokers
-(`spark_verify.checks.parts.cleaning`) other bytes are the cleaner's work, unless they differ in
-what a cleaner keeps.
+Below the offset that a cleaner has reached at one of the brokers
+(`spark_verify.checks.parts.cleaning`) other bytes are the cleaner's work, unless they differ in a
+part that a cleaner keeps.
 
-A mirror that promises to keep leader epochs (the shadow with `leader_epochs=keep`; copied logs of
-which that was said) has the source's epoch in every batch. The CRC does not cover it, so that
-byte-equality says nothing of it.
+A mirror may promise to keep leader epochs (the shadow with `leader_epochs=keep`; copied logs with
+that option). Then every batch has the source's epoch. The CRC does not cover it, so byte-equality
+does not compare it.
 
 A sample's epoch is the leader's, and not that of the last batch (ListOffsets answers with
-`Partition.leaderEpoch`). It is held against what was below its high watermark. The last sample of a
-log speaks for all of that; earlier ones only where epochs are kept, since what they saw may have
-been truncated (KIP-101: an unclean election) and written again in a higher epoch. No earlier sample
-has an epoch above that of the last one of the cluster (`spark_verify.checks.parts.sampled_epochs`).
+`Partition.leaderEpoch`). It is compared with the batches below its high watermark. The last sample
+of a log counts for all of those. Earlier ones count only where epochs are kept, because their
+batches may have been truncated (KIP-101: an unclean election) and written again in a higher epoch.
+No earlier sample has an epoch above that of the last one of the cluster
+(`spark_verify.checks.parts.sampled_epochs`).
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""lost-write: what was acknowledged is there (Jepsen's Kafka workload, lost-write; KIP-98 for what
-a commit promises).
+"""lost-write: an acknowledged record is there (Jepsen's Kafka workload, lost-write; KIP-98 for the
+promise of a commit).
 
-On the cluster that acknowledged it: in the bytes, and visible. Over a mirror: a record that later
-ones have overtaken is lost; a missing tail is lost after a planned failover, which drains first.
-After a forced one it is RPO, unless a reader on the destination had got it, or a sampled high
-watermark or a reader's position had covered offsets that the destination's mirrored era no longer
-has: asynchronous mirroring may leave the tail behind, but what the destination has shown it must
-keep. What retention deleted is not lost; of a record that nobody acknowledged with an offset, the
-records around it say whether it was deleted, or nothing does (`parts/deleted_records.py`).
+On the cluster that acknowledged it, it must be in the bytes, and visible. Over a mirror, a record
+is lost if the destination has later ones. A missing tail is lost after a planned failover, which
+drains first. After a forced failover it is RPO: asynchronous mirroring may leave the tail behind.
+But the destination must keep what it has shown. So the tail is lost if a reader on the destination
+had got it, or if a sampled high watermark or a reader's position had covered offsets that the
+destination's mirrored era no longer has. Records that retention deleted are not lost. For a record
+that nobody acknowledged with an offset, the neighbouring records show whether it was deleted, or it
+stays open (`parts/deleted_records.py`).
 """
 
 from __future__ import annotations

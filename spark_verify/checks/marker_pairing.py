@@ -1,18 +1,19 @@
 """marker-pairing: every transaction in a partition ends in one marker of its epoch or a later one
 (KIP-98, KIP-890, KIP-1228).
 
-With transactions v1 the marker has the data's epoch, or a higher one when a timeout or a successor
-ended it; with v2 the coordinator raises the epoch at every end, so the marker's is one higher. Both
-are taken. After a marker no data of a lower epoch may follow: its producer was fenced by then. One
-transaction has one epoch and is one operation of one client, so data of another epoch or of another
-operation without a marker in between means that a marker is missing; where a mirror writes with
-producer ids of its own, its transactions hold many operations, so there only epochs count. Markers
-without data are normal: a partition is added to a transaction before its first record is sent.
+With transactions v1 the marker has the data's epoch, or a higher one if a timeout or a successor
+ended it. With v2 the coordinator raises the epoch at every end, so the marker's is one higher. Both
+are accepted. After a marker no data of a lower epoch may follow: its producer was fenced by then.
+One transaction has one epoch and is one operation of one client, so data of another epoch or of
+another operation without a marker in between means that a marker is missing. Where a mirror writes
+with its own producer ids, its transactions contain many operations, so only epochs count there.
+Markers without data are normal: a partition is added to a transaction before its first record is
+sent.
 
-Where a mirror ended, what it left open is open for ever once its reset of the producer state is
-there (KIP-1279), and what is committed on one cluster is committed on all that have it. Of copied
-logs without such a reset it is unknown whether the marker of what was open at a promotion is still
-to come.
+When a mirror ends, its reset of the producer state (KIP-1279) leaves open transactions open
+forever. And a transaction that is committed on one cluster is committed on all that have it. In
+copied logs without such a reset it is unknown whether the marker of a transaction that was open at
+a promotion is still to come.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""mirror-states: what a mirror says of itself is what the logs say (KIP-1279: describe, and its
-lag).
+"""mirror-states: what a mirror reports about itself agrees with the logs (KIP-1279: describe, and
+its lag).
 
-An operator promotes a destination when the mirror says that nothing is left to copy. A lag may be
-old by some seconds: it is a lie if at no moment of the last `STALE` it was so little. The source
-had at least what it had reported before that, and not less in between; the destination had no more
-than the most that it reported since, or soon after: one with several brokers reports what all in
-sync have, which follows what its leader has within the time after which a replica that is behind is
-taken out. A partition that was promoted is not mirrored any more, until its mirror is started
-again.
+An operator promotes a destination when the mirror reports that nothing is left to copy. A reported
+lag may be some seconds old: it is wrong if at no moment of the last `STALE` the lag was so small.
+The source had at least its previously reported end, and never less in between. The destination had
+at most the maximum of its reported ends since, or soon after. A destination with several brokers
+reports what all in-sync replicas have; that follows the leader's end within the time after which a
+slow replica leaves the ISR. A promoted partition is not mirrored any more, until its mirror is
+started again.
 
-Verbs that were asked of it in a run (fault mirror-verbs) were held against the model of the KIP
-when they were answered: what disagrees with it was written down, and is an anomaly. So is what the
-mirror's own records (`__mirror_state`) said in the end, and describe did not.
+Verbs during a run (fault mirror-verbs) were compared with the KIP's model when they were answered.
+A disagreement was recorded, and is an anomaly. So is a difference between the mirror's own records
+(`__mirror_state`) at the end and describe.
 """
 
 from __future__ import annotations

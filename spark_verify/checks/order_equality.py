@@ -1,12 +1,12 @@
-"""order-equality: what a mirror that moves offsets can promise, that the destination is the
-source's committed sequence.
+"""order-equality: the destination of a mirror that moves offsets is the source's committed
+sequence.
 
-MirrorMaker 2 (KIP-382) re-batches and appends, so offsets differ; each partition goes to the one of
-the same number through one task, in order. Equality is therefore over (payload id, digest of
-timestamp, key, value and headers), in order, without offsets. A tail that is missing is lag: RPO
-when the source was given up by force, nobody's to say when the run just ended. A mirror that keeps
-offsets is compared from where the source's log begins, or is compacted to; where they move, records
-that the source may have deleted leave the check unknown.
+MirrorMaker 2 (KIP-382) re-batches and appends, so offsets differ. Each partition goes to the one of
+the same number through one task, in order. So the check compares (payload id, digest of timestamp,
+key, value and headers), in order, without offsets. A missing tail is lag: it is RPO if the source
+was failed over by force, and no violation if the run just ended. A mirror that keeps offsets is
+compared from where the source's log begins, or is compacted to. Where offsets move, records that
+the source may have deleted leave the check unknown.
 """
 
 from __future__ import annotations

@@ -1,22 +1,22 @@
-"""poll-continuity: a consumer that is left alone goes on where it was (Jepsen's Kafka workload,
+"""poll-continuity: an undisturbed consumer continues at its position (Jepsen's Kafka workload,
 poll-skip and nonmonotonic-poll).
 
-Between a record and the next that one consumer gets of a partition, in the same poll or in the one
-after it, lies nothing that its isolation level can see, and the next is not behind the first. What
-it can see is counted in the bytes (a dense index): markers and, when it reads committed, aborted
-records are no skips. Assignments, revocations, resets, a new consumer, and a log that is truncated
-begin anew; a poll during which a rebalance came says nothing, neither of itself nor of its
+Take a record and the next one that one consumer gets of a partition, in the same poll or in the
+following one. Nothing that its isolation level can see lies between them, and the second is not
+behind the first. The bytes give the visible records (a dense index): markers and, with
+read_committed, aborted records are no skips. Assignments, revocations, resets, a new consumer, and
+a truncated log begin anew. A poll with a rebalance proves nothing, neither by itself nor with its
 neighbours.
 
-Who stood beyond a truncation and does not learn of it (KIP-320) goes on where it stood, in a log
-that has other records from the truncation on: what of those lies before the next that it gets, it
-has skipped. What came of a poll while the log was being truncated may be of either log, so what it
-got by payload is taken out.
+A consumer whose position is beyond a truncation, and that does not learn of it (KIP-320), stays at
+that position, in a log that has other records from the truncation on. It has skipped those of them
+that lie before the next record that it gets. The records of a poll during the truncation may be of
+either log, so the payloads that it got are left out.
 
-A reader of a group that gets less than another member is not judged by read-committed-visibility,
-nor is anybody who reads uncommitted; here everyone is by himself. So it is with positions: what a
-consumer, or its group, passed by its own account, from where it was assigned to where it was
-drained, it got (`spark_verify.checks.parts.positions`).
+read-committed-visibility does not judge a reader of a group that gets less than another member, nor
+anybody who reads uncommitted. This check judges every consumer separately. It also compares
+positions: a consumer got every record that it, or its group, passed by its own report, from its
+assignment until it was drained (`spark_verify.checks.parts.positions`).
 """
 
 from __future__ import annotations

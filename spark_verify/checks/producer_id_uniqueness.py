@@ -1,13 +1,13 @@
-"""producer-id-uniqueness: a producer id belongs to one producer (KIP-98; what breaks in it:
-Redpanda PR 31659, KIP-1279).
+"""producer-id-uniqueness: a producer id belongs to one producer (KIP-98; the consequences of a
+collision: Redpanda PR 31659, KIP-1279).
 
-Within a cluster: two producer incarnations may share an id only one after the other, each with
-higher epochs, which is how a transactional id fences its predecessor; two transactional ids never
-share one. Within a partition: an id that the cluster itself handed out is not one that the mirror
-wrote there, unless the partition's producer state was reset in between. Then the broker takes new
-batches for repeated ones, acknowledges them, and appends nothing; or it refuses them as out of
-order. Behind a reset an id may come again; one that goes on where the mirrored one ended was taken
-for it all the same.
+Within a cluster, two producer incarnations may share an id only one after the other, each with
+higher epochs: so a transactional id fences its predecessor. Two transactional ids never share one.
+Within a partition, an id that the cluster itself assigned is not one that the mirror wrote there,
+unless the partition's producer state was reset in between. Otherwise the broker takes new batches
+for repeated ones, acknowledges them, and appends nothing; or it refuses them as out of order.
+Behind a reset an id may be used again. But if it continues exactly where the mirrored one ended,
+the broker took it for that one all the same.
 """
 
 from __future__ import annotations

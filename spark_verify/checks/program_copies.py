@@ -1,17 +1,16 @@
-"""program-copies: a program that says `exactly_once` makes one committed output of each input that
-its group has passed (KIP-98).
+"""program-copies: a program with `exactly_once` writes one committed output for each input that its
+group has passed (KIP-98).
 
-A program of the user's writes no history. What it made of what is known because its outputs carry
-on the header `linkflap` of their inputs, and how far it got are the sampled offsets of its group.
-It is judged on the cluster where it is in the end: each committed input below the group's offset
-has one committed output, of whatever partition, and each output that was written there an input. An
-output without that header says nothing of where it is from: that is unknown, and so is a group
-without a sample.
+A user's program writes no history. Its outputs are known because they carry the header `linkflap`
+of their inputs, and its progress by the sampled offsets of its group. It is judged on its last
+cluster: each committed input below the group's offset has one committed output, in any partition,
+and each output that was written there has an input. The input of an output without that header is
+unknown, and so is the progress of a group without a sample.
 
-Over a failover inputs, outputs and group offsets cross the link each on its own, so that no mirror
-promises as much: what was made again of an input whose output had arrived, and what the group had
-passed on the source whose output did not arrive, are counted apart (as by `exactly-once`, which has
-the history of linkflap's own relays).
+Over a failover inputs, outputs and group offsets are mirrored independently, so no mirror promises
+as much. Two kinds are counted separately: outputs repeated for an input whose output had arrived,
+and inputs that the group had passed on the source and whose output did not arrive. `exactly-once`
+does the same for linkflap's own relays, whose history it has.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""provenance: every record that clients can have written was planned by one of them, on that
-cluster, for that partition.
+"""provenance: a client planned every record that clients can have written, on that cluster, for
+that partition.
 
 An operation's row is written before its first record is sent (`harness.model.history.Operation`,
-phase invoke), so a payload id that no row covers was never handed to a client: the broker has a
-record that nobody sent, or the history is not that of this log. So it is with a record without a
-payload id: nobody but the run's clients writes to its topics. A record that a client knows to be
-refused (`spark_verify.checks.parts.outcomes.refused`) was planned and never written. It is an
-anomaly in any log, whether its transaction was committed or aborted, and whether or not it was
-read. A partition without any row of operations has no history to compare with. A program of the
-user's writes no history, so its records are not examined here. Mirrored records are held to their
-source by order-equality. What a record holds beside its payload id is not compared with what was
-sent: a value that was changed alike on every cluster is not seen here, nor by any other check.
+phase invoke). So no client ever sent a payload id that no row covers: the broker has a record that
+nobody sent, or the history is not that of this log. The same goes for a record without a payload
+id: only the run's clients write to its topics. A record that a client knows to be refused
+(`spark_verify.checks.parts.outcomes.refused`) was planned and never written. It is an anomaly in
+any log, whether its transaction was committed or aborted, and whether or not it was read. A
+partition without any row of operations has no history to compare with. A user's program writes no
+history, so its records are not examined here. order-equality compares mirrored records with their
+source. The content of a record beside its payload id is not compared with what was sent: neither
+this check nor any other finds a value that was changed alike on every cluster.
 """
 
 from __future__ import annotations

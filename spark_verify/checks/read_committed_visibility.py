@@ -1,15 +1,15 @@
 """read-committed-visibility: a read_committed reader gets exactly the committed and plain records
-of what it passed (KIP-98).
+of the range that it passed (KIP-98).
 
-What a reader passed is proven by its own polls: from the first offset it got after an assignment to
-the position after its last poll before the next. Members of a group share what they must have got,
-because a partition moves between them.
+A reader's own polls prove the range that it passed: from the first offset after an assignment to
+the position after its last poll before the next assignment. Members of a group share the records
+that they must have got, because a partition moves between them.
 
-A cluster that was given up and is started again for a failback may still commit: its coordinator
-writes the COMMIT marker of a transaction that it had prepared, or that its client ends now. That
-is after the log was captured, and before its mirror truncates it, so no capture has that marker.
-What readers got meanwhile of a transaction whose commit its client asked for, and was not refused,
-is no phantom.
+A cluster that is started again for a failback may still commit: its coordinator writes the COMMIT
+marker of a prepared transaction, or of one that its client ends now. That is after the log was
+captured, and before its mirror truncates it, so no capture has that marker. If the client requested
+such a commit, and was not refused, the records of that transaction that readers got meanwhile are
+no phantoms.
 """
 
 from __future__ import annotations

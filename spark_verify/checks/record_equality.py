@@ -1,14 +1,14 @@
-"""record-equality: a mirror that keeps offsets has, at every mirrored offset, the source's record,
-however it was packed.
+"""record-equality: at every mirrored offset a mirror that keeps offsets has the source's record, in
+whatever batches.
 
-Weaker than byte-equality, and what is left of it where a mirror may pack records anew (another
-codec, other batches). Headers are asked first: a batch that is on both sides with one base offset,
-last offset, length and CRC, the CRC right on both, has the same records, and no record of it is
-looked at. Of all others every record is, by its offset: timestamp, key, value and headers (one
-digest), and its payload id. So a byte-divergence without a record-divergence is another packing,
-and one with it is another content. Markers are no records. Where a mirror declares another mapping
-of producer ids no header can be compared: there byte-equality itself compares records. Of compacted
-logs only what both sides have is compared.
+It is weaker than byte-equality: it also judges a mirror that may pack records anew (another codec,
+other batches). It reads headers first. A batch that is on both sides with one base offset, last
+offset, length and CRC, with the CRC right on both, has the same records, and none of its records is
+decoded. Of all other batches every record is compared by its offset: timestamp, key, value and
+headers (one digest), and its payload id. So a byte-divergence without a record-divergence is
+another packing, and one with it is another content. Markers are no records. Where a mirror declares
+another mapping of producer ids no header can be compared: there byte-equality itself compares
+records. Of compacted logs only the records that both sides have are compared.
 """
 
 from __future__ import annotations

@@ -1,26 +1,26 @@
 """replica-agreement: below their common high watermark the replicas of a partition have the same
 bytes (KIP-101, KIP-966).
 
-Compared as (base offset, last offset, record count, length, CRC and whether it is right, leader
-epoch) of every batch. The CRC covers everything from the attributes on but not base offset, length
+Compared are (base offset, last offset, record count, length, CRC and whether it is right, leader
+epoch) of every batch. The CRC covers everything from the attributes on, but not base offset, length
 and leader epoch (message format v2), hence the tuple. Every CRC is recomputed, so that a cluster
-with one replica has something examined too; and base offsets must rise in every file. Of batches
-that differ, the records are compared, so that the one whose bytes changed is named.
+with one replica has something examined too. Base offsets must rise in every file. If batches
+differ, their records are compared, so that the finding names the record whose bytes changed.
 
 Below a cleaner's checkpoint every broker compacts by itself (`spark_verify.checks.parts.cleaning`).
-There replicas may differ in what a cleaner takes: records of which a later one has the key,
-tombstones, what was aborted. Every other record, and so the last of each key, is on all of them,
-with one content at one offset. A marker that differs in nothing that a cleaner keeps is the same
-one with another delete horizon. Only of batches whose records cannot be read is it unknown why they
-differ.
+There replicas may differ in the records that a cleaner removes: records whose key a later one has,
+tombstones, and aborted records. Every other record, and so the last of each key, is on all of them,
+with one content at one offset. A marker that differs only in what a cleaner changes is the same
+marker with another delete horizon. Only for batches whose records cannot be read is it unknown why
+they differ.
 
-No log ends below its own high watermark. Of a recorded run that was asked for before the bytes were
-copied; of copied logs it is what the broker of each noted in its checkpoint file, so of a running
-broker that file has to be copied before the logs.
+No log ends below its own high watermark. In a recorded run the high watermark was requested before
+the bytes were copied. In copied logs it is from the checkpoint file of each broker, so that file of
+a running broker must be copied before the logs.
 
-Offsets of a log follow each other without a hole, those of markers included, until a cleaner takes
-some away. Of a recorded run other checks know what was in a hole; of logs that linkflap did not
-record nobody does, and they are not called valid for it.
+Offsets of a log follow each other without a hole, those of markers included, until a cleaner
+removes some. In a recorded run other checks know what was in a hole. In logs that linkflap did not
+record none does, so a hole there prevents a valid verdict.
 """
 
 from __future__ import annotations

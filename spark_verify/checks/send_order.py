@@ -1,11 +1,11 @@
-"""send-order: what one producer incarnation sent to a partition is in every log in that order
-(Jepsen, nonmonotonic sends).
+"""send-order: the records that one producer incarnation sent to a partition are in every log in
+that order (Jepsen, nonmonotonic sends).
 
-A payload id numbers the records of an incarnation (`harness.model.payload`), so that along a log
-those of one incarnation only rise: inside an operation and from one operation to the next (KIP-98).
-What others wrote in between does not matter. In mirrored eras what a read_committed reader gets is
-judged, and of every payload its first copy: at-least-once permits repeats, and no mirror permits
-another order. Repeats are duplicate's to tell.
+A payload id numbers the records of an incarnation (`harness.model.payload`). So along a log those
+of one incarnation only rise, inside an operation and from one operation to the next (KIP-98). Other
+clients' records in between do not matter. In mirrored eras the check judges what a read_committed
+reader gets, and of every payload its first copy: at-least-once permits repeats, and no mirror
+permits another order. duplicate reports repeats.
 """
 
 from __future__ import annotations

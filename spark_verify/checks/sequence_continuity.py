@@ -1,24 +1,23 @@
-"""sequence-continuity: a producer's sequence numbers in a partition leave out nothing and repeat
-nothing (KIP-98, KIP-360).
+"""sequence-continuity: a producer's sequence numbers in a partition have no gap and no repeat
+(KIP-98, KIP-360).
 
 Per (producer id, epoch) in file order: the first batch begins at 0, every next one where the last
-ended plus one, modulo 2^31; epochs of an id never go down, and a batch with an id has a sequence.
-Brokers check this on append; bytes that break it were appended without asking, changed, or lost. A
-log whose start was deleted may begin anywhere, and so may one whose mark of its promotion went with
-it.
+ended plus one, modulo 2^31. Epochs of an id never go down, and a batch with an id has a sequence.
+Brokers check this on append, so bytes that violate it were appended without that check, changed, or
+lost. A log whose start was deleted may begin anywhere, and so may one whose mark of its promotion
+was deleted with it.
 
-Behind a reset of the partition's producer state (KIP-1279) an id begins at 0 as well: what begins
-above was acknowledged from 0 on and not appended. Only a session of the same cluster that had the
-id and epoch in an earlier era goes on, at or above where it ended, also where it is unknown which
-cluster's an era was; what lies between was truncated when the cluster was taken back. If all of its
-earlier records were truncated, and were not captured before, it cannot be known: that is unknown,
-unless it goes on exactly where another cluster's producer of that id and epoch ended. And a batch
-that is there twice, with one id, epoch and sequence and the same bytes, is a repeat, whatever lies
-between.
+Behind a reset of the partition's producer state (KIP-1279) an id begins at 0 as well: if it begins
+above, the records from 0 on were acknowledged and not appended. Only a session of the same cluster
+that had the id and epoch in an earlier era continues, at or above its end, also if the owner of an
+era is unknown. The records in between were truncated at the failback to that cluster. If all of its
+earlier records were truncated, and were not captured before, the result is unknown, unless it
+continues exactly where another cluster's producer of that id and epoch ended. And a batch that is
+there twice, with one id, epoch and sequence and the same bytes, is a repeat, whatever lies between.
 
-Of a recorded run a cleaner's checkpoint says how far a log is compacted: below it a sequence may
+In a recorded run a cleaner's checkpoint shows how far a log is compacted: below it a sequence may
 lack as many records as offsets are missing there, and no more. Whether logs that linkflap did not
-record were compacted is unknown: there a break where offsets are missing is unknown.
+record were compacted is unknown: there a gap where offsets are missing is unknown.
 """
 
 from __future__ import annotations

@@ -1,16 +1,15 @@
-"""share-groups: what a share group (KIP-932) promises: each committed record, until it is
-acknowledged, and not after that.
+"""share-groups: the promise of a share group (KIP-932): each committed record is delivered until it
+is acknowledged, and not after that.
 
-Nothing is said of order, nor of where a group begins on another cluster after a failover: neither
-is promised.
+Neither order, nor where a group begins on another cluster after a failover, is promised or judged.
 
-A member hands over what it had fetched before, also where its lock has run out meanwhile and
+A member hands over records that it had fetched before, even if its lock has expired meanwhile and
 another member was given the record and accepted it: then its own acknowledgement is refused. So a
-record was delivered again only where a poll that began after the confirmation got it and the broker
-confirmed an acknowledgement of that too. The start offset of a group, as its coordinator keeps it
-in the end, says below where every record is done with; it lags behind what is acknowledged last. A
-broker gives up on a record after five deliveries, and a member that is killed may have been given
-one without having written that down; so of what was delivered often nothing is said.
+record counts as delivered again only if a poll that began after the confirmation got it and the
+broker confirmed an acknowledgement of that too. The group's start offset, as its coordinator has it
+at the end, shows that every record below it is finished; it lags behind the last acknowledgements.
+A broker gives up on a record after five deliveries, and a killed member may have been given one
+without recording it. So the check does not judge how often a record was delivered.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""standby-isolation: where a partition is mirrored only the mirror writes, and none where it is not
-(KIP-1279: read-only topics).
+"""standby-isolation: only the mirror writes to a mirrored partition, and no mirror writes to any
+other (KIP-1279: read-only topics).
 
-Two witnesses: a client that got an acknowledgement, by the time at which it asked, and the bytes,
-where a mirrored era holds a record that a client handed to that very cluster. The time between the
-end of an era and the next promotion is the mirror's; from a failover until its log is truncated the
-cluster that was given up is nobody's, and what it takes then is counted as lost by
-truncation-accounting. A write to where nothing was promoted, though a failover led there: a
-promotion was not written down.
+There are two witnesses. One is a client that got an acknowledgement, by the time of its request.
+The other is the bytes: a mirrored era has a record that a client sent to that very cluster. The
+time between the end of an era and the next promotion is the mirror's. From a failover until its log
+is truncated, the old cluster has no owner, and truncation-accounting counts its new records as
+lost. A write to a cluster that a failover led to, but that was not promoted, means that a promotion
+was not recorded.
 
-The other way round a circle of mirrors feeds a log that is somebody's own: a cluster was made to
-follow one that follows it (KIP-1279 refuses that), or a native era holds a record that clients
-handed to another cluster.
+In the opposite direction, a cycle of mirrors writes to a log that has an owner: a cluster was made
+to follow one that follows it (KIP-1279 refuses that), or a native era has a record that clients
+sent to another cluster.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """topic-sync: a mirror's destination has the source's topics, with as many partitions and the same
 settings and ACLs (KIP-1279).
 
-Topics that are made, grown or given other settings while a mirror runs are synced at each refresh
-of its metadata. They are held against each other at the end of a run, when everything was copied
-and the mirror had been waited for many refreshes long: what differs then is not late. Settings that
-a mirror leaves out by default are not compared, nor those that only the destination has: what is
-taken off the source stays there.
+Topics that are created, grown or reconfigured while a mirror runs are synced at each refresh of its
+metadata. The check compares them at the end of a run, when everything was copied and the mirror had
+time for many refreshes: a difference then is not a delay. Settings that a mirror leaves out by
+default are not compared, nor those that only the destination has: removing a setting from the
+source does not remove it there.
 """
 
 from __future__ import annotations

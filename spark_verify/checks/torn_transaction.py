@@ -1,15 +1,15 @@
 """torn-transaction: a transaction is visible everywhere or nowhere (KIP-98, atomic writes to
 several partitions).
 
-On the cluster that took it, as soon as one of its records is committed, or a read_committed reader
-got one, in any partition, all of its records must be visible in all partitions: Jepsen's rule that
-a commit of unknown outcome took place when any of its writes was read. What was still waiting for
-its marker when its cluster was given up is not held against it.
+On the cluster that accepted it: as soon as one of its records is committed, or a read_committed
+reader got one, in any partition, all of its records must be visible in all partitions. That is
+Jepsen's rule: a commit of unknown outcome took place if any of its writes was read. Records that
+still waited for their marker when their cluster was failed over are exempt.
 
-Over a mirror, after a failover: of a transaction that is committed at the source, a mirrored era
-that ends with the failover has all or nothing. A planned failover drains first. A forced one over a
-mirror that copies each partition on its own ends every partition where it happens to be: counted as
-torn-by-failover, and allowed where that is documented.
+Over a mirror, after a failover: a mirrored era that ends with the failover has all or nothing of a
+transaction that is committed at the source. A planned failover drains first. A forced one over a
+mirror that copies each partition independently ends every partition at another moment: that is
+counted as torn-by-failover, and allowed where the mirror documents it.
 """
 
 from __future__ import annotations

@@ -1,19 +1,20 @@
-"""truncation-accounting: what a failback truncates, and what a failover appends, is what the mirror
-says, and no more than it may.
+"""truncation-accounting: what a failback truncates, and a failover appends, is what the mirror
+recorded, and no more than is permitted.
 
-A cluster that follows again loses what it has behind the place where its history and the new
-owner's part, and nothing below it (KIP-1279, last mirrored offset; KIP-101). Judged by the capture
-from right before the truncation: below the truncation the log is what it was, byte for byte; of the
-tail nothing is left; and no client had been promised what was in it, but what the forced failover
-before has lost already, and counts (`failover`). A planned one leaves nothing.
+A cluster that follows again loses everything behind the offset where its history and the new
+owner's diverge, and nothing below it (KIP-1279, last mirrored offset; KIP-101). The capture from
+right before the truncation judges it. Below the truncation the log is unchanged, byte for byte; of
+the tail nothing is left. No client had an acknowledgement for a record of the tail, except those
+that the forced failover before had lost already, and that `failover` counts. A planned failover
+leaves no tail.
 
-A failover ends open transactions: between the last mirrored offset and the promoted one lie the
-markers that the mirror wrote down, at the offsets that it wrote down, and nothing else; or the log
-was truncated, and then the truncations that it wrote down lead from the one to the other. Where a
-mirror says that it truncated a log, at a failover or because its source was truncated, a batch
-begins there, in a later leader epoch than all before it (KIP-101: else an epoch and an offset name
-two batches). What was mirrored has the leader epochs that the mirror wrote down, the last one among
-them: a failback by epoch rests on that.
+A failover ends open transactions. Between the last mirrored offset and the promoted one are the
+markers that the mirror recorded, at the recorded offsets, and nothing else. Or the log was
+truncated, and then the recorded truncations lead from the one offset to the other. Where a mirror
+records that it truncated a log, at a failover or because its source was truncated, a batch begins
+there, in a later leader epoch than all before it (KIP-101: otherwise an epoch and an offset
+identify two batches). Mirrored batches have the leader epochs that the mirror recorded, among them
+the last one: a failback by epoch relies on that.
 """
 
 from __future__ import annotations

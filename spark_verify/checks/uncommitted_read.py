@@ -1,14 +1,14 @@
-"""uncommitted-read: a read_committed reader gets nothing that is not committed yet (Jepsen's Kafka
+"""uncommitted-read: a read_committed reader gets no record before it is committed (Jepsen's Kafka
 workload, precommitted-read).
 
-Two witnesses of time, both of the harness' one clock. The producer: a record that was returned
-before its commit was asked for was read too early on every cluster, also by the transaction itself
-that sent it. And the broker: a sample that was begun after the record was returned, under the same
-leader in the same epoch as the one before it, still had the last stable offset at or below it. A
-mirror that ends may truncate its destination's log, and the LSO goes back with it: samples that may
-be of after that are no witness. Nor is one below what the same leader had reported before: that the
-LSO went back is last-stable-offset's to tell, and what was committed by then had been committed.
-What was aborted in the end is aborted-read's to tell.
+There are two witnesses of time, both by the harness's one clock. The producer: a record that was
+returned before its commit was requested was read too early on every cluster, also by the
+transaction itself that sent it. The broker: a sample that began after the record was returned,
+under the same leader in the same epoch as the sample before it, still had the last stable offset at
+or below the record. A mirror that ends may truncate its destination's log, and the LSO goes back
+with it: samples that may be from after that are no witness. Nor is a sample below an earlier report
+of the same leader: last-stable-offset reports that the LSO went back, and everything below the
+earlier one had been committed. aborted-read reports records that were aborted in the end.
 """
 
 from __future__ import annotations

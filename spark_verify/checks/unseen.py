@@ -1,12 +1,12 @@
-"""unseen: what must be committed was seen, once readers had read to the end (Jepsen's Kafka
-workload, unseen).
+"""unseen: every record that must be committed was seen, once readers had read to the end (Jepsen's
+Kafka workload, unseen).
 
-At the end of a run producers stop, and readers read on to the ends that were recorded then; who got
-there says so (`drained`). Every record that must be committed, and that lies where such a reader,
-or its group, began or behind that, some read_committed reader of the cluster must have got by then.
-Where that is: of the cluster's own records where the acknowledgement says, for which no byte of a
-log is asked; of mirrored ones where the log has them. Without a reader that got to the end nothing
-is said: unseen cannot be distinguished from late.
+At the end of a run producers stop, and readers read on to the ends that were recorded then; a
+reader that got there has a row `drained`. Consider every record that must be committed, at or
+behind the offset where such a reader, or its group, began. Some read_committed reader of the
+cluster must have got it by then. The acknowledgement gives the offset of the cluster's own records,
+without any byte of a log; the log gives that of mirrored ones. Without a reader that got to the end
+the check proves nothing: unseen cannot be distinguished from late.
 """
 
 from __future__ import annotations

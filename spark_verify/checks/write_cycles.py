@@ -1,15 +1,15 @@
-"""write-cycles: no transaction read, directly or through others, what depends on itself (Adya's G1c
-with wr edges alone; Elle).
+"""write-cycles: no transaction read, directly or through others, a record that depends on itself
+(Adya's G1c with wr edges alone; Elle).
 
-A transaction that reads says what its records were made from (`Send.input_uids`): an edge leads
-from the transaction that wrote such a record to the one that read it. Who reads committed gets a
-record only after its transaction has ended, and begins to write after that, so time runs along
-every edge and no circle can close: one that does means that somebody read what was not committed
-yet. Edges by write order (ww) are left out: transactions of Kafka interleave in a partition, so a
-circle with those is legal. Of a circle every member reads and writes; what was never committed is
+A transaction that reads records its inputs (`Send.input_uids`): an edge leads from the transaction
+that wrote such a record to the one that read it. A read_committed reader gets a record only after
+its transaction has ended, and begins to write after that. So time runs along every edge and no
+cycle can close: a cycle means that somebody read a record that was not committed yet. Edges by
+write order (ww) are left out: transactions of Kafka interleave in a partition, so a cycle with
+those is legal. Every member of a cycle reads and writes; a transaction that was never committed is
 in none.
 
-Where no workload reads inside of its transactions (a relay does) nothing is due.
+If no workload reads inside its transactions (a relay does), nothing is due.
 """
 
 from __future__ import annotations

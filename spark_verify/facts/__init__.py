@@ -1,2 +1,1 @@
-"""What is known of a partition: its story from events, its rows as columns, and the eras that
-follow from them."""
+"""The facts about a partition: its story from events, its rows as columns, and its eras."""

@@ -1,20 +1,20 @@
-"""Who owned a partition when: eras, log generations and mirrored ranges of every cluster (made by
-`facts.lineages`).
+"""The owners of a partition over time: eras, log generations and mirrored ranges of every cluster
+(made by `facts.lineages`).
 
-A topic is its home's; a promotion (cluster c, offset o) gives everything from o on to c, on c and
-on whoever mirrors from c. A cluster that was given up keeps its log, tail included, until it
-follows the new owner (fault `mirror-reverse`): then it is truncated where the two histories part,
-and holds the new owner's from there on. So after A->B, and back:
+A topic belongs to its home. A promotion (cluster c, offset o) gives everything from o on to c, on c
+and on every cluster that mirrors from c. The cluster that was failed over from keeps its log, tail
+included, until it follows the new owner (fault `mirror-reverse`). Then it is truncated where the
+two histories diverge, and has the new owner's records from there on. So after A->B, and back:
 
     A   native [0, p1)     mirrored from B [p1, p2)   native [p2, ..)      and, in its first
         generation, a native tail [p1, ..)
     B   mirrored [0, p1)   native [p1, p2)            a mirrored one only once it follows A again
 
-A **log generation** ends with such a truncation: what happened in it is judged by a capture of that
-generation, because other records have the same offsets in the next one. A **mirrored range** is
-what one mirror copied over one link from when its destination began to follow until it was
-promoted. With a mirror that moves offsets, two histories have no offset in common: a cluster that
-follows again is emptied, and gets everything of the new owner, its own older records among it:
+A **log generation** ends with such a truncation. It is judged by a capture of that generation,
+because other records have the same offsets in the next one. A **mirrored range** is the part that
+one mirror copied over one link from when its destination began to follow until it was promoted.
+With a mirror that moves offsets, two histories have no offset in common: a cluster that follows
+again is emptied, and gets everything of the new owner, including its own older records:
 
     A   mirrored from B [0, p2)   native [p2, ..)   and, in its first generation, native throughout
 """

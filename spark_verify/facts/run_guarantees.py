@@ -1,5 +1,4 @@
-"""The checks of a run itself, by name, and what they say of it
-(`spark_verify.verdict.run_checks`)."""
+"""The checks of a run itself, by name, and their guarantees (`spark_verify.verdict.run_checks`)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What clients sent to a partition, as columns: some hundred bytes an operation less than one
+"""The clients' sends to a partition, as columns: some hundred bytes less per operation than one
 object for each.
 
-`Sends` is a sequence of `spark_verify.facts.view.Send`, each made when it is asked for, so that a
-kernel may look at one and work with the columns of all. A selection shares the arrays of offsets
-with what it was taken from.
+`Sends` is a sequence of `spark_verify.facts.view.Send`. Each is made on access, so that a kernel
+may look at one and work with the columns of all. A selection shares the arrays of offsets with its
+original.
 """
 
 from __future__ import annotations

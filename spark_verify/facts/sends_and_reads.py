@@ -1,5 +1,4 @@
-"""What clients did to a partition and what they got of it: sends and reads, one for each operation
-and poll."""
+"""The clients' sends to a partition and reads from it, one for each operation and poll."""
 
 from __future__ import annotations
 

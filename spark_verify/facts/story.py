@@ -1,8 +1,8 @@
-"""What events say of a run and of one partition of it, without a row: all that the eras of a
-partition follow from.
+"""The story of a run and of one partition, from events alone: the eras of a partition follow from
+it.
 
-What holds of the whole run is held once (`RunFacts`), what holds of a partition once (`Story`);
-plans and views refer to them.
+Facts about the run are stored once (`RunFacts`), facts about a partition once (`Story`); plans and
+views refer to them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a check looks at: everything known of one partition of one run, as columns.
+"""The view of a check: everything known of one partition of one run, as columns.
 
-A partition is the same (topic, partition) on every cluster of the run: the kernel of a check sees
-all replicas on all clusters, and what every client did to and saw of it. Arrays of one table have
-one length; times are nanoseconds, offsets Kafka's.
+A partition is the same (topic, partition) on every cluster of the run. The kernel of a check gets
+all replicas on all clusters, and every client's operations on it and reads from it. Arrays of one
+table have one length; times are nanoseconds, offsets Kafka's.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Back from a verdict to the bytes: one anomaly explained, and logs looked at by themselves."""
+"""Goes back from a verdict to the bytes: explains one anomaly, and examines logs by themselves."""

@@ -1,8 +1,8 @@
-"""What a run's history says of one anomaly: operations, polls, samples, committed offsets of
-groups, and what mirrors did there.
+"""The part of a run's history that concerns one anomaly: operations, polls, samples, committed
+offsets of groups, and events of mirrors.
 
-Of each kind the rows that concern the partition and offset, and their neighbours in time: what a
-reader got before and after, and the partition's bounds. Nothing is judged here.
+Of each kind it has the rows of the partition and offset, and their neighbours in time: a reader's
+records before and after, and the partition's bounds. Nothing is judged here.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Acknowledged commits and their markers: of every transaction whose commit returned ok, and every
+"""Acknowledged commits and their markers: for every transaction whose commit returned ok, and every
 partition that it wrote to, the marker that ends it in the log of the cluster that acknowledged it.
 
-From batch headers and the clients' own rows; nothing is judged here. A cluster that was given up by
-force may lack the markers of its last moments (check commit-aborted), and such a commit has none
-here either. The marker of a transaction is the first one of its producer id behind its records; a
-COMMIT behind the first record of that producer's next transaction is that one's, while an ABORT
-there hides the records of both.
+From batch headers and the clients' own rows; nothing is judged here. A cluster that was failed over
+by force may lack the markers of its last moments (check commit-aborted), and such a commit has no
+marker here either. The marker of a transaction is the first one of its producer id behind its
+records. A COMMIT behind the first record of that producer's next transaction belongs to that one,
+while an ABORT there hides the records of both.
 """
 
 from __future__ import annotations

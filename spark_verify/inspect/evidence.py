@@ -1,7 +1,7 @@
-"""What bytes hold at a place, as plain values for people: batch headers with the file and byte they
-are at, and records.
+"""The bytes at an offset, as plain values for people: batch headers with their file and position,
+and records.
 
-For a handful of batches: records are decoded by the slow decoder, which reads control records too.
+For a handful of batches: the slow decoder reads the records, because it reads control records too.
 """
 
 from __future__ import annotations

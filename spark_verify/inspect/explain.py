@@ -1,8 +1,8 @@
-"""One anomaly, as a Kafka engineer wants it: what was promised, what is there, and the bytes and
+"""Explains one anomaly to a Kafka engineer: the promise, what is there instead, and the bytes and
 operations that show it.
 
-From the run directory and its verdict.json alone, without Spark. An anomaly is named by its number
-in the document (from 1), or by its place: `check:cluster:topic-partition@offset`.
+It needs only the run directory and its verdict.json, and no Spark. An anomaly is named by its
+number in the document (from 1), or by its location: `check:cluster:topic-partition@offset`.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""What is wrong in the logs of one cluster, found in their bytes alone: no history, no Spark, one
-partition at a time.
+"""Finds damage and anomalies in the logs of one cluster from their bytes alone: no history, no
+Spark, one partition at a time.
 
-The kernels of the checks that need no history look at every partition (`Check.from_bytes`); what
-they leave to the history is added here: transactions that are open at the end, and producer ids
-that two producers must have had. A producer id belongs to one producer at a time, and that one is
-either transactional or not (KIP-98): an id and epoch that are both, or whose sequence begins again
-with other bytes, belong to two, or to one whose partition state was lost (Redpanda PR 31659).
+The kernels of the checks that need no history look at every partition (`Check.from_bytes`). This
+module adds findings that those checks leave to the history: transactions that are open at the end,
+and producer ids that two producers must have had. A producer id belongs to one producer at a time,
+which is either transactional or not (KIP-98). So an id and epoch that are both, or whose sequence
+begins again with other bytes, belong to two producers, or to one whose partition state was lost
+(Redpanda PR 31659).
 
-Offsets that are missing, and sequences that break there, prove nothing: compaction takes batches
-away. They are noted, and are no finding.
+Missing offsets, and gaps of sequences there, prove nothing: compaction removes batches. They are
+noted, and are no finding.
 """
 
 from __future__ import annotations

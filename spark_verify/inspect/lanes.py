@@ -1,9 +1,9 @@
-"""The logs of a run as they are drawn: of every data partition one lane per cluster and log
+"""The logs of a run as the report draws them: for every data partition one lane per cluster and log
 generation, from batch headers.
 
-Headers only, no CRC and no record. A run of more than RAW batches is binned; of its batches RAW at
-most are then kept, around what is worth a look: anomalies, promotions, truncations, and the
-beginning and end of faults. Plain JSON values; columns of numbers, so that it stays small.
+Headers only, no CRC and no record. A run of more than RAW batches is binned. At most RAW of its
+batches are then kept one by one, around anomalies, promotions, truncations, and the beginning and
+end of faults. Plain JSON values; columns of numbers, so that it stays small.
 """
 
 from __future__ import annotations

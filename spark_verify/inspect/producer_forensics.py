@@ -1,4 +1,4 @@
-"""What batches show of producers: a shared id, an open transaction, an id of both kinds."""
+"""Findings about producers in batches: a shared id, an open transaction, an id of both kinds."""
 
 from __future__ import annotations
 

@@ -1,2 +1,2 @@
-"""From a run directory to views: what is judged, the rows of logs and histories, and one view per
-partition."""
+"""Reads run directories into views: what is judged, the rows of logs and histories, and one view
+per partition."""

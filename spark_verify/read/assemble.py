@@ -1,5 +1,4 @@
-"""From rows to views: one `PartitionView` from the rows of one (run, topic, partition), in whatever
-order they come.
+"""Assembles one `PartitionView` from the rows of one (run, topic, partition), in any order.
 
 The same function serves Spark's workers and `linkflap forensics`, which needs no Spark.
 """

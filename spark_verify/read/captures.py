@@ -1,10 +1,10 @@
-"""Which replicas of a run directory are judged, and from which capture.
+"""Chooses the replicas of a run directory that are judged, and their captures.
 
-Of each cluster the last capture in which it appears counts: a cluster that died at the failover was
-captured then and never again. Of one that was made to follow again (`mirror-reverse`) the earlier
-ones count too: they show what was truncated. Of its replicas the leader's bytes speak for the
-cluster; of a partition whose leader is unknown, those of the replica that holds the highest leader
-epoch and, of those, the most offsets: the one that an unclean election should choose.
+For each cluster the last capture that has it counts: a cluster that died at the failover was
+captured then and never again. For one that was made to follow again (`mirror-reverse`) the earlier
+captures count too: they show the truncated records. Among its replicas the leader's bytes represent
+the cluster. If the leader of a partition is unknown, it is the replica with the highest leader
+epoch and, among those, the most offsets: the one that an unclean election should choose.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Damage to a run directory: parts of a history that cannot be read, logs that were not captured,
-bytes that are no batches."""
+"""Damage to a run directory: unreadable parts of a history, logs that were not captured, and bytes
+that are not batches."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Batches in which replicas of one cluster, or both ends of a mirror, differ: only those are
-decoded again, part by part.
+"""Batches that differ between replicas of one cluster, or between both ends of a mirror: only those
+are decoded again, part by part.
 
-Headers (length, count, CRC) tell which batches differ; a healthy run has none, and then nothing is
-read here. What a batch with a wrong CRC holds is shown as far as it can be read.
+Headers (length, count, CRC) show which batches differ. A healthy run has none, and then nothing is
+read here. The content of a batch with a wrong CRC is shown as far as it can be read.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Which parts of a mirror had failed: connectors and their tasks, as Kafka Connect keeps their
-states.
+"""Failed parts of a mirror: connectors and their tasks, by Kafka Connect's own states.
 
-A failed part is not started again, so its last state counts from when it failed on; that of a
-worker that was killed ends with it. Of a link that failed over only what was so before the fault
-counts: what a dead source does to the rest is no failure.
+A failed part is not started again, so its last state counts from its failure on; that of a killed
+worker ends with the worker. On a link that failed over only states from before the fault count:
+later failures are consequences of the dead source.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Rows of a history: operations put together from their two rows, polls, watermarks, committed
-offsets of groups, and damage."""
+"""Rows of a history: operations joined from their two rows, polls, watermarks, committed offsets of
+groups, and damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of captured logs: batch headers, records, what coordinators wrote, and the bounds and damage
+"""Rows of captured logs: batch headers, records, coordinators' records, and the bounds and damage
 of each replica."""
 
 from __future__ import annotations

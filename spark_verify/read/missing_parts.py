@@ -1,10 +1,10 @@
-"""What must be in a run directory by its events and is missing: captures, failovers, reversals,
+"""Parts that a run directory must have by its events and lacks: captures, failovers, reversals,
 promotions.
 
-A manifest lists files. It cannot show that a whole capture, or lines of the events, were removed
-before somebody sealed the directory again; but one event implies others, and files, and a schedule
-implies events. So a failover is missed when all that its mirror said of it is gone: its fault was
-seen to bite, clients moved, or the run finished and nothing says why the schedule was not kept.
+A manifest lists files. It cannot show that an entire capture, or lines of the events, were removed
+before somebody wrote the manifest again. But one event implies others, and files, and a schedule
+implies events. So a failover is missing if all of its mirror's events are gone although its fault
+bit, clients moved, or the run finished and no event explains why the schedule was not played.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Columns of packed numbers, as numpy arrays of their own."""
+"""Unpacks columns of numbers into separate numpy arrays."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What the events of a run say of each partition: promotions, truncations, ends of mirrors, and how
-they describe it."""
+"""Derives the facts of each partition from the events of a run: promotions, truncations, ends of
+mirrors."""
 
 from __future__ import annotations
 

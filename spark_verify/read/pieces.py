@@ -1,14 +1,14 @@
 """The run directory as one Spark table: rows of its logs and of its history (schemas in
 `spark_verify.read.rows`), by partition.
 
-What to read is planned by the caller: a list of pieces, one Spark task each. Tasks run on Spark's
-executors, which must see the files at the same paths; one that does not is named in the error. A
-task reads its piece in `mapInArrow`: a data source would be looked up, made and planned in three
-further Python processes, and hand over the same bytes.
+The caller plans what to read: a list of pieces, one Spark task each. Tasks run on Spark's
+executors, which must see the files at the same paths; the error names a file that an executor does
+not see. A task reads its piece in `mapInArrow`: Spark would look up, create and plan a data source
+in three further Python processes, for the same bytes.
 
-Through Spark go few rows: per task and partition the rows of some MiB as one value, an Arrow
-stream. The JVM sorts and groups by the key alone, and a row of sixty columns per send or watermark
-would cost it more than all else together.
+Few rows pass through Spark: per task and partition the rows of some MiB as one value, an Arrow
+stream. The JVM sorts and groups by the key alone. A row of sixty columns per send or watermark
+would cost it more than everything else together.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What of a run directory is judged: which replicas (`captures`), split by which promotions
+"""Plans what is judged of a run directory: which replicas (`captures`), split by which promotions
 (`partition_events`) and windows."""
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""Readers that a run had, and what they left behind: who wrote down nothing, and who did not read
-to the end.
+"""The readers of a run and their histories: who recorded nothing, and who did not read to the end.
 
-run.json names them: clients are numbered by kind in the order of the workloads
-(`harness.model.scenario.clients`). Of a reader of which no row is there, it is unknown what it got.
-One that ends in the middle, without a row that says `drained`, is what a hung consumer looks like:
-what it would have got of the rest is unknown, whatever others got. Relays are stopped with the
-producers, so they need not be drained. At the end of a run only clusters that live are read to the
-end; of a group one member has to be, per partition. A run that did not finish is not asked, for
-nobody was given the time.
+run.json names the readers: clients are numbered by kind in the order of the workloads
+(`harness.model.scenario.clients`). If a reader has no row, its reads are unknown. If its rows end
+in the middle, without a row `drained`, it is like a hung consumer: what it would have got of the
+rest is unknown, whatever others got. Relays are stopped with the producers, so they need not be
+drained. At the end of a run only live clusters are read to the end; in a group one member must be
+drained per partition. In a run that did not finish no reader has to be drained, because none had
+the time.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""One replica from the rows of its pieces: batches and records as columns, its bounds, and what is
-damaged."""
+"""Assembles one replica from the rows of its pieces: batches and records as columns, its bounds,
+and its damage."""
 
 from __future__ import annotations
 

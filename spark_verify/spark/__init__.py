@@ -1,1 +1,1 @@
-"""The one Spark job from run directories to findings, and the session that it runs in."""
+"""The one Spark job from run directories to findings, and its session."""

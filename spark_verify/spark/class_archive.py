@@ -1,8 +1,8 @@
-"""A class archive for Spark's JVM: it halves what starting one costs, and its first query.
+"""A class archive for Spark's JVM: it halves the cost of a JVM's start and of its first query.
 
-Made once per Java and pyspark, when Spark is first used, by a JVM that runs the verifier's query
-and ends in good order: the same kind of archive that brokers have (`use` and `make`). It is a
-bonus: where none can be made or used, Spark starts without it.
+It is made once per Java and pyspark, when Spark is first used, by a JVM that runs the verifier's
+query and exits normally: the same kind of archive that brokers have (`use` and `make`). It is
+optional: if it cannot be made or used, Spark starts without it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The process that Spark forks Python workers from (`spark.python.daemon.module`), with all that
-they need imported in it once.
+"""The process that forks Spark's Python workers (`spark.python.daemon.module`). It imports
+everything that they need once.
 
-Spark's own daemon imports nothing, because a process that has threads must not be forked, and
-libraries start some when they are imported. Here they are kept from it. Where one starts threads
-all the same, and where forking is not safe anyway, Spark's daemon takes this process over, and each
-worker imports for itself.
+Spark's own daemon imports nothing, because a process with threads must not be forked, and libraries
+start threads when they are imported. Here they are kept from it. If one starts threads all the
+same, and on systems where forking is not safe anyway, Spark's daemon takes this process over, and
+each worker imports for itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Findings as rows of a Spark table, and back."""
+"""Findings as rows of a Spark table, and rows as findings."""
 
 from __future__ import annotations
 

@@ -4,11 +4,11 @@
                                                             findings
     findings.groupBy(run, check, together)                  ->  combine        ->  findings
 
-The second step runs only where a selected check has a `combine`; of logs without a history there is
-none to add. The rows of a partition come to it some MiB at a time. Columns of numbers in partial
-findings cross Spark packed (`spark_verify.spark.json_columns`). Nothing is collected but findings.
-Records are decoded only where a check asks for them: what the rest compares are batch headers,
-whose CRCs are recomputed, so that equal headers are equal bytes.
+The second step runs only if a selected check has a `combine`; logs without a history have none. The
+first step receives the rows of a partition some MiB at a time. Columns of numbers in partial
+findings cross Spark packed (`spark_verify.spark.json_columns`). Only findings are collected.
+Records are decoded only if a check asks for them: the other checks compare batch headers, whose
+CRCs are recomputed, so that equal headers are equal bytes.
 """
 
 from __future__ import annotations

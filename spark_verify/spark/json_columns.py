@@ -1,7 +1,7 @@
-"""Columns of numbers as text, for what crosses Spark as JSON.
+"""Columns of numbers as text, for partial findings that cross Spark as JSON.
 
-Offsets and payload ids mostly rise by one, so that their differences, compressed, take a fraction
-of a byte each. The worst that numbers can be is 11 bytes each, their own eight in base64.
+Offsets and payload ids mostly rise by one, so their differences, compressed, take a fraction of a
+byte each. The worst case is 11 bytes per number: its own eight in base64.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Spark's JVM: how it is launched, and what it says when it dies."""
+"""Spark's JVM: how it is launched, and its message when it dies."""
 
 from __future__ import annotations
 

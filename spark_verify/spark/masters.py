@@ -1,10 +1,9 @@
-"""Where Spark runs: in a JVM of this process's own (`local[2]`), or on a cluster that somebody else
-started (`spark://…`).
+"""Where Spark runs: in this process's own JVM (`local[2]`), or on a running cluster (`spark://…`).
 
-On a cluster the driver is here, and executors are elsewhere: another directory, environment and
-Python. They need linkflap in that Python (`spark.pyspark.python`, or PYSPARK_PYTHON), and the run
-directories at the same paths. Whatever else a person may want to set for that is a Spark setting of
-its own, and is given to Spark as it is.
+On a cluster the driver is here, and executors are elsewhere, with another directory, environment
+and Python. They need linkflap in that Python (`spark.pyspark.python`, or PYSPARK_PYTHON), and the
+run directories at the same paths. Any other configuration is a Spark setting, and is passed to
+Spark unchanged.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""pandas is not imported in processes that are ours alone: it takes a quarter of all that starting
-one costs.
+"""Prevents the import of pandas in linkflap's own processes: it takes a quarter of the cost of
+starting one.
 
-pyarrow imports it as soon as it is given a list, to ask whether that is a part of it, and pyspark
-looks at its version before it makes a function of Arrow batches. Neither makes or takes any pandas
-object here. In a process of somebody else's (pytest) nothing is done: what they do with pandas must
-go on as it was.
+pyarrow imports it as soon as it gets a list, to test whether the list is a pandas object, and
+pyspark reads its version before it makes a function of Arrow batches. Neither uses a pandas object
+here. In another program's process (pytest) nothing is done: that program must be able to use pandas
+as before.
 """
 
 from __future__ import annotations

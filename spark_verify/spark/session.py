@@ -1,11 +1,11 @@
 """One Spark session per process: started early, beside other work, and gone with the process.
 
-The JVM is started here and not by pyspark's own launcher: so that it outlives no harness (it ends
-when its standard input does, also when we are killed), is not hit by the terminal's Ctrl-C, and
-needs one JVM start less. It is not niced: on a busy machine a verdict would wait for everybody
-else. Single-step compilation and serial GC cost least CPU for a job of seconds; out of memory it
-ends, for in a thread of Spark's own that would leave a job without an answer for good. Where the
-work is done is `spark_verify.spark.masters`.
+linkflap starts the JVM itself, without pyspark's launcher. So the JVM does not outlive the harness
+(it ends when its standard input does, also when the harness is killed), does not get the terminal's
+Ctrl-C, and needs one JVM start less. It is not niced: on a busy machine a verdict would wait for
+everybody else. Single-step compilation and serial GC cost least CPU for a job of seconds. When out
+of memory it exits: an OutOfMemoryError in one of Spark's own threads would leave a job without an
+answer forever. `spark_verify.spark.masters` decides where the work is done.
 """
 
 from __future__ import annotations

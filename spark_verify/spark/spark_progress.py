@@ -1,6 +1,6 @@
-"""How far a Spark job is, asked of Spark's own status tracker while the job runs, in words.
+"""The progress of a Spark job in words, from Spark's own status tracker while the job runs.
 
-A thread asks twice a second; it ends with the job, and a JVM that is gone ends it too.
+A thread asks twice a second. It ends with the job, or with the JVM.
 """
 
 from __future__ import annotations

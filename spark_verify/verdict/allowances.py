@@ -1,10 +1,10 @@
 """Whether a mirror's guarantee allows an anomaly (`harness.model.guarantee.Allowance`): one rule
 here for each way to decide it.
 
-A fault that is declared lossy allows what it takes away on any mirror
-(`harness.guarantees.faults`). What is allowed is still an anomaly: reported, counted, with the
-reason in its evidence. Outside its window or beyond its bound it is a violation like any other.
-Nothing is allowed that neither the mirror's guarantee nor such a fault lists.
+A fault that is declared lossy allows its losses on any mirror (`harness.guarantees.faults`). An
+allowed anomaly is still an anomaly: reported, counted, with the reason in its evidence. Outside its
+window or beyond its bound it is a violation. Nothing is allowed unless the mirror's guarantee or
+such a fault lists it.
 """
 
 from __future__ import annotations

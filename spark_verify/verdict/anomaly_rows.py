@@ -1,4 +1,4 @@
-"""An anomaly as the verdict has it, with the link that it came over."""
+"""The anomalies of the verdict, each with the link that mirrored the record."""
 
 from __future__ import annotations
 

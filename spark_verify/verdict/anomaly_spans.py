@@ -1,4 +1,4 @@
-"""Where anomalies are, as intervals of logs."""
+"""The locations of anomalies, as intervals of logs."""
 
 from __future__ import annotations
 

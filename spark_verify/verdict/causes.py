@@ -1,16 +1,15 @@
-"""What caused what: the violations of a run, ranked so that those come first that follow from no
-other.
+"""Causes and consequences: ranks the violations of a run, those first that follow from no other.
 
-A check declares of which others its anomalies may be a consequence (`Check.follows`). One is taken
-for a consequence of another where the two are about the same thing: a payload, an offset, an
-operation, or a producer id on one cluster. What describes a state rather than a record (samples,
-polls, sequences, offsets of groups) follows from what is at or before it in its partition too. Of
-one check, kinds at the same thing are one: the kind that it declares first stands for them. Two
-causes with a common consequence are one where the check of the one may follow from that of the
-other: a marker and the records that it decides about lie at different offsets, and what readers saw
-of both is one story. Of a kind that is found at one offset of several clusters, each of which got
-it from the one before, the first stands for all. A pure function of the anomalies; nothing is
-judged here.
+A check declares of which other checks its anomalies may be a consequence (`Check.follows`). An
+anomaly counts as a consequence of another if both concern the same subject: a payload, an offset,
+an operation, or a producer id on one cluster. An anomaly that describes a state rather than a
+record (samples, polls, sequences, offsets of groups) also follows from one at or before it in its
+partition. Within one check, kinds with the same subject are one: the kind that it declares first
+represents them. Two causes with a common consequence are one if the check of the one may follow
+from that of the other: a marker and its records lie at different offsets, and readers' anomalies
+about both have one cause. If a kind is found at one offset of several clusters, each of which
+copied it from the previous one, the first represents all. A pure function of the anomalies; nothing
+is judged here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The failover certificate: what each failover cost and carried over, per partition.
+"""The failover certificate: the cost of each failover and the state that it carried over, per
+partition.
 
 RPO, RTO and promotion offsets are measured from bytes and operations
-(`spark_verify.checks.failover`); what a mirror truncated and aborted is what it wrote down itself,
-and is held against the bytes by a check of its own.
+(`spark_verify.checks.failover`). A mirror's truncations and aborts are its own record, which
+another check compares with the bytes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The result of one check: its findings, and whatever keeps them from proving anything.
+"""The result of one check: its findings, and the reasons why they may prove nothing.
 
-A check for which nothing was due is not due, which says nothing either way. Else it is invalid when
-something was found that the mirror's guarantee does not allow, and no damage to the directory could
-have made it up; else unknown when it could not look, looked at nothing where something was due, or
-crashed; else valid.
+A check for which nothing was due is `not due`, which does not count. Else it is invalid if it has a
+finding that the mirror's guarantee does not allow, and that no damage to the directory could have
+caused. Else it is unknown if it could not run, examined nothing where something was due, or
+crashed. Else it is valid.
 """
 
 from __future__ import annotations

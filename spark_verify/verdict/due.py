@@ -1,5 +1,5 @@
-"""What was due to be examined, by cluster and origin; and what a check did not see of that, which
-leaves it unknown."""
+"""What was due to be examined, by cluster and origin; and which part of it a check did not examine,
+which leaves it unknown."""
 
 from __future__ import annotations
 

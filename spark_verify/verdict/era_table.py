@@ -1,9 +1,9 @@
-"""The verdict per era: of every era of every log what was compared there, and what was found. For
-the document and the table.
+"""The verdict per era, for the document and the table: what was compared in every era of every log,
+and what was found.
 
-One row per topic-partition, cluster and era; of a log that was truncated, its tail is a row too:
-the part of an earlier generation that lies behind the truncation. The rows are capped, the worst
-first, and how many are left out is said.
+One row per topic-partition, cluster and era. The truncated tail of a log is a row too: the part of
+an earlier generation behind the truncation. The rows are capped, the worst first, and the number of
+rows left out is reported.
 """
 
 from __future__ import annotations

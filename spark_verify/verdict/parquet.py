@@ -1,4 +1,4 @@
-"""What was found and what was examined, as Parquet beside verdict.json: for questions that a
+"""Writes all findings and examined counts as Parquet beside verdict.json, for questions that a
 document of examples cannot answer.
 
     findings.parquet   every anomaly, none left out: run, check, kind, cluster, topic, partition,

@@ -1,5 +1,4 @@
-"""The two checks of the run itself: whether its record can be trusted, and whether its faults
-really bit.
+"""The two checks of the run itself: whether its record can be trusted, and whether its faults bit.
 
 recording    the run directory is whole, the run finished, and did at least what its scenario asks
              for: transactions committed and aborted, records read, and something read after each

@@ -1,9 +1,8 @@
-"""Anomalies as sentences: on which cluster, at which offset, who did what, and with which
-consequence.
+"""Anomalies as sentences: the cluster and offset, who did what, and the consequence.
 
-The sentence is a kind's own (`AnomalyKind.sentence`); here are the words for what it names.
-Payloads and operations are named by the client that made them: `idempotent-5 #3` is record 3 of
-idempotent-5, `idempotent-5/2 #0` the first of its second incarnation.
+The sentence is a kind's own (`AnomalyKind.sentence`); this module fills in its words. Payloads and
+operations are named by the client that made them: `idempotent-5 #3` is record 3 of idempotent-5,
+`idempotent-5/2 #0` the first of its second incarnation.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What of a run's anomalies the document shows, the cause before its consequences, and in words
-what caused what.
+"""Selects the anomalies that the document shows, causes before their consequences, with the cause
+of each in words.
 
-Examples are capped, counts never. Of each check and kind the first EXAMPLES are shown, and the one
-that a cause is named by.
+Examples are capped, counts never. For each check and kind the first EXAMPLES are shown, and the one
+that names a cause.
 """
 
 from __future__ import annotations

@@ -1,2 +1,2 @@
-"""What the kernels of several checks share: log generations, mirrored ranges, transactions, what
-clients got."""
+"""Code that the kernels of several checks share: log generations, mirrored ranges, transactions,
+deliveries to clients."""

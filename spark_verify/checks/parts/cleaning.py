@@ -1,16 +1,16 @@
-"""What Kafka's log cleaner leaves of a log (cleanup.policy=compact; `LogCleaner`, `Cleaner`,
+"""The effects of Kafka's log cleaner on a log (cleanup.policy=compact; `LogCleaner`, `Cleaner`,
 `MemoryRecords.filterTo`).
 
-A cleaner takes records away, and with them bytes, count and CRC. It also writes a delete horizon
-into batches that hold tombstones or markers (KIP-534, attributes bit 6), which takes the place of
-the base timestamp: every broker chooses its own, so that one marker has 78 bytes on one replica and
-80 on another. Where a batch begins and ends, its leader epoch, its producer and its kind stay. So
-below the cleaner's checkpoint two batches at one offset are the same one as long as those agree.
+A cleaner removes records, and so changes bytes, count and CRC. It also writes a delete horizon into
+batches with tombstones or markers (KIP-534, attributes bit 6), in place of the base timestamp.
+Every broker chooses its own horizon, so that one marker has 78 bytes on one replica and 80 on
+another. The first and last offset of a batch, its leader epoch, its producer and its kind stay. So
+below the cleaner's checkpoint two batches at one offset are the same if those agree.
 
-Every broker cleans its own log by itself, at a time of its own. But what it may take is the same
-everywhere: a record whose key a later one has that was not aborted, a tombstone once its horizon
-has passed, what was aborted, and what has no key. So the last record of each key is on every
-replica, and what two replicas have at one offset says the same.
+Every broker cleans its own log, at its own time. But all may remove only the same records: one
+whose key a later record has that was not aborted, a tombstone whose horizon has passed, aborted
+records, and records without a key. So the last record of each key is on every replica, and two
+replicas have the same content at one offset.
 """
 
 from __future__ import annotations

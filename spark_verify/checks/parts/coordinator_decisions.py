@@ -1,13 +1,13 @@
-"""What coordinators decided, held against what partitions and clients have of it: of one cluster,
-over all of its partitions.
+"""Compares the decisions of a cluster's coordinators with its partitions and clients, over all
+partitions of the cluster.
 
-A transaction is decided when it is prepared (PrepareCommit, PrepareAbort), with the partitions that
-it touched; then every one of them gets a marker of the producer id and epoch that were written down
-with that; then it is complete. One producer id and epoch may decide many transactions (before
-KIP-890), so that outcomes are compared in order. Where the beginning of either log is gone the last
-ones are compared: of those at the very end the markers may not be there yet, unless they are
-complete. A coordinator that gets no answer writes a marker again, so one that repeats another may
-be of the same decision, or of the next.
+A transaction is decided when it is prepared (PrepareCommit, PrepareAbort), with its partitions.
+Then every one of them gets a marker of the recorded producer id and epoch; then the transaction is
+complete. One producer id and epoch may decide many transactions (before KIP-890), so outcomes are
+compared in order. If the beginning of either log is gone, the last outcomes are compared: the
+markers of those at the very end may not be there yet, unless they are complete. A coordinator that
+gets no answer writes a marker again, so a marker that repeats another may be of the same decision,
+or of the next.
 """
 
 from __future__ import annotations

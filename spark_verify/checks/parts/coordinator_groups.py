@@ -1,4 +1,4 @@
-"""What was seen of groups, held against what their coordinators wrote."""
+"""Compares observations of groups with their coordinators' records."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What coordinators wrote and others saw, as partial findings that `parts.coordinator_decisions`
-holds against each other."""
+"""Coordinators' records and others' observations of them, as partial findings that
+`parts.coordinator_decisions` compares."""
 
 from __future__ import annotations
 

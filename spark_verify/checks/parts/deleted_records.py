@@ -1,11 +1,11 @@
-"""Records that are absent because the start of their log was deleted, or a cleaner took them.
+"""Records that are absent because the start of their log was deleted, or a cleaner removed them.
 
-Of a record with an acknowledged offset that is plain. One whose client died before the
-acknowledgement has none, and still has to be there when its transaction was committed. A poll may
-have returned it with its offset. If none did, it lies between the records that the same producer
-wrote before and after it: a producer's records are in a log in the order of its sequence numbers
-(KIP-98). Between a record below the start of the log and one above it, or behind the last that is
-known, it is not known whether it was deleted.
+For a record with an acknowledged offset that is obvious. A record whose client died before the
+acknowledgement has none, and still has to be there if its transaction was committed. A poll may
+have returned it with its offset. Otherwise it lies between the records that the same producer wrote
+before and after it: a producer's records are in a log in the order of its sequence numbers
+(KIP-98). Between a record below the start of the log and one above it, or behind the last known
+one, it is unknown whether it was deleted.
 """
 
 from __future__ import annotations

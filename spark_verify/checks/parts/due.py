@@ -1,5 +1,5 @@
 """Where checks that compare by offset have something to examine: at the destinations of links that
-topics cross."""
+mirror the topic."""
 
 from __future__ import annotations
 

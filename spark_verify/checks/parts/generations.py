@@ -1,10 +1,10 @@
-"""The log generations of a partition (`spark_verify.facts.eras`), the bytes that show each, and
-what clients did in each.
+"""The log generations of a partition (`spark_verify.facts.eras`), the captured bytes of each, and
+the clients' operations in each.
 
-The last generation is shown by what the cluster had in the end. An earlier one ended with a
-truncation: it is shown by the capture next to the forced failover that gave the cluster up, else by
-the one right before the truncation. Of an earlier generation only offsets above the truncation are
-judged: what is below is still there, and is judged in the next generation.
+The cluster's last capture shows the last generation. An earlier generation ended with a truncation.
+The capture next to the forced failover of the cluster shows it, else the one right before the
+truncation. Of an earlier generation only offsets above the truncation are judged: everything below
+is still there, and is judged in the next generation.
 """
 
 from __future__ import annotations

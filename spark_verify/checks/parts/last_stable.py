@@ -1,5 +1,5 @@
-"""The last stable offset that follows from the bytes, for a high watermark; and back: for which
-high watermarks it is a value."""
+"""The last stable offset that follows from the bytes, for a high watermark; and the inverse: the
+high watermarks that give a certain value."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""What the bytes of one log say: which batches were committed, which transactions there were, where
-a payload is.
+"""The bytes of one log: which batches were committed, which transactions there were, and the offset
+of a payload.
 
 Kafka's rule (KIP-98): a transactional batch belongs to the first control record of its producer id
-that follows it in the partition, and is committed or aborted with it; while there is none, it is
-open. A reset of the producer state (KIP-1279) ends no transaction, and no marker behind it can: the
-leader knows the id from then on as another one. So a control record belongs to what follows the
-last reset before it.
+that follows it in the partition, and is committed or aborted with it. While there is none, it is
+open. A reset of the producer state (KIP-1279) ends no transaction, and no marker behind it can:
+from then on the leader knows the id as another one. So a control record belongs to the batches
+after the last reset before it.
 """
 
 from __future__ import annotations

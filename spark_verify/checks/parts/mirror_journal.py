@@ -1,5 +1,5 @@
-"""What a mirror's journal says of its end, held against the bytes: markers appended, tails
-truncated, leader epochs."""
+"""Compares a mirror's journal of its end with the bytes: markers appended, tails truncated, leader
+epochs."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""What brokers answered the clients of a cluster in one log generation: which records must be
+"""The brokers' answers to the clients of a cluster in one log generation: which records must be
 there, and which must never be seen.
 
-A record must be committed (Jepsen's rule) when its transaction's commit returned ok, or returned
-nothing but a read_committed reader got one of its records all the same; or when it was sent without
-a transaction and acknowledged. A record must never be seen when its transaction was ended by abort,
-or its commit was refused for certain. What was read counts here where it was read; that the other
-partitions of the transaction must have it too is torn-transaction's to see, which looks across
-partitions.
+A record must be committed (Jepsen's rule) if its transaction's commit returned ok, or if the commit
+returned nothing but a read_committed reader got one of its records. It must also be there if it was
+sent without a transaction and acknowledged. A record must never be seen if its transaction was
+aborted, or its commit was certainly refused. A read counts here in its own partition.
+torn-transaction looks across partitions: it finds that the transaction's other partitions must have
+it too.
 """
 
 from __future__ import annotations

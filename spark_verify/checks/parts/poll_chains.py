@@ -1,4 +1,4 @@
-"""What one consumer got, poll by poll, while nothing may have moved it."""
+"""The records of one consumer, poll by poll, while nothing may have moved it."""
 
 from __future__ import annotations
 

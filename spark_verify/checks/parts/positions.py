@@ -1,14 +1,14 @@
 """Positions that consumers report: when assigned, after polls, at revocations and when drained.
 
-From where a consumer was assigned to the last position that it reported before it was moved, it
-passed everything, and so must have got all of it that its isolation level can see; whoever else got
-it. A position counts markers and aborted records too (`harness.workloads.readers`), and an
-end-of-partition notice moves it without a record. What lies below the log start that was ever
-sampled, or where a cleaner was, it need not have got; and a log that is truncated below where it
-stood begins anew: what it got above that was of another log.
+A consumer passed everything from its assignment to the last position that it reported before it was
+moved. So it, or another member of its group, must have got every record there that its isolation
+level can see. A position counts markers and aborted records too (`harness.workloads.readers`), and
+an end-of-partition notice moves it without a record. Records below any sampled log start, or where
+a cleaner has been, need not have been got. And a log that is truncated below the consumer's
+position begins anew: records above the truncation were of another log.
 
-A rebalance is written while the poll that serves it goes on. What that poll returns may be of
-before or of after it, so its records count as got, and its position says nothing.
+A rebalance is recorded during the poll that serves it. The result of that poll may be from before
+or after it, so its records count as got, and its position proves nothing.
 """
 
 from __future__ import annotations

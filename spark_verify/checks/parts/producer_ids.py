@@ -1,5 +1,4 @@
-"""What a mirror that maps producer ids must have made of each, by its guarantee; the mappings as
-they were proposed.
+"""The mapped producer ids of a mirror, by its guarantee; the mappings that were proposed.
 
     negate      -(pid + 2) (KIP-1279, February 2026)
     complement  Long.MAX - pid - 1 (its discussion thread)

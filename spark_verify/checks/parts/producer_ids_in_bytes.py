@@ -1,4 +1,4 @@
-"""Producer ids that the bytes show in two hands: of two clusters, or of two producers."""
+"""Producer ids that two clusters, or two producers, have used, by the bytes."""
 
 from __future__ import annotations
 

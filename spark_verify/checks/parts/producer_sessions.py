@@ -1,15 +1,15 @@
-"""Which cluster's producers go on with an id behind a reset of the partition's producer state
+"""Which cluster's producers continue with an id behind a reset of the partition's producer state
 (KIP-1279, MIRROR_PID_RESET).
 
-A mirror that ends appends a reset: what follows was written by another cluster's clients than what
-lies before it, and the leader knows none of their ids. So an id that goes on above sequence 0
-behind a reset is either of a session of this cluster that was there before (a session of A outlives
-that A was given up and taken back), or the leader took the first records of a new producer for
-repeats of mirrored ones, acknowledged them, and appended nothing (Redpanda PR 31659).
+A mirror that ends appends a reset: the clients of another cluster wrote what follows, and the
+leader knows none of the ids before it. An id may continue above sequence 0 behind a reset for two
+reasons. It is of an earlier session of this cluster (a session of A survives a failover from A and
+the failback to it). Or the leader took the first records of a new producer for repeats of mirrored
+ones, acknowledged them, and appended nothing (Redpanda PR 31659).
 
-A **section** is what lies between two resets. Where the eras of a log are known, so are the owners
-of its sections. Where they are not (the logs of one cluster, nothing else), neighbouring sections
-have different owners, and others may have the same.
+A **section** is the part of a log between two resets. If the eras of a log are known, so are the
+owners of its sections. If they are not (only one cluster's logs), neighbouring sections have
+different owners, and others may have the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What a program of one's own had to pass on in a partition, and what it made there."""
+"""The inputs that a user's program had to process in a partition, and the outputs that it wrote
+there."""
 
 from __future__ import annotations
 

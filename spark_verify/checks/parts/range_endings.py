@@ -1,4 +1,4 @@
-"""How a mirrored range ends: with a promotion, with what a mirror appended, or with neither."""
+"""The end of a mirrored range: a promotion, records that a mirror appended, or neither."""
 
 from __future__ import annotations
 

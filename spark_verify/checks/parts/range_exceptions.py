@@ -1,4 +1,4 @@
-"""What looks like a violation in a mirrored range, and may be faithful."""
+"""Findings in a mirrored range that look like violations, and may be faithful."""
 
 from __future__ import annotations
 

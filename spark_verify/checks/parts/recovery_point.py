@@ -1,8 +1,8 @@
-"""What a forced failover lost of a mirrored range (RPO), and what of its missing tail the
+"""The loss of a forced failover in a mirrored range (RPO), and which part of the lost tail the
 destination had shown.
 
-Asynchronous mirroring may leave the tail behind; what the destination has shown to somebody it must
-keep.
+Asynchronous mirroring may leave the tail behind; the destination must keep what it has shown to
+somebody.
 """
 
 from __future__ import annotations

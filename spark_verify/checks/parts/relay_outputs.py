@@ -1,4 +1,4 @@
-"""The outputs of a relay held against its inputs: what is lost, and what was made again."""
+"""Compares the outputs of a relay with its inputs: lost ones, and repeated ones."""
 
 from __future__ import annotations
 

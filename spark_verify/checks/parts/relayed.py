@@ -1,5 +1,5 @@
-"""What each cluster has of what relays relayed: inputs of their groups, and the outputs made of
-them, as partial findings."""
+"""Each cluster's part of the relays' work: inputs of their groups, and the outputs made of them, as
+partial findings."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What one replica shows by itself, and how the replicas of a cluster differ below their common
-high watermark."""
+"""Anomalies of one replica by itself, and differences between the replicas of a cluster below their
+common high watermark."""
 
 from __future__ import annotations
 

@@ -1,26 +1,23 @@
-"""Which log generation it was that clients saw while a reversal (`mirror-reverse`) onto a cluster
-lasted.
+"""Which log generation clients saw during a reversal (`mirror-reverse`) onto a cluster.
 
-A cluster that is made to follow is truncated in the middle of that: its brokers are started and
-serve what they had, then the mirror truncates them, then it copies. So a poll or a sample of that
-time is of the log generation that ends or of the one that begins. When the truncation happened is
-written down (event `truncation`), but not to the instant: the mirror's journal says it, then the
-harness sees it there, and meanwhile followers truncate. And a consumer hands over what it had
-fetched before.
+During a reversal the cluster is truncated: its brokers are started and serve their old log, then
+the mirror truncates them, then it copies. So a poll or a sample of that time is of the ending log
+generation or of the new one. The event `truncation` has the time of the truncation, but not the
+instant: the mirror's journal has it first, then the harness sees it there, and meanwhile followers
+truncate. And a consumer hands over records that it had fetched before.
 
-Of records it is their own word that counts. A consumer hands records over in the order in which it
-fetched them, so of what it got there is one point up to which all is of the old generation, and
-from which on all is of the new one: where the truncation was written down, but later if records
-follow that only the old one has (fetched before, handed over after), and earlier if one comes
-before that only the new one has. Once a consumer has got one of those, or has looked at the end of
-the log after the truncation, what it gets of the old generation is no leftover: it is judged by the
-new one.
+For records, their content decides. A consumer hands records over in the order in which it fetched
+them, so there is one point in its records that separates the old generation from the new one. That
+point is the recorded truncation. It is later if records follow that only the old generation has
+(fetched before, handed over after), and earlier if one comes before that only the new generation
+has. Once a consumer has got a record of the new generation, or has read the end of the log after
+the truncation, its records of the old generation are no leftovers: they are judged by the new one.
 
-Of samples the first counts in which the high watermark has stepped back from above the truncation,
-among those of the leader epoch in which that was written down, and to it if any did (a log may be
-truncated in steps); else the first that was not over by then, unless the next one proves that this
-was too early. Its log start and its LSO were asked for before its high watermark, and so perhaps
-before the truncation: they are of neither generation.
+For samples, the first one counts whose high watermark has stepped back from above the truncation,
+among those of the leader epoch of the recorded truncation, and to the truncation if any did (a log
+may be truncated in steps). Otherwise it is the first sample that was not complete by then, unless
+the next one proves that this was too early. Its log start and its LSO were requested before its
+high watermark, and so perhaps before the truncation: they are of neither generation.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Leader epochs that leaders reported in samples, held against the last one that a cluster reported
-(KIP-101, KIP-595).
+"""Compares the leader epochs in samples with the last one that a cluster reported (KIP-101,
+KIP-595).
 
-The controller only ever raises the leader epoch of a partition, and a mirror that is promoted or
-reversed raises it too. But a deposed leader answers in its old epoch until it learns of the
-election, and metadata may name it meanwhile. So that one sample is below the one before it proves
-nothing. The last sample of a cluster is from after the drain: it is of the leader that there is. An
-epoch above that one was never assigned. A last sample from within the window of a fault on the
-cluster's brokers may be of a deposed leader, and proves nothing.
+The controller only ever raises the leader epoch of a partition, and so does the promotion or
+reversal of a mirror. But a deposed leader answers in its old epoch until it learns of the election,
+and metadata may still name it. So a sample that is below the previous one proves nothing. The last
+sample of a cluster is from after the drain, and so from the current leader. An epoch above that one
+was never assigned. A last sample from within the window of a fault on the cluster's brokers may be
+from a deposed leader, and proves nothing.
 """
 
 from __future__ import annotations

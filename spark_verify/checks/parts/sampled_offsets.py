@@ -1,14 +1,12 @@
-"""Committed offsets of groups as somebody sampled them: whether anybody did, where a group had
-committed any.
+"""Sampled committed offsets of groups: whether there are any samples of a group that had committed.
 
-The sampler (`harness.capture.watermarks`) asks for bounds all the time and for the offsets of
-groups now and then, in one thread. When bounds were sampled for a while after a group had
-committed, and none of its offsets ever was, the sampler did not ask for that group, or got no
-answer.
+The sampler (`harness.capture.watermarks`) requests bounds all the time and the offsets of groups
+now and then, in one thread. If bounds were sampled for a while after a group had committed, and its
+offsets never were, the sampler did not ask for that group, or got no answer.
 
-A coordinator that loads a partition anew answers with what lies below the high watermark that it
-knows (KAFKA-15910). Until its followers have fetched, samples step back to a commit that the group
-had left.
+A coordinator that reloads a partition answers with the part below its known high watermark
+(KAFKA-15910). Until its followers have fetched, samples step back to an earlier commit of the
+group.
 """
 
 from __future__ import annotations

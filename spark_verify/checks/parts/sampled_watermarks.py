@@ -1,4 +1,5 @@
-"""Samples of one log's offsets held against each other: which went back, and which cannot be."""
+"""Compares the samples of one log's offsets with each other: which went back, and which are
+impossible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a share group is done with, and which of it it was never given."""
+"""The records that a share group has finished, and those that it was never given."""
 
 from __future__ import annotations
 

@@ -1,21 +1,22 @@
-"""What a mirror has committed for a group on its destination, against what the group had committed
-on the source; from bytes.
+"""Compares a mirror's commits for a group on its destination with the group's commits on the
+source, from bytes.
 
-Kafka takes the commit of one who is no member of the group only while the group has no members. So
-of the commits that the destination's `__consumer_offsets` has of a group, those between two times
-in which it had members are the mirror's. In that order they must not go back, and none may be
-beyond what the highest offset that the group ever committed on the source maps to. Where the mirror
-promises exact group offsets, each is an offset that the group committed there, or one at which the
-destination's log ended or began: KIP-1279 takes a commit back to where the destination's log ends.
+Kafka accepts the commit of a client that is no member of the group only while the group has no
+members. So among a group's commits in the destination's `__consumer_offsets`, those between two
+periods with members are the mirror's. In that order they must not go back, and none may pass the
+mapped maximum of what the group ever committed on the source. If the mirror promises exact group
+offsets, each is an offset that the group committed there, or one at which the destination's log
+ended or began: KIP-1279 lowers a commit to the end of the destination's log.
 
 A step back is right where the group's own offset went back on the source, and where the
-destination's log was truncated. After a fault on its brokers a coordinator that loads the group
-anew may answer with an earlier commit (KAFKA-15910). One of the source explains a step back to what
-the group had committed, where that is what the mirror copies. MirrorMaker 2 never commits below
-what it finds on the destination: once a coordinator there may have answered so, a step back is
-unknown.
+destination's log was truncated. After a fault on its brokers a coordinator that reloads the group
+may answer with an earlier commit (KAFKA-15910). If that happened on the source and the mirror
+copies commits, it explains a step back to an earlier commit of the group. MirrorMaker 2 never
+commits below the group's offset on the destination: once a coordinator there may have answered so,
+a step back is unknown.
 
-A group is judged that had members on the source: one that has none commits like a mirror.
+A group is judged only if it had members on the source: a group without members commits like a
+mirror.
 """
 
 from __future__ import annotations

@@ -1,18 +1,19 @@
-"""How transactions ended where a mirror ended: left open for ever, or otherwise than on the cluster
-that they were mirrored from.
+"""The ends of transactions where a mirror ended: open forever, or ended otherwise than on the
+cluster that they were mirrored from.
 
 KIP-1279: a mirror that ends writes an ABORT marker for every open transaction, and then a reset of
-the producer state. Behind that nothing can end what it left open: the last stable offset stands
-still there, and readers of committed records get no further. What is still mirrored may be open,
-and the marker comes over the link.
+the producer state. Behind the reset nothing can end a transaction that it left open: the last
+stable offset stays there, and readers of committed records get no further. A transaction that is
+still mirrored may be open, because its marker will come over the link.
 
-Of a cluster that is running the leader is asked for its last stable offset, which is held against
-its bytes: below what they give for an earlier high watermark it waits for a marker that is there.
+On a running cluster the leader is asked for its last stable offset, which is compared with its
+bytes. If it is below the one that they give for an earlier high watermark, it waits for a marker
+that is there already.
 
-A transaction that a cluster committed, and that another one has from it, is committed there too.
-Where the mirror had brought its data and not its marker, the other one had to abort it: after a
-forced failover a mirror's guarantee may allow that (`spark_verify.verdict.allowances`), and it is
-reported all the same.
+A transaction that one cluster committed is committed on every cluster that has it from there. If
+the mirror had copied its data and not its marker, the destination had to abort it. After a forced
+failover a mirror's guarantee may allow that (`spark_verify.verdict.allowances`), and it is reported
+all the same.
 """
 
 from __future__ import annotations

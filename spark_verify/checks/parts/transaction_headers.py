@@ -1,21 +1,21 @@
-"""What the headers of a transactional producer's batches must be: transactional, and ended by a
+"""The required headers of a transactional producer's batches: transactional, and ended by a
 coordinator that is not fenced.
 
-A producer id is a transactional producer's or it is not (KIP-98), and a leader refuses what is not
-transactional of a producer whose transaction is open. A batch without the bit is committed to every
-reader, whatever becomes of its transaction.
+A producer id is a transactional producer's or it is not (KIP-98). While a producer's transaction is
+open, a leader refuses its batches without the bit. A batch without the bit is committed to every
+reader, whatever the outcome of its transaction.
 
-A marker says in which epoch its transaction coordinator was elected (the leader epoch of a
-partition of `__transaction_state`). One producer id has one such partition, so that its
-coordinator's epoch never goes back; leaders refuse the markers of an older coordinator (KIP-98,
-TRANSACTION_COORDINATOR_FENCED). Coordinators of two clusters have nothing to do with each other,
-and neither has a mirror that aborts what it leaves open: what its journal says that it appended is
-its own. Where there is no journal, and no promotion is known, the last marker of an id is not
-judged if it is an ABORT in a new leader epoch.
+A marker has the epoch in which its transaction coordinator was elected (the leader epoch of a
+partition of `__transaction_state`). One producer id has one such partition, so its coordinator's
+epoch never goes back; leaders refuse the markers of an older coordinator (KIP-98,
+TRANSACTION_COORDINATOR_FENCED). Coordinators of two clusters are independent, and so is a mirror
+that aborts the transactions that it leaves open: the markers in its journal are its own. Without a
+journal, and without a known promotion, the last marker of an id is not judged if it is an ABORT in
+a new leader epoch.
 
-What is transactional, or has a sequence or an epoch, has a producer id (KIP-98, message format);
-who has an id has an epoch; and a marker is transactional. No producer, broker or coordinator writes
-anything else.
+A batch that is transactional, or has a sequence or an epoch, has a producer id (KIP-98, message
+format). A batch with an id has an epoch. A marker is transactional. No producer, broker or
+coordinator writes anything else.
 """
 
 from __future__ import annotations

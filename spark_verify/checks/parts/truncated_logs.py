@@ -1,5 +1,5 @@
-"""A truncated log, by captures from before and after: what of it changed below the truncation, and
-what is left behind it."""
+"""A truncated log, by captures from before and after: changes below the truncation, and what is
+left behind it."""
 
 from __future__ import annotations
 

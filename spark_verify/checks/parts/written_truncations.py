@@ -1,4 +1,4 @@
-"""A truncation as the mirror wrote it down, held against the bytes and what was acknowledged."""
+"""Compares a truncation that the mirror recorded with the bytes and the acknowledgements."""
 
 from __future__ import annotations
 
