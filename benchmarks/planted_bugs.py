@@ -24,6 +24,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
@@ -106,6 +107,7 @@ def main() -> int:
     folder = given.table or given.out
     if folder is None:
         parser.error("name a folder with --out or --table")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if unknown := [bug for bug in given.bugs if bug not in BUGS]:
         parser.error(f"there is no bug {unknown[0]!r}; there is {', '.join(BUGS)}")
     if given.out:
@@ -148,14 +150,17 @@ def look_for(bug: str, given: argparse.Namespace) -> Found:
         *(["--uniform"] if given.uniform else []),
         *([word for fault in NEAR[bug] for word in ("--faults", fault)] if given.near else []),
     ]
-    with (given.out / f"{name}.log").open("wb") as output:
-        subprocess.run(
-            command,
-            env={**os.environ, **environment(bug, log)},
-            stdout=output,
-            stderr=output,
-            check=False,
-        )
+    with (
+        (given.out / f"{name}.log").open("wb") as output,
+        subprocess.Popen(
+            command, env={**os.environ, **environment(bug, log)}, stdout=output, stderr=output
+        ) as suite,
+    ):
+        try:
+            suite.wait()
+        except BaseException:
+            suite.terminate()  # it ends what it started; leaving this block waits for it
+            raise
     return found_in(bug, SuiteFolder.open(out), touched(log, out))
 
 
