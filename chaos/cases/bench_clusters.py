@@ -97,16 +97,19 @@ class BenchClusters:
         cluster: str = "A",
         partitions: int = 1,
         replicas: Sequence[int] | None = None,
+        assigned: Sequence[Sequence[int]] | None = None,
         config: Mapping[str, str] | None = None,
     ) -> str:
         """Makes a topic that no other run has, and waits for its leaders; `replicas`: the brokers
-        of every partition."""
+        of every partition, `assigned`: those of each."""
         name = f"{cluster}.{self.name(base)}"
         brokers = self.cluster(cluster).brokers
-        if replicas is None:
+        if assigned is None and replicas is not None:
+            assigned = [replicas] * partitions
+        if assigned is None:
             new = NewTopic(name, partitions, min(3, len(brokers)), config=dict(config or {}))
         else:
-            assignment = [list(replicas)] * partitions
+            assignment = [list(each) for each in assigned]
             new = NewTopic(
                 name, partitions, replica_assignment=assignment, config=dict(config or {})
             )

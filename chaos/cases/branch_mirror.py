@@ -16,7 +16,7 @@ from linkflap.chaos.cases.bench_clusters import WITHIN
 from linkflap.harness.machine.java import java_for
 from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
 from linkflap.harness.mirrors.cluster_mirroring.answers import MIRRORING, Refused, Row
-from linkflap.harness.mirrors.cluster_mirroring.first_start import await_loaded
+from linkflap.harness.mirrors.cluster_mirroring.first_start import STATES, await_loaded
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.model.wait import until
@@ -51,6 +51,12 @@ class BranchMirror:
     def stop(self) -> None:
         self.admin.stop(self.name, [self.topic], [])
 
+    def pause(self) -> None:
+        self.admin.pause(self.name, [self.topic])
+
+    def resume(self) -> None:
+        self.admin.resume(self.name, [self.topic])
+
     def rows(self) -> Sequence[Row]:
         """What describe says; nothing when it is not answered."""
         with suppress(Refused):
@@ -64,9 +70,17 @@ class BranchMirror:
     def mirrors(self, partitions: int) -> None:
         """Creates and starts it, once the log of the mirrors' states is there, and waits until
         every partition is MIRRORING."""
+        self.created()
+        self.started()
+        self.mirroring(partitions)
+
+    def created(self) -> None:
+        """Creates it, and waits until the log of the mirrors' states is there."""
         self.create()
         await_loaded(self.admin, self.here, self.destination)
-        self.started()
+
+    def mirroring(self, partitions: int) -> None:
+        """Waits until every partition is MIRRORING."""
         wanted = {MIRRORING: partitions}
         until(
             lambda: self.states() == wanted,
@@ -102,6 +116,13 @@ class BranchMirror:
             return False
 
         until(accepted, within=within, what=f"{verb} of {self.name} to be accepted", every=0.25)
+
+
+def one_coordinator(bench: Bench, cluster: str = "B") -> None:
+    """Has broker 1 lead every partition of the log of the mirrors' states: it alone is asked for
+    them."""
+    for number in sorted(bench.ask(bench.up(cluster)).leadership(STATES)):
+        bench.lead(STATES, number, bench.broker(1, cluster), cluster)
 
 
 @contextmanager

@@ -1,75 +1,91 @@
-"""KIP-1279 itself: a stop that is refused and takes effect on some partitions of the topic, and not
-on others."""
+"""KIP-1279 itself: a stop that is refused, and takes effect on the partitions that are
+MIRRORING."""
 
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from functools import partial
 from typing import Final
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.branch_mirror import BUILD, branch_mirror
+from linkflap.chaos.cases.branch_mirror import (
+    BUILD,
+    STOPPED,
+    BranchMirror,
+    branch_mirror,
+    one_coordinator,
+)
 from linkflap.chaos.cases.case import Case, Expected, Observation
-from linkflap.harness.mirrors.cluster_mirroring.answers import MIRRORING, Refused
+from linkflap.harness.mirrors.cluster_mirroring.answers import FAILED, MIRRORING, Refused
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from linkflap.harness.model.wait import until
 
 PARTITIONS: Final = 10
-STOPPED: Final = "STOPPED"
-ASKED: Final = 20.0
-"""Seconds for which stop is asked for, and in which an accepted one takes effect."""
+ASKED: Final = 15.0
+"""Seconds for which stop is asked for unless it is accepted, and in which it takes effect."""
+_ACCEPTED: Final = "accepted"
 
 
-def _stopped(bench: Bench, *, lost: bool) -> Observation:
-    """The source has lost a broker and got it back; then it stands still, and stop is asked for."""
-    topic = bench.topic(partitions=PARTITIONS)
-    brokers = bench.cluster("A").brokers
+def _stopped(bench: Bench, *, spread: bool) -> Observation:
+    """One partition has its only replica on a broker of A that dies; stop is asked for. `spread`:
+    the brokers of B lead partitions of __mirror_state as they were given them."""
+    lost = bench.broker(3)
+    topic = bench.topic(partitions=PARTITIONS, assigned=[[1]] * (PARTITIONS - 1) + [[lost.id]])
     with branch_mirror(bench, topic) as mirror:
-        mirror.mirrors(PARTITIONS)
-        if lost:
-            for _ in range(2):
-                brokers[3].kill()
-                brokers[3].start()
+        mirror.created()
+        if not spread:
+            one_coordinator(bench)
+        mirror.started()
+        mirror.mirroring(PARTITIONS)
+        lost.kill()
+        before = {MIRRORING: PARTITIONS - 1, FAILED: 1}
+        until(
+            lambda: mirror.states() == before,
+            within=WITHIN,
+            what=f"one partition of {topic} to be {FAILED}",
+            every=0.1,
+            state=mirror.states,
+        )
+        answers = _answers(mirror)
+        states = dict(mirror.states())
+        lost.start()
+        with contextlib.suppress(DeadlineExceeded):
             until(
-                lambda: mirror.states() == {MIRRORING: PARTITIONS},
-                within=WITHIN,
-                what=f"{topic} to mirror",
-                every=0.1,
+                lambda: mirror.states() == {STOPPED: PARTITIONS},
+                within=ASKED,
+                what="all to be STOPPED",
+                every=0.3,
             )
-        for broker in brokers.values():
-            broker.pause()
-        answers: list[str] = []
+        later = dict(mirror.states())
+    shown = _ACCEPTED not in answers and states.get(STOPPED, 0) > 0
+    facts = {
+        "answers": dict(answers),
+        "states_before": before,
+        "states_at_the_end": states,
+        "states_once_the_broker_is_back": later,
+    }
+    return Observation(shown=shown, facts=facts)
 
-        def accepted() -> bool:
-            try:
-                mirror.stop()
-            except Refused as error:
-                answers.append(error.name)
-                return False
-            answers.append("accepted")
-            return True
 
+def _answers(mirror: BranchMirror) -> Counter[str]:
+    """What stop is answered, how often, until it is accepted."""
+    answers: Counter[str] = Counter()
+
+    def accepted() -> bool:
         try:
-            with contextlib.suppress(DeadlineExceeded):
-                until(accepted, within=ASKED, what="stop to be accepted", every=0.3)
-                until(
-                    lambda: mirror.states() == {STOPPED: PARTITIONS},
-                    within=ASKED,
-                    what="all to be STOPPED",
-                    every=0.3,
-                )
-            states = dict(mirror.states())
-        finally:
-            for broker in brokers.values():
-                broker.resume()
-    stopped = states.get(STOPPED, 0)
-    said = {name: answers.count(name) for name in dict.fromkeys(answers)}
-    shown = stopped < PARTITIONS if "accepted" in answers else stopped > 0
-    return Observation(
-        shown=shown, facts={"answers": said, "states_at_the_end": states, "partitions": PARTITIONS}
-    )
+            mirror.stop()
+        except Refused as error:
+            answers[error.name] += 1
+            return False
+        answers[_ACCEPTED] += 1
+        return True
+
+    with contextlib.suppress(DeadlineExceeded):
+        until(accepted, within=ASKED, what="stop to be accepted", every=0.3)
+    return answers
 
 
 CASE = Case(
@@ -80,31 +96,30 @@ CASE = Case(
     ),
     kind="proposal",
     claim_text=(
-        "Stop is answered INVALID_CLUSTER_MIRROR_STATES every time, and takes effect on most "
-        "partitions of the topic: those are STOPPED and writable, and one goes back to MIRRORING "
-        "or FAILED. By the KIP a refusal is for all of it."
+        "A stop that names a partition that is FAILED is answered INVALID_CLUSTER_MIRROR_STATES, "
+        "and takes effect on the partitions that are MIRRORING: those are STOPPED and writable. By "
+        "the KIP a refusal is for all of it. The broker that is asked examines the answer of each "
+        "other coordinator by itself: one refuses, another forwards the request."
     ),
     sources=("docs/findings/cluster-mirroring-half-promoted.md", "KIP-1279: StopMirrorTopics"),
-    expected=(Expected(shows=True, since="4.2.0"),),
+    expected=(Expected(shows=True, since="4.2.0", basis="runs"),),
     schedule=(
-        f"1. three brokers of A and of B; {PARTITIONS} partitions are mirrored; 2. kill -9 and "
-        "start of a broker of A, twice; 3. SIGSTOP of all of A; 4. stop"
+        f"1. three brokers of A and of B; {PARTITIONS} partitions are mirrored, one of which has "
+        "its only replica on broker 3 of A; 2. kill -9 of that broker; 3. once describe says "
+        "FAILED of that partition: stop"
     ),
-    reproduced=(
-        f"stop is refused and a partition is STOPPED, or it is accepted and {ASKED:g} s later a "
-        "partition is not STOPPED"
-    ),
+    reproduced="stop is refused, each time it is asked for, and a partition is STOPPED",
     control_text=(
-        "the source has lost no broker before: stop is accepted, and every partition is STOPPED"
+        "the same, with one broker of B that leads all of __mirror_state: stop is refused, and no "
+        "partition is STOPPED"
     ),
-    refuted="a refusal that leaves every partition as it was, and an accepted stop that stops all",
+    refuted="a refusal that leaves every partition as it was, and an accepted stop",
     topology=Topology(
         clusters=(ClusterSpec(name="A", brokers=3), ClusterSpec(name="B", brokers=3)),
         links=(LinkSpec(source="A", destination="B"),),
     ),
-    claim=partial(_stopped, lost=True),
-    control=partial(_stopped, lost=False),
-    runs=10,
+    claim=partial(_stopped, spread=True),
+    control=partial(_stopped, spread=False),
     clients=("java",),
     needs=BUILD,
     apart=True,
