@@ -76,8 +76,8 @@ def _judge(view: PartitionView, cluster: str, log: Log | None, got: Delivered) -
 CHECK = Check(
     name="aborted-read",
     guarantee=(
-        "A read_committed reader never gets a record of an aborted transaction, and nobody one that"
-        " was refused."
+        "A read_committed reader never gets a record of an aborted transaction, and no reader "
+        "gets a refused record."
     ),
     source="KIP-98, isolation.level; Adya G1a; Jepsen kafka workload, aborted-read",
     inputs=frozenset({"batches", "records", "sends", "reads", "promotions"}),
@@ -94,9 +94,9 @@ CHECK = Check(
         AnomalyKind(
             name=REFUSED,
             meaning=(
-                "A reader, in whatever isolation, got a record that its client knows for certain "
-                "not to have been written (provenance, refused-write), of a plain send or of a "
-                "transaction, also of one that was committed."
+                "A reader, in any isolation, got a record whose client knows that it cannot "
+                "have been written (provenance, refused-write): of a plain send or of any "
+                "transaction, also a committed one."
             ),
             sentence=(
                 "{reader} got {who} of {cluster} at {at}, although their producer knows them to be "

@@ -248,8 +248,7 @@ CHECK = Check(
         AnomalyKind(
             name="record-divergence",
             meaning=(
-                "Where the mirror changes producer ids, and with them every CRC: a record has other"
-                " content."
+                "The mirror changes producer ids, and so every CRC: a record has other content."
             ),
             sentence=(
                 "{cluster} has another record than {source} at {at}, in a batch that is equal "
@@ -265,7 +264,7 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="byte-hole",
-            meaning="A batch of the source is not on the destination, which goes on behind it.",
+            meaning="A batch of the source is missing on the destination, which has later ones.",
             sentence="{cluster} lacks a batch that {source} has at {at}",
             counted="mirrored batch is missing|mirrored batches are missing",
             alone="readers of {cluster} do not get what is in it",
@@ -274,7 +273,7 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="byte-stranger",
-            meaning="A mirrored batch begins where none of the source does.",
+            meaning="A mirrored batch begins at an offset where no batch of the source begins.",
             sentence="{cluster} has a batch at {at} that {source} never had",
             counted=(
                 "mirrored batch was never at the source|mirrored batches were never at the source"

@@ -143,8 +143,8 @@ def _ended_otherwise(
 CHECK = Check(
     name="commit-aborted",
     guarantee=(
-        "A transaction whose commit was acknowledged ends in a COMMIT marker in every partition it "
-        "wrote to, one whose abort was acknowledged in none."
+        "A transaction whose commit was acknowledged ends in a COMMIT marker in every "
+        "partition that it wrote to. One whose abort was acknowledged has no COMMIT marker."
     ),
     source="KIP-98; KIP-890",
     inputs=frozenset({"batches", "records", "sends", "promotions"}),
@@ -167,8 +167,8 @@ CHECK = Check(
         AnomalyKind(
             name="abort-committed",
             meaning=(
-                "The abort returned ok, or the commit was certainly never asked for, and the log "
-                "has a COMMIT marker for it; the offset is the marker's."
+                "The abort returned ok, or the commit was certainly never requested, and the "
+                "log has a COMMIT marker for it; the offset is the marker's."
             ),
             sentence=(
                 "{cluster} has a COMMIT marker at {at} for {operation}, whose abort was "
@@ -182,7 +182,7 @@ CHECK = Check(
         AnomalyKind(
             name="commit-unmarked",
             meaning=(
-                "The commit returned ok and the log has no marker for it, none before its "
+                "The commit returned ok and the log has no marker for it before its "
                 "producer's next transaction; the offset is the first record's."
             ),
             sentence=(

@@ -97,14 +97,14 @@ CHECK = Check(
     anomalies=(
         AnomalyKind(
             name="duplicate",
-            meaning="A payload is in a cluster's own era although the log has it already.",
+            meaning="A payload is in a cluster's own era, and the log has it already.",
             sentence="{cluster} has {who} at {at} again, first at offset {first_offset}",
             counted="record is there twice|records are there twice",
             smallest="B has, after its promotion, 7 7: at the offset of the second.",
         ),
         AnomalyKind(
             name="mirrored-duplicate",
-            meaning="A mirrored era has a payload again.",
+            meaning="A mirrored era has a payload more than once.",
             sentence=(
                 "the mirror wrote {who} to {cluster} again at {at}, first at offset {first_offset}"
             ),

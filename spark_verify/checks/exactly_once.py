@@ -135,7 +135,7 @@ CHECK = Check(
         AnomalyKind(
             name="input-lost",
             meaning=(
-                "The group has passed a record of which nothing was made: its offset was committed "
+                "The group has passed a record without an output: its offset was committed "
                 "without the output."
             ),
             sentence=(
@@ -151,8 +151,8 @@ CHECK = Check(
         AnomalyKind(
             name="output-duplicated",
             meaning=(
-                "Two committed outputs were made of one record, on one cluster: an offset was lost,"
-                " an output was not."
+                "One record has two committed outputs on one cluster: an offset was lost, an "
+                "output was not."
             ),
             sentence="two committed outputs were made from {who} of {at} on {cluster}",
             counted="output was made twice|outputs were made twice",
@@ -163,9 +163,7 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="output-without-input",
-            meaning=(
-                "A committed output was made of a record that is not there, or that was aborted."
-            ),
+            meaning=("The input of a committed output is missing, or was aborted."),
             sentence="{cluster} has an output at {output} that was made from no record at {at}",
             counted="output has no input|outputs have no input",
             smallest=(
@@ -176,8 +174,8 @@ CHECK = Check(
         AnomalyKind(
             name="offset-behind",
             meaning=(
-                "The group's committed offset is below what a transaction had committed that was "
-                "over."
+                "The group's committed offset is below the one that a completed transaction "
+                "had committed."
             ),
             sentence=(
                 "the group {group} on {cluster} is at {committed} in {at}, behind outputs that are "
@@ -192,7 +190,7 @@ CHECK = Check(
         AnomalyKind(
             name="output-repeated-by-failover",
             meaning=(
-                "An output was made again after a failover, although that of the source had "
+                "An output was made again after a failover, although the source's output had "
                 "arrived."
             ),
             sentence="outputs of {who} of {at} were made again on {cluster} after the failover",
@@ -205,8 +203,8 @@ CHECK = Check(
         AnomalyKind(
             name="output-lost-by-failover",
             meaning=(
-                "After a failover the group goes on behind a record whose output, made on the "
-                "source, did not arrive."
+                "After a failover the group continues behind a record whose output on the "
+                "source was not mirrored."
             ),
             sentence="outputs of {who} of {at} did not arrive on {cluster} before the failover",
             counted="output was left behind|outputs were left behind",

@@ -195,9 +195,9 @@ def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> set[tuple[str, 
 CHECK = Check(
     name="failover",
     guarantee=(
-        "Of every failover it is known how many acknowledged records it lost (RPO) and how long "
-        "writes stood still (RTO), and neither is more than the scenario's budget. One that is "
-        "asked for takes place."
+        "The acknowledged records that each failover lost (RPO), and the time without writes "
+        "(RTO), are known and within the scenario's budgets. A requested failover takes "
+        "place."
     ),
     source="Kafka documentation, Geo-Replication; OpenChaos (RTO)",
     inputs=frozenset({"batches", "records", "sends", "reads", "watermarks", "promotions"}),
@@ -237,8 +237,8 @@ CHECK = Check(
         AnomalyKind(
             name=REFUSED,
             meaning=(
-                "A failover was refused by the mirror for as long as it was asked: it never took "
-                "place, and its recovery time has no bound."
+                "The mirror refused a failover at every attempt: it never took place, and its "
+                "recovery time has no bound."
             ),
             sentence=(
                 "the {failover} failover over {link} was refused for {seconds} s with {error} "

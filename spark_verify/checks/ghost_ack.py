@@ -143,8 +143,8 @@ def _ghost(what: Outcomes, row: int, cluster: str, holder: int, reason: int, rec
 CHECK = Check(
     name="ghost-ack",
     guarantee=(
-        "An acknowledged offset holds the record that was acknowledged, in the acknowledging "
-        "cluster's own era."
+        "An acknowledged offset has the acknowledged record, in the acknowledging cluster's "
+        "own era."
     ),
     source="Redpanda PR 31659 (acknowledged with old offsets, nothing appended); KIP-98",
     inputs=frozenset({"batches", "records", "sends", "promotions"}),
@@ -152,8 +152,8 @@ CHECK = Check(
         AnomalyKind(
             name="ghost-ack",
             meaning=(
-                "The acknowledged offset holds another record or none, is another cluster's, or was"
-                " given twice."
+                "The acknowledged offset has another record or none, belongs to another "
+                "cluster, or was given to two records."
             ),
             sentence=(
                 "{cluster} acknowledged {who} (producer id {producer_id}) at {at} and did not "

@@ -155,8 +155,8 @@ def _due(
 CHECK = Check(
     name="group-offsets",
     guarantee=(
-        "A consumer group that fails over skips no record, and gets again no more than offset "
-        "translation gives back."
+        "A consumer group that fails over skips no record, and repeats no more than offset "
+        "translation steps back."
     ),
     source="KIP-545 (group offset sync); KAFKA-12468 (translation steps back, never ahead)",
     inputs=frozenset({"batches", "records", "reads", "watermarks", "groups", "promotions"}),
@@ -164,8 +164,8 @@ CHECK = Check(
         AnomalyKind(
             name="group-skip",
             meaning=(
-                "A record that the group had not committed on the source lies below where it began "
-                "on the destination."
+                "The group began on the destination above a record that it had not committed "
+                "on the source."
             ),
             sentence=(
                 "the group {group} began at {began_at} on {cluster} after the failover and skipped "
@@ -194,11 +194,11 @@ CHECK = Check(
         AnomalyKind(
             name="checkpoint-regression",
             meaning=(
-                "Before the failover the group's committed offset on the destination went back. "
-                "Once a fault has reached its brokers, a sample may step back to an earlier commit "
-                "that __consumer_offsets has before the later one. Or what the mirror committed "
-                "went back there, and neither did the group on the source nor was the "
-                "destination's log truncated."
+                "Before the failover the group's committed offset on the destination went "
+                "back. (Once a fault has reached its brokers, a sample may step back to an "
+                "earlier commit that __consumer_offsets has before the later one.) Or the "
+                "mirror's commits went back there, although the group did not on the source "
+                "and the destination's log was not truncated."
             ),
             sentence=(
                 "the synced offset of the group {group} on {cluster} went back from {before} to "
@@ -227,8 +227,8 @@ CHECK = Check(
         AnomalyKind(
             name="checkpoint-ahead",
             meaning=(
-                "Before the failover the group's committed offset on the destination was above a "
-                "record that it had not got."
+                "Before the failover the group's committed offset on the destination was "
+                "above a record that the group had not got."
             ),
             sentence=(
                 "the group {group} on {cluster} was synced to {committed}, past {who} at {at} that "
@@ -243,8 +243,8 @@ CHECK = Check(
         AnomalyKind(
             name="checkpoint-beyond-commit",
             meaning=(
-                "The mirror committed for the group on the destination what is beyond all that the "
-                "group ever committed on the source."
+                "The mirror committed an offset for the group on the destination that is "
+                "beyond every commit of the group on the source."
             ),
             sentence=(
                 "the mirror committed {committed} of {tp} for the group {group} on {cluster}, which"
@@ -260,8 +260,9 @@ CHECK = Check(
         AnomalyKind(
             name="checkpoint-stranger",
             meaning=(
-                "A mirror that keeps group offsets committed for the group what the group never "
-                "committed on the source, and where the destination's log neither began nor ended."
+                "A mirror that keeps group offsets committed an offset that the group never "
+                "committed on the source, and at which the destination's log neither began "
+                "nor ended."
             ),
             sentence=(
                 "the mirror committed {committed} of {tp} for the group {group} on {cluster}, which"

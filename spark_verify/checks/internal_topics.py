@@ -113,8 +113,8 @@ def due(*_: object) -> tuple[()]:
 CHECK = Check(
     name="internal-topics",
     guarantee=(
-        "Kafka's own topics are sound on every replica, and agree with the markers in the data and "
-        "with what clients saw."
+        "Kafka's own topics are sound on every replica, and agree with the markers in the "
+        "data and with the clients' observations."
     ),
     source=(
         "KIP-98 (transaction coordinator); KIP-890; KIP-447 (offsets in transactions); KIP-595 "
@@ -180,7 +180,7 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="offsets-missing",
-            meaning="Offsets are missing inside of a log where no cleaner was.",
+            meaning="Offsets are missing inside a log where no cleaner has been.",
             sentence=(
                 "the log of broker {broker} of {cluster} lacks offsets where no cleaner was: "
                 "{offsets}, the first at {at}"
@@ -200,7 +200,7 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="outcome-disagreement",
-            meaning="A partition has the other marker than the coordinator decided.",
+            meaning="A partition has the opposite marker of the coordinator's decision.",
             sentence=(
                 "the coordinator of {cluster} decided {decided} for {transactional_id} (producer id"
                 " {producer_id}), and the marker at {at} says otherwise"
@@ -215,8 +215,8 @@ CHECK = Check(
         AnomalyKind(
             name="marker-missing",
             meaning=(
-                "The coordinator says that a transaction is complete, and a partition of it has no "
-                "marker."
+                "The coordinator recorded a transaction as complete, and a partition of it "
+                "has no marker."
             ),
             sentence=(
                 "the coordinator of {cluster} completed {decided} of {transactional_id} (producer "
@@ -232,8 +232,8 @@ CHECK = Check(
         AnomalyKind(
             name="marker-unexplained",
             meaning=(
-                "A marker of the cluster's own in a partition ends a transaction that no "
-                "coordinator of it decided."
+                "One of the cluster's own markers ends a transaction that none of its "
+                "coordinators decided."
             ),
             sentence=(
                 "{cluster} has a marker of producer id {producer_id} at {at} that no coordinator "
@@ -246,10 +246,10 @@ CHECK = Check(
         AnomalyKind(
             name="commit-missing",
             meaning=(
-                "An offset that a group was seen to have committed is not in __consumer_offsets, or"
-                " not in that order. Samples may step back to an earlier commit once a coordinator "
-                "has loaded the partition anew: it answers with what lies below the high "
-                "watermark, which is behind until its followers have fetched."
+                "A sampled or acknowledged commit of a group is not in __consumer_offsets, or "
+                "not in that order. (Samples may step back to an earlier commit once a "
+                "coordinator has reloaded the partition: it answers with the part below the "
+                "high watermark, which is behind until its followers have fetched.)"
             ),
             sentence=(
                 "{cluster} lost the commit of offset {offset} of the group {group} for {tp} that "

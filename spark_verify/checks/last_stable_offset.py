@@ -140,8 +140,8 @@ def _above_the_log(
 CHECK = Check(
     name="last-stable-offset",
     guarantee=(
-        "The last stable offset that leaders report never steps back and is what the bytes below "
-        "the high watermark give."
+        "The last stable offset that leaders report never steps back, and follows from the "
+        "bytes below the high watermark."
     ),
     source="KIP-98 (LSO); KIP-664 (hanging transactions)",
     inputs=frozenset({"batches", "records", "watermarks", "promotions"}),
@@ -149,7 +149,7 @@ CHECK = Check(
         AnomalyKind(
             name="lso-above-high-watermark",
             meaning=(
-                "A sampled LSO is above the high watermark, also above that of the next sample."
+                "A sampled LSO is above the high watermark, and above that of the next sample."
             ),
             sentence=(
                 "{cluster} reported the last stable offset {last_stable} for {tp}, above the high "
@@ -237,8 +237,8 @@ CHECK = Check(
         AnomalyKind(
             name="high-watermark-above-log",
             meaning=(
-                "The log, captured after a sample, ends below the sampled high watermark, and was "
-                "not truncated since."
+                "The log was captured after a sample, ends below the sampled high watermark, "
+                "and was not truncated since."
             ),
             sentence=(
                 "{cluster} reported the high watermark {high_watermark} for {tp}, whose log ends at"
@@ -250,8 +250,8 @@ CHECK = Check(
         AnomalyKind(
             name="hanging-transaction",
             meaning=(
-                "On a cluster that lives on, a transaction is open longer than its timeout allows, "
-                "or a mirror left it."
+                "On a live cluster a transaction is open longer than its timeout allows, or a "
+                "mirror left it open."
             ),
             sentence=(
                 "producer id {producer_id} left a transaction open on {cluster} from {at} on, which"

@@ -159,8 +159,9 @@ def _not_raised(generation: LogGeneration, replica: Replica) -> Sequence[Finding
 CHECK = Check(
     name="leader-epochs",
     guarantee=(
-        "A batch's leader epoch never falls with its offset, names one batch with it, is not above "
-        "the leader's, and is the source's where the mirror keeps epochs."
+        "A batch's leader epoch never falls with its offset, identifies one batch together "
+        "with it, is not above the leader's, and is the source's where the mirror keeps "
+        "epochs."
     ),
     source="KIP-101; KIP-279; KIP-320 (consumers fence by epoch); KIP-1279 (DLE >= SLE)",
     inputs=frozenset({"batches", "watermarks", "promotions"}),
@@ -178,8 +179,8 @@ CHECK = Check(
         AnomalyKind(
             name="epoch-reuse",
             meaning=(
-                "Two batches of one cluster, in one log or in two, have one epoch and offset and "
-                "other bytes."
+                "Two batches of one cluster, in one log or in two, have the same epoch and "
+                "offset and different bytes."
             ),
             sentence=(
                 "two replicas of {cluster} have different batches of leader epoch {epoch} at {at}"
@@ -210,10 +211,10 @@ CHECK = Check(
         AnomalyKind(
             name=REGRESSION,
             meaning=(
-                "A leader reported an epoch above the one in the cluster's last sample, and epochs "
-                "only rise: nobody had assigned it. A lower epoch in between may be a deposed "
-                "leader's, and a last sample within a fault on the cluster's brokers too. The "
-                "offset is the high watermark of the first such sample."
+                "A leader reported an epoch above the one in the cluster's last sample. "
+                "Epochs only rise, so nobody had assigned it. A lower epoch in between may be "
+                "a deposed leader's, and so may a last sample within a fault on the cluster's "
+                "brokers. The offset is the high watermark of the first such sample."
             ),
             sentence=(
                 "the leader of {tp} on {cluster} reported leader epoch {leader_epoch} with its high"
@@ -240,8 +241,8 @@ CHECK = Check(
         AnomalyKind(
             name="epoch-not-raised",
             meaning=(
-                "A batch that clients wrote after a promotion has an epoch that is not above that "
-                "of what was mirrored."
+                "A batch that clients wrote after a promotion has an epoch that is not above "
+                "those of the mirrored batches."
             ),
             sentence=(
                 "the promotion of {tp} on {cluster} did not raise the leader epoch {epoch} at {at}"

@@ -189,8 +189,8 @@ def _missing(
 CHECK = Check(
     name="lost-write",
     guarantee=(
-        "Every acknowledged record is where it was acknowledged, and on the other side of the "
-        "mirror as far as that got."
+        "Every acknowledged record is on the cluster that acknowledged it, and on the "
+        "mirror's destination up to the last record that the mirror copied."
     ),
     source=(
         "Jepsen kafka workload, lost-write; KIP-98 (commit), KIP-382 (mirroring is asynchronous)"

@@ -139,8 +139,8 @@ def _overrun(view: PartitionView, generation: LogGeneration, log: Log) -> Sequen
 CHECK = Check(
     name="marker-pairing",
     guarantee=(
-        "Every transaction ends in one marker of its epoch or a later one, the same on every "
-        "cluster that has it, and nothing of a lower epoch follows a marker."
+        "Every transaction ends in one marker of its epoch or a later one, with the same "
+        "outcome on every cluster, and nothing of a lower epoch follows a marker."
     ),
     source="KIP-98; KIP-890 (transactions v2); KIP-1228; KIP-1279 (open transactions at a stop)",
     inputs=frozenset({"batches", "records", "promotions"}),
@@ -191,9 +191,9 @@ CHECK = Check(
         AnomalyKind(
             name=LEFT_OPEN,
             meaning=(
-                "A transaction has no marker, and behind it is a reset of the producer state: "
-                "nothing can end it, and readers of committed records get no further; the offset "
-                "is that of the transaction's first data."
+                "A transaction without a marker is followed by a reset of the producer state. "
+                "Nothing can end it, and read_committed readers get no further. The offset is "
+                "that of the transaction's first data."
             ),
             sentence="{cluster} left a transaction of producer id {producer_id} open at {at}",
             counted="transaction was left open|transactions were left open",
@@ -205,9 +205,9 @@ CHECK = Check(
         AnomalyKind(
             name=STUCK,
             meaning=(
-                "The last stable offset that the leader of a running cluster answers is below what "
-                "its log gives for a high watermark that it had answered before: no marker that is "
-                "there moves it on. The offset is that answer."
+                "The leader of a running cluster answers a last stable offset below the one "
+                "that its log gives for an earlier high watermark: the markers in the log do "
+                "not move it on. The offset is that answer."
             ),
             sentence=(
                 "the last stable offset of {tp} on {cluster} is stuck at {last_stable}, although "
@@ -222,10 +222,10 @@ CHECK = Check(
         AnomalyKind(
             name=SPLIT,
             meaning=(
-                "A transaction has one outcome where it was written and another one where it was "
-                "mirrored to; the offset is that of the marker on the mirror's destination. After "
-                "a forced failover of a recorded run a mirror's guarantee may allow that what it "
-                "had without its marker was aborted."
+                "A transaction has one outcome on the source and another on the mirror's "
+                "destination; the offset is that of the marker on the destination. After a "
+                "forced failover of a recorded run a mirror's guarantee may allow an abort of "
+                "data whose marker had not arrived."
             ),
             sentence=(
                 "a transaction of producer id {producer_id} ends as {outcomes} on {source} and "
@@ -240,9 +240,9 @@ CHECK = Check(
         AnomalyKind(
             name=NOT_TRANSACTIONAL,
             meaning=(
-                "A batch of a transactional producer is not transactional: every reader gets it, "
-                "whatever its marker is. Of an id without a marker: a batch of the kind, "
-                "transactional or not, that it has fewer of."
+                "A batch of a transactional producer is not transactional: every reader gets "
+                "it, whatever its marker is. For an id without a marker, the offset is that "
+                "of a batch of the rarer kind, transactional or not."
             ),
             sentence=(
                 "{cluster} has data of a transaction of producer id {producer_id} at {at} that is "

@@ -168,8 +168,7 @@ def _due(scenario: Scenario, _promotions: Sequence[Promotion]) -> Collection[tup
 CHECK = Check(
     name="mirror-states",
     guarantee=(
-        "What a mirror says of a partition, its state and its lag, is what the logs of both ends "
-        "say."
+        "The state and lag that a mirror reports for a partition agree with the logs of both ends."
     ),
     source="KIP-1279: describe, and the lag by which an operator decides to fail over",
     inputs=frozenset({"watermarks", "promotions"}),
@@ -177,9 +176,9 @@ CHECK = Check(
         AnomalyKind(
             name=KIND,
             meaning=(
-                "A mirror said of a partition that it was less behind than it had been at any "
-                "moment of the last 5 s, or that it was mirrored 5 s and more after it had been "
-                "promoted. The offset is where the destination stood."
+                "A mirror reported a smaller lag for a partition than it had at any moment of "
+                "the last 5 s, or reported it as mirrored 5 s or more after its promotion. "
+                "The offset is the destination's end."
             ),
             sentence=(
                 "the mirror said of {tp} on {cluster} that it was {state} with lag {lag}; {how}"
@@ -191,10 +190,10 @@ CHECK = Check(
         AnomalyKind(
             name=VERB,
             meaning=(
-                "A verb of the mirror was answered as no state of it allows, or did not change it "
-                "as it should have, by the model of the KIP; or a broker did not refuse a write "
-                "to what is mirrored. It is said of the first partition of a topic that this was "
-                "about."
+                "By the model of the KIP, no state of the mirror allows the answer to a verb, "
+                "or the verb did not change the state as it should have; or a broker did not "
+                "refuse a write to a mirrored partition. The anomaly names the first "
+                "partition of an affected topic."
             ),
             sentence=(
                 "the mirror of {link} took a verb about {tp} on {cluster} as its model does not: "
@@ -211,8 +210,8 @@ CHECK = Check(
             name=RECORD,
             meaning=(
                 "At the end of a run, when everything was copied, the latest record of "
-                "`__mirror_state` about a partition had another state than describe said of it, "
-                "for 20 s. It is said of the first partition of the topic."
+                "`__mirror_state` about a partition differed from describe's answer for 20 s. "
+                "The anomaly names the first partition of the topic."
             ),
             sentence=(
                 "the mirror of {link} describes {tp} on {cluster} otherwise than it has recorded: "

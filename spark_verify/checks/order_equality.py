@@ -207,8 +207,8 @@ CHECK = Check(
         AnomalyKind(
             name="mirror-hole",
             meaning=(
-                "A committed record of the source is missing on the destination, and a later one is"
-                " there."
+                "A committed record of the source is missing on the destination, which has a "
+                "later one."
             ),
             sentence=(
                 "{cluster} lacks {who}, which {source} has at offset {source_offset}, before {at}"
@@ -235,7 +235,7 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="mirror-phantom",
-            meaning="A mirrored record that the source never had.",
+            meaning="The destination has a mirrored record that the source never had.",
             sentence="{cluster} has {who} at {at} as mirrored, and {source} never had it",
             counted=(
                 "mirrored record was never at the source|mirrored records were never at the source"

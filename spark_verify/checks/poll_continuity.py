@@ -170,8 +170,8 @@ def _found(cluster: str, chain: Chain, at: int, kind: str, offset: int, records:
 CHECK = Check(
     name="poll-continuity",
     guarantee=(
-        "A consumer that nothing moved gets what it can see of a partition without a gap and "
-        "without going back."
+        "While nothing moves a consumer, it gets all visible records of a partition, without "
+        "a gap and without going back."
     ),
     source=(
         "Jepsen kafka workload, poll-skip, nonmonotonic-poll, int-poll-skip, int-nonmonotonic-poll;"
@@ -182,8 +182,8 @@ CHECK = Check(
         AnomalyKind(
             name="poll-skip",
             meaning=(
-                "Between the last record of a poll and the first of the next lies one that the "
-                "consumer can see."
+                "A visible record lies between the last record of a poll and the first record "
+                "of the next."
             ),
             sentence="{reader} skipped {n} of {cluster} from {at} on",
             counted="record was skipped by a reader|records were skipped by readers",
@@ -192,8 +192,8 @@ CHECK = Check(
         AnomalyKind(
             name="poll-regression",
             meaning=(
-                "A poll begins at or before the last record of the poll before, and nothing had "
-                "moved the consumer."
+                "A poll begins at or before the last record of the previous poll, and nothing "
+                "had moved the consumer."
             ),
             sentence="{reader} went back to {at} on {cluster} although nothing had moved it",
             counted="record was read again|records were read again",
@@ -202,14 +202,14 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="internal-skip",
-            meaning="Between two records of one poll lies one that the consumer can see.",
+            meaning="A visible record lies between two records of one poll.",
             sentence="{reader} skipped {n} of {cluster} from {at} on, within one poll",
             counted="record was skipped by a reader|records were skipped by readers",
             smallest="A has 1 2 3, one poll returned 1 3: at the offset of 2.",
         ),
         AnomalyKind(
             name="internal-regression",
-            meaning="A poll returned a record at or before the one before it.",
+            meaning="A poll returned a record at or before the previous one.",
             sentence="{reader} went back to {at} on {cluster} within one poll",
             counted="record was read again|records were read again",
             smallest="A has 1 2, one poll returned 2 1: at the offset of 1.",
@@ -218,8 +218,8 @@ CHECK = Check(
         AnomalyKind(
             name=SKIPPED_BY_TRUNCATION,
             meaning=(
-                "A consumer stood beyond where the log was truncated and went on there, without "
-                "what replaced the tail."
+                "The log was truncated below a consumer's position. The consumer continued at "
+                "its position, without the records that replaced the tail."
             ),
             sentence=(
                 "{reader} stood at {stood_at} of {tp} on {cluster} when the log was truncated to "
@@ -234,8 +234,8 @@ CHECK = Check(
         AnomalyKind(
             name="passed-unread",
             meaning=(
-                "A consumer passed, by its assigned and its reported positions, a record that it "
-                "can see, and never got it."
+                "A consumer passed a visible record, by its assigned and its reported "
+                "positions, and never got it."
             ),
             sentence="{reader} passed {who} at {at} on {cluster} unread",
             counted="record was passed unread|records were passed unread",
@@ -247,8 +247,8 @@ CHECK = Check(
         AnomalyKind(
             name="began-ahead",
             meaning=(
-                "A member of a group was assigned beyond where the group had been, and no member "
-                "got what lies between."
+                "A member of a group was assigned a position beyond the group's, and no "
+                "member got the records in between."
             ),
             sentence=(
                 "{reader} began at {began_at} of {tp} on {cluster}, although its group was at "
@@ -262,8 +262,8 @@ CHECK = Check(
         AnomalyKind(
             name="drained-early",
             meaning=(
-                "A consumer says that it read to the end, and stood below a last stable offset that"
-                " was sampled while clients were still writing."
+                "A consumer reported that it had read to the end, at a position below a last "
+                "stable offset that was sampled while clients were still writing."
             ),
             sentence=(
                 "{reader} stopped at {stood_at} of {tp} on {cluster}, before the last stable offset"
@@ -278,8 +278,8 @@ CHECK = Check(
         AnomalyKind(
             name="position-beyond-end",
             meaning=(
-                "A consumer says that it was at a position that the log never reached; the offset "
-                "is the log's end."
+                "A consumer reported a position that the log never reached; the offset is the "
+                "log's end."
             ),
             sentence=(
                 "{reader} stands at {position} of {tp} on {cluster}, whose log ends at {log_end}"

@@ -154,8 +154,8 @@ def _int(partial: PartialFinding, name: str) -> int:
 CHECK = Check(
     name="producer-id-uniqueness",
     guarantee=(
-        "No two producers share a producer id and epoch on a cluster, nor does a native one take an"
-        " id that was mirrored."
+        "No two producers share a producer id and epoch on a cluster, and no native producer "
+        "has a mirrored id."
     ),
     source="KIP-98; KIP-360; Redpanda PR 31659; KIP-1279 (MIRROR_PID_RESET)",
     inputs=frozenset({"batches", "records", "sends", "promotions"}),
@@ -163,9 +163,9 @@ CHECK = Check(
         AnomalyKind(
             name=KIND,
             meaning=(
-                "A producer id is used by two producers at once, or natively although the mirror "
-                "had written with it; behind a reset of the producer state: natively, from where "
-                "the mirrored one ended."
+                "Two producers use one producer id at once, or a native producer uses an id "
+                "that the mirror had written with. Behind a reset of the producer state: a "
+                "native producer continues where the mirrored one ended."
             ),
             sentence=(
                 "on {cluster} producer id {producer_id} belongs to two producers at {at} ({users})"

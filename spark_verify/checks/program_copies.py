@@ -206,7 +206,7 @@ def _due(
 CHECK = Check(
     name="program-copies",
     guarantee=(
-        "A program that says `exactly_once` has one committed output of each input that its group "
+        "A program with `exactly_once` has one committed output for each input that its group "
         "has passed."
     ),
     source="KIP-98 (offsets in the transaction); KIP-447 (fencing by the group's metadata)",
@@ -214,9 +214,7 @@ CHECK = Check(
     anomalies=(
         AnomalyKind(
             name="input-not-copied",
-            meaning=(
-                "The program's group has passed a committed record of which there is no output."
-            ),
+            meaning=("The program's group has passed a committed record that has no output."),
             sentence="{program} passed {who} at {at} on {cluster} without a committed output",
             counted="input has no output|inputs have no output",
             smallest=(
@@ -225,7 +223,7 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="input-copied-twice",
-            meaning="Two committed outputs were made of one input on one cluster.",
+            meaning="One input has two committed outputs on one cluster.",
             sentence="{program} made a second output at {at} on {cluster} from {who}",
             counted="input was copied twice|inputs were copied twice",
             smallest=(
@@ -235,8 +233,8 @@ CHECK = Check(
         AnomalyKind(
             name="copy-without-input",
             meaning=(
-                "A committed output was made of a payload that no committed input has: it was "
-                "aborted, or never there."
+                "No committed input has the payload of a committed output: the input was "
+                "aborted, or never existed."
             ),
             sentence=(
                 "{program} made an output at {at} on {cluster} from {who}, which no committed "
@@ -248,7 +246,7 @@ CHECK = Check(
         AnomalyKind(
             name="copy-repeated-by-failover",
             meaning=(
-                "An output was made again after a failover, although that of the source had "
+                "An output was made again after a failover, although the source's output had "
                 "arrived."
             ),
             sentence="{program} made outputs again on {cluster} after the failover, from {at} on",
@@ -261,8 +259,8 @@ CHECK = Check(
         AnomalyKind(
             name="copy-lost-by-failover",
             meaning=(
-                "After a failover the program goes on behind an input whose output, made on the "
-                "source, did not arrive."
+                "After a failover the program continues behind an input whose output on the "
+                "source was not mirrored."
             ),
             sentence=(
                 "outputs of {program} of inputs from {at} on did not arrive on {cluster} before the"

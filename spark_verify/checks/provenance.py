@@ -130,17 +130,17 @@ def _refused(
 CHECK = Check(
     name="provenance",
     guarantee=(
-        "Every record in a cluster's own era was sent by a client, to that cluster and that "
-        "partition, and not refused."
+        "A client sent every record of a cluster's own era to that cluster and that "
+        "partition, and it was not refused."
     ),
-    source="linkflap's own history: operations are written down before they are sent",
+    source="linkflap's own history: an operation is recorded before it is sent",
     inputs=frozenset({"records", "sends", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="stranger",
             meaning=(
-                "A record that no client was about to send there: its payload id is of no such "
-                "operation, or it has none."
+                "No client planned to send this record there: its payload id belongs to no "
+                "such operation, or it has none."
             ),
             sentence="{cluster} has {who} at {at} in its own era, which no client sent there",
             counted="record was sent there by nobody|records were sent there by nobody",
@@ -150,10 +150,10 @@ CHECK = Check(
         AnomalyKind(
             name="refused-write",
             meaning=(
-                "A record that its client knows for certain not to have been written: it was "
-                "refused for its size or form, or never handed over; whatever became of its "
-                "transaction, and whether it was read or not. What was given up in flight, timed "
-                "out or was fenced may have been written, and is no such record."
+                "The client of this record knows that it cannot have been written: it was "
+                "refused for its size or form, or never sent. The outcome of its transaction, "
+                "and whether it was read, do not matter. A record that timed out, was purged "
+                "in flight or was fenced may have been written, and is no anomaly."
             ),
             sentence="{cluster} has {who} at {at}, which its client knows to be refused",
             counted="refused record is in the log|refused records are in the log",

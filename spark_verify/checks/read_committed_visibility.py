@@ -215,8 +215,8 @@ def _hidden(log: Log, name: str, reads: Sequence[Read], offsets: Ints) -> Sequen
 CHECK = Check(
     name="read-committed-visibility",
     guarantee=(
-        "A read_committed reader gets every committed and plain record of what it passes, and "
-        "nothing else."
+        "A read_committed reader gets every committed and plain record of the range that it "
+        "passes, and nothing else."
     ),
     source="KIP-98, consumer guarantees",
     inputs=frozenset({"batches", "records", "sends", "reads", "promotions"}),

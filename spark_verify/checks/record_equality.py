@@ -144,8 +144,8 @@ def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tupl
 CHECK = Check(
     name="record-equality",
     guarantee=(
-        "Where a mirror keeps offsets, the mirrored log has the source's record at every offset, "
-        "however it is packed."
+        "Where a mirror keeps offsets, the mirrored log has the source's record at every "
+        "offset, in whatever batches."
     ),
     source="KIP-1279 (offsets are kept); message format v2: what the CRC covers",
     inputs=frozenset({"batches", "records", "promotions"}),
@@ -166,7 +166,7 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="record-hole",
-            meaning="A record of the source is not on the destination, which goes on behind it.",
+            meaning="A record of the source is missing on the destination, which has later ones.",
             sentence="{cluster} lacks {who}, which {source} has at {at}",
             counted="mirrored record is missing|mirrored records are missing",
             alone="readers of {cluster} do not get it",
@@ -176,8 +176,7 @@ CHECK = Check(
         AnomalyKind(
             name="record-stranger",
             meaning=(
-                "At an offset of the mirrored log where the source has no record the destination "
-                "has one."
+                "The destination has a mirrored record at an offset where the source has none."
             ),
             sentence="{cluster} has {who} at {at}, where {source} has nothing",
             counted=(

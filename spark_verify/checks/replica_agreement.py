@@ -212,9 +212,9 @@ CHECK = Check(
         AnomalyKind(
             name="replica-missing",
             meaning=(
-                "A batch below the common high watermark is on one replica and not, or more often, "
-                "on another. Where cleaners were: a record that none of them takes, such as the "
-                "last of its key."
+                "A batch below the common high watermark is on one replica and missing, or "
+                "repeated, on another. In a compacted part: a record that no cleaner removes, "
+                "such as the last of its key."
             ),
             sentence="broker {missing_on} of {cluster} lacks what another replica has at {at}",
             counted="batch is missing on a replica|batches are missing on a replica",
@@ -224,7 +224,7 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="corrupt-batch",
-            meaning="A batch's CRC-32C is not that of its bytes.",
+            meaning="A batch's CRC-32C does not match its bytes.",
             sentence=(
                 "broker {broker} of {cluster} has a corrupt batch at {at}: the CRC in it "
                 "({stored_crc}) is not that of its bytes"
@@ -248,8 +248,8 @@ CHECK = Check(
         AnomalyKind(
             name="log-ends-early",
             meaning=(
-                "A log ends below its own high watermark: of its leader or of a replica in sync, or"
-                " as its broker noted it."
+                "A log ends below its own high watermark: that of the leader, of an in-sync "
+                "replica, or of the broker's checkpoint file."
             ),
             sentence=(
                 "the log of broker {broker} of {cluster} ends at {at}, below the high watermark "

@@ -86,8 +86,8 @@ def _late(generation: LogGeneration, log: Log, rows: Ints) -> Sequence[Finding]:
 CHECK = Check(
     name="send-order",
     guarantee=(
-        "What one producer sent to a partition is there in the order in which it was sent, on every"
-        " cluster."
+        "Every cluster has the records that one producer sent to a partition in the order in "
+        "which it sent them."
     ),
     source=(
         "KIP-98 (idempotent producers keep the order of a partition); Jepsen kafka workload, "

@@ -200,7 +200,9 @@ CHECK = Check(
     anomalies=(
         AnomalyKind(
             name="sequence-gap",
-            meaning="A batch begins later than where the one before it ended.",
+            meaning=(
+                "A batch begins at a later sequence than the one after the previous batch's end."
+            ),
             sentence=(
                 "producer id {producer_id} goes on with sequence {sequence} instead of {expected} "
                 "at {at} on {cluster}"
@@ -211,7 +213,9 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="sequence-repeat",
-            meaning="A batch begins at a sequence that is there already, or is there twice.",
+            meaning=(
+                "A batch begins at a sequence that the log has already, or is in the log twice."
+            ),
             sentence=(
                 "producer id {producer_id} repeats sequence {sequence} at {at} on {cluster}, "
                 "expected was {expected}"
@@ -225,8 +229,8 @@ CHECK = Check(
         AnomalyKind(
             name="sequence-start",
             meaning=(
-                "A producer id or a new epoch does not begin at 0; behind a reset of the producer "
-                "state: one that this cluster did not have before."
+                "A producer id or a new epoch does not begin at 0. Behind a reset of the "
+                "producer state: an id that this cluster did not have before."
             ),
             sentence=(
                 "producer id {producer_id} begins with sequence {sequence} instead of 0 at {at} on "
@@ -239,7 +243,7 @@ CHECK = Check(
         AnomalyKind(
             name="no-sequence",
             meaning=(
-                "A batch that has a producer id has no sequence number: it is below 0, which no "
+                "A batch with a producer id has no sequence number (it is below 0), which no "
                 "broker accepts."
             ),
             sentence=(

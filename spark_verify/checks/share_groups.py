@@ -161,8 +161,9 @@ def _due_at(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[t
 CHECK = Check(
     name="share-groups",
     guarantee=(
-        "A share group is given each committed record until a member accepts or rejects it, and not"
-        " after that was confirmed; with read_committed none of an aborted transaction."
+        "A share group is given each committed record until a member accepts or rejects it, "
+        "and not after that was confirmed. With read_committed it is given no record of an "
+        "aborted transaction."
     ),
     source=(
         "KIP-932 (share groups: delivery, acknowledgement, share.isolation.level); KIP-1222 "
@@ -230,8 +231,9 @@ CHECK = Check(
         AnomalyKind(
             name=DROPPED,
             meaning=(
-                "A committed record lies below the start offset of a share group, and was given to "
-                "members fewer than three times, none of which ever asked to accept or reject it."
+                "A committed record lies below the start offset of a share group. It was "
+                "given to members fewer than three times, and none of them ever asked to "
+                "accept or reject it."
             ),
             sentence=(
                 "a share group on {cluster} is done with {who} at {at}, which no member accepted or"

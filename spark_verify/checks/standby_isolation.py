@@ -204,8 +204,8 @@ def _standby(view: PartitionView, send: Send, offset: int, records: int, how: st
 CHECK = Check(
     name="standby-isolation",
     guarantee=(
-        "While a partition is mirrored to a cluster, no client can write to it there; and no mirror"
-        " to its owner."
+        "While a partition is mirrored to a cluster, no client can write to it there, and no "
+        "mirror can write to its owner."
     ),
     source="KIP-1279 (mirror topics are read-only; a circular mirror is refused)",
     inputs=frozenset({"batches", "records", "sends", "promotions"}),

@@ -82,8 +82,8 @@ def _due(scenario: Scenario, _promotions: Sequence[Promotion]) -> Collection[tup
 CHECK = Check(
     name="topic-sync",
     guarantee=(
-        "The destination of a mirror that syncs topics has each of the source's, with as many "
-        "partitions, the settings that the source has, and its ACLs."
+        "If a mirror syncs topics, its destination has each of the source's topics, with as "
+        "many partitions, the source's settings, and its ACLs."
     ),
     source=(
         "KIP-1279 (topics, partitions, configurations and ACLs are synced at each metadata refresh)"
@@ -93,8 +93,8 @@ CHECK = Check(
         AnomalyKind(
             name=MISSING,
             meaning=(
-                "A topic of the source was not on the destination when all that was written had "
-                "been copied, and the mirror had been waited for."
+                "A topic of the source was not on the destination at the end of the run, when "
+                "all records had been copied and the mirror had had time to sync."
             ),
             sentence="{cluster} has no topic of {tp}, which {source} has with {there} partitions",
             counted="topic is missing on the destination|topics are missing on the destination",
@@ -119,9 +119,9 @@ CHECK = Check(
         AnomalyKind(
             name=SETTING,
             meaning=(
-                "A setting of the source's topic, one that mirrors sync by default, had another "
-                "value on the destination, or was not set there, in the same situation. What only "
-                "the destination has set is not compared."
+                "A setting of the source's topic that mirrors sync by default had another "
+                "value on the destination, or was not set there, in the same situation. "
+                "Settings that only the destination has are not compared."
             ),
             sentence=(
                 "settings of the topic of {tp} on {cluster} are not those on {source}: {settings}"

@@ -178,7 +178,8 @@ def _torn(cluster: str, hop: str, operation: int, parts: Sequence[Part]) -> Comb
 CHECK = Check(
     name="torn-transaction",
     guarantee=(
-        "A transaction of which anything is visible is visible in every partition that it wrote to."
+        "If any record of a transaction is visible, all of them are, in every partition that "
+        "it wrote to."
     ),
     source=(
         "KIP-98 (atomic writes); Jepsen kafka workload (a commit of unknown outcome took place when"
@@ -189,9 +190,9 @@ CHECK = Check(
         AnomalyKind(
             name=TORN,
             meaning=(
-                "Some of a transaction's records are visible on a cluster and others not; the "
-                "offset is that of the first that is not, -1 when it is nowhere. On a mirror: "
-                "after a planned failover."
+                "Some of a transaction's records are visible on a cluster and others are not; "
+                "the offset is that of the first invisible one, or -1 if the log lacks it. On "
+                "a mirror's destination: after a planned failover."
             ),
             sentence=(
                 "{operation} is visible on {cluster} only in part: {records} of {of} records are "

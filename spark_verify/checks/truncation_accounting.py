@@ -82,8 +82,8 @@ def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tupl
 CHECK = Check(
     name="truncation-accounting",
     guarantee=(
-        "A failback truncates what the new owner never had, and nothing else; a failover appends "
-        "what the mirror says."
+        "A failback truncates the records that the new owner never had, and nothing else. A "
+        "failover appends what the mirror recorded."
     ),
     source="KIP-1279 (failback: last mirrored offset and epoch; ABORT markers at stop); KIP-101",
     inputs=frozenset({"batches", "records", "sends", "promotions"}),
@@ -91,8 +91,8 @@ CHECK = Check(
         AnomalyKind(
             name="truncation-too-deep",
             meaning=(
-                "A log was truncated below the offset at which its history and the new owner's "
-                "part."
+                "A log was truncated below the offset at which its history and the new "
+                "owner's diverge."
             ),
             sentence=(
                 "{cluster} truncated {tp} to {offset}, although both logs agree up to {parted_at}"
@@ -104,8 +104,8 @@ CHECK = Check(
         AnomalyKind(
             name="truncation-too-short",
             meaning=(
-                "A truncation is written down that leaves a batch which the new owner never had, "
-                "whatever became of it later."
+                "A recorded truncation leaves a batch that the new owner never had, whatever "
+                "happened to the batch later."
             ),
             sentence=(
                 "{cluster} truncated {tp} to {truncated_to} and kept its own batch at {at}, "
@@ -121,8 +121,8 @@ CHECK = Check(
         AnomalyKind(
             name="truncation-unrecorded",
             meaning=(
-                "A log had a tail that the new owner never had, and no truncation of it was written"
-                " down."
+                "A log had a tail that the new owner never had, and no truncation of it was "
+                "recorded."
             ),
             sentence=(
                 "{cluster} lost its log of {tp} from {parted_at} on, and the mirror reported no "
@@ -137,8 +137,8 @@ CHECK = Check(
         AnomalyKind(
             name="truncation-impossible",
             meaning=(
-                "A truncation is written down that cannot have been: above its end or the log's, "
-                "below what the log had as its end, or of a cluster that did not follow then."
+                "A recorded truncation is impossible: above its own end or the log's, below "
+                "the log's end at that time, or of a cluster that did not follow then."
             ),
             sentence=(
                 "the mirror reports a truncation of {tp} on {cluster} from {end} on, which cannot "
@@ -162,7 +162,7 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="tail-not-truncated",
-            meaning="A batch from behind the place where the histories part is still there.",
+            meaning="A batch from behind the offset where the histories diverge is still there.",
             sentence=(
                 "{cluster} kept {batches} batches from {at} on that its new source does not have"
             ),
@@ -174,7 +174,10 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="truncated-write",
-            meaning="An acknowledged record was truncated that no forced failover had lost before.",
+            meaning=(
+                "A truncation removed an acknowledged record that no forced failover had lost "
+                "before."
+            ),
             sentence=(
                 "{cluster} acknowledged {who} at {at}, and the truncation removed it although the "
                 "failover had drained"
@@ -188,8 +191,8 @@ CHECK = Check(
         AnomalyKind(
             name="marker-not-appended",
             meaning=(
-                "Where a failover says that it appended a marker the destination has none, or "
-                "another."
+                "A failover recorded that it appended a marker, and the destination has none "
+                "or another one there."
             ),
             sentence=(
                 "the mirror says that it appended {said} at {at} on {cluster}, and it is not there"
@@ -203,8 +206,8 @@ CHECK = Check(
         AnomalyKind(
             name="marker-unannounced",
             meaning=(
-                "Between the last mirrored offset and the promoted one lies a batch that the mirror"
-                " says nothing of."
+                "Between the last mirrored offset and the promoted one is a batch that the "
+                "mirror did not record."
             ),
             sentence="{cluster} has a marker at {at} that the mirror does not say it appended",
             alone="who goes by what the mirror says does not know how the transaction ended",
@@ -217,8 +220,7 @@ CHECK = Check(
         AnomalyKind(
             name="promotion-mismatch",
             meaning=(
-                "The promotion that was recorded is not where the mirror says that its own part "
-                "ends."
+                "The recorded promotion is not at the offset where the mirror reported its own end."
             ),
             sentence=(
                 "the mirror says that {tp} on {cluster} was mirrored to {mirrored} and promoted at "
@@ -250,8 +252,7 @@ CHECK = Check(
         AnomalyKind(
             name="epoch-mismatch",
             meaning=(
-                "A mirrored batch has another leader epoch than the mirror wrote down for its "
-                "offset."
+                "A mirrored batch has another leader epoch than the mirror recorded for its offset."
             ),
             sentence=(
                 "{cluster} has leader epoch {leader_epoch} at {at} where the mirror says {said}"
@@ -266,8 +267,8 @@ CHECK = Check(
         AnomalyKind(
             name="truncation-not-made",
             meaning=(
-                "Where a mirror says that it truncated the log, a batch lies across, or goes on in "
-                "the leader epoch before."
+                "A mirror recorded a truncation, and a batch lies across its offset, or "
+                "continues in the earlier leader epoch."
             ),
             sentence=(
                 "the mirror {link} says that it truncated {tp} on {cluster} from {end} to "

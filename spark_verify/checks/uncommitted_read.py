@@ -117,8 +117,8 @@ def _went_back(lso: Ints, changed: Bools) -> Bools:
 CHECK = Check(
     name="uncommitted-read",
     guarantee=(
-        "A read_committed reader gets no record before its commit was asked for, nor above the last"
-        " stable offset."
+        "A read_committed reader gets no record before its commit is requested, nor at or "
+        "above the last stable offset."
     ),
     source="KIP-98, isolation.level; Jepsen kafka workload, precommitted-read",
     inputs=frozenset({"batches", "records", "sends", "reads", "watermarks", "promotions"}),
@@ -126,8 +126,8 @@ CHECK = Check(
         AnomalyKind(
             name=KIND,
             meaning=(
-                "A read_committed reader got a record before its commit was asked for, or not below"
-                " the last stable offset."
+                "A read_committed reader got a record before its commit was requested, or at "
+                "or above the last stable offset."
             ),
             sentence=(
                 "{reader} got {who} of {cluster} at {at} before their transaction was committed"

@@ -209,8 +209,8 @@ def _ends_at(workload: WorkloadSpec, promotions: Sequence[Promotion]) -> tuple[s
 CHECK = Check(
     name="unseen",
     guarantee=(
-        "Once readers have read to the end, everything that must be committed was seen by one of "
-        "them."
+        "Once readers have read to the end, one of them has got every record that must be "
+        "committed."
     ),
     source="Jepsen kafka workload, unseen (final reads after the producers have stopped)",
     inputs=frozenset({"batches", "records", "sends", "reads", "watermarks", "promotions"}),
@@ -218,8 +218,8 @@ CHECK = Check(
         AnomalyKind(
             name=KIND,
             meaning=(
-                "No read_committed reader of a cluster got a record that must be committed, and one"
-                " had read past it."
+                "No read_committed reader of a cluster got a record that must be committed, "
+                "although one had read past it."
             ),
             sentence="no reader of {cluster} got {who} at {at}, acknowledged by {acknowledged_by}",
             counted="acknowledged write was never read|acknowledged writes were never read",

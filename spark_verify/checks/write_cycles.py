@@ -240,8 +240,8 @@ def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tupl
 CHECK = Check(
     name="write-cycles",
     guarantee=(
-        "No transaction that reads committed has read, directly or through others, what depends on "
-        "its own writes."
+        "No read_committed transaction has read, directly or through others, a record that "
+        "depends on its own writes."
     ),
     source="Adya G1c (wr edges); Elle; Jepsen kafka workload (ww edges are legal in Kafka)",
     inputs=frozenset({"sends"}),
@@ -249,8 +249,8 @@ CHECK = Check(
         AnomalyKind(
             name=KIND,
             meaning=(
-                "Transactions that each read a record of the one before, in a circle; the offset is"
-                " the first one's record."
+                "Each of several transactions read a record of the previous one, in a cycle; "
+                "the offset is that of the first one's record."
             ),
             sentence=(
                 "{transactions} transactions of {cluster} read each other's writes in a circle, "

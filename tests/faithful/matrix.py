@@ -1,4 +1,4 @@
-"""docs/matrix.md, written from the catalogue of mutations: `python -m tests.faithful.matrix >
+"""Writes docs/matrix.md from the catalogue of mutations: `python -m tests.faithful.matrix >
 docs/matrix.md`."""
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from linkflap.spark_verify.facts.run_guarantees import NAMES
 from tests.faithful.mutations import CATALOGUE, Mutation
 from tests.oracles.checks import beside
 
-HEAD = """# What finds what
+HEAD = """# Which check finds which mutation
 
-Written by `python -m tests.faithful.matrix` from the declarations in `tests/faithful/mutations`;
-tests hold it to them, and the verifier to it (`tests/integration/test_mutation_matrix.py`): each
-mutation is made in a run that is faithful otherwise; what must find it does, and nothing but that
-and what may. In faithful runs nothing is found.
+Written by `python -m tests.faithful.matrix` from the declarations in `tests/faithful/mutations`.
+`tests/integration/test_mutation_matrix.py` makes each mutation in an otherwise faithful run and
+judges it: every check marked **X** finds it, the checks marked o may, and no other check does. In
+faithful runs no check finds anything.
 
-**X** must find it, o may: it follows from the mutation, but not in every run. ? cannot say anything
-then, and says so. A mutation that the mirror's own guarantee allows is found as well, and leaves
-the run valid.
+**X**: must find the mutation. o: may find it, because the finding follows from the mutation in some
+runs. ?: is unknown then. If the mirror's own guarantee allows the anomaly, the mutation is found
+and the run stays valid.
 """
 
 
 def render() -> str:
-    """The whole page."""
+    """The complete page."""
     return "\n".join([HEAD, *_legend(), *_table(), *_why(), *_what()])
 
 
@@ -62,9 +62,9 @@ def _cell(mutation: Mutation, check: str) -> str:
 
 
 def _why() -> Iterator[str]:
-    """Of every check that may find something beside what must be found."""
-    yield "## Why others may find something too\n"
-    yield "| check | because, in some stories |"
+    """The reason of every check that is marked o somewhere."""
+    yield "## Why other checks may find it too\n"
+    yield "| check | reason, in some runs |"
     yield "|---|---|"
     why = beside()
     for name in _columns():
@@ -74,7 +74,7 @@ def _why() -> Iterator[str]:
 
 
 def _what() -> Iterator[str]:
-    yield "## What each does\n"
+    yield "## What each mutation does\n"
     yield "| mutation | what it does | must be found as |"
     yield "|---|---|---|"
     for mutation in CATALOGUE.values():
