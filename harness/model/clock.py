@@ -1,4 +1,4 @@
-"""One clock for a whole run: nanoseconds since the Unix epoch that never step back.
+"""One clock for an entire run: nanoseconds since the Unix epoch that never step back.
 
 Wall clocks step; a history that mixes them before and after a step is worthless. The anchor is
 taken once per process.

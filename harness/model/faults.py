@@ -64,7 +64,7 @@ class Target:
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """The target of a text; whether there is such a thing is for the fault to say."""
+        """Parses a target. The fault decides whether the target exists."""
         source, arrow, destination = text.partition("->")
         if arrow:
             known = bool(source and destination) and "->" not in destination

@@ -57,24 +57,23 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarantee:
-    """What holds between the source and the destination of a mirror, and what it does to a log at a
-    failover or failback.
+    """The guarantee of a mirror: the relation between its source and destination, and the changes
+    that it makes to a log at a failover or failback.
 
     Equality of bytes and records is modulo the declared mapping of `producer_ids`. `offsets_kept`:
     a record has the source's offset on the destination. `leader_epochs_kept`: so does the leader
-    epoch of a batch. `leader_epoch_raised`: what the destination's clients write after a promotion
-    is in a later leader epoch than everything mirrored. `group_offset_records` and
-    `group_offset_seconds`: how far a group's offset on the destination may be behind the one that
-    it committed on the source, in records and in time. `group_offsets_by` is the
-    connector of the mirror (event `mirror-state`) that carries committed offsets of groups; None
-    where that is no connector's work alone. `appended_at_promotion` are the control
-    records that the mirror writes behind the last mirrored offset. `reversible`: it can take over
-    the cluster that was given up (failback), and truncates that log where the two histories part.
-    `keeps_journal`: it reports each step of its end in the event `mirror-stopped`, what it removed
-    of a mirrored tail among them. `describes_itself`: it is asked all the time for each partition's
-    state and lag (event `mirror-described`). `syncs_topics`: topics, their partitions and settings
-    are on the destination as on the source, and are compared when it ends (event
-    `topics-compared`).
+    epoch of a batch. `leader_epoch_raised`: after a promotion the destination's clients write in a
+    later leader epoch than every mirrored batch. `group_offset_records` and `group_offset_seconds`:
+    how far a group's offset on the destination may be behind the one that it committed on the
+    source, in records and in time. `group_offsets_by` is the connector of the mirror (event
+    `mirror-state`) that copies committed offsets of groups; None if no single connector does.
+    `appended_at_promotion` are the control records that the mirror writes behind the last mirrored
+    offset. `reversible`: it can take over its former source (failback), and truncates that log
+    where the two histories diverge. `keeps_journal`: it reports each step of its end in the event
+    `mirror-stopped`, including what it removed of a mirrored tail. `describes_itself`: the harness
+    samples its report of each partition's state and lag (event `mirror-described`). `syncs_topics`:
+    the destination has the source's topics, partitions and settings, and they are compared when it
+    ends (event `topics-compared`).
     """
 
     equality: Equality

@@ -24,14 +24,14 @@ Offset = Annotated[int, Meta(ge=0, le=LARGEST)]
 OffsetOrNone = Annotated[int, Meta(ge=-1, le=LARGEST)]
 """-1 where it is unknown."""
 OffsetOrError = Annotated[int, Meta(ge=-1001, le=LARGEST)]
-"""-1 where its broker did not say; runs of older versions have librdkafka's -1001 there
+"""-1 if its broker did not report it; runs of older versions have librdkafka's -1001 there
 (RD_KAFKA_OFFSET_INVALID)."""
 Uid = Annotated[int, Meta(ge=-1, le=LARGEST)]
 Small = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 SmallOrNone = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
 Count = Annotated[int, Meta(ge=0, le=1 << 24)]
-"""Of records in one row: far more than any client hands over at once, and still no danger to
-whoever takes them one by one."""
+"""The maximum of records in one row: far more than any client returns at once, and still few enough
+to iterate."""
 OutcomeName = Literal["ok", "fail", "info"]
 Phase = Literal["invoke", "return"]
 OperationKind = Literal["init", "transaction", "send"]
@@ -79,8 +79,8 @@ class SendGroup:
 
     `acks` are runs (index of the first record in the group, how many, offset of the first):
     consecutive offsets. `refused` are runs (index, how many) that the client reported as failed for
-    certain. What is in neither is unknown. `made_from`: the n-th record of the group was made from
-    the n-th record there, which its operation got from the same cluster.
+    certain. The outcome of all other records is unknown. `made_from`: the n-th record of the group
+    was made from the n-th record there, which its operation read from the same cluster.
     """
 
     topic: str
@@ -94,13 +94,12 @@ class SendGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One call of one producer, seen when it was invoked or when it returned.
-
-    `ending` is what the client meant: commit, abort, leave open, or none (no transaction).
-    `outcome` (on return) is that of the ending: ok means that the cluster confirmed it, fail that
-    it was certainly not done, info that its outcome is unknown. `ended_at` is when the commit or
-    abort was asked for (0: never). `producer_id` and `producer_epoch` are the client's own word, -1
-    while unknown. `group` is the consumer group whose offsets are committed in the transaction.
+    """One call of one producer, recorded when it was invoked or when it returned. `ending` is the
+    client's intention: commit, abort, leave open, or none (no transaction). `outcome` (on return)
+    is that of the ending: ok means that the cluster confirmed it, fail that it was certainly not
+    done, info that its outcome is unknown. `ended_at` is when the commit or abort was requested (0:
+    never). `producer_id` and `producer_epoch` are the client's own word, -1 while unknown. `group`
+    is the consumer group whose offsets are committed in the transaction.
     """
 
     number: Offset
@@ -126,10 +125,10 @@ class Poll:
     """One thing a reader did: poll, assign, revoke, commit of group offsets, drained (read to the
     recorded end), or error.
 
-    A member of a share group acquires records, asks for their acknowledgement (accept, release,
-    reject, renew: written before it is sent) and is answered (accepted, …: written when the broker
-    has confirmed it). Its row `settled` says below which offset the group's coordinator holds every
-    record to be done with.
+    A member of a share group acquires records, requests their acknowledgement (accept, release,
+    reject, renew: recorded before it is sent) and gets an answer (accepted, …: recorded when the
+    broker has confirmed it). Its row `settled` has the start offset that the group's coordinator
+    reports: every record below is finished.
     """
 
     time: Time
@@ -146,8 +145,8 @@ class Poll:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watermark:
-    """The bounds of one partition as its leader answered between `time` and `returned`; -1 where it
-    did not say."""
+    """The bounds of one partition as its leader answered between `time` and `returned`; -1 for a
+    bound that it did not report."""
 
     time: Time
     returned: Time
@@ -176,8 +175,8 @@ class GroupOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventRow:
-    """An event as it is on disk. `harness.model.events` has a class for each kind: its subject and
-    what its data are."""
+    """An event in its form on disk. `harness.model.events` has a class for each kind, with its
+    subject and its data."""
 
     time: Time
     kind: str
@@ -187,19 +186,18 @@ class EventRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """The bounds of one captured replica, and where they come from.
+    """The bounds of one captured replica, and their origin.
 
     `high_watermark_from` is sampled (a leader said so), checkpoint (the broker's file: a lower
     bound), or recomputed (single-replica log: the end of the bytes). `leader` is the last known
-    leader of the partition. Below `compacted` the broker's cleaner may have taken records away (its
-    checkpoint file; cleanup.policy=compact); 0 where it never has. Where the topic is compacted at
-    all, it was as far as `thinned`: the end of the last segment that has a batch with fewer records
-    than offsets. (A cleaner replaces segments first, and writes its checkpoint when it is through
-    with the log.) The last `unfinished` bytes of the last segment are a batch that its broker was
+    leader of the partition. Below `compacted` the broker's cleaner may have removed records (its
+    checkpoint file; cleanup.policy=compact); 0 if it never has. If the topic is compacted, the
+    cleaner has reached `thinned`: the end of the last segment that has a batch with fewer records
+    than offsets. (A cleaner replaces segments first, and writes its checkpoint when it has finished
+    the log.) The last `unfinished` bytes of the last segment are a batch that its broker was
     writing when it was captured or killed: no broker has confirmed it, and the recovery of a killed
-    one truncates it (`LogSegment.recover`). `last_stable` is what the leader of a running cluster
-    answered, after it had answered that its high watermark was `stable_above`; -1 where it was not
-    asked.
+    one truncates it (`LogSegment.recover`). `last_stable` is the answer of a running cluster's
+    leader, after it had answered `stable_above` as its high watermark; -1 if it was not asked.
     """
 
     cluster: str

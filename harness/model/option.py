@@ -10,8 +10,8 @@ from linkflap.harness.model.scenario import Option
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionAbout:
-    """An option. `choices` are all its values, or empty where `takes` says in words what it may
-    be."""
+    """An option. `choices` are all its values; if empty, `takes` describes the legal values in
+    words."""
 
     default: Option
     about: str

@@ -24,8 +24,8 @@ class MirrorSpec:
     """What replicates over every link. Options are the mirror's own (for mm2: delivery, isolation),
     as they were given.
 
-    `resolved` are all options, defaults included, and `declared` what the mirror promises with
-    them: both are there in what a run wrote down, and not in what is asked for.
+    `resolved` are all options, defaults included, and `declared` is the mirror's promise with them.
+    A recorded scenario has both; a requested one has neither.
     """
 
     kind: str
@@ -43,12 +43,12 @@ class MirrorSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadSpec:
-    """One group of clients: what they do (`kind`, registered in harness.workloads), how many, and
-    on which cluster's topics. `library` is whose they are (harness.model.clients).
+    """One group of clients: their `kind` (registered in harness.workloads), their number, and the
+    cluster whose topics they use. `library` is their client library (harness.model.clients).
 
-    Of a program of the user's (kind command): its `command`, run in `folder`, and the topics of the
-    home that it reads and writes. `exactly_once`: it promises one output for each input that its
-    group (option `group`) has passed.
+    For a program of the user's (kind command): its `command`, run in `folder`, and the topics of
+    the home that it reads and writes. `exactly_once`: it promises one output for each input that
+    its group (option `group`) has passed.
     """
 
     kind: str
@@ -128,7 +128,7 @@ class Minimums:
     aborted: int = 1
     reads: int = 1
     afterwards: int = 2000
-    """Records acknowledged after the last fault has ended: the run goes on until then, so that a
+    """Records acknowledged after the last fault has ended. The run continues until then, so that a
     slow machine has them too."""
 
 
@@ -159,4 +159,4 @@ class Scenario:
     topics: TopicSpec = TopicSpec()
     duration: float = 10.0
     runtime: str | None = None
-    """What brokers run in, where the scenario says so."""
+    """The runtime, if the scenario names one."""

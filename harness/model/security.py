@@ -70,8 +70,7 @@ class Secured:
 
 
 def secured(text: str) -> Secured:
-    """What an annotation says (`tls+scram`), empty for none. Raises InputError with how to fix
-    it."""
+    """Parses an annotation (`tls+scram`), empty for none. Raises InputError with a fix."""
     words = tuple(text.split("+")) if text else ()
     for word in words:
         if word not in WORDS:
@@ -206,8 +205,8 @@ def entered_by(address: str, principal: Principal) -> str:
 
 
 def beside(address: str, other: str) -> str:
-    """Another `host:port` that is entered as `address` is, for instance one that a broker there
-    named."""
+    """Another `host:port` with the login of `address`, for instance one that a broker there
+    advertised."""
     return (
         Address(other, address.security, address._others) if isinstance(address, Address) else other
     )

@@ -13,8 +13,8 @@ CANARY = "linkflap-canary"
 """Topic (with a home, as any other) that mirrors prove their path with: it is neither captured nor
 verified."""
 RECREATED: Final = "linkflap-recreated"
-"""Topics (with a home, and a name behind it) of the fault topic-recreated: mirrored as any other,
-and neither captured nor verified, since that fault says itself what became of their copies."""
+"""Topics (with a home, and a name behind it) of the fault topic-recreated: mirrored like any other,
+and neither captured nor verified, because that fault itself judges their copies."""
 
 TopicPartition = tuple[str, int]
 """A partition of a topic, on whatever cluster."""
@@ -22,11 +22,11 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:
-    """A cluster as asked for. `kafka` is a released version, a directory of jars or an unpacked
+    """A requested cluster. `kafka` is a released version, a directory of jars or an unpacked
     distribution, or an image.
 
-    `config` are settings of its brokers, by Kafka's names, beside those that linkflap makes.
-    `security` is how its listeners are secured, in the words of `harness.model.security`
+    `config` are settings of its brokers, by Kafka's names, beside those that linkflap sets.
+    `security` is the security of its listeners, in the words of `harness.model.security`
     (`tls+scram`); empty: plain text, and no ACLs.
     """
 

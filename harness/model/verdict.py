@@ -41,12 +41,12 @@ class Verdict(StrEnum):
 
 
 ORDER: Final = (Verdict.NOT_DUE, Verdict.VALID, Verdict.UNKNOWN, Verdict.INVALID)
-"""From what says nothing to the worst."""
+"""From `not due`, which counts neither way, to the worst."""
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """The worst of several verdicts; of none at all, or where nothing was due, it is unknown:
-    nothing was looked at."""
+    """The worst of several verdicts. Without any, or if nothing was due, it is unknown: nothing was
+    examined."""
     return max(
         (v for v in verdicts if v is not Verdict.NOT_DUE), key=ORDER.index, default=Verdict.UNKNOWN
     )
@@ -56,9 +56,9 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 class Anomaly:
     """One violation, or one departure that a mirror's guarantee allows, at one offset of one log.
 
-    `offset` is -1 where the anomaly has no offset (a record that is nowhere). `evidence` is plain
-    JSON values. `cause` is the number of its cause in the document, 0 where nothing is proven;
-    `sentence` says who did what where.
+    `offset` is -1 where the anomaly has no offset (a record that no log has). `evidence` is plain
+    JSON values. `cause` is the number of its cause in the document, 0 if nothing is proven;
+    `sentence` tells who did what where.
     """
 
     check: str
@@ -95,7 +95,7 @@ class Anomaly:
 
     @property
     def shown(self) -> Mapping[str, object]:
-        """The evidence without what `why` says already."""
+        """The evidence without the facts that `why` already has."""
         return {
             key: value
             for key, value in self.evidence.items()
@@ -123,7 +123,7 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientDeath:
-    """A process of clients that died, by itself or by a fault. `in_flight` are the operations that
+    """A process of clients that died, by itself or by a fault. `in_flight` are its operations that
     never returned."""
 
     process: str
@@ -180,8 +180,8 @@ class EraResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consequence:
-    """What of one kind follows from a cause. `said` is what it comes to; `anomaly` the number of
-    the first, 0: not shown."""
+    """The consequences of one kind that follow from a cause. `said` is their sum in words;
+    `anomaly` the number of the first, 0: not shown."""
 
     check: str
     kind: str

@@ -41,15 +41,15 @@ def until(
 
 
 def pause(seconds: float, stop: Callable[[], bool], *, every: float = 0.05) -> None:
-    """Holds a fault open for `seconds`, or until `stop()` says that the run is ending."""
+    """Holds a fault open for `seconds`, or until `stop()` is true because the run is ending."""
     deadline = time.monotonic() + seconds
     while not stop() and (left := deadline - time.monotonic()) > 0:
         time.sleep(min(every, left))
 
 
 def patient(seconds: float) -> float:
-    """A deadline as it is now, for what takes longer the more processes want each processor: that
-    it is slow proves nothing."""
+    """A deadline scaled by the present load, for work that slows down when processes compete for
+    processors: slowness then proves nothing."""
     processors = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )

@@ -21,11 +21,11 @@ _TAIL: Final = 1 << 20
 
 
 class ClientWriter:
-    """What a process of clients writes of a run directory: a history for each client. What happens
-    is for the harness to write.
+    """Writes a process of clients' part of a run directory: a history for each client. The harness
+    writes the events.
 
-    A client that is started again goes on in the file of the one before it (`last_rows` has removed
-    an unfinished line).
+    A restarted client appends to its predecessor's file (`last_rows` has removed an unfinished
+    line).
     """
 
     def __init__(self, root: Path, happened: Callable[[Event], None]) -> None:
@@ -66,11 +66,10 @@ class LastRows:
 
 
 def last_rows(root: Path, client: str) -> LastRows:
-    """The last rows of a dead client's history. What it was writing when it died is removed from
-    the file's end.
+    """The last rows of a dead client's history. Removes an unfinished row from the file's end.
 
-    A row is written before what it announces is done, or after it was done: one that is missing
-    makes nothing wrong.
+    A row is written before the announced action, or after a finished one: a missing row never makes
+    a history wrong.
     """
     operations, torn = _tail(root / "operations" / f"{client}.jsonl", Operation)
     polls, torn_polls = _tail(root / "polls" / f"{client}.jsonl", Poll)
@@ -94,7 +93,7 @@ def _tail(path: Path, kind: type[_ClientRow]) -> tuple[Sequence[_ClientRow], int
 
 
 def _decoded(line: bytes, kind: type[_ClientRow]) -> _ClientRow | None:
-    """The row of a line; None where it is none, which is for those to say who judge the run."""
+    """The row of a line; None if the line is no row. The judge reports that."""
     try:
         return msgspec.json.decode(line, type=kind)
     except msgspec.DecodeError:

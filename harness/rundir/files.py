@@ -16,11 +16,9 @@ from linkflap.harness.rundir.values import Row
 
 
 class Appender(Generic[Row]):
-    """Appends rows of one type to one file; safe from several threads; each line is flushed to the
-    kernel whole.
-
-    A failed write is the `breakage`'s where there is one (then nothing is written from then on),
-    else OSError.
+    """Appends rows of one type to one file; thread-safe; each line is flushed to the kernel in one
+    piece. A failed write goes to the `breakage` if there is one (then nothing more is written),
+    else it raises OSError.
     """
 
     def __init__(self, path: Path, breakage: Breakage | None = None) -> None:
@@ -42,7 +40,7 @@ class Appender(Generic[Row]):
                     self._breakage.because(error)
 
     def _append(self, line: bytes) -> None:
-        """The whole line or none of it: a disk that fills up takes the beginning of a line first,
+        """Writes a complete line or nothing: a disk that fills up accepts the beginning of a line,
         and refuses the rest."""
         done = 0
         try:
@@ -75,7 +73,7 @@ class EventLog:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file whole or not at all."""
+    """Writes a file completely or not at all."""
     partial = path.with_name(path.name + ".partial")
     try:
         partial.write_bytes(content)

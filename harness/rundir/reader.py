@@ -68,8 +68,8 @@ class RunReader:
         return missing(self.root)
 
     def events(self) -> tuple[list[Event], list[Damage]]:
-        """Every event that can be read. Of kinds that this linkflap does not know, the damage says
-        once which."""
+        """Every readable event. The damage names the kinds that this linkflap does not know, each
+        once."""
         rows, damage = self._rows(EventRow, [self.root / EVENTS])
         found, unknown = list[Event](), Counter[str]()
         for row in rows:
@@ -97,8 +97,8 @@ class RunReader:
         return self._rows(GroupOffset, self._folder("groups"))
 
     def each(self, kind: type[Row], damage: list[Damage]) -> Iterator[Row]:
-        """The rows of one kind, one at a time, for those who need not hold them; what is wrong with
-        them joins `damage`."""
+        """The rows of one kind, one at a time, for callers that need not keep them; adds damaged
+        rows to `damage`."""
         return self._each(kind, self._folder(_FOLDERS[kind]), damage)
 
     def moments(self) -> list[str]:
@@ -162,8 +162,8 @@ class RunReader:
             yield from self._whole_lines(kind, path, damage)
 
     def _elsewhere(self, row: Operation | Poll | Watermark | GroupOffset | EventRow) -> str:
-        """Why a row is of no cluster or no time of this run; empty where it is. What holds for
-        events the verifier says."""
+        """Why a row has no cluster or no time of this run; empty if it has both. The verifier
+        checks events."""
         if isinstance(row, EventRow):
             return ""
         if row.cluster not in self._clusters:

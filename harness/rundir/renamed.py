@@ -20,5 +20,5 @@ _OLD: Final = re.compile(rb"(?<![\w-])(?:" + b"|".join(RENAMED) + rb")(?![\w-])"
 
 
 def with_current_kinds(content: bytes) -> bytes:
-    """A stored JSON document, or a line of one, with every kind of anomaly as it is called now."""
+    """A stored JSON document, or a line of one, with the present name of every kind of anomaly."""
     return _OLD.sub(lambda found: RENAMED[found[0]], content)

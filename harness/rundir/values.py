@@ -16,13 +16,13 @@ Row = TypeVar("Row", Operation, Poll, Watermark, GroupOffset, EventRow)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What run.json says.
+    """The content of run.json.
 
-    `recorded`: clients' history was written down; else the logs are all there is
-    (`harness.capture.folders`). `homes` are the clusters on which topics were first written to,
-    where their names do not say so. `leaders_only`: of every partition one replica was there to be
-    had, so that nothing says whether the others agree. `environment`: what it was recorded on and
-    with, for people (`harness.recording.surroundings`); empty in runs of older versions.
+    `recorded`: clients' histories were recorded; else there are only logs
+    (`harness.capture.folders`). `homes` are the home clusters of topics whose names do not begin
+    with them. `leaders_only`: only one replica of every partition could be read, so whether the
+    others agree is unknown. `environment`: the machine and software of the recording, for people
+    (`harness.recording.surroundings`); empty in runs of older versions.
     """
 
     format: int

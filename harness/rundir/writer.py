@@ -86,8 +86,8 @@ class RunWriter:
         self._save()
 
     def describe(self, environment: Mapping[str, str]) -> None:
-        """Adds to what the run was recorded with what only shows when it runs; what is said already
-        stays."""
+        """Adds facts about the environment that are known only during the run; existing ones
+        stay."""
         self._run = replace(self._run, environment={**environment, **self._run.environment})
         self._save()
 

@@ -23,12 +23,12 @@ def _kind(name: str) -> str:
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field=_TAG, tag=_kind):
-    """Something that linkflap did or noticed. Each class is one kind; a field that is None by
-    default is left out while it is.
+    """Something that linkflap did or noticed. Each class is one kind. A field whose default is None
+    is not written while it is None.
 
-    `time` is in nanoseconds of `harness.model.clock.now`; 0 until it is written down, which sets
-    it. One field of each class is what the event is about: on disk it is the subject, and the
-    others are the data (`EventRow`).
+    `time` is in nanoseconds of `harness.model.clock.now`; 0 until the recorder sets it. One field
+    of each class names the subject of the event; on disk the other fields are the data
+    (`EventRow`).
     """
 
     time: Time = 0

@@ -73,8 +73,7 @@ class ClientCrash(OfClient, frozen=True, kw_only=True):
 
 
 class ProducerReplaced(OfClient, frozen=True, kw_only=True):
-    """It could not begin a transaction; a new incarnation goes on after this one, whose number
-    `process` is."""
+    """It could not begin a transaction. `process` is its number; a new incarnation replaces it."""
 
     process: int
     reason: str

@@ -14,9 +14,9 @@ from linkflap.harness.model.topology import TopicPartition
 class Failover(OfLink, frozen=True, kw_only=True):
     """The mirror has ended and the destination is promoted (`chaos.faults.failover`).
 
-    `fault_time` (ns) is when the source was given up: forced, when the last of its brokers had
-    ended or stood still; planned, when clients were asked to pause. `open_transactions` were open
-    there then, -1 where nobody could ask.
+    `fault_time` (ns) is when the source was abandoned: forced, when the last of its brokers had
+    ended or was suspended; planned, when clients were asked to pause. `open_transactions` is the
+    number of transactions that were open there then, -1 if unknown.
     """
 
     mode: Literal["planned", "forced"] = msgspec.field(name="kind")
@@ -44,7 +44,7 @@ class Promotion(OfPartition, frozen=True, kw_only=True):
 
 
 class PromotionUnknown(OfPartition, frozen=True, kw_only=True):
-    """Of copied logs: no mark is left of a promotion that was probably there
+    """In copied logs: no mark is left of a probable promotion
     (`harness.capture.promotions_from_bytes`)."""
 
 
@@ -67,6 +67,6 @@ class FailoverRefused(OfLink, frozen=True, kw_only=True):
 
 
 class ClientsMoved(OfCluster, frozen=True, kw_only=True):
-    """Clients of a cluster go on at another (`harness.workloads.clients`)."""
+    """Clients of a cluster moved to another (`harness.workloads.clients`)."""
 
     to: str

@@ -63,8 +63,8 @@ class FaultBite(OfFault, frozen=True, kw_only=True):
 
 
 class FaultHeal(OfFault, frozen=True, kw_only=True):
-    """It was taken back, or could not be. `checked` is what was looked at, or why it is not
-    healed."""
+    """The fault was healed, or could not be. `checked` lists the checks of the heal, or why it
+    failed."""
 
     healed: bool
     checked: tuple[str, ...]

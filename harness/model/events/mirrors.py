@@ -32,15 +32,15 @@ class DescribedPartition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MirrorDescribed(OfLink, frozen=True, kw_only=True):
-    """What a mirror says of itself: asked at `asked` (ns), answered at the event's time."""
+    """A mirror's own report: requested at `asked` (ns), answered at the event's time."""
 
     asked: Time
     rows: tuple[DescribedPartition, ...]
 
 
 class MirrorVerb(OfLink, frozen=True, kw_only=True):
-    """A verb of a mirror's admin interface: asked so many times in `seconds`, until accepted or
-    given up; errors are counted."""
+    """A verb of a mirror's admin interface: the number of requests in `seconds`, until it was
+    accepted or the deadline passed; errors are counted."""
 
     verb: str
     accepted: bool
@@ -50,13 +50,13 @@ class MirrorVerb(OfLink, frozen=True, kw_only=True):
 
 
 class VerbsPlayed(OfLink, frozen=True, kw_only=True):
-    """A random sequence of verbs was asked of a mirror, drawn by `seed`: `steps` in words, with
+    """A random sequence of verbs that a mirror was asked, drawn by `seed`: `steps` in words, with
     their answers.
 
-    Held against the model of the mirror's verbs: `wrong` is what disagrees with it, after which
-    nothing more was asked, and `topic` one of the topics that this is about; `unanswered` is a verb
-    that had no answer, which disagrees with nothing. `writes` are those that were asked for in the
-    end, one of each broker of the destination, in words; None: none was asked for.
+    It is compared with the model of the mirror's verbs. `wrong` is the disagreement, which ends the
+    sequence, and `topic` an affected topic. `unanswered` is a verb without an answer, which is no
+    disagreement. `writes` are the final writes, one to each broker of the destination, in words;
+    None if there was none.
     """
 
     seed: str
@@ -68,11 +68,11 @@ class VerbsPlayed(OfLink, frozen=True, kw_only=True):
 
 
 class ComparedTopic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A topic of a mirror's source, held against the destination's: how many partitions it has
-    there and here (0: no such topic), and of its `compared` settings those that differ: name ->
-    (there, here), None where it is not set. Of its `acls`, where both clusters keep any: those that
-    are missing here, and those that are here and not there. `recorded`: of the mirror's own records
-    of its state what describe does not say, in words."""
+    """A topic of a mirror's source compared with the destination's: its numbers of partitions there
+    and here (0: no such topic), and those of its `compared` settings that differ: name -> (there,
+    here), None if unset. `acls`, if both clusters have ACLs: those that are missing here, and those
+    that are only here. `recorded`: differences between the mirror's own records of its state and
+    describe, in words."""
 
     topic: str
     there: Small
@@ -100,15 +100,15 @@ class SourceMoved(OfLink, frozen=True, kw_only=True):
 
 
 class JournalPartition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a mirror's journal says of one partition when the mirror stopped.
+    """A mirror's journal of one partition when the mirror stopped.
 
     `mirrored` is the offset after the last mirrored record, `promoted` the first that clients of
     the destination may write, `appended` (offset, what) are the records in between. `truncated` are
     (where the log had ended, to which offset it was truncated). `epochs` and `source_epochs` are
     leader epochs (epoch, first offset) of the mirrored log and of its source's, `open` the
-    transactions (producer id, producer epoch, …) that were to be aborted. Of a partition that was
-    taken over, `home` is the brokers that had it, and its log was truncated to one offset from
-    another, where it had ended; -1: it was not.
+    transactions (producer id, producer epoch, …) to abort. For a partition that was taken over,
+    `home` has its former brokers, and `truncated_to` and `truncated_from` are the new and the
+    former end of its log; -1 if it was not truncated.
     """
 
     topic: str
@@ -146,8 +146,8 @@ class VerbAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class MirrorStopped(OfLink, frozen=True, kw_only=True):
-    """It ended. `drained`: it had mirrored everything. The journal of one that keeps it: partitions
-    and topics.
+    """The mirror ended. `drained`: it had mirrored everything. `partitions` and `topics` are its
+    journal, if it keeps one.
 
     `unsynced` are groups (and their states) whose offsets were not synced because they were active
     on the destination, `undrained` brokers that may hand out mirrored producer ids from the given

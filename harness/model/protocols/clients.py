@@ -32,13 +32,13 @@ class ClientDeath(Protocol):
 
     @property
     def expected(self) -> int | None:
-        """The operation that it saw in flight right before it was killed; 0 for a reader, None
-        where it said nothing."""
+        """The operation that it reported in flight right before it was killed; 0 for a reader, None
+        if it reported nothing."""
 
 
 Moment = Literal["any", "transaction", "commit"]
-"""What a client has in flight: anything; a transaction that has written, and whose end was not
-asked for; or a commit."""
+"""What a client has in flight: anything; a transaction that has written and has not requested its
+end; or a commit."""
 
 
 class Program(Protocol):
@@ -51,18 +51,18 @@ class Program(Protocol):
     def alive(self) -> bool: ...
     @property
     def frozen(self) -> bool:
-        """Whether it stands still (SIGSTOP)."""
+        """Whether it is suspended (SIGSTOP)."""
 
     @property
     def stands_still(self) -> bool:
-        """Whether some process of it does, because of us or by itself: at a fail point of its
-        own."""
+        """Whether one of its processes is, by linkflap or by itself at one of its own
+        failpoints."""
 
     def freeze(self) -> None:
-        """Returns when it stands still. Raises InputError where it does not run."""
+        """Returns when it is suspended. Raises InputError if it does not run."""
 
     def thaw(self) -> None:
-        """Safe to call again, and of one that has ended."""
+        """Safe to call again, and on a program that has ended."""
 
 
 class Clients(Protocol):
@@ -72,7 +72,7 @@ class Clients(Protocol):
         """Transactions that were committed or aborted so far, on all clusters."""
 
     def commits_in_flight(self, cluster: str) -> int:
-        """Commits that were asked for and not answered, on this cluster, now."""
+        """The number of commits that were requested and are not answered, on this cluster, now."""
 
     def kill(
         self, cluster: str, *, workload: str, moment: Moment, by: str, within: float
@@ -122,8 +122,8 @@ class Clients(Protocol):
 
 
 class Workload(Protocol):
-    """Some clients with one purpose, in processes of a few each. What they do is one class and one
-    line in harness.workloads."""
+    """Some clients with one purpose, in processes of a few each. A kind is one class and one line
+    in harness.workloads."""
 
     @property
     def spec(self) -> WorkloadSpec: ...

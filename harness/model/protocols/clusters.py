@@ -146,17 +146,17 @@ class Cluster(Protocol):
         replicas: int = 3,
         config: Mapping[str, str] | None = None,
     ) -> None:
-        """Makes a topic, with a replica on as many brokers as asked for or as there are; `config`
-        by Kafka's names.
+        """Creates a topic, with the requested number of replicas or one on each broker; `config` by
+        Kafka's names.
 
-        All replicas but one have to be in sync for acknowledged writes, unless `config` says
-        otherwise. Raises InputError or SetupError.
+        All replicas but one must be in sync for acknowledged writes, unless `config` sets something
+        else. Raises InputError or SetupError.
         """
 
     def show_certificate(self, path: str, which: Certificate) -> None:
-        """Has running brokers show this one to whoever comes in by a path (`A->B`, `*->A`) from now
-        on, and the others when they are started. Raises FaultError where that cannot be done. Only
-        a cluster with TLS has certificates."""
+        """From now on, running brokers present this certificate to every client of a path (`A->B`,
+        `*->A`), and stopped brokers do so when they start. Raises FaultError if that fails. Only a
+        cluster with TLS has certificates."""
 
     @property
     def inner_bootstrap(self) -> str:

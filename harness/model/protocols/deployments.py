@@ -26,7 +26,7 @@ class Running(Protocol):
         """The exit status, or None while it runs."""
 
     def pause(self) -> None:
-        """Returns when it stands still."""
+        """Returns when it is suspended."""
 
     def resume(self) -> None: ...
     def kill(self) -> None:
@@ -69,14 +69,15 @@ class Sidecar(Protocol):
         `beside`."""
 
     def reach(self, address: str) -> str:
-        """A host:port that brokers tell their clients, as it is reached from there."""
+        """Maps a host:port that brokers advertise to the address by which it is reached from
+        there."""
 
     def spawn(self) -> Running:
         """Starts it, again and again. Raises SetupError."""
 
 
 class Deployment(Protocol):
-    """A topology that runs: what a runtime made of it."""
+    """A running topology."""
 
     @property
     def topology(self) -> Topology: ...
@@ -120,8 +121,8 @@ class Deployment(Protocol):
         """A leased port, given back when the deployment ends."""
 
     def at_close(self, end: Callable[[], None]) -> None:
-        """Has `end` called when the deployment closes, before anything of its own ends: for a
-        mirror's own processes."""
+        """Registers `end`, which is called when the deployment closes, before its own parts end:
+        for a mirror's processes."""
 
     def close(self) -> None:
         """Ends everything that was started; safe to call twice."""

@@ -24,7 +24,7 @@ class World(Protocol):
     @property
     def recorder(self) -> Recorder: ...
     def take_up(self, mirror: Mirror) -> None:
-        """From now on `mirror` is the one of its link, in `mirrors`: one that was reversed."""
+        """Makes `mirror`, a reversed one, the mirror of its link in `mirrors`."""
 
     @property
     def topics(self) -> Mapping[str, int]:
@@ -35,8 +35,8 @@ class World(Protocol):
         there is known."""
 
     def grown(self, topic: str, partitions: int) -> None:
-        """A topic has so many partitions now: whoever writes to it, reads it or waits for its ends
-        goes by that from now on."""
+        """Announces a topic's new number of partitions: its writers, readers and waiters use it
+        from now on."""
 
     @property
     def stopping(self) -> bool:
@@ -91,7 +91,7 @@ class FaultFactory(Protocol):
 
     @property
     def abouts(self) -> Mapping[str, str]:
-        """What each option says, with the unit of a number."""
+        """A description of each option, with the unit of a number."""
 
     def __call__(self, spec: FaultSpec, world: World) -> Fault: ...
     def applies_to(self, target: str, topology: Topology) -> str | None: ...

@@ -23,8 +23,8 @@ class Recorder(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorStage:
-    """What a mirror is at, as it says itself. `held`: bytes that it has fetched and not every live
-    replica of the destination."""
+    """A mirror's own report of its progress. `held`: bytes that it has fetched and that not every
+    live replica of the destination has."""
 
     held: int
     handing_over: bool
@@ -56,8 +56,8 @@ class Administered(Protocol):
     and settings."""
 
     def coordinator(self) -> int | None:
-        """The destination's broker that coordinates it: it leads the partition of the state topic
-        that the mirror's name has. None while nobody does, or nobody says."""
+        """The destination's broker that coordinates it: the leader of the mirror's partition of the
+        state topic. None while there is none, or none is known."""
 
     def source_addresses(self) -> Sequence[str]:
         """host:port of the source, as its settings have them."""
@@ -66,8 +66,8 @@ class Administered(Protocol):
         """Has its settings name these addresses of its source from now on. Raises FaultError."""
 
     def play_verbs(self, seed: str, steps: int) -> PlayedVerbs:
-        """Asks random verbs that promote nothing, each step held against the model of the mirror's
-        verbs."""
+        """Plays random verbs that promote nothing, and compares each step with the model of the
+        mirror's verbs."""
 
     def resume_all(self) -> Sequence[str]:
         """Resumes what is paused and waits until everything is mirrored; the topics. Raises
@@ -97,7 +97,7 @@ class Mirror(Protocol):
         """Graceful; nothing is appended to the destination afterwards."""
 
     def fail_over(self, kind: FailoverKind) -> None:
-        """As `stop`, for good: clients may write to the destination once it returns."""
+        """Like `stop`, but final: clients may write to the destination once it returns."""
 
     def crash(self) -> None:
         """SIGKILL of the worker."""
