@@ -60,13 +60,12 @@ def verify(
     """Judges run directories in one Spark job, and writes a verdict.json and two Parquet files into
     each.
 
-    `out` names other folders to write into, by run directory. What cannot be written for want of
-    permission is left out, and `Judgement.kept` is then None: the verdict stands.
+    `out` names other folders to write into, by run directory. Files that cannot be written for lack
+    of permission are left out, and `Judgement.kept` is then None: the verdict is still returned.
 
-    Raises InputError when one is no run directory, or names a check that there is not; SetupError
-    when Spark does not start, or has an executor that cannot see the directories. When Spark fails
-    in the job, each directory is judged alone; where that fails too no check was made: all are
-    unknown, and say so.
+    Raises InputError if one is not a run directory, or names an unknown check; SetupError if Spark
+    does not start, or an executor cannot see the directories. If Spark fails in the job, each
+    directory is judged alone. If that fails too, no check ran: all are unknown, with that reason.
     """
     chosen = {run: checks_of(run) for run in runs}
     needed = {

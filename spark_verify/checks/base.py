@@ -27,18 +27,18 @@ Input = Literal["batches", "records", "sends", "reads", "watermarks", "promotion
 class AnomalyKind:
     """A kind of anomaly: its kebab-case noun, what it means, and the smallest example in words.
 
-    `despite_torn`: what is there of a log proves it, whatever is missing. Any other kind found in a
-    partition of which a log is torn is reported as a reason why it could not be judged: a lost
-    marker turns committed into aborted, a lost batch makes a gap. `sentence` says of one anomaly
-    who did what where, with fields of `spark_verify.verdict.sentences` and of the evidence.
-    `counted` is what some of them come to for the user, for one and for many (`write is lost|writes
-    are lost`); empty where they come to nothing by themselves. `latent`: what it led to is said in
-    the same sentence, because alone it would harm nobody. `alone` is what it can come to, said
-    where nothing that harms clients was found to follow; empty where it is such harm itself.
-    `failover_cost`: the figure of a failover's certificate in which it is counted. Of kinds that
-    count as `skipped` or `replayed` the evidence has the number of `records`; of those that count
-    as `torn` the `operation` and the `link`. `repeats_sequence`: a batch has a sequence that the
-    log had already; `linkflap forensics` looks whether two producers share the id then.
+    `despite_torn`: the remaining part of a log proves it, whatever is missing. Any other kind that
+    is found in a partition with a torn log is reported as a reason why the partition could not be
+    judged: a lost marker turns committed into aborted, a lost batch makes a gap. `sentence`
+    describes one anomaly (who did what where), with fields of `spark_verify.verdict.sentences` and
+    of the evidence. `counted` is the harm to the user of one and of many (`write is lost|writes are
+    lost`); empty if it does no harm by itself. `latent`: the same sentence names its consequence,
+    because alone it would harm nobody. `alone` is its possible harm, reported if no anomaly that
+    harms clients follows from it; empty if it is such harm itself. `failover_cost`: the figure of a
+    failover's certificate that counts it. For kinds that count as `skipped` or `replayed` the
+    evidence has the number of `records`; for kinds that count as `torn`, the `operation` and the
+    `link`. `repeats_sequence`: a batch has a sequence that the log had already; `linkflap
+    forensics` then examines whether two producers share the id.
     """
 
     name: str
@@ -66,12 +66,12 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examined:
-    """How many things (records, batches, transactions: the check's own unit) were looked at, of
-    what origin, where.
+    """How many things (records, batches, transactions: the check's own unit) were examined, with
+    their cluster and origin.
 
-    `start` is where their era, or the part of it that was looked at, begins in which `generation`
-    of a log; -1: no era is meant. Of committed offsets of groups that were sampled on a cluster the
-    origin is `checkpoints`: they are in no log.
+    `start` is the offset at which their era, or the examined part of it, begins in that
+    `generation` of the log; -1: no era is meant. Sampled committed offsets of groups have the
+    origin `checkpoints`: they are in no log.
     """
 
     cluster: str
@@ -130,30 +130,31 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """The declaration of a check: all that the judge, the Spark job, `linkflap forensics` and the
-    docs know of it.
+    """The declaration of a check: everything that the judge, the Spark job, `linkflap forensics`
+    and the docs know about it.
 
-    Where something is due it must have been examined for the verdict to be valid: a check that
-    looked at nothing there is unknown. `due` says of which origins: native wherever clients of the
-    workload write, mirrored wherever a link leads. A check for which that is not the rule has
-    `due_at` (scenario and all promotions in, (cluster, origin) pairs out), and `when` for people.
+    If something is due, it must have been examined for the verdict to be valid: a check that
+    examined nothing there is unknown. `due` names the origins: native wherever clients of the
+    workload write, mirrored at every link's destination. A check with another rule has `due_at`
+    (scenario and all promotions in, (cluster, origin) pairs out), and `when` describes it for
+    people.
 
-    `complete` are the inputs of which a row that is missing could make an anomaly out of nothing:
-    where one of them is damaged, what was found is reported, but proves nothing. So it is with all
-    checks where a whole capture is missing, but for kinds that are proven `despite_torn`.
-    `internal`: its kernel also gets the partitions of Kafka's own topics. `from_bytes`: it is made
-    of logs alone too, without a client history. `of_one_cluster`: and of one cluster's logs
-    (`linkflap forensics`). `examines_any_log`: it has something to examine in any log; what others
-    examine (transactions, producer ids) not every log has. `only_our_records`: of logs alone,
-    records that linkflap's clients did not write are nothing to it (unless the mirror maps producer
-    ids), so those need not be decoded. `of_replicas`: it compares the replicas of a cluster.
-    `time_based`: what it says rests on times, so a host that stood still makes it unknown.
-    `judges_readers`: it judges what readers got; others with reads among their inputs learn from
-    them what must be there. `only_relays`: it looks at what relays read, and at no other reader.
-    `only_of`: it examines nothing but transactions, or batches of producers that have an id. Of a
-    recorded run in which no client asked for one nothing is due. `measure`: from all partial
-    findings of a run, and its events, what its failovers cost. `follows` names the checks of whose
-    anomalies those of this one may be a consequence (`spark_verify.verdict.causes`).
+    `complete` are the inputs of which a missing row could cause a false anomaly: if one of them is
+    damaged, findings are reported, but prove nothing. If an entire capture is missing, that goes
+    for all checks, except for kinds that are proven `despite_torn`. `internal`: its kernel also
+    gets the partitions of Kafka's own topics. `from_bytes`: it also runs on logs alone, without a
+    client history. `of_one_cluster`: and on one cluster's logs (`linkflap forensics`).
+    `examines_any_log`: it has something to examine in any log; other checks examine things that
+    some logs lack (transactions, producer ids). `only_our_records`: on logs alone it ignores
+    records that linkflap's clients did not write (unless the mirror maps producer ids), so those
+    need not be decoded. `of_replicas`: it compares the replicas of a cluster. `time_based`: its
+    findings depend on times, so a host stall makes it unknown. `judges_readers`: it judges readers;
+    other checks with reads among their inputs learn from them what must be there. `only_relays`: it
+    examines the reads of relays, and no other reader. `only_of`: it examines only transactions, or
+    only batches of producers with an id. If no client of a recorded run used one, nothing is due.
+    `measure`: computes the cost of a run's failovers from all its partial findings and its events.
+    `follows` names the checks from whose anomalies those of this one may follow
+    (`spark_verify.verdict.causes`).
     """
 
     name: str

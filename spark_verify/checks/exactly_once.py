@@ -81,7 +81,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
 
 def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
-    """Holds the inputs of every partition against what was made of them."""
+    """Compares the inputs of every partition with their outputs."""
     inputs: dict[Key, Mapping[str, Any]] = {}
     outputs: dict[Key, list[Mapping[str, Any]]] = defaultdict(list)
     for partial in partials:

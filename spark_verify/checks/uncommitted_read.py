@@ -65,11 +65,9 @@ def _judge(view: PartitionView, generation: LogGeneration, got: Delivered) -> Se
 
 
 def _asked(sends: Sends, ended: int) -> Ints:
-    """The earliest time at which the commit can have been asked for; after the end where it never
-    was.
+    """The earliest time at which the commit can have been requested; after the end if it never was.
 
-    Of an operation that never returned it is not known when it asked for its commit: at any time
-    since it was invoked.
+    An operation that never returned may have requested its commit at any time since it was invoked.
     """
     invoked, ended_at = sends.column("invoked"), sends.column("ended_at")
     cases = [

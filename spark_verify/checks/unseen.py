@@ -77,11 +77,12 @@ def _audience(reads: Sequence[Read]) -> Iterable[Sequence[Read]]:
 
 
 def _spans(reads: Sequence[Read]) -> Iterator[tuple[int, int]]:
-    """[from, to) of every reader, or group, that read committed and got to the end: from where it
-    first began there.
+    """[from, to) of every read_committed reader, or group, that read to the end: from its first
+    offset there.
 
-    A member that was not assigned in this log generation kept its position from the one before: it
-    goes on by itself, and what it does not read of the new log its group need not have read.
+    A member that was not assigned in this log generation kept its position from the previous one.
+    It counts only for itself: its group need not have read the records of the new log that it
+    skips.
     """
     for mine in _audience([read for read in reads if read.isolation == "read_committed"]):
         ends = [r.position for r in mine if r.kind == "drained"]

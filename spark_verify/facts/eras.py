@@ -58,15 +58,15 @@ class Era:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogGeneration:
     """A cluster's log from when it began to follow (or from the start) until it was truncated to
-    `truncated_to` for another.
+    `truncated_to` to follow another.
 
-    `began` is when the truncation before it happened, as its mirror wrote down, and `settled` when
-    that was over for certain: the end of the reversal. `ended` is when the next reversal began:
-    from then until the next log generation is settled, clients may have got records of either
-    (`spark_verify.checks.parts.reversals`). `lost` is when a forced failover gave the cluster up,
-    or it died of itself for good; `last` says that it was never truncated again. `before` is the
-    moment of the capture right before that. `earlier` is where the truncations before this
-    generation were: what was acknowledged below one is still there.
+    `began` is the time of the truncation before it, as its mirror recorded it, and `settled` the
+    time when that was certainly over: the end of the reversal. `ended` is when the next reversal
+    began: from then until the next log generation is settled, clients may have got records of
+    either (`spark_verify.checks.parts.reversals`). `lost` is when a forced failover abandoned the
+    cluster, or it died by itself and stayed dead. `last`: it was never truncated again. `before` is
+    the moment of the capture right before that. `earlier` are the offsets of the truncations before
+    this generation: records that were acknowledged below one are still there.
     """
 
     cluster: str

@@ -89,7 +89,8 @@ class _Lineages:
             )  # fmt: skip
 
     def turn_back(self, source: str, destination: str, window: Window, began: int) -> None:
-        """`destination`, given up before, follows the one that was promoted over its link."""
+        """`destination`, which was failed over from before, follows the cluster that was promoted
+        over its link."""
         ours, theirs = self.lineage(destination), self.lineage(source)
         truncated_to = _part(ours, theirs) if self.keeps else 0
         self.close(

@@ -13,15 +13,15 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Send:
-    """One send group of one operation, invoke and return put together. Outcome info: never
-    returned, or unknown.
+    """One send group of one operation, invoke and return joined. Outcome info: never returned, or
+    unknown.
 
-    `returned` is -1 when it never did; `ended_at` is then 0 even if the ending had been asked for.
+    `returned` is -1 if it never did; `ended_at` is then 0 even if the ending had been requested.
     `offsets[i]` is the acknowledged offset of uid `first_uid + i`, -1 where there was no
-    acknowledgement; `refused[i]` where the client knows for certain that it was not written. Where
-    it was made from other records, `inputs[i]` is the offset of the one that record i was made
-    from, in the partition (`input_topic`, `input_partition`) of the same cluster, `input_uids[i]`
-    its payload id, and `position` what was to be committed for `group` in the same transaction.
+    acknowledgement; `refused[i]` where the client knows for certain that it was not written. If its
+    records have inputs, `inputs[i]` is the offset of record i's input in the partition
+    (`input_topic`, `input_partition`) of the same cluster, `input_uids[i]` the input's payload id,
+    and `position` the offset to commit for `group` in the same transaction.
     """
 
     number: int

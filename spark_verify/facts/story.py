@@ -45,8 +45,8 @@ class Truncation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """What a mirror says of its own end in a partition: the offset after the last mirrored one,
-    what it did then, where the destination's clients may begin. `truncated` are (end, truncated
+    """A mirror's record of its own end in a partition: the offset after the last mirrored one, its
+    changes then, and the first offset of the destination's clients. `truncated` are (end, truncated
     to), `appended` (offset, what), `epochs` the leader epochs of the mirrored log (epoch, first
     offset), both rising.
     """
@@ -63,9 +63,8 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """What a mirror said of a partition when it was asked, between `asked` and `returned`: its own
-    word for the `state`, whether that means that it `mirrors`, and by how many offsets it is behind
-    (`lag`, -1: it did not say).
+    """A mirror's report of a partition, requested between `asked` and `returned`: its own word for
+    the `state`, whether that means that it `mirrors`, and its lag in offsets (-1: not reported).
     """
 
     link: str
@@ -98,8 +97,8 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disagreement:
-    """Verbs of a mirror were answered, or changed it, as its model does not allow: `said` in words,
-    when it was written down."""
+    """Verbs of a mirror were answered, or changed it, in a way that its model does not allow:
+    `said` in words, and the time of the record."""
 
     link: str
     said: str
@@ -160,14 +159,13 @@ class Copying:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """What holds of a whole run.
+    """The facts about an entire run.
 
-    `ended` is when the run ended; of a run whose harness was killed, when its last event was.
-    `homes`: of topics that do not say themselves whose they are. `recorded` says that clients'
-    history was written down. `deaths`: clusters of which in the end every broker was dead, some by
-    themselves, and when. `programs`: topics that programs of the user's write, without a history;
-    `copying`: those that say that they do so exactly once. `refusals` are failovers that never took
-    place.
+    `ended` is when the run ended, or the time of the last event if the harness was killed. `homes`
+    are those of topics whose names do not begin with them. `recorded`: clients' histories were
+    recorded. `deaths`: clusters whose brokers were all dead at the end, some by themselves, and
+    when. `programs`: topics that users' programs write, without a history; `copying`: those whose
+    programs promise exactly once. `refusals` are failovers that never took place.
     """
 
     run: str

@@ -44,13 +44,13 @@ COMMIT)."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batches:
-    """Batch headers of one replica in file order, one element each. `length` is bytes of the whole
-    batch on disk.
+    """Batch headers of one replica in file order, one element each. `length` is the bytes of the
+    entire batch on disk.
 
     `last_offset` and `last_sequence` are inclusive; sequences wrap at 2^31. -1 for producer fields
     of plain batches. `crc_ok` is the recomputed CRC-32C against the stored one; `count` the
-    header's record count. `coordinator_epoch` is what a COMMIT or ABORT marker says of the
-    coordinator that wrote it, -1 of any other batch.
+    header's record count. `coordinator_epoch` is the epoch of the coordinator that wrote a COMMIT
+    or ABORT marker, -1 for any other batch.
     """
 
     base_offset: Ints

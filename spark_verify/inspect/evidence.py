@@ -30,7 +30,7 @@ def log_of(captured: Captured) -> batches.Log:
 
 
 def header(log: batches.Log, row: int, of: str = "") -> Shown:
-    """One batch header, as it is written; `kind` is in words, `of` says whose log it is."""
+    """One batch header as stored; `kind` is in words, `of` names the log."""
     h = log.headers
     file, position = log.where(row)
     return {
@@ -80,8 +80,8 @@ def _around(index: int, each_way: int, end: int) -> range:
 
 
 def of_producer(log: batches.Log, offset: int, *, before: int = 2) -> list[int]:
-    """Rows of the last batches of the same producer id before the one that holds an offset, that
-    one, and the next of its own."""
+    """Rows of the last batches of the same producer id before the one with an offset, that one, and
+    its next."""
     at = np.flatnonzero((log.headers.base_offset <= offset) & (log.headers.last_offset >= offset))
     if not len(at) or log.headers.producer_id[at[0]] == -1:
         return []

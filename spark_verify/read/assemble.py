@@ -211,11 +211,11 @@ class Gathered:
         return [words[index] for index in encoded.indices.to_pylist()]
 
     def replicas(self, captured: Iterable[Captured]) -> Sequence[tuple[bool, Replica]]:
-        """Every replica, and whether it is of its cluster's last capture. What was gathered of them
-        is used up.
+        """Every replica, and whether it is of its cluster's last capture. Consumes the gathered
+        rows.
 
-        One whose pieces leave open what it is as a whole is read again, as `captured`: the same
-        view, however it was read.
+        If the pieces of a replica do not determine it, it is read again, as `captured`: the view is
+        the same either way.
         """
         whole = {(c.moment, c.bounds.cluster, c.bounds.broker): c for c in captured}
         for key in [

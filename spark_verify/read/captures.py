@@ -32,11 +32,11 @@ class Captured:
     """One replica to be read: its bounds, its files in offset order, and whether its records are to
     be decoded.
 
-    `damage` is what the run directory's manifest promises of it and the directory does not have;
-    `time` is when the capture of its cluster was done, 0 where that is not recorded; `last` says
-    that its cluster was not captured again. `records` says which logs are decoded beyond their
-    headers if they are canonical: every one, those with any record that is ours, or none. A big one
-    is read in pieces, each some neighbouring files of it; `piece` is which of them this is.
+    `damage` lists its files that the manifest has and the directory lacks. `time` is when the
+    capture of its cluster was done, 0 if that is not recorded. `last`: its cluster was not captured
+    again. `records` names the canonical logs that are decoded beyond their headers: all, those with
+    any record of linkflap's, or none. A big replica is read in pieces of some neighbouring files;
+    `piece` is the number of this one.
     """
 
     run: str

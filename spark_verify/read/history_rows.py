@@ -102,7 +102,7 @@ def _sends(reader: RunReader, damage: list[Damage]) -> Iterator[Row]:
 
 
 def _operation(invoked: Operation | None, returned: Operation | None) -> Iterator[Row]:
-    """Puts the two rows of an operation together. What the return does not say is taken from the
+    """Joins the two rows of an operation. Fields that the return lacks are taken from the
     invocation."""
     last = returned or invoked
     if last is None:

@@ -55,8 +55,7 @@ class RunPlan:
         return {key: story.promotions for key, story in self.stories.items() if story.promotions}
 
     def judges(self, topic: str) -> bool:
-        """Whether a topic is data: one of those whose home was recorded, or else one that says
-        itself whose it is."""
+        """Whether a topic is data: its home was recorded, or its name begins with it."""
         return is_judged(self.facts.topology, self.facts.homes, topic)
 
     def story(self, topic: str, partition: int) -> Story:

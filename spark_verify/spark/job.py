@@ -90,8 +90,8 @@ def judged(
 
 
 def frugal(planned: RunPlan, checks: Sequence[Check]) -> RunPlan:
-    """The plan with no more records to be decoded than these checks ask for; one that does not say
-    what it needs gets all."""
+    """The plan with only the records to decode that these checks ask for; a check that does not
+    declare its needs gets all."""
     asking = [
         c
         for c in checks

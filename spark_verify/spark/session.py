@@ -75,11 +75,11 @@ def _begun(master: str, settings: Mapping[str, str], *, query: bool) -> Future[S
 
 
 def session(master: str = masters.LOCAL, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """The session, started if it is not. Raises SetupError, one sentence, where Spark cannot start.
+    """The session; starts it if necessary. Raises SetupError, one sentence, if Spark cannot start.
 
-    On a cluster it has answered a query: executors need what only they can say. Here that would
-    cost a seventh of a verdict. There is a deadline, because an error in a thread of the JVM's own
-    leaves the first query without an answer for good.
+    On a cluster it has answered a query, because only executors can report what they lack. In a
+    local JVM that query would cost a seventh of a verdict. There is a deadline, because an error in
+    one of the JVM's own threads leaves the first query without an answer forever.
     """
     try:
         return _begun(master, settings or {}, query=not masters.is_local(master)).result(

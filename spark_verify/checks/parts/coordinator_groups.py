@@ -83,10 +83,9 @@ def groups_seen(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
 def _not_in(
     log: Sequence[tuple[int, bool]], seen: Sequence[tuple[int, bool]], *, how: str
 ) -> tuple[int, str] | None:
-    """The first of what was seen that is not in the log behind what was seen before it.
+    """The first observation that is not in the log behind the previous one.
 
-    It may be before that once the coordinator has loaded the log anew: as the log says of a commit,
-    or a sample of itself.
+    It may be earlier in the log once the coordinator has reloaded it.
     """
     commits, index = [committed for committed, _ in log], 0
     for offset, disturbed in seen:

@@ -27,11 +27,11 @@ def kept_since(view: PartitionView, read: Read) -> int:
 
 
 def truncations_in(view: PartitionView, generation: LogGeneration) -> list[tuple[int, int]]:
-    """(time, offset) of what mirrors, beginning or ending inside of a generation, said that they
-    truncated its log back to.
+    """(time, offset) of each truncation that a mirror recorded when it began or ended inside a
+    generation.
 
-    What was asked for up to that time may be of what was truncated, which no capture of this
-    generation shows.
+    Requests up to that time may concern the truncated part, which no capture of this generation
+    shows.
     """
     reported = [(t.time, t.offset) for t in view.truncations if t.cluster == generation.cluster]
     reported += [

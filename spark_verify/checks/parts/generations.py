@@ -89,8 +89,8 @@ def before_truncation(view: PartitionView, generation: LogGeneration) -> Replica
 
 
 def end_of(view: PartitionView, generation: LogGeneration) -> int:
-    """The offset that the log of a generation ended at, or at the furthest: of one that was
-    truncated also as its mirror wrote down.
+    """The end offset of a generation's log, or its maximum: for a truncated one, also the end that
+    its mirror recorded.
 
     A cluster that is started to be truncated may append to its log once more after its capture:
     markers of its coordinator.
@@ -219,8 +219,8 @@ def owners_of(generation: LogGeneration, offsets: Ints) -> Ints:
 
 
 def number_at(known: Sequence[LogGeneration], time: int) -> int:
-    """The number of the generation in which something was asked for; until its log is truncated, of
-    the one that ends."""
+    """The number of the generation at the time of a request; until the log is truncated, that of
+    the ending one."""
     return max((generation.number for generation in known if generation.began <= time), default=0)
 
 

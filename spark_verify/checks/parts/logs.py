@@ -180,9 +180,9 @@ def followed(log: Log) -> Ints:
     """Per record of a transaction, the record of its producer id's next operation if no marker is
     between the two, else -1.
 
-    Markers do not tell: one that is missing gives its data to the next one of that producer id. But
-    a record says which operation wrote it, and an operation has a marker of its own. Indices into
-    the log's records; records that are not ours have -1.
+    Markers cannot show it: if one is missing, its data belong to the next marker of that producer
+    id. But a record names the operation that wrote it, and each operation has its own marker.
+    Indices into the log's records; records that are not linkflap's have -1.
     """
     records, next_of = log.replica.records, np.full(len(log.replica.records), -1, np.int64)
     part = np.flatnonzero((log.record_state != PLAIN) & (records.operation >= 0))

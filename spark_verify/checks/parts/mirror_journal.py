@@ -134,8 +134,8 @@ def unseen_truncations(
 
 
 def _other_epochs(replica: Replica, stop: Stop, about: Mapping[str, object]) -> Iterator[Found]:
-    """The first mirrored batch whose leader epoch is not the one that the mirror wrote down, up to
-    the last one mirrored."""
+    """The first mirrored batch whose leader epoch differs from the one that the mirror recorded, up
+    to the last mirrored batch."""
     batches = replica.batches
     starts = np.array([start for _, start in stop.epochs], np.int64)
     rows = np.flatnonzero(batches.base_offset < min(stop.mirrored, stop.promoted))

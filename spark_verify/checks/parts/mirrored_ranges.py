@@ -37,21 +37,21 @@ from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hop:
-    """What crossed one link. `sequence` are record indices of the source in the order they should
-    arrive.
+    """The records that one link mirrored. `sequence` are record indices of the source in the order
+    in which they should arrive.
 
-    `generation` is the destination's. `mirrored` are its record indices, in file order, of what is
-    visible, ours and came over; `first` and `copy` say which earlier of them it repeats and how
-    often before, `position` where in `sequence` it belongs (-1: nowhere). Per position,
-    `arrived_at` is the destination's offset of its first copy, or -1. `present` and `missing` are
-    the positions that have one and that have none, `front` is the last of `present` (-1: nothing
-    arrived). `late` are the missing ones whose COMMIT the source has only behind what crossed: they
-    came, and the destination had to abort them. `since` is the first offset of the source that the
-    destination may still have: before that it had deleted its own log's beginning (retention).
-    `cleaned` are missing ones that it may have had, and compacted away or deleted; `gaps`: the
-    source has compacted its log. Of the payload ids `unsettled` the first copy may have come of a
-    copy that the source has deleted (`unsettled_payloads`): where the source has them now says
-    nothing of where it had them. `sure` is the last of `present` that is none of those.
+    `generation` is the destination's. `mirrored` are the destination's record indices, in file
+    order, of linkflap's visible mirrored records. For each, `first` and `copy` are the earlier one
+    that it repeats and the number of earlier copies, `position` its place in `sequence` (-1: none).
+    Per position, `arrived_at` is the destination's offset of its first copy, or -1. `present` and
+    `missing` are the positions with and without a copy, `front` is the last of `present` (-1:
+    nothing arrived). `late` are the missing ones whose COMMIT is behind the mirrored range at the
+    source: they arrived, and the destination had to abort them. `since` is the first offset of the
+    source that the destination may still have: it has deleted the beginning of its own log
+    (retention). `cleaned` are missing ones that it may have had, and compacted or deleted; `gaps`:
+    the source has compacted its log. For the payload ids `unsettled` the first copy may come from a
+    copy that the source has deleted (`unsettled_payloads`): their present position at the source
+    does not show the former one. `sure` is the last of `present` that is none of those.
     """
 
     mirrored_range: MirroredRange

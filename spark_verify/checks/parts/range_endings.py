@@ -10,8 +10,8 @@ from linkflap.spark_verify.facts.story import Stop
 from linkflap.spark_verify.facts.view import DATA, Batches, PartitionView
 
 Tail = Literal["lost-with-source", "drained", "unknown", "another-hop"]
-"""What a tail that did not arrive means; of a comparison over several hops, nothing: each hop says
-that of its own."""
+"""The meaning of a missing tail. In a comparison over several hops it has none: each hop reports
+its own."""
 
 
 def tail(view: PartitionView, mirrored_range: MirroredRange) -> Tail:

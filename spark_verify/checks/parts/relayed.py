@@ -40,7 +40,7 @@ def relay_partial(
 
 
 def by_group_partition(made: Sends) -> Mapping[GroupPartition, Sends]:
-    """What was made of other records, by what it was made of, in order."""
+    """Outputs of relays, by their inputs, in order."""
     (group, groups), (topic, topics) = made.codes("group"), made.codes("input_topic")
     keys = np.stack((group, topic, made.column("input_partition")), axis=1)
     found = {
@@ -151,8 +151,8 @@ def outputs_of_inputs(
 
 
 def _acked(made: Sends, send: Ints, nth: Ints) -> Ints:
-    """Where each output was acknowledged, or -1. A client may say so of fewer outputs than it says
-    inputs, or of more."""
+    """The acknowledged offset of each output, or -1. A client may report fewer outputs than inputs,
+    or more."""
     acked, sizes = made.each("offsets"), made.sizes
     known = np.flatnonzero(nth < sizes[send])
     found = np.full(len(send), -1, np.int64)

@@ -15,7 +15,7 @@ def reused(replicas: Sequence[Replica], *, cleaned: int) -> Sequence[Finding]:
     """Batches of one cluster that have the epoch and base offset of another with other bytes; one
     finding per offset.
 
-    Below `cleaned` each broker may have rewritten them by itself, and other bytes alone say
+    Below `cleaned` each broker may have rewritten them by itself, and other bytes alone prove
     nothing.
     """
     good = [np.flatnonzero(r.batches.crc_ok) for r in replicas]

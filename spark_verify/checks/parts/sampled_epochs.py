@@ -25,7 +25,7 @@ REGRESSION = "sampled-epoch-regression"
 
 
 def _of_last_logs(view: PartitionView) -> Mapping[str, Watermarks]:
-    """The samples of each cluster. Of one that was emptied to follow again with other offsets,
+    """The samples of each cluster; for one that was emptied to follow again with other offsets,
     those since then."""
     if view.mirror.guarantee.offsets_kept:
         return view.watermarks

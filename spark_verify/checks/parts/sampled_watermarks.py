@@ -48,8 +48,8 @@ def _leaders_moved(view: PartitionView, cluster: str) -> Iterator[tuple[int, int
 
 
 def truncating(view: PartitionView, cluster: str) -> list[tuple[int, int, int]]:
-    """(start, end, offset): from when a log was to follow another until it was written down as
-    truncated there. It may get there in steps, each in a leader epoch of its own."""
+    """(start, end, offset): from the start of a log's reversal until its truncation to `offset` was
+    recorded. It may be truncated in steps, each in a new leader epoch."""
     return [
         (window.start, t.time, t.offset)
         for window in view.windows

@@ -114,11 +114,11 @@ def reported_too_short(
     tail: Ints,
     to: int,
 ) -> Iterator[Found]:
-    """What of the tail a truncation to `to`, as it is written down, leaves, and the new owner does
+    """The part of the tail that a recorded truncation to `to` leaves and that the new owner does
     not have.
 
-    A mirror whose next batches truncate the log further repairs that, and until then readers get
-    what the new owner never had.
+    A mirror whose next batches truncate the log further repairs that; until then readers get
+    records that the new owner never had.
     """
     rows = tail[before.batches.base_offset[tail] < to]
     foreign = _not_of_the_owner(view, generation, following, before, rows)

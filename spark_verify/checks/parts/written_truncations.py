@@ -96,7 +96,7 @@ def _contradicted(
 
 
 def _impossible(truncation: Truncation, generation: LogGeneration, before: Replica) -> str:
-    """Why a truncation cannot have happened as it is written down; empty where it can.
+    """Why a recorded truncation is impossible; empty if it is possible.
 
     Its end may be above that of the capture before it: the coordinator of a cluster that was
     started appends markers.
@@ -115,7 +115,7 @@ def _impossible(truncation: Truncation, generation: LogGeneration, before: Repli
 
 
 def without_reversal(truncation: Truncation, mine: Sequence[LogGeneration]) -> bool:
-    """Whether a truncation is written down of a cluster that no mirror made to follow just then.
+    """Whether a truncation is recorded for a cluster that no mirror made to follow at that time.
 
     One that took nothing away is none: a log with nothing of its own is noted once it grows, and
     that may be after the mirror was seen to be through.
@@ -127,8 +127,8 @@ def without_reversal(truncation: Truncation, mine: Sequence[LogGeneration]) -> b
 
 
 def _promised(view: PartitionView, generation: LogGeneration) -> Iterator[Found]:
-    """Acknowledged records behind the truncation that no forced failover had given up: asked for
-    later, or there was none."""
+    """Acknowledged records behind the truncation that no forced failover had lost: requested later,
+    or without any forced failover."""
     what = outcomes(view, generation, earlier=False)
     if not len(what):
         return
