@@ -1,5 +1,5 @@
-"""The faults, one file each, and their registry. Their headers say what breaks, how the bite is
-seen, how the heal is checked."""
+"""The faults, one file each, and their registry. Each header describes what breaks, how the bite is
+measured, and how the heal is checked."""
 
 from __future__ import annotations
 

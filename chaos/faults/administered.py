@@ -1,4 +1,4 @@
-"""Mirrors that brokers of the destination are (KIP-1279): what the faults share that ask such a
+"""Mirrors that are brokers of the destination (KIP-1279): code shared by the faults that ask such a
 mirror for something."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from linkflap.harness.model.topology import Topology
 
 
 def link_reason(target: str, topology: Topology) -> str | None:
-    """None when `target` is a link of the topology, or one that leads back."""
+    """None if `target` is a link of the topology, or the reverse of one."""
     links = [link.name for link in topology.links]
     if target in links or Target.parse(target).back in links:
         return None

@@ -1,5 +1,5 @@
-"""Watches for a fault's bite: measured on what the fault broke, never taken from the answer of the
-API that broke it."""
+"""Watches for a fault's bite: measured on the broken object, never taken from the answer of the API
+that broke it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """broker-disconnect: a broker's container is taken off its network for the window, as if its cable
 were pulled.
 
-Breaks    every connection of the broker: to its peers, to its clients, over its links; its process
-          notices nothing but silence.
+Breaks    every connection of the broker: to its peers, to its clients, over its links. Its process
+          sees only silence.
 Bite      the broker answered a round trip before and does not in the window, and is on no network.
 Heal      it is on its network again with its address, its listener answers, it is in the ISR of
           every partition that it holds.

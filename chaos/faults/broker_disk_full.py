@@ -1,10 +1,10 @@
 """broker-disk-full: a broker's log directory is on a small disk for the window, and the disk is
 full, also for its next start.
 
-Breaks    every append and every roll of a segment: the broker gives up its only log directory, and
-          with that itself; started again, it ends again. What it had not written whole is cut off
-          when it recovers its logs after the heal.
-Bite      no byte is free; the broker answered before, has ended by itself, and ended again when it
+Breaks    every append and every roll of a segment: the broker marks its only log directory as
+          offline and exits; started again, it exits again. When it recovers its logs after the
+          heal, it truncates incomplete batches.
+Bite      no byte is free; the broker answered before, exited by itself, and exited again when it
           was started in the window.
 Heal      its logs are back on the large disk, its process runs, its listener answers, it is in the
           ISR of every partition that it holds.
@@ -88,7 +88,7 @@ class BrokerDiskFull(BrokerFault):
 
 
 def _ends(broker: Broker) -> bool:
-    """Whether it ends by itself after it was started."""
+    """Whether it exits by itself after a start."""
     try:
         broker.start()
         until(lambda: broker.state == "stopped", within=_ENDS_WITHIN / 2, what="it to end")

@@ -1,17 +1,16 @@
-"""broker-disk-slow: what a broker writes to its log directory takes its time, as on a disk that is
-about to fail.
+"""broker-disk-slow: a broker's writes to its log directory are slow, as on a failing disk.
 
-Breaks    every append waits: producers with acks=all wait for the slowest replica in sync, until
-          that is out of the ISR; fetches, the roll of a segment and the controller's own log wait
-          behind them. It answers all the time.
-Bite      a process with the broker's limit takes as long for a write as the rate says, and one
-          without takes a part of that.
+Breaks    every append waits: producers with acks=all wait for the slowest in-sync replica, until it
+          leaves the ISR. Fetches, segment rolls and the controller's own log wait behind the
+          appends. The broker still answers.
+Bite      a process with the broker's limit takes the time for a write that follows from the rate,
+          and one without takes a fraction of it.
 Heal      its logs are back on their own disk, its process runs, its listener answers, it is in the
           ISR of every partition.
 
 The log directory is on a small disk of its own for the window, which is mounted so that every write
-waits, and the kernel limits what the broker writes to it (`harness.runtimes.slow_disk`). The broker
-is restarted for it twice, in good order.
+waits, and the kernel limits the broker's write rate (`harness.runtimes.slow_disk`). For that the
+broker is shut down and started twice.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class BrokerDiskSlow(BrokerFault):
             self._disk.put(spare=_SPARE)
         finally:
             broker.start()
-        self._parts.heal()  # what it breaks is to be the slow disk, and not the restart
+        self._parts.heal()  # the bite must be the slow disk's, not the restart's
         pid = broker.pid
         if pid is None:
             raise FaultError(

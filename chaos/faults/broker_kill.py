@@ -1,5 +1,4 @@
-"""broker-kill: a broker dies (SIGKILL) with whatever it had not flushed, and is started again at
-the heal.
+"""broker-kill: a broker is killed (SIGKILL) with unflushed data, and started again at the heal.
 
 Breaks    leadership, coordinators and open connections of that broker; an unclean start with log
           recovery follows.

@@ -1,9 +1,9 @@
-"""broker-memory-limit: a broker's container gets hardly more memory than it uses now; the limit
-goes at the heal.
+"""broker-memory-limit: a broker's container gets hardly more memory than it uses now; the heal
+removes the limit.
 
 Breaks    the page cache of its logs first, so that reads and writes wait for the disk; when its
           heap grows, it is killed (OOM).
-Bite      the kernel has met the limit since, or has killed the broker for it.
+Bite      the container has reached the limit since, or the kernel has killed the broker for it.
 Heal      the limit is gone, its process runs, its listener answers, it is in the ISR of every
           partition that it holds.
 """

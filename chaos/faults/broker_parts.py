@@ -1,9 +1,9 @@
-"""A broker as one fault has it, and what all broker faults share: how it answered before, how it is
-taken down, the heal.
+"""The parts that all broker faults share: the target, its answers before the fault, how it is
+stopped, and the heal.
 
 Promises: healed means that the broker's process runs, its own listener answers, and it is back in
-the ISR of every partition that it holds a replica of and its cluster leads, as the metadata says.
-Other brokers of it may be broken by other faults.
+the ISR of every partition of which it has a replica and its cluster has a leader, by the metadata.
+Other faults may break other brokers.
 """
 
 from __future__ import annotations
@@ -93,11 +93,10 @@ class BrokerParts:
         }
 
     def heal(self, *, still_cut_by: Sequence[str] = ()) -> list[str]:
-        """Runs the broker again, whatever state it is in, and sees that it is whole. Raises
-        FaultError.
+        """Runs the broker again from any state, and checks that it is healthy. Raises FaultError.
 
-        `still_cut_by`: partitions of its cluster that last, and may keep it out of the ISR until
-        they are healed.
+        `still_cut_by`: lasting partition faults of its cluster, which may keep it out of the ISR
+        until they are healed.
         """
         try:
             if self.broker.state == "paused":
@@ -166,8 +165,7 @@ class BrokerParts:
 
 
 class BrokerFault(ABC):
-    """A fault on one broker. One that differs in what the window looks like has a measurement of
-    its own."""
+    """A fault on one broker. A fault with another effect overrides the measurement."""
 
     restores = True
     defaults: ClassVar[Mapping[str, Option]] = {}

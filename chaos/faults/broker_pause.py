@@ -1,8 +1,8 @@
-"""broker-pause: a broker stands still (SIGSTOP) with its sockets open, and goes on at the heal with
-an old view of the world.
+"""broker-pause: a broker is suspended (SIGSTOP) with its sockets open, and continues at the heal
+with an old view of the cluster.
 
-Breaks    everyone who waits for it; past its session timeout it is fenced without knowing, and may
-          answer old requests later: a produce that timed out can be written after the pause.
+Breaks    everyone who waits for it. Past its session timeout it is fenced without knowing it, and
+          may answer old requests later: a produce that timed out can be written after the pause.
 Bite      the broker answered a round trip before; in the window a connection to it is accepted and
           stays silent.
 Heal      its process runs, its listener answers, it is in the ISR of every partition that it holds.
@@ -17,7 +17,7 @@ from linkflap.harness.model.protocols import Broker
 
 
 class BrokerPause(BrokerFault):
-    """Stops a broker's process without ending it, and lets it go on at the end."""
+    """Suspends a broker's process, and resumes it at the end."""
 
     expected = "accepted and silent"
 

@@ -1,7 +1,6 @@
-"""broker-restart: a broker is shut down in good order for the window, and started again at the
-heal.
+"""broker-restart: a broker is shut down (SIGTERM) for the window, and started again at the heal.
 
-Breaks    leadership moves first, connections end after: what a rolling upgrade does.
+Breaks    leadership moves first, connections end afterwards, as in a rolling upgrade.
 Bite      the broker answered a round trip before and does not in the window.
 Heal      its process runs, its listener answers, it is in the ISR of every partition that it holds.
 """

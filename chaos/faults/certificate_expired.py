@@ -1,9 +1,7 @@
-"""certificate-expired: a path into a cluster shows an expired certificate to whoever comes in by
-it.
+"""certificate-expired: a path into a cluster presents an expired certificate to its clients.
 
-Breaks    trust: the certificate by which a cluster is known has run out, as one does that nobody
-          renewed. Needs a cluster with TLS. Connections that there are get reset, so that everybody
-          has to come in anew.
+Breaks    trust: the cluster's certificate has expired because nobody renewed it. Needs a cluster
+          with TLS. Open connections are reset, so that every client must connect again.
 Bite      a new connection is refused by the client, with the words "certificate has expired".
 Heal      the valid certificate is back, and a round trip is as quick as before.
 """

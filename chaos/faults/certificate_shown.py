@@ -1,8 +1,7 @@
-"""A listener that shows another certificate than it should, and what the faults share that have it
-do so.
+"""A listener that presents a wrong certificate, for the faults that make it do so.
 
-Brokers take a new key store while they run (KIP-226), for new connections only: so the connections
-that there are get reset, and whoever used them has to come in anew.
+Brokers apply a new key store while they run (KIP-226), for new connections only. So open
+connections are reset, and their clients must connect again.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class CertificateShown:
     abouts: ClassVar[Mapping[str, str]] = {}
     shown: ClassVar[Certificate]
     refused_for: ClassVar[str]
-    """Part of what a client says that refuses it (OpenSSL's words)."""
+    """Part of the error of a client that refuses it (OpenSSL's words)."""
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         settings(spec, self.defaults)
@@ -66,8 +65,7 @@ class CertificateShown:
         self._path.restore()
 
     def _refusal(self) -> str:
-        """Why the first broker refuses, or a client, to begin a new connection; empty for one that
-        is taken."""
+        """Why a broker or a client refuses a new connection; empty if all accept it."""
         bootstrap = self._path.link.bootstrap
         return probe.refusal(beside(bootstrap, bootstrap.split(",")[0]), within=_ANSWERS_WITHIN)
 

@@ -1,9 +1,9 @@
-"""certificate-untrusted: a path into a cluster shows a certificate of a strange authority to
-whoever comes in by it.
+"""certificate-untrusted: a path into a cluster presents a certificate of an unknown authority to
+its clients.
 
-Breaks    trust: the certificate by which a cluster is known is another authority's, as after a
-          careless renewal. Needs a cluster with TLS. Connections that there are get reset, so that
-          everybody has to come in anew.
+Breaks    trust: another authority issued the cluster's certificate, as after a careless renewal.
+          Needs a cluster with TLS. Open connections are reset, so that every client must connect
+          again.
 Bite      a new connection is refused by the client, with the words "unable to get local issuer
           certificate".
 Heal      the valid certificate is back, and a round trip is as quick as before.

@@ -1,18 +1,18 @@
-"""client-kill: a process with clients of a cluster is killed (SIGKILL) with work in flight, and is
+"""client-kill: a process with clients of a cluster is killed (SIGKILL) with work in flight, and
 started again.
 
-Breaks    whatever its clients had in flight: the end of a transaction that was open is never asked
-          for, and the answer to a commit that was asked for is never read. The clients begin anew
-          under new process numbers: a producer with the transactional id of the dead one, which
-          aborts what that left open (KIP-98); a reader as any new one.
+Breaks    the clients' work in flight: the end of an open transaction is never requested, and the
+          answer to a requested commit is never read. The clients start again under new process
+          numbers: a producer with the transactional id of the dead one, which aborts its open
+          transaction (KIP-98); a reader like any new one.
 Bite      its process ended by SIGKILL, and its history has the operation that was in flight,
           without a return.
 Heal      the clients that were started again have acknowledged or read something.
 
 `workload` is the kind of clients, `moment` what one of them must have in flight: an open
-transaction that has written, or a commit. Readers have nothing of that kind: they die where they
-stand. So do programs of the user's (command), of which nothing is known that they have in flight;
-they have worked again once something more is in the topics that they write.
+transaction that has written, or a commit. Readers have neither, so they are killed at any moment.
+So are programs of the user's (command), whose work in flight is unknown; they have worked again
+once their topics have more records.
 """
 
 from __future__ import annotations

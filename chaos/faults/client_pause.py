@@ -1,13 +1,13 @@
-"""client-pause: a process with clients of a cluster stands still (SIGSTOP), and goes on with an old
-view of the world.
+"""client-pause: a process with clients of a cluster is suspended (SIGSTOP), and continues with an
+old view of the cluster.
 
-Breaks    whatever its clients had in flight: answers wait unread, transactions stay open,
-          heartbeats are not sent. Past their timeouts the coordinator aborts the transactions and
-          gives the partitions to others, and nothing tells the clients.
-Bite      its process stands still: none of its threads runs.
+Breaks    the clients' work in flight: answers wait unread, transactions stay open, heartbeats are
+          not sent. Past their timeouts the coordinator aborts the transactions and gives the
+          partitions to others, without the clients' knowledge.
+Bite      its process is suspended: none of its threads runs.
 Heal      it runs, and its clients have acknowledged or read something more than they had before.
 
-`workload` is the kind of clients. Which moment is struck is for a trigger: `open-transactions`,
+`workload` is the kind of clients. A trigger chooses the moment: `open-transactions`,
 `commit-in-flight`.
 """
 
@@ -29,7 +29,7 @@ WORKS_WITHIN: Final = 60.0
 
 
 class ClientPause:
-    """Stops a process of clients with SIGSTOP; it goes on at the end."""
+    """Suspends a process of clients with SIGSTOP, and resumes it at the end."""
 
     restores = True
     defaults: ClassVar[Mapping[str, Option]] = {

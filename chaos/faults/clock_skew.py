@@ -1,11 +1,10 @@
-"""clock-skew: a broker runs with a clock that is some seconds off, and gets the right one back at
-the heal.
+"""clock-skew: a broker runs with a clock that is some seconds off until the heal.
 
-Breaks    what depends on the time of day: LogAppendTime, retention, time-outs of transactions that
-          another broker began, expiry of producers and groups. The fault restarts the broker twice,
-          in good order; its monotonic clock stays right.
-Bite      the broker answers, and the times in its own log are that far from those at which the log
-          was written.
+Breaks    everything that depends on the time of day: LogAppendTime, retention, timeouts of
+          transactions that another broker began, expiry of producers and groups. The fault shuts
+          the broker down and starts it twice; its monotonic clock stays right.
+Bite      the broker answers, and the times in its own log differ by that much from the file
+          system's.
 Heal      its process runs with the right time, its listener answers, it is in the ISR of every
           partition that it holds.
 
@@ -125,6 +124,6 @@ def _time(line: str) -> float | None:
 
 
 def near(off: float | None, wanted: float) -> bool:
-    """Whether a clock is as far off as it is to be: what a busy machine takes to write a line is
-    not its clock's."""
+    """Whether a clock is off by the requested amount, with a margin for the time that a busy
+    machine takes to write a line."""
     return off is not None and abs(off - wanted) <= abs(wanted) / 2

@@ -1,4 +1,4 @@
-"""A cluster as the target of a fault: whether the topology has it, and the one of the
+"""A cluster as the target of a fault: whether the topology has it, and its object in the
 deployment."""
 
 from __future__ import annotations

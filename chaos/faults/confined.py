@@ -1,5 +1,4 @@
-"""A broker in a container as one fault has it, and what is shared by the faults that only
-containers give."""
+"""A broker in a container as a target, and code shared by the faults that only containers have."""
 
 from __future__ import annotations
 
@@ -22,7 +21,8 @@ def confines_of(broker: Broker, spec: FaultSpec) -> Confines:
 
 
 class ConfinedFault(BrokerFault):
-    """A fault on the container of one broker; `let_go` undoes it, and says what it has checked."""
+    """A fault on the container of one broker; `let_go` undoes it, and returns what it has
+    checked."""
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         super().__init__(spec, world)

@@ -1,8 +1,8 @@
-"""controller-loss: the active controller of a cluster dies (SIGKILL), and is started again at the
+"""controller-loss: the active controller of a cluster is killed (SIGKILL), and started again at the
 heal.
 
-Breaks    whatever waits for the controller: elections, ISR changes, new topics, registrations,
-          while the quorum elects another.
+Breaks    everything that needs the controller (elections, ISR changes, new topics, registrations)
+          until the quorum elects another.
 Bite      the broker does not answer in the window, and the others (where they are a majority) have
           another active controller.
 Heal      its process runs, its listener answers, it is in the ISR of every partition that it holds;

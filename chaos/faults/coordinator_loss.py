@@ -1,8 +1,8 @@
-"""coordinator-loss: the broker that coordinates transactions, or groups, dies (SIGKILL), and is
+"""coordinator-loss: the broker that coordinates transactions, or groups, is killed (SIGKILL), and
 started again at the heal.
 
-Breaks    transactions that are being ended, groups that are joined or committed to: the next
-          coordinator reads its log first.
+Breaks    transactions that are ending, groups that members join or commit to: the next coordinator
+          reads its log first.
 Bite      the broker does not answer in the window, and the others (where they are a majority) have
           another coordinator.
 Heal      its process runs, its listener answers, it is in the ISR of every partition that it holds;

@@ -1,9 +1,8 @@
-"""The broker of a cluster that was elected to an office, and what the faults share that take it
-away.
+"""The broker that a cluster elected to a role, for the faults that kill its holder.
 
-Promises: who holds the office is asked from the cluster when the fault begins. Bitten means that
-this broker does not answer any more and, where the others are a majority, that they have elected
-another of them. The heal is that of any broker fault.
+Promises: the cluster is asked for the holder when the fault begins. Bitten means that this broker
+does not answer any more. If the others are a majority, it also means that they have elected another
+of them. The heal is that of any broker fault.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ ELECTED_WITHIN: Final = 60.0
 
 
 class ElectedLoss(ABC):
-    """Kills whoever holds an office. `office` is its name."""
+    """Kills the holder of a role. `office` is the name of the role."""
 
     restores = True
     defaults: ClassVar[Mapping[str, Option]] = {}

@@ -1,20 +1,21 @@
-"""failover-planned and failover-forced: clients leave a link's source for its destination, for
-good.
+"""failover-planned and failover-forced: clients move from a link's source to its destination, and
+stay.
 
 failover-planned
   Does    clients of the source stop; the mirror drains, after every open transaction of the source
-          has ended; the mirror stops; clients go on at the destination. Nothing may be lost.
+          has ended; the mirror stops; clients continue at the destination. Nothing may be lost.
   Bite    records are acknowledged on the destination after the move.
 failover-forced
-  Does    every broker of the source is killed (SIGKILL); the mirror stops where it is; clients go
-          on at the destination. The dead source's logs are captured. What was not mirrored is lost:
-          the recovery point. With `source=stalled` they are stopped (SIGSTOP) first, and killed
-          once the mirror has been promoted: until then connections are open, and nothing answers.
+  Does    every broker of the source is killed (SIGKILL); the mirror stops at its position; clients
+          continue at the destination. The dead source's logs are captured. Records that were not
+          mirrored are lost: the recovery point. With `source=stalled` the brokers are suspended
+          (SIGSTOP) first, and killed once the mirror has been promoted: until then connections are
+          open, and nothing answers.
   Bite    no broker of the source answers, and transactions were open when they died.
-Heal      none, by design: it is checked that the mirror stays down, and that the failover went
-          through to the end.
+Heal      none, by design. The check is that the mirror stays down, and that the failover was
+          completed.
 
-Both write down the promotion offset of every mirrored partition before a client writes to the
+Both record the promotion offset of every mirrored partition before a client writes to the
 destination.
 """
 
@@ -89,7 +90,7 @@ class _Failover:
         return mirrored_way(target, topology)
 
     def _promote(self, kind: FailoverKind, *, fault_time: int, open_transactions: int) -> None:
-        """Ends the mirror, and writes down where the destination's own records begin."""
+        """Ends the mirror, and records the offsets at which the destination's own records begin."""
         self._mirror.fail_over(kind)
         name, cluster = self._spec.target, self._destination.name
         for (topic, partition), offset in sorted(self._mirror.promotion().items()):
@@ -201,7 +202,8 @@ class FailoverPlanned(_Failover):
 class FailoverForced(_Failover):
     """Not drained: the source dies with at least `least_open` (an option) transactions open.
 
-    With option `source=stalled` it stands still until the mirror has been promoted, and dies then.
+    With option `source=stalled` it is suspended until the mirror has been promoted, and then
+    killed.
     """
 
     defaults: ClassVar[Mapping[str, Option]] = {"least_open": 1, "source": "killed|stalled"}

@@ -1,16 +1,16 @@
-"""leadership-move: the partitions of a cluster get another leader each, in good order, and the
-preferred one at the heal.
+"""leadership-move: each partition of a cluster gets another leader by election, and the preferred
+one at the heal.
 
-Breaks    what goes on with the leader that it knew: producers, readers and mirrors are refused and
-          look for another, and batches of one transaction lie under two leader epochs (KIP-101,
-          KIP-320). With of=coordinators the offices of transactions and groups move (the leaders of
+Breaks    requests to the former leader: producers, readers and mirrors are refused and look for the
+          new one, and the batches of one transaction have two leader epochs (KIP-101, KIP-320).
+          With of=coordinators the coordinators of transactions and groups move (the leaders of
           their logs).
-Bite      every partition that was to move has the leader that was chosen for it.
-Heal      every one has its former order of replicas, the first of them leads, and all that were in
-          sync are again.
+Bite      every moved partition has the leader that was chosen for it.
+Heal      every one has its former order of replicas, the first of them leads, and all formerly
+          in-sync replicas are in sync again.
 
 A partition moves to the next of its replicas in sync: their order is changed (KIP-455) and the
-first elected (KIP-460). What a mirror leads, and what one broker has alone, stays.
+first elected (KIP-460). Partitions that a mirror leads, or that only one broker has, are not moved.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""link-cut: the whole path of a link is gone for the window; open connections end, new ones are
+"""link-cut: the complete path of a link is cut for the window; open connections end, new ones are
 refused.
 
 Breaks    every connection over the link, as a pulled cable with a firewall that answers would.

@@ -1,10 +1,9 @@
-"""link-flap: a link is cut and restored again and again until the window ends: down, up, down, up.
+"""link-flap: a link is cut and restored repeatedly until the window ends: down, up, down, up.
 
-Breaks    reconnecting, over and over: back-off, metadata refresh, and fetch sessions that never get
-          old.
+Breaks    repeated reconnecting: back-off, metadata refresh, and fetch sessions that never last.
 Bite      new connections go from answered to refused or ended twice in the window with an answer
-          between (once, if the window is too short for two). What is answered is the first bytes
-          that a client sends: of TLS, where there is TLS.
+          between (once, if the window is too short for two). An answer is the answer to the first
+          bytes that a client sends: those of TLS, if there is TLS.
 Heal      the flapping has stopped, the proxies are enabled and without toxics of ours, a round trip
           is as quick as before.
 """
@@ -107,7 +106,7 @@ class _Interruptions:
         self.count, self._answered = 0, True
 
     def see(self, *, answered: bool | None) -> None:
-        """None says nothing: neither an answer nor an end was seen."""
+        """None is neither: no answer and no end of the connection was seen."""
         if self._answered and answered is False:
             self.count += 1
         self._answered = self._answered if answered is None else answered

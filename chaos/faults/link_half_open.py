@@ -1,16 +1,16 @@
 """link-half-open: one direction of a link goes silent while connections stay open; the other
 direction still passes.
 
-Breaks    what a client believes. stalled=responses: requests arrive and take effect, but no answer
+Breaks    the client's view. stalled=responses: requests arrive and take effect, but no answer
           returns (the classic origin of duplicates and of commits of unknown outcome).
-          stalled=requests: nothing arrives, nothing says so.
+          stalled=requests: nothing arrives, and no error shows it.
 Bite      a new connection stays open and silent for longer than its first answer took before (an
           ended one would be a cut; of TLS that answer is the server's greeting), and a request sent
           into the path takes effect (stalled=responses) or does not (stalled=requests) as seen from
           behind the proxy.
 Heal      no toxic of ours is left, the proxies are enabled, a round trip is as quick as before.
-          Toxiproxy swallows what was sent into the silence: connections are reset by the heal,
-          never resumed.
+          Toxiproxy drops the bytes that were sent meanwhile, so the heal resets connections and
+          never resumes them.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""link-latency: everything that passes a link in one direction comes late, by `latency` ms, give or
-take `jitter` ms.
+"""link-latency: all data in one direction of a link are delayed by `latency` ms, plus or minus
+`jitter` ms.
 
-Breaks    the pace of acknowledgements and fetches; order within a connection stays.
+Breaks    the speed of acknowledgements and fetches; the order within a connection stays.
 Bite      the quickest of three round trips takes at least latency - jitter, and that much of it was
           not there before.
 Heal      no toxic of ours is left, the proxies are enabled, a round trip is as quick as before.
-          Removing the toxic resets the connections (the proxy is made anew for it), which is part
-          of the heal.
+          Removing the toxic resets the connections (the proxy is created again for it), which is
+          part of the heal.
 """
 
 from __future__ import annotations

@@ -96,9 +96,9 @@ class LinkPath:
         """Whether bytes come back on a new connection (True), or it is refused or ended at once
         (False).
 
-        None where neither happened: a starved machine, or a link that stalls. What clients have to
-        say before they are let in (TLS, SASL) is not waited for: it takes as many round trips more,
-        and longer than a link may be up.
+        None where neither happened: a starved machine, or a link that stalls. It does not wait for
+        the login (TLS, SASL), which takes more round trips, and may take longer than the link is
+        up.
         """
         began = time.monotonic()
         if self.link.first_answer(within=within) is not None:

@@ -1,4 +1,4 @@
-"""min.insync.replicas of topics: what a topic has of its own, and other values for a while."""
+"""min.insync.replicas of topics: a topic's own setting, and temporary values."""
 
 from __future__ import annotations
 

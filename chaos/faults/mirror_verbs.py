@@ -1,15 +1,15 @@
-"""mirror-verbs: admins ask a mirror for random verbs, in states that allow them and in others, some
-of them at the same time.
+"""mirror-verbs: admins send a mirror random verbs, in states that allow them and in others, some of
+them concurrently.
 
-Breaks    replication of the topics that are paused, and what a mirror remembers of them when it
-          goes on (KIP-1279: pause, resume; create, start and delete of what is there already have
-          to be refused). No verb of these promotes anything.
-Bite      a verb was accepted and changed what the mirror does, as describe said before the next one
-          was asked for.
-Heal      what is paused is resumed, and every topic is mirrored again.
+Breaks    replication of paused topics, and the mirror's state of them when it resumes (KIP-1279:
+          pause, resume; create, start and delete of existing objects must be refused). None of
+          these verbs promotes anything.
+Bite      a verb was accepted and changed the mirror's state, by describe's answer before the next
+          verb.
+Heal      paused topics are resumed, and every topic is mirrored again.
 
-Each answer, and the state that describe reaches after it, is held against a model of the KIP; what
-disagrees with it is an anomaly (check mirror-states), and ends the sequence.
+Each answer, and the state that describe reaches after it, is compared with a model of the KIP. A
+disagreement is an anomaly (check mirror-states), and ends the sequence.
 """
 
 from __future__ import annotations

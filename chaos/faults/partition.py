@@ -174,8 +174,8 @@ class Partition(ConfinedFault):
         return ["no direction cut", "peers answer each other in both directions"]
 
     def _healed(self) -> bool:
-        """Whether everything answers that no other cuts, as it is now: others come and go while it
-        is asked."""
+        """Whether every path answers that no other partition cuts at this moment: others may begin
+        and end during the check."""
         for peer in self._peers:
             trips = self._round_trips(within=ANSWERS_WITHIN, number=peer)
             if not all(

@@ -1,11 +1,11 @@
 """partitions-added: the topics at home on a cluster get more partitions while they are written,
 read and mirrored.
 
-Breaks    whatever took its list of partitions once (KIP-195, CreatePartitions): producers, readers,
-          mirrors, group offsets.
+Breaks    everything that has read its list of partitions once (KIP-195, CreatePartitions):
+          producers, readers, mirrors, group offsets.
 Bite      the cluster names the new partitions, and clients have written to one of them.
-Heal      every cluster that the topics get to over running mirrors names as many partitions, each
-          with a leader. What was added stays: Kafka takes no partition away.
+Heal      every cluster to which running mirrors copy the topics has as many partitions, each with a
+          leader. The new partitions stay: Kafka cannot remove partitions.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""program-pause: the programs of a workload by command at a cluster stand still (SIGSTOP), and go
-on at the heal.
+"""program-pause: the user's programs (workload command) at a cluster are suspended (SIGSTOP), and
+continue at the heal.
 
 Breaks    heartbeats, transactions and polls of a program that does not notice, as in a long garbage
           collection.
-Bite      every process group that was stopped stands still: none of its processes runs.
-Heal      they run again (one that has ended since was started again by the workload).
+Bite      every process group is suspended: none of its processes runs.
+Heal      they run again (the workload has restarted any that ended meanwhile).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GOES_ON_WITHIN: Final = 30.0
 
 
 class ProgramPause:
-    """Stops the programs of workloads by command with SIGSTOP; they go on at the end."""
+    """Suspends the programs of workloads `command` with SIGSTOP, and resumes them at the end."""
 
     restores = True
     defaults: ClassVar[Mapping[str, Option]] = {}

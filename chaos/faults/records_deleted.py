@@ -1,15 +1,16 @@
 """records-deleted: the older records of the topics at home on a cluster are deleted (DeleteRecords,
 KIP-107) under load.
 
-Breaks    whoever has not read that far: readers and mirrors are out of range, and go on where the
-          log begins now. During a cut it overtakes the mirror, as retention may.
-Bite      the leader of every partition names a log start that is the asked one or later, and later
-          than before.
-Heal      every cluster that the topics get to over running mirrors has come past the new log
-          starts. What was deleted stays so.
+Breaks    readers and mirrors that have not read that far: they are out of range, and continue at
+          the new log start. During a cut the deletion overtakes the mirror, as retention may.
+Bite      the leader of every partition reports a log start at or above the requested one, and above
+          the former one.
+Heal      every cluster to which running mirrors copy the topics is beyond the new log starts.
+          Deleted records stay deleted.
 
-Deleted is all below the last stable offset: no batch and no transaction is divided. Lost is that,
-and nothing else: no check looks for records below a log start, and every check for those above.
+Everything below the last stable offset is deleted, so no batch and no transaction is divided.
+Nothing else may be lost: no check looks for records below a log start, and every check looks for
+those above.
 """
 
 from __future__ import annotations

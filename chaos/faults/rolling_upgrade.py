@@ -1,17 +1,16 @@
-"""rolling-upgrade: the brokers of a cluster are replaced one after the other by those of a newer
-release, on the data they have.
+"""rolling-upgrade: the brokers of a cluster are upgraded to a newer release one after the other, on
+their data.
 
-Breaks    as rolling-restart; and between the first broker and the last two releases are one
-          cluster: leaders, followers and coordinators speak what both know. What one release wrote,
-          the other reads.
+Breaks    as rolling-restart. In addition, between the first broker and the last, the cluster runs
+          two releases: leaders, followers and coordinators use the versions that both know, and
+          each release reads the other's data.
 Bite      each broker answered before its turn, did not in it, and its process then runs the jars of
           the new release.
 Heal      every process runs, every listener answers, every broker is in the ISR of every partition
           that it holds.
 
 The cluster keeps the features that it had (metadata.version, transaction.version, …): raising them
-is a step of its own, which cannot be taken back. Brokers are processes here: containers are made of
-one image.
+is a separate step, which cannot be undone. Brokers must be processes: a container has one image.
 """
 
 from __future__ import annotations
@@ -96,8 +95,7 @@ class RollingUpgrade(RollingRestart):
 
 
 def older(one: str, other: str) -> bool:
-    """Whether a release is known and comes before another one. What is in a folder of the user's is
-    neither."""
+    """Whether a release is known and older than another. A folder of the user's is neither."""
     known = released()
     return one in known and other in known and known.index(one) < known.index(other)
 

@@ -1,5 +1,5 @@
-"""Reads a fault's options: every name known, every number a number in its unit, or one sentence
-that says which is not."""
+"""Reads a fault's options. Every name must be known, and every number legal in its unit; else one
+sentence names the wrong one."""
 
 from __future__ import annotations
 

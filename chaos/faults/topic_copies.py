@@ -10,7 +10,7 @@ OLD: Final = 20
 
 
 NEW: Final = 50
-"""More than the old topic had: a mirror that goes on where it was in the old one finds something
+"""More than the old topic had: a mirror that continues at its position in the old one finds records
 there."""
 
 

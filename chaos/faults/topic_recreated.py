@@ -1,19 +1,20 @@
-"""topic-recreated: a topic is deleted and made again with the same name, while the links of its
-mirrors are cut or go through.
+"""topic-recreated: a topic is deleted and created again with the same name, while the links of its
+mirrors are cut or open.
 
-Breaks    whoever knows a topic by its name alone (KIP-516 gave topics ids): offsets begin anew, and
-          what a mirror has read of the old topic, or holds of it, is not of the new one.
-Bite      the cluster names another id for the topic than before, and its log has the new records
-          and none of the old ones.
-Heal      the links go through; of each cluster that the topic is mirrored to directly it is known
-          what its copy is: the new topic and nothing else, or the old one, of which its mirror says
-          that it gave it up. A log with records of both, or an old one that its mirror passes for
-          the topic, is not healed, with what is there in words: the run is unknown. Healed, the
+Breaks    everything that identifies a topic by its name alone (KIP-516 gave topics ids): offsets
+          begin anew, and the records that a mirror has read or stored of the old topic are not the
+          new one's.
+Bite      the cluster reports a new id for the topic, and its log has the new records and none of
+          the old ones.
+Heal      the links are open, and the copy on each cluster to which the topic is mirrored directly
+          is known: the new topic alone, or the old one if its mirror reports that it has stopped
+          mirroring it. A log with records of both, or an old copy that its mirror presents as the
+          topic, counts as not healed, with a description: the run is unknown. After the heal the
           topic is deleted at home.
 
-The topic is the fault's own, beside those of the clients, and has one partition. It is mirrored as
-any other, and is in no capture: what is deleted is nobody's loss, and what every check says of the
-other topics stays true.
+The topic is the fault's own, beside those of the clients, and has one partition. It is mirrored
+like any other, and is in no capture: its deletion is no loss, and does not affect the checks of the
+other topics.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _READ_WITHIN: Final = 5.0
 
 
 class TopicRecreated:
-    """Deletes a topic of its own and makes it again (DeleteTopics, CreateTopics)."""
+    """Deletes a topic of its own and creates it again (DeleteTopics, CreateTopics)."""
 
     restores = True
     defaults: ClassVar[Mapping[str, Option]] = {"links": "cut|open"}
@@ -175,8 +176,8 @@ class TopicRecreated:
         wait(lambda: self._id() == "", within=ANSWERS_WITHIN, what=f"{self._topic} to be gone")
 
     def _id(self) -> str | None:
-        """The topic's id at home; empty where the cluster says that there is none, None where it
-        did not say, or nobody leads."""
+        """The topic's id at home; empty if the cluster reports that there is none, None if it did
+        not answer, or there is no leader."""
         admin = self._admin(self._home)  # its answers end with it
         try:
             asked = admin.describe_topics(
@@ -260,7 +261,7 @@ class TopicRecreated:
 
             until(read, within=_READ_WITHIN, what=f"{self._topic} on {cluster} to be read")
         except (DeadlineExceeded, KafkaException):
-            return []  # whoever asked asks again: a part of a log must not pass for all of it
+            return []  # the caller asks again: a part of a log must not count as all of it
         finally:
             consumer.close()
         return found

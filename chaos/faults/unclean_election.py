@@ -1,19 +1,18 @@
-"""unclean-election: partitions are led by a replica that lacks what was acknowledged last, while
-the one that has it is dead.
+"""unclean-election: a replica that lacks the last acknowledged records leads partitions, while the
+replica that has them is dead.
 
-Breaks    what was acknowledged: with min.insync.replicas=1 a leader alone in sync acknowledges
-          writes that no other replica has. It dies, and a replica from before is elected (KIP-460,
-          unclean). The log is truncated there for good, and other records get the same offsets
-          (KIP-101).
-Bite      the chosen replica leads, its log ended below what the dead leader had acknowledged: both
-          ends are in the evidence.
+Breaks    acknowledged records: with min.insync.replicas=1 a leader that is alone in sync
+          acknowledges writes that no other replica has. It dies, and an out-of-sync replica is
+          elected (KIP-460, unclean). The log is truncated there for good, and other records get the
+          same offsets (KIP-101).
+Bite      the chosen replica leads, and its log ended below the dead leader's last acknowledged
+          record; both offsets are in the evidence.
 Heal      every broker runs and is in sync again, partitions have their replicas and topics their
           min.insync.replicas again.
 
-The partitions are those of data topics that one broker leads, the one that leads most. Before the
-election they have two replicas; of the other partitions, the coordinators' among them, nothing is
-lost. It needs three brokers: two hold the quorum. What is lost is declared:
-harness.guarantees.faults.
+The partitions are those of data topics led by the broker that leads most of them. Before the
+election they have two replicas. Other partitions, including the coordinators', lose nothing. It
+needs three brokers: two are the quorum. The loss is declared in harness.guarantees.faults.
 """
 
 from __future__ import annotations
