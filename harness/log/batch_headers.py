@@ -15,12 +15,12 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Headers:
-    """One element per batch. `length` is bytes of the whole batch; `last_offset` and
+    """One element per batch. `length` is the bytes of the entire batch; `last_offset` and
     `last_sequence` are inclusive.
 
     Sequences wrap at 2^31, -1 where there is no producer. `control` is layout.DATA, ABORT, COMMIT,
-    EMPTIED or OTHER_CONTROL; `coordinator_epoch` is what a marker says of the coordinator that
-    wrote it, -1 of any other batch. Timestamps are milliseconds. `segment` is an index into
+    EMPTIED or OTHER_CONTROL; `coordinator_epoch` is the epoch of the coordinator that wrote a
+    marker, -1 for any other batch. Timestamps are milliseconds. `segment` is an index into
     Log.segments, `position` the batch's first byte in it.
     """
 

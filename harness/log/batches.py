@@ -199,7 +199,7 @@ def _outside(
 
 
 def _control_heads(run: Run, rows: NDArray[np.void]) -> NDArray[np.uint8]:
-    """The bytes behind the header in which a usual marker says all that it says; zeros of any other
+    """The bytes behind the header that contain a usual marker's content; zeros for any other
     batch."""
     heads = np.zeros((len(rows), _HEAD), np.uint8)
     long = rows["length"] >= layout.HEADER_SIZE + _HEAD - layout.LENGTH_ENDS
@@ -211,7 +211,7 @@ def _control_heads(run: Run, rows: NDArray[np.void]) -> NDArray[np.uint8]:
 def _read_control_types(
     segments: Sequence[Segment], headers: Headers, heads: NDArray[np.uint8]
 ) -> list[Damage]:
-    """Fills in what each control batch says; one that cannot be read stays OTHER_CONTROL and is
+    """Fills in the content of each control batch; an unreadable one stays OTHER_CONTROL and is
     damage.
 
     Markers as brokers write them (uncompressed, deltas of 0, a key of 4 bytes) are read all at

@@ -67,10 +67,8 @@ class GroupCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMembers:
-    """What a group coordinator wrote, at `offset`, of who is in a group: `member` is in it, or not
-    any more.
-
-    Of a classic group all members are written at once: `member` is empty, and `present` says
+    """A group coordinator's record, at `offset`, of a group's members: `member` is in it, or has
+    left. A classic group's record has all members at once: `member` is empty, and `present` is
     whether there are any.
     """
 
@@ -166,8 +164,8 @@ def _partitions(value: _Reader, *, flexible: bool) -> Iterator[tuple[str, int]]:
 
 
 def group_entry(record: reference.Record) -> GroupCommit | GroupMembers | None:
-    """One record of `__consumer_offsets`; None of what is neither a commit nor says who is in a
-    group. Raises Undecodable."""
+    """One record of `__consumer_offsets`; None for one that is neither a commit nor about a group's
+    members. Raises Undecodable."""
     try:
         key = _Reader(record.key or b"")
         kind = key.number(">h")
@@ -223,8 +221,8 @@ def _any_members(data: bytes | None) -> bool:
 
 
 def entries(log: batches.Log, topic: str) -> tuple[list[CoordinatorEntry], str]:
-    """What the batches of one of these topics say that can be read, in the log's order, and why the
-    first that cannot cannot."""
+    """The readable records of one of these topics, in the log's order, and the reason why the first
+    unreadable one cannot be read."""
     read = {TRANSACTIONS: transaction_state, GROUPS: group_entry}.get(topic)
     found: list[CoordinatorEntry] = []
     wrong = ""

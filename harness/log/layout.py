@@ -46,8 +46,8 @@ LARGEST_LENGTH: Final = 1 << 30
 this is no length."""
 SMALLEST_RECORD: Final = 7
 LARGEST_OFFSET: Final = 1 << 62
-"""No log gets there: at a billion records a second it takes a century. What is reckoned with any
-two below it fits 64 bits."""
+"""No log gets there: at a billion records a second it takes a century. Sums of any two offsets
+below it fit 64 bits."""
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08

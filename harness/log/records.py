@@ -135,11 +135,11 @@ class FirstRecords:
 
 
 def holds_ours(log: Log, first: FirstRecords) -> bool:
-    """Whether any record of a log is ours, of which `first` was looked at as it was scanned.
+    """Whether any record of a log is linkflap's; `first` was read during the scan.
 
-    A batch is one producer's, so that its first record speaks for all. Of compressed batches, which
-    must be inflated for it, the first 16 of each segment and every 64th are asked: by segment, so
-    that a log says the same read whole or in pieces.
+    A batch is one producer's, so its first record represents all. Compressed batches must be
+    decompressed for that, so only the first 16 of each segment and every 64th are: by segment, so
+    that the result is the same for a log read as one or in pieces.
     """
     from linkflap.harness.log.record_loops import any_ours
 

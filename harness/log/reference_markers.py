@@ -10,7 +10,7 @@ from linkflap.harness.log.reference_cursor import Cursor, Malformed
 
 
 def control_type(codec: int, body: bytes) -> tuple[int, str]:
-    """What the first record of a control batch says: ABORT, COMMIT or OTHER_CONTROL, and what is
+    """The type of a control batch by its first record: ABORT, COMMIT or OTHER_CONTROL, and what is
     wrong with it or "".
 
     KIP-98: the key is version i16 | type i16, version 0; later versions may add fields behind.

@@ -55,7 +55,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """One segment file. `base_offset` is what its name says, -1 where the name is no number."""
+    """One segment file. `base_offset` is the number in its name, -1 if the name is not a number."""
 
     path: Path
     data: Bytes
@@ -67,8 +67,8 @@ class Segment:
         return f"{self.path.parent.name}/{self.path.name}"
 
     def let_go(self, start: int, end: int) -> None:
-        """Gives the memory of the bytes [start, end) back; whoever looks at them again has them
-        read from the file."""
+        """Frees the memory of the bytes [start, end); another access reads them from the file
+        again."""
         pages = getattr(self.data.base, "_mmap", None)
         start, end = start - start % mmap.PAGESIZE, min(end, len(self.data))
         if pages is not None and end > start:

@@ -100,9 +100,9 @@ def kept(name: str) -> Path | None:
 def once(name: str, make: Callable[[Path], None], *, doing: str) -> Path:
     """The folder `name` of the cache, filled by `make` if it is not there yet.
 
-    `make` fills a folder beside it, which is renamed when it is complete; other processes wait.
-    Whatever `make` raises leaves nothing behind; what the file system refuses is a SetupError.
-    `doing` says what `make` does, for whoever waits.
+    `make` fills a folder beside it, which is renamed when it is complete; other processes wait. If
+    `make` raises, nothing is left behind; an error of the file system is a SetupError. `doing`
+    describes the work for those who wait.
     """
     final = folder() / name
     if final.is_dir():

@@ -135,7 +135,7 @@ class Child:
                 os.killpg(self.pid, number)
 
     def pause(self) -> None:
-        """SIGSTOP; returns when it stands still."""
+        """SIGSTOP; returns when it is suspended."""
         self.signal(signal.SIGSTOP)
         until(lambda: self.paused or not self.alive, within=10, what=f"{self.name} to be stopped")
 

@@ -37,8 +37,8 @@ class Cleaned:
 
 
 def clean() -> Cleaned:
-    """Ends and removes what dead owners left. What could not be removed keeps its entry, and is
-    tried again the next time."""
+    """Ends and removes the leftovers of dead owners. If something could not be removed, the entry
+    stays for the next time."""
     cleaned = Cleaned()
     with ledger.machine_lock():
         for entry in ledger.entries():

@@ -51,11 +51,11 @@ class Swept:
 
 
 def remove(engine: str, owner: Identity) -> Iterator[str]:
-    """Removes all containers, networks and volumes of a dead owner, and says which.
+    """Removes all containers, networks and volumes of a dead owner, and yields their names.
 
     Raises StillThere, after removing the rest, when something cannot be removed or no engine
-    answers. A request that was under way when the owner died may still make something: so it is
-    looked for until nothing has come up for two seconds.
+    answers. A request that was under way when the owner died may still create an object, so the
+    search continues until nothing has appeared for two seconds.
     """
     if docker_package.lacking():
         raise StillThere([f"nobody can ask the Docker engine here ({docker_package.FIX}); {FIX}"])
@@ -85,11 +85,10 @@ def remove(engine: str, owner: Identity) -> Iterator[str]:
 
 
 def unclaimed() -> Swept:
-    """Removes, by label, owner and age, what no ledger here lists: the ledger was lost with /tmp,
-    or was another.
-
-    Of dead owners everything; of one that cannot be judged from here (another pid namespace) what
-    is older than a day. Where no engine of this machine answers there is nothing to do.
+    """Removes, by label, owner and age, objects that no ledger here lists: the ledger was lost with
+    /tmp, or was another. It removes everything of dead owners, and objects older than a day whose
+    owner cannot be checked from here (another pid namespace). If no engine of this machine answers,
+    there is nothing to do.
     """
     if not_near(host()) or docker_package.lacking():
         return Swept()

@@ -210,11 +210,11 @@ def remove_folder(path: Path) -> None:
 
 
 def end(entry: Entry) -> Iterator[str]:
-    """Ends and removes what a dead owner left, and says what that was. The caller has made sure
-    that the owner is dead.
+    """Ends and removes the leftovers of a dead owner, and yields their names. The caller has made
+    sure that the owner is dead.
 
-    Raises StillThere at the end when something in a Docker engine could not be removed; the entry
-    stays then, for the next time.
+    Raises StillThere at the end if something in a Docker engine could not be removed; then the
+    entry stays for the next time.
     """
     left = [child for child in entry.children if alive(child)]
     for child in left:

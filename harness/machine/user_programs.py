@@ -77,8 +77,7 @@ class Foreign:
     secrets: Mapping[str, str] = field(default_factory=dict)
 
     def start(self, words: Sequence[str], **more: str) -> children.Child:
-        """Starts a command that is to go on running; `more` are variables of this one. Raises
-        SetupError."""
+        """Starts a long-running command; `more` are its own variables. Raises SetupError."""
         found = program(words[0], self.folder)
         if found is None:
             raise SetupError(
@@ -131,7 +130,7 @@ class Foreign:
         return gently
 
     def kill(self, child: children.Child) -> None:
-        """SIGKILL of the whole process group; returns when nothing of it is left."""
+        """SIGKILL of the entire process group; returns when nothing of it is left."""
         child.signal(signal.SIGKILL)
         until(
             lambda: child.end_group() is not None and not child.group(),
@@ -142,8 +141,8 @@ class Foreign:
         self.clean_log()
 
     def clean_log(self) -> None:
-        """Takes the user's values out of what was printed. Bytes stay where they are: a program
-        that runs goes on appending."""
+        """Overwrites the user's values in the output. Bytes keep their positions, because a running
+        program appends to it."""
         for secret in self.secrets.values():
             if len(secret) >= SHORTEST_SECRET:
                 _overwrite(self.log, secret.encode())

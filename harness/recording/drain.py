@@ -26,8 +26,7 @@ def drain(world: RunWorld, topics: Mapping[str, int], watch: Callable[[], bool])
     """Mirrors that still can catch up, then readers read to the end of what there is. `watch` is
     called at every look; False.
 
-    A deadline that passes here is not an error: what was not read or mirrored is for the verdict to
-    say.
+    A deadline that passes here is not an error: the verdict reports what was not read or mirrored.
     """
     with contextlib.suppress(DeadlineExceeded):
         until(

@@ -216,7 +216,7 @@ def _remove_groups(cluster: Cluster) -> None:
 
 
 def disk_of(folder: Path) -> int:
-    """Bytes of all files below a folder; what goes away meanwhile counts as gone."""
+    """Bytes of all files below a folder; a file that disappears meanwhile does not count."""
     total = 0
     for path in folder.rglob("*"):
         try:

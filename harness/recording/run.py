@@ -46,8 +46,8 @@ from linkflap.harness.workloads.clients import WorkloadClients
 
 AFTERWARDS = 60.0
 LONGEST_FAULT = 180.0
-"""Seconds that the schedule may go on after the duration: heals have deadlines of their own within
-this."""
+"""Seconds that the schedule may take after the duration; heals have their own, shorter
+deadlines."""
 ENDS_WITHIN = 5.0
 """Seconds that faults may take to end when a run breaks off and all brokers are gone."""
 
@@ -96,10 +96,11 @@ def record(
 ) -> Path:
     """Runs a scenario and returns its run directory, `folder`, which must not exist yet.
 
-    Brokers' data folders are removed at the end, since what is judged was captured; `keep` leaves
-    them. Raises InputError before anything is started, EnvironmentFailure or FaultError when the
-    machine or a process failed, and KeyboardInterrupt as it is; in every case run.json says how it
-    ended, except that wrong input and a start before which nothing ran leave no directory.
+    Brokers' data folders are removed at the end, because the judged logs were captured; `keep`
+    leaves them. Raises InputError before anything is started, EnvironmentFailure or FaultError if
+    the machine or a process failed, and passes KeyboardInterrupt on. In every case run.json has the
+    status at the end; but wrong input, and a failed start before which nothing ran, leave no
+    directory.
     """
     check(scenario, runtime)
     scenario = replace(

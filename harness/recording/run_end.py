@@ -54,8 +54,8 @@ def ended(writer: RunWriter, what: str, end: Callable[[], None]) -> None:
 
 @contextmanager
 def written(folder: Path, run: Run) -> Iterator[tuple[RunWriter, list[str]]]:
-    """The run directory, which says in the end how the run ended; unexpected exits make it
-    failed."""
+    """Yields the writer of a new run directory, and at the end writes how the run ended; unexpected
+    exits make it failed."""
     try:
         writer = RunWriter(folder, run)
     except OSError as error:

@@ -28,7 +28,7 @@ CLUSTERS: Final = "clusters"
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """One round that is to be recorded; `answer` is the file that says that it has ended."""
+    """One round to record; `answer` is the file that is written when it has ended."""
 
     scenario: str
     folder: str
@@ -48,8 +48,8 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def serve(handle: int, folder: Path, runtime: str) -> None:
-    """Records what it is asked for, on clusters in `folder`, which is made anew: those of a soak
-    that was killed are dead."""
+    """Records the requested rounds, on clusters in `folder`, which is created anew: the clusters of
+    a killed soak are dead."""
     shutil.rmtree(folder, ignore_errors=True)
     living, began, count = None, time.monotonic(), 0
     try:

@@ -13,7 +13,7 @@ LAG_EVERY = 1_000_000_000
 
 
 COUNT_EVERY = 500_000_000
-"""Nanoseconds between two looks at what clients have done: each asks every process of theirs."""
+"""Nanoseconds between two checks of the clients' progress: each asks every process of clients."""
 
 
 class Ticker:

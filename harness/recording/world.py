@@ -51,11 +51,11 @@ class RunWorld:
         return [name for name, c in clusters.items() if is_running(c)]
 
     def to_capture(self, died: Collection[str]) -> list[str]:
-        """Clusters whose logs are still to be captured when the run ends; `died`: those with
-        brokers that exited by themselves.
+        """Clusters whose logs must still be captured when the run ends; `died`: those with brokers
+        that exited by themselves.
 
-        A dead cluster was captured by the fault that ended it, unless that fault failed; of one
-        that died by itself there is nothing yet, or nothing new.
+        A dead cluster was captured by the fault that ended it, unless that fault failed; one that
+        died by itself has no capture yet, or no new one.
         """
         running_clusters = self.running_clusters
         return [

@@ -24,8 +24,7 @@ RUNTIMES: Final = {
     "docker": "linkflap.harness.runtimes.docker.deployment",
 }
 DEFAULT: Final = "process"
-"""What a run takes unless it is asked for another: an engine that runs here for something else
-changes nothing."""
+"""The default runtime. An engine that happens to run here changes nothing."""
 
 
 class Deploy(Protocol):

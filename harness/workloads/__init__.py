@@ -29,8 +29,8 @@ from linkflap.harness.workloads.numbers import Numbers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """What a kind of workload is made of. `client` is called with (context, name, cluster);
-    `reads`: its clients only read."""
+    """A kind of workload. `client` is called with (context, name, cluster); `reads`: its clients
+    only read."""
 
     client: Callable[[Context, str, str], Client]
     reads: bool
@@ -135,7 +135,7 @@ def topics_for(
 
 
 def groups(specs: Sequence[WorkloadSpec]) -> list[str]:
-    """The consumer groups of these workloads, whose committed offsets are to be sampled."""
+    """The consumer groups of these workloads, whose committed offsets are sampled."""
     named = {readers.group_of(spec) for spec in specs if spec.kind == "readers"}
     named |= {str(spec.options.get("group", relay.GROUP)) for spec in specs if spec.kind == "relay"}
     named |= {str(spec.options.get("group", "")) for spec in specs if spec.kind == COMMAND}

@@ -31,7 +31,7 @@ leads the partition by now), or when (INVALID_TIMESTAMP, _UNKNOWN_PARTITION).
 
 
 class Appended(Protocol):
-    """What a delivery report says of a record that was appended."""
+    """The delivery report of an appended record."""
 
     def offset(self) -> int | None: ...
 
@@ -81,7 +81,7 @@ class Acks:
             self._failed(index, error)
             return
         offset = message.offset()
-        # persisted, and the broker did not say where (DUPLICATE_SEQUENCE_NUMBER): unknown
+        # persisted, and the broker did not report the offset (DUPLICATE_SEQUENCE_NUMBER): unknown
         if offset is None or offset < 0:
             self.error = self.error or "acknowledged without an offset"
             return
@@ -109,7 +109,7 @@ class Acks:
         return len(self._refused) + self.count - self.handed >= self.count
 
     def planned(self) -> SendGroup:
-        """The group as it is about to be sent."""
+        """The group before it is sent."""
         return SendGroup(
             topic=self.topic,
             partition=self.partition,
@@ -119,7 +119,7 @@ class Acks:
         )
 
     def outcome(self) -> SendGroup:
-        """The group as it is known now; records that were never handed over count as refused."""
+        """The present state of the group; records that were never sent count as refused."""
         refused = {*self._refused, *range(self.handed, self.count)}
         return SendGroup(
             topic=self.topic,

@@ -41,7 +41,7 @@ def make_all(
 
 
 def check_all(specs: Sequence[WorkloadSpec]) -> None:
-    """Raises InputError for a kind, an option or a program that there is not."""
+    """Raises InputError for an unknown kind, option or program."""
     for spec in specs:
         if spec.kind == COMMAND:
             command_options.check(spec)

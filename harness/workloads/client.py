@@ -24,7 +24,8 @@ GRACE: Final = 5.0
 
 
 class Tally:
-    """Counts of one client; written by its thread alone, read by any (an int is read whole)."""
+    """Counts of one client; only its thread writes them, any thread reads them (reading an int is
+    atomic)."""
 
     __slots__ = (
         "_returned",
@@ -50,7 +51,7 @@ class Tally:
         returned.append(now())  # after its sum: a reader that finds the time finds the sum as well
 
     def counts(self) -> Counts:
-        """All of it, as it is said to the harness."""
+        """All of it, as reported to the harness."""
         return Counts(
             acknowledged={cluster: sums[-1] for cluster, sums in list(self._sums.items())},
             aborted=self.aborted,
@@ -96,7 +97,7 @@ class Client(ABC):
 
     @property
     def interrupted(self) -> bool:
-        """True once an operation in flight must be given up: a forced move, or the grace of a stop
+        """True once an operation in flight must be abandoned: a forced move, or the grace of a stop
         or pause is over."""
         give_up_at = self._give_up_at
         return give_up_at is not None and now() >= give_up_at
@@ -172,8 +173,8 @@ class Client(ABC):
         self._wake.set()
 
     def move(self, destination: str, *, drained: bool) -> None:
-        """Asks to go on at `destination`; drained gives the operation in flight `GRACE` seconds,
-        else it is given up at once."""
+        """Moves the client to `destination`; drained gives the operation in flight `GRACE` seconds,
+        else it is abandoned at once."""
         self._give_up_at = now() + int(GRACE * 1e9 if drained else 0)
         self._target = destination
         self._wake.set()

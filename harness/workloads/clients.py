@@ -69,7 +69,7 @@ class WorkloadClients:
         return sum(workload.open_transactions(cluster) for workload in self.workloads)
 
     def commits_in_flight(self, cluster: str) -> int:
-        """Commits that were asked for and not answered, on this cluster, now."""
+        """The number of commits that were requested and are not answered, on this cluster, now."""
         return sum(workload.commits_in_flight(cluster) for workload in self.workloads)
 
     def transactions_ended(self) -> int:
@@ -137,8 +137,8 @@ class WorkloadClients:
             workload.pause(cluster)
 
     def move(self, source: str, destination: str, *, drained: bool) -> None:
-        """Producers and following readers of `source` go on at `destination`; returns when all have
-        let go of `source`.
+        """Moves producers and following readers of `source` to `destination`; returns when all have
+        left `source`.
 
         drained: operations in flight have a grace to end; else they are info at once. Paused
         clients work again afterwards.
@@ -221,8 +221,8 @@ class WorkloadClients:
             raise
 
     def _victim(self, cluster: str, kind: str, moment: Moment) -> Worker:
-        """The process that is at such a moment now, else one that can come to it. Those that write
-        come before readers."""
+        """The process that is at such a moment now, else one that can get there. Writers are
+        preferred to readers."""
         crews = [
             w
             for w in self.workloads

@@ -83,7 +83,7 @@ class Command(Producers):
         }
 
     def _secured(self) -> dict[str, str]:
-        """The files that say how secured clusters are entered: with Java's names, and with
+        """The files with the logins of secured clusters: with Java's names, and with
         librdkafka's."""
         entries = {
             name: security_of(entered_by(cluster.bootstrap, "client"))
@@ -136,8 +136,8 @@ class Command(Producers):
         )
 
     def look(self, *, cluster: str = "", since: int = 0) -> int:
-        """Starts it again when it has ended by itself; what was written to its topics on a cluster
-        since a time."""
+        """Restarts it if it has ended by itself; returns the number of records written to its
+        topics on a cluster since a time."""
         with self._lock:
             child = self._child
             if (
@@ -259,7 +259,7 @@ class Command(Producers):
 
     @property
     def frozen(self) -> bool:
-        """Whether it stands still."""
+        """Whether it is suspended."""
         child = self._child
         return child is not None and child.paused
 
@@ -270,22 +270,22 @@ class Command(Producers):
         return child is not None and child.stands_still
 
     def freeze(self) -> None:
-        """SIGSTOP of its process group; returns when it stands still. Raises InputError where it
-        does not run."""
+        """SIGSTOP of its process group; returns when it is suspended. Raises InputError if it does
+        not run."""
         child = self._child
         if child is None or not self.alive:
             raise InputError(f"{self.name} does not run, so it cannot be paused")
         child.pause()
 
     def thaw(self) -> None:
-        """SIGCONT. Safe to call again, and of one that has ended."""
+        """SIGCONT. Safe to call again, and on one that has ended."""
         child = self._child
         if child is not None and self.alive:
             child.resume()
 
     def open_transactions(self, cluster: str) -> int:
-        """Partitions of its topics that have an open transaction: it says nothing of them
-        itself."""
+        """Partitions of its topics with an open transaction: the program does not report its
+        own."""
         return self._written.open_transactions(cluster) if cluster == self.cluster else 0
 
     def commits_in_flight(self, cluster: str) -> int:

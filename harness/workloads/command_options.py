@@ -16,7 +16,7 @@ _TOPIC: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 
 
 def check(spec: WorkloadSpec) -> None:
-    """Raises InputError for options that it does not have, or a program that there is not."""
+    """Raises InputError for unknown options, or a missing program."""
     if not spec.command:
         raise InputError(
             'workload command has no command; give it one: command = ["python3", "app.py"]'

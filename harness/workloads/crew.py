@@ -94,7 +94,7 @@ class Crew:
 
     @property
     def members(self) -> Sequence[Member]:
-        """The clients, as they said last."""
+        """The clients, by their last report."""
         return [member for worker in self.workers for member in worker.members]
 
     @property
@@ -117,8 +117,8 @@ class Crew:
             worker.start()
 
     def look(self, *, cluster: str = "", since: int = 0) -> int:
-        """Asks every process how its clients are; what they acknowledged on a cluster since a
-        time."""
+        """Asks every process for the state of its clients; returns what they acknowledged on a
+        cluster since a time."""
         return sum([worker.look(cluster=cluster, since=since) for worker in self.workers])
 
     def pause(self, cluster: str) -> None:
@@ -136,7 +136,8 @@ class Crew:
         return True
 
     def ask_to_move(self, source: str, destination: str, *, drained: bool) -> Sequence[Member]:
-        """Asks the clients of `source` to go on at `destination`; those that were asked."""
+        """Asks the clients of `source` to move to `destination`; returns the clients that it
+        asked."""
         asked: list[Member] = []
         for worker in self.workers:
             here = [
@@ -168,7 +169,7 @@ class Crew:
         return 0
 
     def commits_in_flight(self, cluster: str) -> int:
-        """Commits that were asked for and not answered, on this cluster, now."""
+        """The number of commits that were requested and are not answered, on this cluster, now."""
         return 0
 
     def acknowledged_since(self, time: int, cluster: str) -> int:

@@ -24,8 +24,8 @@ _WIDTH: Final = 160
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
     """One death. `by` is a fault's id, or itself; `in_flight` are the operations that never
-    returned; `falling` is what a process that was to die at some moment said right before it did.
-    `idle`: nothing was done since the process had begun."""
+    returned; `falling` is the last report of a process that was ordered to die at some moment.
+    `idle`: the process had done nothing since it began."""
 
     time: int
     process: str
@@ -42,8 +42,8 @@ class Death:
 
     @property
     def expected(self) -> int | None:
-        """The operation that it saw in flight right before it was killed; 0 for a reader, None
-        where it said nothing."""
+        """The operation that it reported in flight right before it was killed; 0 for a reader, None
+        if it reported nothing."""
         return None if self.falling is None else self.falling.operation
 
     @property
@@ -67,7 +67,7 @@ class Death:
         )
 
     def event(self, *, again: bool) -> ClientDied:
-        """As it is written down."""
+        """Its form in the event."""
         return ClientDied(
             process=self.process,
             by=self.by,

@@ -27,7 +27,7 @@ class Deaths:
         self.count = self.in_vain = 0
         self.order: Fall | None = None
         self.falling: Falling | None = None
-        """What the process said right before it was killed as ordered."""
+        """The last report of a process before it was killed as ordered."""
         self._name, self._root, self._log = name, root, log
         self._killer = ""
         self._never_returned: set[int] = set()
@@ -42,7 +42,7 @@ class Deaths:
         self.order, self._killer, self.falling = order, by, None
 
     def examined(self, members: Sequence[Member], *, pid: int, status: int, began: int) -> Death:
-        """Looks at one that has just ended, and began at a time."""
+        """Examines a process that began at a time and has just ended."""
         killed = status == -signal.SIGKILL and self.falling is not None
         death = examined(
             self._name,

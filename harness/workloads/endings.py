@@ -70,7 +70,7 @@ def initialise(incarnation: Incarnation, given_up: Callable[[], bool], *, within
 def commit(
     incarnation: Incarnation, flight: InFlight, given_up: Callable[[], bool], *, within: float
 ) -> Ended:
-    """Commits; an abortable error is followed by an abort, so that the incarnation can go on."""
+    """Commits; after an abortable error it aborts, so that the incarnation can continue."""
     flight.ended_at = now()
     answer = _call(incarnation.producer.commit_transaction, given_up, within)
     if answer.done:

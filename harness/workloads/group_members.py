@@ -49,10 +49,10 @@ class GroupMember(PollingClient):
             return -1
 
     def _on_assign(self, consumer: ClientConsumer, partitions: list[TopicPartition]) -> None:
-        """Looks up where to begin and says so: at the group's offset, else at the log start (-1
-        when that is unknown).
+        """Looks up where to begin and records it: the group's offset, else the log start (-1 if
+        that is unknown).
 
-        When the group's offsets cannot be had, reading begins at the log start: a replay, which a
+        If the group's offsets cannot be read, reading begins at the log start: a replay, which a
         group permits, never a skip.
         """
         invoked = now()
@@ -65,7 +65,7 @@ class GroupMember(PollingClient):
         for p in committed:
             tp = p.topic, p.partition
             starts[tp] = p.offset if p.offset >= 0 else self._log_start(consumer, *tp)
-        for tp in starts:  # what the member has besides goes on where it is
+        for tp in starts:  # the member's other partitions keep their positions
             self._committed.pop(tp, None)
             self._out_of_range.discard(tp)
         self.positions.update(starts)
@@ -87,12 +87,12 @@ class GroupMember(PollingClient):
         self._write(now(), "revoke", rows_at(gone), error=error)
 
     def _commit(self, consumer: ClientConsumer) -> None:
-        """Asks for a commit of the positions that moved. Not synchronous: that blocks for as long
-        as a coordinator is dead.
+        """Requests a commit of the positions that moved. It is asynchronous, because a synchronous
+        one blocks for as long as a coordinator is dead.
 
-        And none while the cluster is known to be dead: librdkafka keeps it for as long as a
-        session, and whoever discards the consumer meanwhile waits for that, with a thread that
-        never rests (librdkafka issue 3740).
+        It requests none while the cluster is known to be dead: librdkafka keeps the request for the
+        length of a session, and destroying the consumer meanwhile waits for that, with a thread
+        that spins (librdkafka issue 3740).
         """
         due = {
             tp: at for tp, at in self.positions.items() if at >= 0 and at != self._committed.get(tp)

@@ -254,18 +254,18 @@ class Incarnation:
                 return
 
     def partitions(self, topic: str) -> int:
-        """How many partitions the cluster says that a topic has, which the producer knows from then
-        on; 0 when it does not."""
+        """The cluster's number of partitions of a topic, which the producer knows from then on; 0
+        if the cluster does not know the topic."""
         try:
             return len(self.producer.list_topics(topic, timeout=ASK).topics[topic].partitions)
         except (KafkaException, KeyError):
             return 0
 
     def learn_identity(self) -> None:
-        """Waits until the library says who this producer is now; after `IDENTITY_WAIT` seconds it
-        stays unknown.
+        """Waits until the library reports the producer's present id and epoch; after
+        `IDENTITY_WAIT` seconds they stay unknown.
 
-        Statistics queued before are served first, so that they cannot pass for new ones.
+        Statistics queued before are served first, so that they are not taken for new ones.
         """
         self.serve(0)
         self.identity = (-1, -1)

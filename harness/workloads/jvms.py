@@ -25,13 +25,14 @@ SHARE_GROUPS: Final = "4.2.0"
 
 
 def _too_old(release: str) -> bool:
-    """Whether a release has no share groups; of a build of somebody's own its brokers say so."""
+    """Whether a release has no share groups; the brokers of a user's own build report that
+    themselves."""
     known = released()
     return release in known and known.index(release) < known.index(SHARE_GROUPS)
 
 
 def check(spec: WorkloadSpec) -> None:
-    """Raises InputError for clients that there are not."""
+    """Raises InputError for unknown clients."""
     new_protocol = spec.options.get("protocol", PROTOCOLS[0]) != PROTOCOLS[0]
     for each in libraries(spec.library):
         if spec.kind == share_group.KIND and each.name != JAVA:

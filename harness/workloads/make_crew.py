@@ -27,7 +27,8 @@ from linkflap.harness.workloads.share_group import ShareClient
 from linkflap.harness.workloads.worker import Worker
 
 PER_PROCESS: Final = 3
-"""Clients of one process. It costs about 20 MB; what dies with it is what these had in flight."""
+"""Clients of one process. A process costs about 20 MB; when it dies, only these clients lose their
+work in flight."""
 
 
 class _Nowhere:

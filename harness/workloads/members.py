@@ -10,8 +10,8 @@ from linkflap.harness.workloads.protocol import ClientState, Counts, Hosted
 
 @dataclass(slots=True, kw_only=True)
 class Member:
-    """One client of a process. It keeps its name when it is started again; `before` is what its
-    dead incarnations had said."""
+    """One client of a process. It keeps its name when it is restarted; `before` has the last
+    reports of its dead incarnations."""
 
     name: str
     cluster: str
@@ -36,7 +36,7 @@ class Member:
 
     @property
     def obeyed(self) -> bool:
-        """Whether what it said last is newer than what it was commanded last."""
+        """Whether its last report is newer than its last command."""
         return self.answered > self.commanded
 
     @property

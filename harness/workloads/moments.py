@@ -16,7 +16,7 @@ _WORDS: Final[Mapping[Moment, str]] = {
 
 
 def is_at(state: ClientState, moment: Moment) -> bool:
-    """Whether a client said last that it has this in flight."""
+    """Whether a client last reported that it has this in flight."""
     return {
         "any": True,
         "transaction": state.open and not state.committing,

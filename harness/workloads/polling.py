@@ -42,8 +42,7 @@ class PollingClient(Client):
 
     @abstractmethod
     def drained(self, partitions: Sequence[Partition]) -> None:
-        """Writes how far these partitions were read, now that the ends which were asked for are
-        reached."""
+        """Records the positions of these partitions, now that the requested ends are reached."""
 
     def not_drained(self, missing: str) -> None:
         """Writes what was not reached in time."""
@@ -59,8 +58,8 @@ class PollingClient(Client):
         return msgspec.structs.replace(super().state(), positions=positions, drained=drained)
 
     def _error(self, invoked: int, text: str) -> None:
-        """Writes an error, but the same one at most once a second: a dead cluster says it at every
-        poll."""
+        """Records an error, but the same one at most once a second: a dead cluster causes one at
+        every poll."""
         if invoked - self._errors.get(text, 0) >= SAME_ERROR_EVERY:
             self._errors[text] = invoked
             self.tally.errors += 1

@@ -32,10 +32,9 @@ _reports: Final = msgspec.json.Decoder(Forked | Ended)
 
 
 class Prefork:
-    """Starts processes of `program`, a module of linkflap's own that does what FORKS and SERVES
-    say. Safe from several threads.
+    """Starts processes of `program`, a module of linkflap's with FORKS and SERVES. Thread-safe.
 
-    Where forking is not safe (any system but Linux), each process is a program of its own.
+    Where forking is not safe (any system but Linux), each process is a separate program.
     """
 
     def __init__(self, program: str = PROGRAM) -> None:
@@ -144,8 +143,8 @@ class _Source:
                     self._ended[pid] = status
 
     def status(self, pid: int) -> int | None:
-        """How a process that it forked ended, or None while it runs. What it forked is killed when
-        it dies itself."""
+        """The exit status of a process that it forked, or None while that runs. When this process
+        dies, the processes that it forked are killed."""
         status = self._ended.get(pid)
         if status is None and self.gone and identify(pid) is None:
             # it may have reported the end just before its own

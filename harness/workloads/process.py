@@ -86,7 +86,7 @@ class Process:
         self._channel.send(Happened.of(event))
 
     def obey(self, command: Command) -> None:
-        """Does what the harness says; nothing here waits."""
+        """Executes the harness's commands; nothing here waits."""
         match command:
             case Ask():
                 self._channel.send(self.state(command))
@@ -117,7 +117,7 @@ class Process:
                 client.stop()
 
     def state(self, ask: Ask) -> State:
-        """What the harness asked for."""
+        """The command of the harness."""
         reason = self._writer.breakage.reason
         return State(
             number=ask.number,
@@ -138,7 +138,7 @@ class Process:
                     client.drained(command.reached)
 
     def _fall_at(self, command: Fall) -> None:
-        """Kills this process at the moment that was asked for; says so first, and looks again
+        """Kills this process at the requested moment; reports it first, and checks the moment again
         before it does."""
 
         def falls() -> bool:

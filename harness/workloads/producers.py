@@ -81,7 +81,7 @@ class Producing(Client):
     def __init__(self, context: Context, name: str, cluster: str) -> None:
         super().__init__(context, name, cluster)
         self.shape = Shape.of(context)
-        # Who comes after a dead one draws anew: the same draws again could lead to the same death,
+        # The successor of a dead client draws anew: the same draws could lead to the same death,
         # and to nothing else.
         self.random = random.Random(
             f"linkflap {context.seed} {name}" + (f" {context.deaths}" if context.deaths else "")
@@ -149,15 +149,15 @@ class Producing(Client):
             self._written[topic] = max(self._written[topic], min(wanted[topic], known))
 
     def pace(self) -> None:
-        """Waits until the next operation is due; one that is late is not made up for."""
+        """Waits until the next operation is due; a late one is not compensated."""
         if self.shape.rate <= 0:
             return
         self.rest((self._due - now()) / 1e9)
         self._due = max(self._due, now() - 1_000_000) + int(1e9 / self.shape.rate)
 
     def ready(self) -> Incarnation | None:
-        """The incarnation in use, or a new one that is initialised; None when that did not work out
-        (it is retried)."""
+        """The incarnation in use, or a new, initialised one; None if that failed (it is
+        retried)."""
         if self.incarnation is None:
             self.incarnation = self._born()
             if self.incarnation is None:
@@ -165,7 +165,7 @@ class Producing(Client):
         return self.incarnation
 
     def new_incarnation(self, transactional_id: str) -> Incarnation:
-        """A producer towards the client's cluster that has not said anything yet."""
+        """A producer for the client's cluster that has sent nothing yet."""
         shape = self.shape
         return Incarnation(
             self,

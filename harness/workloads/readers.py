@@ -43,9 +43,9 @@ PROTOCOLS: Final = ("classic", "consumer")
 """Of a group: the classic one, or that of KIP-848, which Java's clients have here."""
 LOOK_EVERY: Final = int(0.5e9)
 ENDS_A_CONSUMER: Final = (KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID)
-"""After these a consumer gets nothing any more, and says so once. A static member can come to that
-by itself: when its session runs out while it does not poll, librdkafka sends heartbeats without a
-member id (docs/findings/librdkafka-3437.md)."""
+"""After these errors, each reported once, a consumer gets no more records. A static member can get
+there by itself: if its session expires while it does not poll, librdkafka sends heartbeats without
+a member id (docs/findings/librdkafka-3437.md)."""
 
 
 def group_of(spec: WorkloadSpec) -> str:
@@ -82,8 +82,8 @@ class ReaderClient(GroupMember):
         self._out_of_range: set[Partition] = set()
 
     def _config(self) -> dict[str, str | int | float | bool]:
-        # A static member (KIP-345): whoever comes after one that was killed has its place at once,
-        # not at its session's end.
+        # A static member (KIP-345): the successor of a killed one takes its place at once, not at
+        # its session's end.
         member: dict[str, str | int | float | bool] = (
             {"group.instance.id": self.name} if self.group else {}
         )
@@ -173,8 +173,8 @@ class ReaderClient(GroupMember):
             self.positions.update(positions)
 
     def _look_whether_it_ended(self, error: object) -> None:
-        """A consumer that can get nothing any more is replaced by the next step: another one, which
-        joins anew."""
+        """The next step replaces a consumer that gets no more records by a new one, which joins
+        anew."""
         if isinstance(error, KafkaError) and (error.fatal() or error.code() in ENDS_A_CONSUMER):
             self._ended = True
 
@@ -215,11 +215,11 @@ class ReaderClient(GroupMember):
             self._error(invoked, f"{error.name()} {tp[0]}-{tp[1]}: {error.str()}")
 
     def _reset(self, consumer: ClientConsumer) -> None:
-        """Goes on at the log start, as auto.offset.reset=earliest would, and says so.
+        """Continues at the log start, as auto.offset.reset=earliest would, and records that.
 
-        After the rows of the poll, because all partitions are assigned anew at their positions
-        (seek is refused in this state); a partition whose log start is unknown stays out of range,
-        and is asked for again.
+        This comes after the rows of the poll, because all partitions are assigned again at their
+        positions (seek is refused in this state). A partition whose log start is unknown stays out
+        of range, and is looked up again.
         """
         invoked = now()
         starts = {
@@ -232,8 +232,8 @@ class ReaderClient(GroupMember):
             self._write(invoked, "assign", rows_at(starts), error="reset to earliest")
 
     def _look_for_partitions(self, consumer: ClientConsumer) -> None:
-        """Assigns partitions as they come to exist: those of a mirrored topic appear on the
-        destination in mid-run, and some topics grow."""
+        """Assigns partitions when they appear: those of a mirrored topic appear on the destination
+        in mid-run, and some topics grow."""
         if (
             len(self.positions) == len(self.context.partitions)
             or now() < self._looked_at + LOOK_EVERY
@@ -257,8 +257,8 @@ class ReaderClient(GroupMember):
             self._write(invoked, "assign", rows_at(starts))
 
     def drained(self, partitions: Sequence[Partition]) -> None:
-        """Writes that these partitions were read to the ends that were asked for; not of those that
-        it lost since."""
+        """Records that these partitions were read to the requested ends; not those that it has lost
+        since."""
         held = dict(self.positions)
         if reached := {tp: held[tp] for tp in partitions if tp in held}:
             self._write(now(), "drained", rows_at(reached))

@@ -74,8 +74,8 @@ class Input(ReaderClient):
         return self._consumer or self._join()
 
     def poll(self) -> Mapping[Partition, Fetched]:
-        """What one poll got, by partition, after the row that says so; empty when there is nothing
-        to do."""
+        """The records of one poll, by partition, after their row is written; empty if there is
+        nothing to do."""
         consumer, invoked = self.consumer, now()
         try:
             messages = consumer.consume(self._batch, 0.1)

@@ -40,7 +40,7 @@ CONFIRMED: Final[Mapping[Acknowledgement, PollKind]] = {
 CONFIRMS_WITHIN: Final = 2.0
 LOOK_EVERY: Final = int(1e9)
 OFTEN: Final = 3
-"""A record that was delivered so often is not released again: at five, brokers give up on it."""
+"""A record with this delivery count is not released again: at five, brokers archive it."""
 LOCK_MS: Final = 15_000
 """How long a record stays with a member that is gone: the shortest that brokers permit by
 default."""
@@ -81,8 +81,8 @@ class ShareClient(PollingClient):
             self.rest(SLICE)
 
     def _join(self) -> JavaShareConsumer:
-        """A member anew. What its group is, is set first: a group begins at the log's end
-        otherwise."""
+        """A new member. The settings of its group are set first: otherwise a group begins at the
+        log's end."""
         self._process = self.context.numbers.next()
         config = consumer_config(self.context.bootstrap(self.cluster), self.group)
         consumer = self._consumer = self.context.library.share_consumer(config, batch=self._batch)
@@ -135,7 +135,7 @@ class ShareClient(PollingClient):
         return "accept"
 
     def _look(self, consumer: JavaShareConsumer) -> None:
-        """Asks how far the group is done, now and then; and writes it where that was asked for."""
+        """Reads the group's start offset now and then, and records it if requested."""
         asked = now()
         if not self._settle and asked < self._looked_at + LOOK_EVERY:
             return

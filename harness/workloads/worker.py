@@ -56,7 +56,7 @@ class Worker(WorkerProcess):
         self.deaths: list[Death] = []
         self.given_up = ""
         self.ready = False
-        """Whether its process said last that its clients would begin at once."""
+        """Whether its process last reported that its clients would begin at once."""
         self._host, self._writer, self._forks = host, writer, forks
         self._log = writer.logs / "clients" / f"{name}.log"
         self._lock = threading.Lock()
@@ -163,11 +163,11 @@ class Worker(WorkerProcess):
             self._send(order or Fall(cluster=""))
 
     def look(self, *, cluster: str = "", since: int = 0) -> int:
-        """Has the process say how its clients are, into `members`; returns what they acknowledged
-        on a cluster since a time.
+        """Asks the process for the state of its clients, and updates `members`; returns what they
+        acknowledged on a cluster since a time.
 
-        What it does not say in time, or never because it is gone, stays as it was said last. Of
-        processes that died, what was acknowledged counts where all of it was since that time.
+        If it does not answer in time, or is gone, the last reports stay. The acknowledgements of a
+        dead process count if all of them were since that time.
         """
         with self._lock:
             if self._questions.too_many:

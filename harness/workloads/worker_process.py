@@ -46,7 +46,7 @@ ENDS_WITHIN: Final = 10.0
 
 
 class WorkerProcess:
-    """A thread follows one process after another; what clients are commanded is the worker's."""
+    """A thread follows one process after another; the worker commands the clients."""
 
     name: str
     members: list[Member]
@@ -75,7 +75,7 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """Of its process now, or of the last; 0 before the first."""
+        """The pid of its present process, or of the last; 0 before the first."""
         return 0 if self._child is None else self._child.pid
 
     @property
@@ -85,7 +85,7 @@ class WorkerProcess:
 
     @property
     def frozen(self) -> bool:
-        """Whether its process stands still (SIGSTOP)."""
+        """Whether its process is suspended (SIGSTOP)."""
         return self._child is not None and self._child.paused
 
     @property
@@ -94,7 +94,7 @@ class WorkerProcess:
         return self.frozen
 
     def freeze(self) -> None:
-        """SIGSTOP; returns when it stands still. Raises InputError where no process of it runs."""
+        """SIGSTOP; returns when it is suspended. Raises InputError if no process of it runs."""
         child = self._child
         if child is None or not child.alive:
             raise InputError(
@@ -103,7 +103,7 @@ class WorkerProcess:
         child.pause()
 
     def thaw(self) -> None:
-        """SIGCONT. Safe to call again, and of one that has ended."""
+        """SIGCONT. Safe to call again, and on one that has ended."""
         if self._child is not None:
             self._child.resume()
 
@@ -119,7 +119,7 @@ class WorkerProcess:
         return channel, child
 
     def _watch(self) -> None:
-        """The thread of this process and its successors: hears what they say, and follows each
+        """The thread of this process and its successors: reads their messages, and handles each
         death."""
         try:
             while self._channel is not None and self._child is not None:
@@ -131,7 +131,7 @@ class WorkerProcess:
             self._forks.leave()
 
     def _hear(self, channel: Channel[Command, Report]) -> None:
-        """Takes what the process says, until it has gone."""
+        """Reads the messages of the process until it is gone."""
         while True:
             try:
                 report = channel.receive()

@@ -27,7 +27,7 @@ class WrittenOffsets:
         self._samples: dict[str, list[tuple[int, int]]] = {}
 
     def sample(self, cluster: str) -> None:
-        """Notes how far the topics go on a cluster; nothing while that does not answer."""
+        """Notes the ends of the topics on a cluster; nothing while the cluster does not answer."""
         try:
             ends = self._bounds(cluster, "high")
         except KafkaException:

@@ -62,7 +62,7 @@ class ZombieClient(Producing):
         ended = endings.commit(first, flight, lambda: self.interrupted, within=self.shape.timeout)
         outcome = ended.outcome
         if outcome == "info" and took_over:
-            # the takeover aborted this transaction before its commit was asked for
+            # the takeover aborted this transaction before its commit was requested
             outcome = "fail"
         self.conclude(
             first, flight, endings.Ended(outcome=outcome, usable=False, error=ended.error)

@@ -76,8 +76,8 @@ def generation(kafka: Kafka) -> Generation | None:
 
 
 def lacking(kafka: Kafka | None) -> str:
-    """Of a Kafka without a generation, in words: that it has no Cluster Mirroring, as no release
-    (None) has, or one that the table does not know."""
+    """Why a Kafka has no known generation, in words: it has no Cluster Mirroring, like every
+    release (None), or one that the table does not know."""
     if kafka is None or not any(_FEATURE in name for name in _classes(kafka)):
         return (
             "has no Cluster Mirroring; name the jars of a build that has it: --topology "

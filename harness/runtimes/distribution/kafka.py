@@ -34,8 +34,8 @@ _OWN_BUILD: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kafka:
-    """A Kafka that can be run. `version` is what its own jars say; `key` names it in the cache, and
-    no other Kafka."""
+    """A Kafka that can be run. `version` is the version in its own jars; `key` is its unique name
+    in the cache."""
 
     version: str
     jars: tuple[Path, ...]
@@ -131,7 +131,7 @@ def _local(folder: Path) -> Kafka:
 
 
 def _version_in(clients: Path) -> str:
-    """What kafka-clients says of itself, in kafka/kafka-version.properties."""
+    """The version of kafka-clients, from its kafka/kafka-version.properties."""
     try:
         with zipfile.ZipFile(clients) as jar:
             text = jar.read("kafka/kafka-version.properties").decode()

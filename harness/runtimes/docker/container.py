@@ -179,7 +179,7 @@ class Run:
         return bool(self._state()["Paused"])
 
     def pause(self) -> None:
-        """Freezes every process in it; returns when they stand still."""
+        """Freezes every process in it; returns when they are frozen."""
         state = self._state(newer_than=0)
         if state["Running"] and not state["Paused"]:
             with engine.asked(f"pause container {self.name}"):

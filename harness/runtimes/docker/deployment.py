@@ -43,7 +43,7 @@ _FIRST_PATH_PORT: Final = 9200
 
 
 def check(topology: Topology) -> None:
-    """Raises InputError for a Kafka that there is not; fetches nothing and asks no engine."""
+    """Raises InputError for an unknown Kafka; fetches nothing and asks no engine."""
     for asked in dict.fromkeys(cluster.kafka for cluster in topology.clusters):
         if not custom_image.is_reference(asked):
             kafka.look_for(asked)
@@ -59,7 +59,7 @@ def deploy(topology: Topology, *, folder: Path, recorder: Recorder) -> DockerDep
 
 
 class DockerDeployment(KraftDeployment):
-    """Brokers, proxies and services are containers on a network of their own."""
+    """Brokers, proxies and services are containers on one separate network."""
 
     def __init__(self, topology: Topology, *, folder: Path, recorder: Recorder) -> None:
         super().__init__(topology, folder=folder.absolute(), recorder=recorder)

@@ -35,8 +35,8 @@ _lock = threading.Lock()
 
 
 def _prepare_testcontainers() -> None:
-    """No reaper unless asked for: it is an image of its own, and what a dead harness left is
-    removed by our watchdog."""
+    """No reaper unless requested: it needs another image, and linkflap's watchdog removes the
+    leftovers of a dead harness."""
     if "TESTCONTAINERS_RYUK_DISABLED" not in os.environ:
         testcontainers_config.ryuk_disabled = True
     for name in list(logging.root.manager.loggerDict):

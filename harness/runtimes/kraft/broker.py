@@ -123,7 +123,7 @@ class KraftBroker(Program):
 
 
 def _tail(path: Path, *, lines: int) -> list[str]:
-    """The last lines that say something: a stack trace's frames are not among them."""
+    """The last informative lines: without a stack trace's frames."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - 32768))

@@ -30,8 +30,8 @@ _USAGES: Final = ("digital_signature", "content_commitment", "key_encipherment",
 
 
 class Authority:
-    """Signs certificates that are for both sides of a connection. Its own key is never written
-    down."""
+    """Signs certificates that are for both sides of a connection. Its own key is never written to
+    disk."""
 
     def __init__(self, folder: Path, name: str) -> None:
         """`folder` takes its certificate and all that it makes; only this user can read what is
@@ -60,11 +60,9 @@ class Authority:
         expired: bool = False,
         alone: bool = False,
     ) -> Path:
-        """A new key and a certificate for `name`, which also holds for `hosts` (names and
-        addresses), in one file.
-
-        `alone`: without the authority's own, so that whoever does not know that authority finds
-        nobody who vouches for it.
+        """A new key and a certificate for `name`, which is also valid for `hosts` (names and
+        addresses), in one file. `alone`: without the authority's own certificate, so that a client
+        that does not know the authority cannot verify it.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.now(UTC)

@@ -272,6 +272,6 @@ class KraftCluster:
             broker.kill()
 
     def close(self) -> None:
-        """As `kill`, and for good."""
+        """Like `kill`, but final."""
         for broker in self._brokers.values():
             broker.close()

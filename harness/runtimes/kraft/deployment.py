@@ -119,8 +119,8 @@ class KraftDeployment(ABC):
     def _secrets_of(
         self, spec: ClusterSpec, hosts: Mapping[int, Sequence[str]]
     ) -> ClusterSecrets | None:
-        """What a secured cluster is made of, `hosts` being node -> how it may be called; None of
-        one that is not secured."""
+        """The secrets of a cluster, with `hosts` (node -> its names and addresses); None if it is
+        not secured."""
         if not spec.security:
             return None
         tls_package.check()
@@ -233,8 +233,8 @@ class KraftDeployment(ABC):
             self._ends.append(end)
 
     def close(self) -> None:
-        """Ends services, brokers and links for good, in this order, and gives ports and memory
-        back; safe to call twice.
+        """Ends services, brokers and links, in this order, and returns ports and memory; safe to
+        call twice.
 
         A thread that is still about to start one of them (a fault's heal, a mirror) gets a
         SetupError instead.

@@ -24,5 +24,5 @@ class KafkaService(Program):
         return self._folder
 
     def start(self) -> None:
-        """Starts it; nothing when it runs already. What it does then is its owner's to wait for."""
+        """Starts it, unless it runs already. The owner waits for its readiness."""
         self.launch()

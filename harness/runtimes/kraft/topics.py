@@ -52,10 +52,10 @@ def create(
     replicas: int,
     config: Mapping[str, str],
 ) -> None:
-    """Makes a topic with as many replicas as asked for or as there are brokers, all but one of
-    which have to be in sync.
+    """Creates a topic with the requested number of replicas, or one on each broker; all but one
+    must be in sync.
 
-    Raises InputError for a topic that there is, SetupError where the cluster makes none.
+    Raises InputError for an existing topic, SetupError if the cluster creates none.
     """
     check(name, partitions, replicas)
     replicas = min(replicas, brokers)

@@ -9,6 +9,6 @@ __all__ = ["ProcessDeployment", "check", "deploy"]
 
 
 def check(topology: Topology) -> None:
-    """Raises InputError for a Kafka that there is not; fetches nothing."""
+    """Raises InputError for an unknown Kafka; fetches nothing."""
     for asked in dict.fromkeys(cluster.kafka for cluster in topology.clusters):
         kafka.look_for(asked)

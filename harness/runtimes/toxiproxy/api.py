@@ -145,18 +145,18 @@ class ToxiproxyApi:
             ) from error
 
     def destroy(self, name: str) -> None:
-        """Ends a proxy with its connections and its toxics; one that is not there is gone."""
+        """Deletes a proxy with its connections and its toxics; a missing one counts as deleted."""
         if proxy := self._proxies.pop(name, None):
             with contextlib.suppress(*self._refusals):
                 proxy.destroy()
 
     def toxics(self, name: str) -> list[str]:
-        """Names of the toxics in force, as the server says."""
+        """Names of the toxics in force, by the server's answer."""
         return sorted(self._proxies[name].toxics())
 
     def enabled(self, name: str) -> bool:
-        """Whether the proxy lets connections through, as the server says (the answer of a POST may
-        be wrong, GET is not)."""
+        """Whether the proxy lets connections through, by the server's answer (the answer of a POST
+        may be wrong, that of a GET is not)."""
         return bool(self._server.proxies()[name].enabled)
 
 

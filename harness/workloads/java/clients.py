@@ -128,8 +128,8 @@ class JavaClients:
         return self._make_consumer(self.bridge.properties({**how, **config}))
 
     def read(self, records: Handle) -> list[tuple[str, int, int, bytes]]:
-        """Of each record that a poll returned: topic, partition, offset, and linkflap's header
-        (empty: none)."""
+        """For each record of a poll: topic, partition, offset, and linkflap's header (empty:
+        none)."""
         text = str(self._records.apply(records))
         rows = []
         for row in text.split(BETWEEN) if text else ():
@@ -138,7 +138,7 @@ class JavaClients:
         return rows
 
     def _reading(self, *more: Handle) -> Handle:
-        """Of each record its place and linkflap's header, and `more` texts of it."""
+        """For each record its partition and offset, linkflap's header, and `more` texts."""
         h = self._h
         one = descriptor(_CONSUMED)
         headers = "org.apache.kafka.common.header.Headers"

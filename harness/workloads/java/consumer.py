@@ -89,11 +89,10 @@ class JavaConsumer:
             )
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
-        """Goes on at these offsets: with partitions of its own choice, or with those that the group
-        gave it.
+        """Continues at these offsets, on partitions of its own choice or of the group's assignment.
 
-        Of those of the group, what is there already is left alone: the poll that brought others may
-        have gone on in it.
+        Partitions of the group that it had already are not moved: the poll that brought new ones
+        may have advanced them.
         """
         if self._subscribed:
             partitions = [
@@ -108,7 +107,7 @@ class JavaConsumer:
                 if self._subscribed and partitions:
                     self._client.resume(self._clients.partitions(partitions))
         except JavaError as error:
-            # taken away again meanwhile: the event that says so comes next
+            # revoked again meanwhile: the event of that comes next
             if error.simple != "IllegalStateException":
                 raise self._clients.errors.raising(error) from error
         self._positions.update({(p.topic, p.partition): p.offset for p in partitions})
@@ -162,8 +161,8 @@ class JavaConsumer:
         ]
 
     def _moved(self, read: set[Partition]) -> list[Consumed]:
-        """Asks for positions after a poll; notices of partitions that were looked at and gave no
-        record."""
+        """Reads the positions after a poll; returns notices for partitions that were read and gave
+        no record."""
         if not self._positions:
             return []
         with raised():
@@ -259,7 +258,7 @@ class JavaConsumer:
             raise self._clients.errors.raising(error) from error
 
     def commit(self, *, offsets: Sequence[TopicPartition], asynchronous: bool) -> None:
-        """Asks for a commit; a later poll says how it ended."""
+        """Requests a commit; a later poll reports its outcome."""
         assert asynchronous
         self._asked = list(offsets)
         try:

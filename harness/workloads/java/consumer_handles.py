@@ -52,10 +52,9 @@ class ConsumerHandles:
         return asked.apply  # type: ignore[no-any-return]
 
     def listener(self, consumer: Handle, queue: Handle) -> Handle:
-        """A ConsumerRebalanceListener that adds to a queue what happened, and pauses partitions
-        that were assigned.
+        """A ConsumerRebalanceListener that queues each event, and pauses assigned partitions.
 
-        So no record of them is returned before it was settled, by whoever polls, where to begin.
+        So no record of them is returned before the poller has decided where to begin.
         """
         h = self._h
         method = "java.lang.reflect.Method"

@@ -37,7 +37,7 @@ Delivered = Callable[["KafkaError | None", "Delivery"], None]
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Where a record was appended, as far as workloads ask; -1 where the broker did not say."""
+    """The partition and offset of an appended record; -1 if the broker did not report it."""
 
     at: int
 
@@ -124,8 +124,8 @@ class JavaProducer:
         return self._known[topic]
 
     def _send(self) -> None:
-        """Hands over what was collected. What Java refused to take may still have been taken: it
-        has an error of its own."""
+        """Sends the collected records. A record that Java refused may still have been accepted: it
+        has its own error."""
         waiting, self._waiting, self._bytes = self._waiting, [], 0
         for number, sent in enumerate(waiting):
             try:
@@ -239,7 +239,7 @@ class JavaProducer:
         self._identify()
 
     def _in_state(self, error: JavaError) -> KafkaError:
-        """An error of a transactional call, with what Java's own state says of it."""
+        """An error of a transactional call, classified by Java's own state."""
         with raised():
             state = str(self._state())
         abortable, fatal = state == "ABORTABLE_ERROR", state == "FATAL_ERROR"
@@ -272,15 +272,15 @@ class JavaProducer:
             self._identified(int(found[1]), int(found[2]))
 
     def purge(self, *, in_queue: bool, in_flight: bool, blocking: bool) -> None:
-        """Closes the producer without a wait: what is queued is given up, nothing is aborted. Its
-        records are reported."""
+        """Closes the producer without a wait: it drops its queue, aborts nothing, and reports its
+        records."""
         del in_queue, in_flight, blocking  # all of it
         waiting, self._waiting = self._waiting, []
         try:
             with raised():
                 self._client.close(self._clients.duration(0))
         except JavaError:
-            pass  # what could not be closed in good order is given up all the same
+            pass  # a producer that cannot be closed is abandoned all the same
         self._collect()
         cause = KafkaError(KafkaError._PURGE_QUEUE, "given up")
         for report in (report for sent in waiting for report in sent.reports):

@@ -96,8 +96,7 @@ class JavaShareConsumer:
         ]
 
     def acknowledge(self, otherwise: Mapping[Acknowledgement, Sequence[Acquired]]) -> None:
-        """Accepts what the last poll was given, except where `otherwise` says; `confirm` sends
-        it."""
+        """Accepts the records of the last poll, except those in `otherwise`; `confirm` sends it."""
         with self._raising():
             self._polled.forEach(self._accept)
             for how, records in otherwise.items():
