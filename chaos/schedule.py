@@ -28,10 +28,10 @@ TRIGGER_DEADLINE = 60.0
 """Seconds that a fault's condition may take to come true, more on a busy machine; then the fault is
 not played: unknown."""
 FOLLOWS_WITHIN = 600.0
-"""Seconds that a fault waits for the one it follows, which has deadlines of its own: more on a busy
-machine, as those are."""
+"""Seconds that a fault waits for the one that it follows, which has its own deadlines: more on a
+busy machine, like those."""
 HELD_FOR = 30.0
-"""Seconds, more on a busy machine, that a fault is held open for those that are to begin during it
+"""Seconds, more on a busy machine, that a fault is held open for faults that must begin during it
 and whose condition is not true yet."""
 
 
@@ -43,7 +43,7 @@ class Watcher(Protocol):
 
 
 class Player:
-    """Plays the faults of one run in threads of its own."""
+    """Plays the faults of one run in its own threads."""
 
     def __init__(self, schedule: Sequence[FaultSpec], world: World, watcher: Watcher) -> None:
         self._world = world
@@ -82,8 +82,7 @@ class Player:
             thread.start()
 
     def under_way(self) -> Sequence[FaultSpec]:
-        """The faults that may have something broken right now; one that is never healed stays among
-        them."""
+        """The faults that may be in effect right now; one that is never healed stays among them."""
         return list(self._under_way.values())
 
     @property
@@ -228,10 +227,9 @@ class Player:
             raise FaultError(f"fault {over[0]}, which {spec.id} is to overlap, had ended before")
 
     def _break(self, window: FaultWindow) -> None:
-        """Holds it open for its duration, once it was measured.
-
-        Those that are to begin during it are waited for, and then it lasts for its duration once
-        more: else it would depend on how soon their conditions come true whether they are played.
+        """Holds it open for its duration, once it was measured. It waits for the faults that must
+        begin during it, and then lasts for its duration once more: otherwise the timing of their
+        conditions would decide whether they are played.
         """
         injected, lasts = now(), window.spec.duration
         if window.inject() is None and not isinstance(window.bite(), LinkflapError):

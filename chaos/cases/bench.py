@@ -30,8 +30,8 @@ Isolation = Literal["read_committed", "read_uncommitted"]
 
 
 class Bench(BenchClusters):
-    """A deployment for the steps of one case. Names that it gives are used by one run alone; what
-    it makes, it closes."""
+    """A deployment for the steps of one case. Its names are unique to one run, and it closes
+    everything that it opens."""
 
     def transactional(
         self, base: str = "producer", *, cluster: str = "A", **settings: str | int | bool
@@ -112,7 +112,7 @@ class Bench(BenchClusters):
             raise EnvironmentFailure(f"{topic} could not be written: {failed or 'no answer'}")
 
     def bound(self, which: Bound, topic: str, partition: int = 0, cluster: str = "A") -> int:
-        """Log start offset, last stable offset or high watermark, once the leader says."""
+        """Log start offset, last stable offset or high watermark, as soon as the leader answers."""
 
         def asked() -> dict[tuple[str, int], int] | None:
             return (

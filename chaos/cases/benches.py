@@ -40,8 +40,8 @@ class Benches:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def prepare(self, variant: Variant) -> None:
-        """Has the Kafka and a Java that runs it here. Raises SetupError: without them no run comes
-        to its end."""
+        """Fetches the Kafka and a Java that runs it. Raises SetupError, because no run is possible
+        without them."""
         java_for(kafkas.kafka(variant.kafka).version)
 
     def drop(self) -> None:

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from linkflap.chaos.cases.bench import Bench
 
 Kind = Literal["defect", "limit", "guarantee", "proposal"]
-"""A defect of a release; a documented or accepted limit; a guarantee that must hold; what a KIP's
-thread proposes or warns of."""
+"""A defect of a release; a documented or accepted limit; a guarantee that must hold; a proposal or
+warning of a KIP's thread."""
 VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 LARGEST: Final = (1 << 31, 0, 0)
 
 
 class Outcome(StrEnum):
-    """What the runs of a case say together."""
+    """The result of all runs of a case."""
 
     REPRODUCED = "REPRODUCED"
     NOT_REPRODUCED = "NOT REPRODUCED"
@@ -40,8 +40,8 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What one run of claim or control showed: the anomaly or not, and the facts that say so, as
-    plain JSON values."""
+    """The observation of one run of claim or control: whether the anomaly showed, and the facts
+    that prove it, as plain JSON values."""
 
     shown: bool
     facts: Mapping[str, object] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Expected:
     basis: Literal["runs", "reading"] = "reading"
 
     def covers(self, variant: Variant, version: tuple[int, int, int]) -> bool:
-        """Whether this speaks of that variant, whose Kafka says that it has this version."""
+        """Whether this is about that variant, whose Kafka reports this version."""
         within = (
             number(self.since or "0.0.0")
             <= version
@@ -100,13 +100,14 @@ class Expected:
 class Case:
     """One case. Texts are sentences for a person; `name` is what a command takes.
 
-    `sources` say who claims it and where. `runs` is how many runs an answer takes: a race that one
-    run in ten shows needs 30 for a NOT REPRODUCED. `schedule` is the smallest schedule known.
-    `oldest` is the first release on which the steps can be played. `runs_per_deployment`: how many
-    runs one deployment serves, when it is proven clean between them; `apart`: control and claim get
-    clusters of their own, because a mirror that has failed over leaves them changed. `needs`: what
-    no release has, so that a directory has to be named as the Kafka: a build of a KIP. `tried`:
-    where it did not show although it should, what was done and what was seen instead.
+    `sources` name who claims it and where. `runs` is the number of runs that an answer takes: a
+    race that one run in ten shows needs 30 for a NOT REPRODUCED. `schedule` is the smallest
+    schedule known. `oldest` is the first release on which the steps can be played.
+    `runs_per_deployment`: the number of runs that one deployment serves, if it is proven clean
+    between them; `apart`: control and claim get separate clusters, because a mirror that has failed
+    over leaves them changed. `needs`: a feature that no release has, so that the Kafka must be a
+    directory: a build of a KIP. `tried`: if it did not show although it should, the attempts and
+    the observations.
     """
 
     name: str

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from linkflap.chaos.cases.runner import Result
 
 STORED: Final = Path(__file__).parent / "stored"
-"""The results that this project has stored: docs/track-record.md is made of them."""
+"""The stored results of this project: docs/track-record.md is generated from them."""
 FORMAT: Final = 1
 
 
@@ -60,7 +60,7 @@ class Row:
 
 
 def row(case: Case, result: Result) -> Row:
-    """A result as it is stored, with the time of now."""
+    """The stored form of a result, with the present time."""
     low, high = interval(result.shown, result.runs)
     return Row(
         format=FORMAT,

@@ -22,9 +22,9 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What the runs of a case on one variant came to. `version` is the release that ran; `facts`
-    are those of the run that showed the anomaly first, or of the last one; `why` says what is
-    needed, or why nothing is known."""
+    """The result of the runs of a case on one variant. `version` is the release that ran; `facts`
+    are those of the first run that showed the anomaly, or of the last one; `why` is what is needed,
+    or why the result is unknown."""
 
     case: str
     variant: Variant
@@ -65,7 +65,7 @@ class Result:
 
 
 def exit_code(expected: Expected | None, *, shown: int, runs: int, needed: int) -> int:
-    """What `shown` of `runs` say of an expectation: 0 as expected, 1 not, 2 when nothing is
+    """Compares `shown` of `runs` with an expectation: 0 as expected, 1 not, 2 if nothing is
     expected, or in too few runs."""
     if expected is None or (not shown and runs < needed):
         return UNKNOWN
@@ -73,7 +73,7 @@ def exit_code(expected: Expected | None, *, shown: int, runs: int, needed: int) 
 
 
 class _Played:
-    """What the runs have come to so far."""
+    """The result of the runs so far."""
 
     def __init__(self) -> None:
         self.claims: list[Observation] = []

@@ -27,8 +27,8 @@ _WITHIN: Final = 900.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A run's verdict; `anomalies`: check -> kind of anomaly -> how many; `examined`: how many
-    things all checks looked at."""
+    """A run's verdict; `anomalies`: check -> kind of anomaly -> number; `examined`: the number of
+    things that all checks examined."""
 
     verdict: str
     reason: str
@@ -53,10 +53,10 @@ class Judged:
 
 
 def judged(bench: Bench, file: str, changes: Mapping[str, str]) -> Judged:
-    """Records and judges a scenario file with these words changed. Raises EnvironmentFailure when
-    nothing can be said of it.
+    """Records and judges a scenario file with these words changed. Raises EnvironmentFailure if
+    there is no usable verdict.
 
-    A verdict of unknown says nothing either, unless it is for a check that had anomalies.
+    A verdict of unknown is not usable either, unless it is for a check that had anomalies.
     """
     text = changed(file, bench.variant.kafka, changes)
     scenario, run = bench.folder / f"{bench.stamp}.toml", bench.folder / bench.stamp
@@ -93,7 +93,7 @@ def changed(file: str, kafka: str, changes: Mapping[str, str]) -> str:
 
 
 def of_verdict(document: Mapping[str, object]) -> Judged:
-    """What a verdict.json says."""
+    """Reads a verdict.json."""
     checks: list[dict[str, object]] = document["checks"]  # type: ignore[assignment]
     return Judged(
         verdict=str(document["verdict"]),

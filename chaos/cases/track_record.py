@@ -19,17 +19,17 @@ _HEAD: Final = """\
 # Track record of the cases
 
 Made by `python -m linkflap.chaos.cases.track_record > docs/track-record.md` from the results in
-`chaos/cases/stored`, and from nothing else. What a case is, and how to run one:
-[cases.md](cases.md). Rates are k of n runs, with the interval in which the true rate is with 95 %
-confidence (Wilson). In every counted run the control was played too, and behaved as the case says.
-Fewer runs than a NOT REPRODUCED of the case takes are UNKNOWN when they show nothing. What was
-tried for a NOT REPRODUCED is the smallest schedule, against a control; where the anomaly should
-have shown, the case says in addition what was seen instead.
+`chaos/cases/stored` alone. [cases.md](cases.md) defines a case and how to run one. Rates are k of n
+runs, with the interval that contains the true rate with 95 % confidence (Wilson). In every counted
+run the control was played too, and behaved as the case declares. If fewer runs than a NOT
+REPRODUCED of the case takes show nothing, the result is UNKNOWN. For a NOT REPRODUCED the smallest
+schedule was tried, against a control. If the anomaly should have shown, the case also has the
+observation.
 """
 _KINDS: Final[Mapping[Kind, str]] = {
     "defect": "Defects of released Kafka, MirrorMaker 2 and clients",
     "limit": "Documented or accepted limits",
-    "proposal": "Concerns of the KIP-1279 threads, and what was proposed there",
+    "proposal": "Concerns and proposals of the KIP-1279 threads",
     "guarantee": "Guarantees that must hold",
 }
 """Kind -> heading."""
@@ -47,16 +47,16 @@ _TRIED: Final = "It did not show where it should. What was tried: "
 _DECIDED: Final = """\
 ## Which release decides
 
-Cases that were reproduced on some releases and not on others, by whichever client, in as many runs
-as an answer takes.
+Cases that were reproduced on some releases and not on others, by any client, in as many runs as an
+answer takes.
 """
 _GUARANTEES: Final = """\
-## Which guarantee is held on which client and transaction protocol
+## Which guarantee holds with which client and transaction protocol
 
-V2: the cluster has `transaction.version` 2, which Kafka 4 starts with; V1: Kafka 3, or a feature
-that was lowered. librdkafka speaks V1 to either. Each cell is how often the anomaly showed, over
-all releases on which the guarantee is expected to hold; bold where it showed. No entry: the case is
-not played so. *open*: it can be, and too little is stored for an answer.
+V2: the cluster has `transaction.version` 2, the default of Kafka 4. V1: Kafka 3, or a lowered
+feature. librdkafka uses V1 with both. Each cell has the number of runs that showed the anomaly,
+over all releases on which the guarantee is expected to hold; bold if any did. No entry: the case
+cannot be played in this way. *open*: it can, and the stored results are too few for an answer.
 """
 
 

@@ -35,7 +35,7 @@ class ClientPause:
     defaults: ClassVar[Mapping[str, Option]] = {
         "workload": "any|transactional|idempotent|zombie|relay|readers|command"
     }
-    abouts: ClassVar[Mapping[str, str]] = {"workload": "whose process stands still"}
+    abouts: ClassVar[Mapping[str, str]] = {"workload": "whose process is suspended"}
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         self._workload = str(settings(spec, self.defaults)["workload"])
@@ -89,7 +89,7 @@ class ClientPause:
         except DeadlineExceeded as error:
             raise FaultError(str(error)) from error
         if process.frozen:
-            raise FaultError(f"{process.name} still stands still after fault {self._spec.id}")
+            raise FaultError(f"{process.name} is still suspended after fault {self._spec.id}")
         return [
             f"{process.name} runs",
             f"its clients have acknowledged or read {done} records, {self._before} before",

@@ -140,8 +140,8 @@ class FailoverPlanned(_Failover):
             nonlocal state
             if self._world.stopping:
                 raise FaultError(
-                    f"failover {self._spec.id} was given up: the run is ending, and it still waited"
-                    f" for {state}"
+                    f"failover {self._spec.id} was abandoned: the run is ending, and it still "
+                    f"waited for {state}"
                 )
             # An open transaction hides the commits behind it from a mirror that reads committed:
             # its lag would be 0 too early.
@@ -161,7 +161,7 @@ class FailoverPlanned(_Failover):
                 state=lambda: state,
             )
         except DeadlineExceeded as error:
-            raise FaultError(f"failover {self._spec.id} was given up: {error}") from error
+            raise FaultError(f"failover {self._spec.id} was abandoned: {error}") from error
         self._promote("planned", fault_time=began, open_transactions=0)
         self._move(drained=True)
 

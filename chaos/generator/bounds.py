@@ -40,8 +40,8 @@ PRIVILEGED: Final = frozenset({"broker-disk-full", "broker-disk-slow", "clock-sk
 """Faults that take rights or packages which not every machine has: drawn only where a suite names
 them."""
 LOSSY: Final = frozenset({"records-deleted", "topic-recreated", "unclean-election"})
-"""Faults after which acknowledged records may rightly be gone, and be where nothing says whether
-they are right: drawn only where a suite names them."""
+"""Faults after which acknowledged records may be missing without a violation: drawn only if a suite
+names them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ class Bounds:
         return all(secured(cluster.security).tls for cluster in every)
 
     def check(self) -> None:
-        """Raises InputError for a name that there is not."""
+        """Raises InputError for an unknown name."""
         for name in self.topologies:
             parse(arrows_of(name))
         for kind in self.mirrors:
@@ -110,8 +110,7 @@ class Bounds:
 
 
 def _smallest(kind: str, release: str) -> Scenario:
-    """Nothing but a mirror on clusters of one release: what says whether the mirror is there at
-    all."""
+    """Only a mirror on clusters of one release: shows whether the mirror is available at all."""
     pair = parse(PAIR)
     topology = replace(
         pair, clusters=tuple(replace(cluster, kafka=release) for cluster in pair.clusters)
@@ -128,5 +127,5 @@ def _smallest(kind: str, release: str) -> Scenario:
 
 
 def arrows_of(name: str) -> str:
-    """The notation of a topology: as it is given, or of a named one."""
+    """The notation of a topology: the given one, or that of a named topology."""
     return arrows(TOPOLOGIES[name]()) if name in TOPOLOGIES else name

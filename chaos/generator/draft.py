@@ -102,8 +102,8 @@ class Draft:
         return spec
 
     def delay(self, id_: str, triggers: Sequence[tuple[str, int | None]]) -> None:
-        """Has a fault wait for more; what it waited for of the same name, it waits for no
-        longer."""
+        """Makes a fault wait for more conditions; a new one replaces an old one of the same
+        name."""
         nth = next(nth for nth, fault in enumerate(self.faults) if fault.id == id_)
         once = condition(self.faults[nth].when)
         kept = [one for one in once.triggers if one[0] not in dict(triggers)]

@@ -54,8 +54,8 @@ RULED: Final = frozenset({"mirror-source-moved", "mirror-verbs"})
 
 
 def targets(fault: str, draft: Draft) -> list[str]:
-    """Where a fault can be done by now: brokers that run, links into them, mirrors that there are,
-    clusters with clients."""
+    """The possible targets of a fault: running brokers, links into them, existing mirrors, clusters
+    with clients."""
     return [
         target
         for target in _candidates(fault, draft)

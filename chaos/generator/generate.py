@@ -82,13 +82,14 @@ def _scenario(seed: int, bounds: Bounds, dice: random.Random, *, name: str) -> S
     mirror, topics = setting.mirror(bounds, dice), setting.topics(dice)
     guarantee = mirrors.resolve(mirror).guarantee
     if without := mirrors.MIRRORS[mirror.kind].without:
-        # Where nothing is left, what was named stays: it is not playable, and that is said.
+        # If nothing is left, the named ones stay: the scenario is not playable, and the error
+        # reports it.
         bounds = replace(
             bounds,
             faults=tuple(name for name in bounds.allowed if name not in without) or bounds.faults,
         )
     if not guarantee.offsets_kept:
-        # A copy at another offset can be held against its original only while that is there.
+        # A copy at another offset can be compared with its original only while the original exists.
         topics = replace(
             topics,
             config={name: value for name, value in topics.config.items() if name != RETENTION},
@@ -120,8 +121,8 @@ def _scenario(seed: int, bounds: Bounds, dice: random.Random, *, name: str) -> S
 
 
 def _source_may_stall(fault: FaultSpec, dice: random.Random) -> FaultSpec:
-    """Every other forced failover from a source that stands still: a dead one is not failed over
-    from by every mirror."""
+    """Every other forced failover is from a suspended source: not every mirror fails over from a
+    dead one."""
     if not fault.name.forced or dice.random() < _DEAD:
         return fault
     return replace(fault, options={**fault.options, "source": "stalled"})
@@ -163,7 +164,7 @@ def _begin(draft: Draft) -> None:
 
 def _clean(topology: Topology, link: LinkSpec, *, forced: bool) -> bool:
     """Whether a failback over this link truncates nothing that another mirror copies: what that
-    one's readers may see then nobody can say."""
+    mirror's readers may see then is undefined."""
     return not forced or not any(
         other.source == link.source and other.destination != link.destination
         for other in topology.links

@@ -57,7 +57,7 @@ _LONG_ENOUGH: Final = {"link-flap": 1.5, "broker-pause": 0.5}
 
 
 def everything(topology: Topology) -> Wants:
-    """Of a fault that is to overlap nothing."""
+    """For a fault that must overlap nothing."""
     names = [c.name for c in topology.clusters]
     links = [f"{a}->{b}" for a in ("*", *names) for b in names if a != b]
     return Wants(
@@ -168,8 +168,8 @@ def _due(fault: str, draft: Draft) -> bool:
 
 
 def moment(fault: str, target: str, draft: Draft, own: Wants) -> Condition:
-    """The log state that a fault waits for: one that the clients and mirrors that are there bring
-    about by themselves."""
+    """The log state that a fault waits for: one that the present clients and mirrors reach by
+    themselves."""
     if draft.dice.random() > ONCE:
         return Condition()
     source = Target.parse(target).source

@@ -37,8 +37,8 @@ _TOPICS: tuple[Mapping[str, str], ...] = (
     {"message.timestamp.type": "LogAppendTime"},
     {"segment.ms": "1000", "retention.bytes": "300000"},
 )
-"""Kinds of topics; the usual one twice. No compacted one: of a record that a living source's
-cleaner took nothing says any more whether its copy is right, so that most of such runs are unknown
+"""Kinds of topics; the usual one twice. No compacted one: once a live source's cleaner has removed
+a record, nothing shows whether its copy is right, so most of such runs are unknown
 (`compacted-topic` is the scenario for it)."""
 
 

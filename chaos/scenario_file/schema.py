@@ -104,7 +104,7 @@ class MinimumsTable(Table, frozen=True, kw_only=True):
 
 
 class BudgetsTable(Table, frozen=True, kw_only=True):
-    """What a failover may cost at most; what is left out is measured and not judged."""
+    """The maximum cost of a failover; a figure that is left out is measured and not judged."""
 
     rpo_records: Number | None = None
     rto_seconds: Seconds | None = None

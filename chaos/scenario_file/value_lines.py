@@ -23,8 +23,8 @@ class ValueLines:
     lines: Sequence[tuple[Path, int]]
 
     def line(self, path: Path) -> int:
-        """The line where a value begins; of one that is not there, or inside of another, that of
-        the nearest table around it."""
+        """The line where a value begins; for a missing or nested one, that of the nearest enclosing
+        table."""
         for length in range(len(path), 0, -1):
             begins = [line for known, line in self.lines if known[:length] == path[:length]]
             if begins:
@@ -33,7 +33,7 @@ class ValueLines:
 
 
 def value_lines(text: str) -> ValueLines:
-    """Of a file that can be parsed. Keys inside of inline tables and of values over several lines
+    """For a file that can be parsed. Keys inside of inline tables and of values over several lines
     have the line of their key."""
     found: list[tuple[Path, int]] = []
     table: Path = ()

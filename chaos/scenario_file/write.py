@@ -27,7 +27,7 @@ from linkflap.topologies.arrows import arrows
 
 
 def render(scenario: Scenario) -> str:
-    """The file's text. What is a default is left out."""
+    """The file's text, without defaults."""
     theirs = {w.library for w in scenario.workloads if w.kind != COMMAND}
     common = theirs.pop() if len(theirs) == 1 else LIBRDKAFKA
     file = ScenarioFile(

@@ -23,8 +23,7 @@ from linkflap.topologies import parse
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What the user asked for beside the scenario's name; None and empty mean the scenario's
-    own."""
+    """The user's options beside the scenario's name; None and empty mean the scenario's own."""
 
     seed: int
     topology: Topology | None = None
@@ -42,12 +41,12 @@ class Wish:
         return random.Random(self.seed)
 
     def mirrored_by(self, kind: str = "shadow") -> MirrorSpec:
-        """The mirror asked for, else `kind`, with the user's options."""
+        """The requested mirror, else `kind`, with the user's options."""
         return MirrorSpec(kind=self.mirror or kind, options=self.mirror_options)
 
 
 GROUP = "linkflap.followers"
-"""The consumer group that follows a failover: what group offset sync is held against."""
+"""The consumer group that follows a failover; group offset sync is judged by it."""
 
 Builder = Callable[[Wish], Scenario]
 
@@ -179,8 +178,8 @@ def id_of(fault: str, link: LinkSpec, topology: Topology) -> str:
 
 
 def everyday_of(topology: Topology, home: str) -> Iterator[WorkloadSpec]:
-    """The everyday clients; each home's group has a name of its own, since several may come to one
-    cluster."""
+    """The everyday clients. Each home's group has its own name, because several groups may move to
+    one cluster."""
     for workload in everyday(topology, home):
         group = {"group": f"{GROUP}.{home}"} if "group" in workload.options else {}
         yield replace(workload, options={**workload.options, **group})

@@ -1,5 +1,5 @@
-"""baseline: the same clients and mirror with nothing broken. What fails here is not the fault's
-doing."""
+"""baseline: the same clients and mirror without a fault. A failure here was not caused by a
+fault."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from linkflap.topologies import parse
 _HELD = 2.0
 _HEALS = 1.5
 """Seconds between two faults of one hop. On a slow machine a fault takes longer: each follows the
-end of the one before, since it measures a link that is whole."""
+end of the previous one, because it measures an intact link."""
 
 
 def build(wish: Wish) -> Scenario:

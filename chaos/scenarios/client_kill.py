@@ -1,9 +1,9 @@
 """client-kill: processes of clients are killed with commits, transactions and reads in flight,
 before and after a failover.
 
-Guarantee at stake: what a client that dies had in flight is committed or aborted, on every
-partition alike, and nothing that was acknowledged is lost (KIP-98, KIP-447): its successor takes
-the transactional id, which fences the dead and aborts what is open, and a relay goes on from the
+Guarantee at stake: a dead client's work in flight is committed or aborted, on every partition
+alike, and no acknowledged record is lost (KIP-98, KIP-447). Its successor takes the transactional
+id, which fences the dead client and aborts its open transaction, and a relay continues at the
 group's last commit. A violation looks like a torn transaction, an input with two outputs, or a
 transaction that stays open and holds back every reader.
 """

@@ -1,14 +1,15 @@
 """compacted-topic: tombstones and transactions in a topic that is compacted all the time, on both
 sides of a failover.
 
-Guarantee at stake: compaction moves no record, changes none, and takes away none that is not
-cleaned yet (Kafka documentation, log compaction; KIP-534: when markers and tombstones may go).
-Every broker cleans its own log by itself, so replicas, and both ends of a mirror, have other
-batches in the cleaned part. A violation looks like a record that is gone above it, one that came to
-another offset, or one of an aborted transaction that became a plain one.
+Guarantee at stake: compaction moves no record, changes none, and removes none outside the cleaned
+part (Kafka documentation, log compaction; KIP-534: when markers and tombstones may go). Every
+broker cleans its own log by itself, so replicas, and both ends of a mirror, have other batches in
+the cleaned part. A violation looks like a missing record above it, a record at another offset, or a
+record of an aborted transaction that became a plain one.
 
-With several replicas (`--topology A:3->B`) what one of them lacks of the cleaned part must be what
-a cleaner takes: superseded, aborted, a tombstone. The last record of each key is on all of them.
+With several replicas (`--topology A:3->B`) a record of the cleaned part that one of them lacks must
+be one that a cleaner removes: superseded, aborted, or a tombstone. The last record of each key is
+on all of them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""failback-divergence: A goes on writing for a second after the link was cut, then dies; the two
-logs part there.
+"""failback-divergence: A continues to write for a second after the link was cut, then dies; the two
+logs diverge there.
 
-Guarantee at stake: the failback truncates A's log exactly where the two part, no more and no less
-(KIP-1279, failback: the last mirrored offset in its draft, the last mirror epoch since; option
-failback_point). The tail that never crossed is on A until then, as its capture before the
+Guarantee at stake: the failback truncates A's log exactly where the two diverge, no more and no
+less (KIP-1279, failback: the last mirrored offset in its draft, the last mirror epoch since; option
+failback_point). The tail that was never mirrored is on A until then, as its capture before the
 truncation shows, and on neither cluster afterwards. A violation looks like a record of that tail
-behind the cut, or like a record before it that is gone.
+behind the truncation, or like a missing record before it.
 """
 
 from __future__ import annotations

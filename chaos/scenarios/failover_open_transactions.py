@@ -1,13 +1,13 @@
 """failover-open-transactions: the source dies while several producers hold transactions open across
 all partitions.
 
-What is open at a failover has no coordinator on the destination: whoever promotes must end it, and
-nothing else. KIP-1279 cut the log at its last stable offset at first (February 2026), which takes
-back what the destination had shown, and the markers of transactions that had begun before: those
-then hang for ever. Its code of July 2026 appends ABORT markers. Guarantee at stake: after the
-failover nothing is open that no producer of B holds, the last stable offset moves on, and nothing
-shown is gone. A violation is a hanging transaction, a high watermark that steps back, or a lost
-write.
+A transaction that is open at a failover has no coordinator on the destination: the mirror must end
+it at the promotion, and no other transaction. At first (February 2026) KIP-1279 truncated the log
+at its last stable offset. That removes records that the destination had shown, and the markers of
+transactions that had begun before: those then hang forever. Its code of July 2026 appends ABORT
+markers. Guarantee at stake: after the failover every open transaction has a producer of B, the last
+stable offset advances, and no shown record is gone. A violation is a hanging transaction, a high
+watermark that steps back, or a lost write.
 """
 
 from __future__ import annotations

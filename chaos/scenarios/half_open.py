@@ -1,9 +1,9 @@
 """half-open: requests pass and responses do not, first for the mirror, then for clients of A.
 
-The worst of links: what was asked is done, and nobody gets an answer. At stake: a commit whose
-answer was lost is either whole or absent (KIP-98), an idempotent producer's retry is not written
-twice (KIP-98), and clients report what they do not know as unknown. A violation is a duplicate, or
-an acknowledged record that is not there.
+The worst of links: requests are executed, and nobody gets an answer. At stake: a commit whose
+answer was lost is either complete or absent (KIP-98), an idempotent producer's retry is not written
+twice (KIP-98), and clients report unknown outcomes as unknown. A violation is a duplicate, or an
+acknowledged record that is not there.
 """
 
 from __future__ import annotations

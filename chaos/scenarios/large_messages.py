@@ -3,7 +3,7 @@ mirrored, over a failover.
 
 Guarantee at stake: whoever fetches gets the first batch in full, whatever its own limit (KIP-74),
 and whoever writes has a limit that fits the topic's max.message.bytes. A violation looks like a
-mirror or a replica that stands still before a large batch, or that went on behind it.
+mirror or a replica that stops before a large batch, or that skips it.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 carries them, B takes over.
 
 Guarantee at stake: a mirrored record has the timestamp that its source's log gave it (KIP-32;
-KIP-1279 keeps bytes). MirrorMaker 2 hands timestamps on, and leaves message.timestamp.type out of
-what it copies, so that its destination does not stamp them anew. A violation looks like a mirrored
-record with another timestamp than at the same place of the source.
+KIP-1279 keeps bytes). MirrorMaker 2 copies timestamps but not message.timestamp.type, so its
+destination does not stamp records again. A violation looks like a mirrored record with another
+timestamp than at the same place of the source.
 """
 
 from __future__ import annotations

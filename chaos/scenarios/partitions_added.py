@@ -1,9 +1,9 @@
 """partitions-added: the topic gets more partitions under load; readers, mirrors and group offsets
-take them in; then a failover.
+include them; then a failover.
 
-Guarantee at stake: every promise holds of a partition from its first record on, whenever it came to
-be (KIP-195). A violation looks like a new partition whose head the group or the mirror never got:
-who finds it late must begin at its log start.
+Guarantee at stake: every guarantee covers a partition from its first record on, whenever it was
+added (KIP-195). A violation looks like a new partition whose first records the group or the mirror
+never got: a client that finds it late must begin at its log start.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def build(wish: Wish) -> Scenario:
         ),
         before=_grow,
         between=(3.0, 4.0),
-        # Of a partition of which nothing is mirrored nothing can be compared.
+        # Nothing can be compared in a partition without mirrored records.
         when=f"after:grow and mirrored:{MIRRORED} and {WITH_TRANSACTIONS_OPEN}",
         duration=11.0,
     )

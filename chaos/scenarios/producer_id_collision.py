@@ -1,12 +1,12 @@
 """producer-id-collision: producers draw ids on both clusters, then those of the source go to the
 destination.
 
-Both clusters hand out producer ids from 0 on. A mirror that keeps offsets brings the source's ids
-along, so that after a failover the destination hands out ids of which its partitions have a
-producer state already: it refuses their first records as out of order, or takes them for repeats,
+Both clusters assign producer ids from 0 on. A mirror that keeps offsets also copies the source's
+ids. So after a failover the destination assigns ids that already have a producer state in its
+partitions. It then refuses their first records as out of order, or takes them for repeats,
 acknowledges them with old offsets and appends nothing (Redpanda PR 31659; KIP-1279,
-MIRROR_PID_RESET). With ids that jump (the default) it is left to producers of the destination that
-are older than the mirror; those here write to topics of their own. Guarantee at stake: an
+MIRROR_PID_RESET). With ids that jump (the default) only producers of the destination that are older
+than the mirror can collide; those here write to their own topics. Guarantee at stake: an
 acknowledged record is there. A violation is a producer-id-collision, a ghost ack, a lost write.
 """
 

@@ -1,10 +1,10 @@
 """relay: consume, transform, produce, through a broker's restart and a failover: every input makes
 one output.
 
-Guarantee at stake: what a relay writes and how far its group got are one transaction (KIP-98,
-KIP-447), on each cluster, whatever happens to it. Across the failover no mirror promises that:
-partitions and group offsets arrive each on its own (KIP-382, KIP-545, KIP-1279), so outputs may be
-made again, and those of the last moments be missing; how many is reported. A violation looks like
+Guarantee at stake: a relay's outputs and its group's offsets are one transaction (KIP-98, KIP-447),
+on each cluster, whatever happens to it. No mirror promises that across the failover: partitions and
+group offsets are mirrored independently (KIP-382, KIP-545, KIP-1279). So outputs may be repeated,
+and those of the last moments may be missing; both are counted and reported. A violation looks like
 an input that the group has passed without an output, or one with two outputs on the cluster where
 both were made.
 """

@@ -1,13 +1,13 @@
 """retention: segments are deleted while they are written, read and mirrored; then a failover.
 
 Guarantee at stake: retention moves the log start, deletes whole segments below it, and nothing else
-(Kafka documentation, log.retention.bytes). What a reader or a mirror had not got by then is gone
-for it, and only that. A violation looks like a record that is missing at or above the log start, or
-a log that begins below one that was reported.
+(Kafka documentation, log.retention.bytes). A reader or a mirror misses only the records that it had
+not got by then. A violation looks like a missing record at or above the log start, or a log that
+begins below a reported log start.
 
 B's log start follows A's while B mirrors. After that B deletes by its own limit, which is several
-times A's, as on a cluster for recovery: what was mirrored is still there at the end, however long
-clients go on, so that it can be compared.
+times A's, as on a recovery cluster: the mirrored records are still there at the end, however long
+clients continue, so they can be compared.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""round-trip: A is killed, clients go on at B, B's suffix is brought back to A, and clients return
-there.
+"""round-trip: A is killed, clients continue at B, B's new records are copied back to A, and clients
+return there.
 
-Guarantee at stake: a failback leaves one log (KIP-1279, failback). What A had and never mirrored is
-gone from A, and nothing else is; what B wrote is on A at the same offsets; the way back is planned,
+Guarantee at stake: a failback leaves one log (KIP-1279, failback). A loses the records that were
+never mirrored, and nothing else; B's records are on A at the same offsets; the way back is planned,
 so it loses nothing. A violation looks like an offset at which A and B have different records, a
 record acknowledged on B that A does not have, or two writers under one producer id, now that each
 cluster has ids of the other's in its log.

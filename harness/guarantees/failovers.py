@@ -28,7 +28,7 @@ def torn_by_failover(citation: str) -> Allowance:
         kind="torn-by-failover",
         rule="forced-failover",
         window="a forced failover",
-        bound="transactions of which some partitions had arrived when the source was given up",
+        bound="transactions of which some partitions had arrived when the failover began",
         citation=citation,
         because="partitions are mirrored independently",
     )

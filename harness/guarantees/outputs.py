@@ -30,8 +30,8 @@ def over_a_failover(citation: str) -> tuple[Allowance, ...]:
                 rule="forced-failover",
                 window="a forced failover",
                 bound=(
-                    "outputs that had not arrived when the source was given up, of inputs that the "
-                    "group had passed there"
+                    "outputs that had not arrived when the failover began, of inputs that the "
+                    "group had passed on the source"
                 ),
                 citation=citation,
                 because="partitions and group offsets are mirrored apart",

@@ -78,7 +78,7 @@ def secured(text: str) -> Secured:
                 f"{word!r} is no way to secure a cluster{nearest(word, WORDS)}; write {_ALL}"
             )
     if len(set(words)) < len(words):
-        raise InputError(f"{text!r} says something twice; write {'+'.join(dict.fromkeys(words))}")
+        raise InputError(f"{text!r} repeats a word; write {'+'.join(dict.fromkeys(words))}")
     for one, other, sentence in (
         ("plain", "scram", "clients log in by one mechanism: leave plain or scram out"),
         ("tls", "mtls", "mtls is tls with certificates of clients: leave tls out"),

@@ -84,7 +84,7 @@ def test_one_that_stays_stopped_is_not_healed() -> None:
     one = fault(Clients(process))
     one.inject()
     process.stubborn = True
-    with pytest.raises(FaultError, match="still stands still"):
+    with pytest.raises(FaultError, match="is still suspended"):
         one.heal()
     assert fault(Clients(process)).heal() == ["nothing was stopped"]
 

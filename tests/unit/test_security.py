@@ -84,7 +84,7 @@ def test_the_words_say_what_listeners_speak(text: str, protocol: str, names_clie
             "two ways to do one thing; clients log in by one mechanism: leave plain or scram out",
         ),
         ("A{tls+mtls}->B", "mtls is tls with certificates of clients: leave tls out"),
-        ("A{tls+tls}->B", "'tls+tls' says something twice; write tls"),
+        ("A{tls+tls}->B", "'tls+tls' repeats a word; write tls"),
         ("A{tls->B", "the security of A has no closing brace; write for example A{tls}"),
         (
             "A{tls}->B, A{scram}->C",
