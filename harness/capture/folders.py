@@ -125,7 +125,7 @@ def _written(path: Path) -> bool:
 
 
 def _folders(root: Path) -> list[Path]:
-    """In order; none of one that may not be looked into."""
+    """Sorted; empty if the folder cannot be read."""
     try:
         return sorted(path for path in root.iterdir() if path.is_dir())
     except OSError:
@@ -147,11 +147,11 @@ def _broker(root: Path, used: set[int]) -> int:
 
 
 def bounds(found: Iterable[Folder], scanned: Mapping[Path, int] | None = None) -> list[Bounds]:
-    """Where each replica begins and ends, as far as its files say; its log end is `scanned`
-    already. No replica is marked as the leader.
+    """The start and end of each replica by its files; its log end is `scanned` already. No replica
+    is marked as the leader.
 
     The high watermark is the highest in the replicas' checkpoint files; without any, the lowest log
-    end. It is above a replica's own end only where that replica's broker has noted so.
+    end. It is above a replica's own end only if that replica's broker has recorded it.
     """
     by_partition: dict[tuple[str, TopicPartition], list[Folder]] = defaultdict(list)
     for folder in found:

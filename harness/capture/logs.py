@@ -62,8 +62,7 @@ class Captures:
         self._lock = threading.Lock()
 
     def take(self, moment: str, cluster: str) -> Sequence[Bounds]:
-        """Copies the logs of `cluster` as they are now, and writes down the bounds of the moment so
-        far.
+        """Copies the present logs of `cluster`, and writes the bounds of the moment so far.
 
         Raises EnvironmentFailure when a partition's files keep changing under the copy, or when
         there is no room for it.
@@ -139,8 +138,7 @@ def copy_segments(source: Path, destination: Path) -> None:
     """Copies the segments of a partition folder, as a set that existed together.
 
     A live broker may delete a segment (retention) or swap one in (compaction) between the listing
-    and the copy: then a mix of old and new would be copied, so the copy begins anew. Appends do not
-    disturb it.
+    and the copy: the copy would mix old and new, so it begins again. Appends do not disturb it.
     """
     for _ in range(_ATTEMPTS):
         shutil.rmtree(destination, ignore_errors=True)

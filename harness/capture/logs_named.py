@@ -37,12 +37,12 @@ class Folder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What the user says of copied logs: where each cluster's are, which link led where, and what
-    was promoted at which offset.
+    """The user's description of copied logs: the folder of each cluster, the links, and the
+    promotions with their offsets.
 
-    The first link is the one that was there first: topics are at home on its source. A link in the
-    other direction as well means that the mirror was reversed after its destination was promoted.
-    `topics`: a regular expression for whole names.
+    The first link is the original one: topics are at home on its source. A second link in the other
+    direction means that the mirror was reversed after its destination was promoted. `topics`: a
+    regular expression for complete names.
     """
 
     logs: Mapping[str, Path]
@@ -119,8 +119,7 @@ def topology_of(asked: Asked, *, option: str) -> Topology:
 
 
 def homes_of(topics: Iterable[str], asked: Asked) -> Mapping[str, str]:
-    """Where each topic was written first: as its name says (`A.orders`), else where the first link
-    begins."""
+    """The home of each topic: by its name (`A.orders`), else the source of the first link."""
     return {topic: _home(topic, asked) for topic in sorted(topics)}
 
 

@@ -49,9 +49,7 @@ _RESET: Final = 7
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Promotion:
     """One promotion of one partition: when its bytes were written (nanoseconds), and whether the
-    one given up has them too.
-
-    `sure` is False where no mark is left that says so.
+    former owner has them too. `sure` is False if no mark of it is left.
     """
 
     cluster: str
@@ -168,8 +166,8 @@ def _alternating(marks: Mapping[str, Sequence[Mark]], link: LinkSpec) -> list[Pr
 def _follows(
     logs: Mapping[str, batches.Log], links: Sequence[LinkSpec], cluster: str, offset: int
 ) -> bool:
-    """Whether the cluster that was given up has, where the new owner's part begins, the new owner's
-    batch."""
+    """Whether the former owner has the new owner's batch at the offset where the new owner's part
+    begins."""
     link = _into(links, cluster)
     if not any(
         (back.source, back.destination) == (link.destination, link.source) for back in links

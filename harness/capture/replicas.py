@@ -57,7 +57,7 @@ class Known:
     starts: Mapping[TopicPartition, int] = field(default_factory=dict)
     highs: Mapping[TopicPartition, int] = field(default_factory=dict)
     left: Mapping[TopicPartition, HighWatermark] = field(default_factory=dict)
-    """Of the partitions with several replicas whose leader did not answer."""
+    """For partitions with several replicas whose leader did not answer."""
 
 
 def ask(
@@ -219,7 +219,7 @@ def _left(replicas: list[Replica], sampled: Watermark | None) -> HighWatermark:
 
 def offsets_in(path: Path) -> dict[TopicPartition, int]:
     """A broker's offset checkpoint file: version, count, then `topic partition offset` per line;
-    what is no such line is left."""
+    other lines are ignored."""
     rows = (
         row for row in _rows(path) if len(row) == 3 and row[1].isdecimal() and row[2].isdecimal()
     )

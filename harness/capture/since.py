@@ -37,8 +37,8 @@ def drop_before(folder: Path, offset: int) -> None:
 
 
 def _first_after(content: bytes, offset: int) -> int:
-    """Where the first batch begins that reaches `offset`; the end where none does. What is torn
-    reaches every offset."""
+    """The position of the first batch that reaches `offset`; the end if none does. A torn batch
+    counts as reaching every offset."""
     position = 0
     while position + _HEAD.size <= len(content):
         base, length, delta = _HEAD.unpack_from(content, position)

@@ -30,7 +30,7 @@ from linkflap.harness.model.topology import LinkSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promoted:
-    """From `offset` on a cluster's log is its own; `sure` is False where no mark says so."""
+    """From `offset` on a cluster's log is its own; `sure` is False if no mark proves it."""
 
     cluster: str
     offset: int
@@ -95,7 +95,7 @@ def unmarked(ours: batches.Log | None, theirs: batches.Log | None, cluster: str)
 
 def came_over(mark: Mark, ours: batches.Log | None, theirs: batches.Log | None) -> bool:
     """Whether a mark that only the destination still has came from its source: the source's own
-    batches go on behind it."""
+    batches continue behind it."""
     if ours is None or mark.reset >= begins(theirs):
         return False
     return bool((shared(ours, theirs) & (ours.headers.base_offset > mark.reset)).any())

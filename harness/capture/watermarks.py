@@ -192,8 +192,8 @@ class ClusterSampler:
             self.errors += 1
 
     def _leader(self, tp: TopicPartition, before: int, after: int) -> int:
-        """The leader that metadata named, or -1 when the leader epoch says that it has changed
-        since or meanwhile."""
+        """The leader by metadata, or -1 if the leader epoch shows that it has changed since or
+        meanwhile."""
         if before != after or self._epochs.get(tp, after) != after:
             self._epochs[tp] = after
             self._looked_at = 0

@@ -236,8 +236,8 @@ def _is_played_by(each: Case, client: str | None, transactions: str | None) -> b
 
 @contextmanager
 def _benches(keep: Path | None) -> Iterator[Benches]:
-    """Deployments in a folder that is kept, or in one that goes, also when this process is
-    killed."""
+    """Deployments in a folder that is kept, or in a temporary one that is removed, also when this
+    process is killed."""
     from linkflap.chaos.cases.benches import Benches
     from linkflap.harness.machine import cleanup
 

@@ -117,8 +117,8 @@ def _ended(*, debug: bool) -> int:
 
 
 def _say_as_json(code: int, sentence: str) -> None:
-    """The document of a command that failed; none after one that has been printed."""
-    # standard output cannot be written, and the sentence says so
+    """The document of a command that failed; none if a document has been printed already."""
+    # standard output cannot be written, and the sentence reports it
     with contextlib.suppress(EnvironmentFailure):
         if not output.anything_said():
             click.echo(json.dumps({"verdict": None, "error": sentence, "exit_code": code}))
@@ -152,8 +152,8 @@ def _run() -> int:
 
 
 def _of_click(error: click.ClickException) -> str:
-    """What click says of wrong input; of an option that is none, and nearly none either, where
-    those are that there are."""
+    """Click's message for wrong input. For an unknown option without a similar one, it adds where
+    the options are listed."""
     said = error.format_message()
     if isinstance(error, click.NoSuchOption) and not error.possibilities and error.ctx:
         return f"{said.rstrip('.')}; {error.ctx.command_path} --help has those that there are"

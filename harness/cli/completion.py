@@ -40,7 +40,7 @@ class Bash(BashComplete):
     )
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """The words before the one that is completed, and that one as far as it is written."""
+        """The words before the completed one, and its typed beginning."""
         raw = split_arg_string(os.environ["COMP_WORDS"])
         last = int(os.environ["COMP_CWORD"])
         words = [*raw[:last], raw[last] if last < len(raw) else ""]

@@ -53,7 +53,7 @@ def check_junit(junit: Path) -> None:
     if junit.is_dir():
         raise InputError(f"--junit {junit} is a folder; name a file in it")
     there = os.path.lexists(junit)
-    try:  # only who tries it knows: nothing can be made in /proc, whatever its permissions say
+    try:  # only an attempt shows it: nothing can be created in /proc, whatever its permissions
         junit.open("ab").close()
     except OSError as error:
         raise InputError(

@@ -32,7 +32,7 @@ _OPTIONS: Final = (
 
 
 def spark_options(command: Command) -> Command:
-    """Adds the options that say where Spark runs and how."""
+    """Adds the options of Spark: its master and its settings."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -54,10 +54,10 @@ def judge(
     out: Mapping[Path, Path] | None = None,
     **where: Unpack[SparkOptions],
 ) -> int:
-    """Judges run directories, says what came out, and returns the exit code. `through` sends notes
+    """Judges run directories, prints the results, and returns the exit code. `through` sends notes
     through a progress display.
 
-    `out`: by run directory, where the judgement is written instead.
+    `out`: other folders for the judgements, by run directory.
     """
     from linkflap.harness.judging import page
     from linkflap.harness.model.verdict import worst

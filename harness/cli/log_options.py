@@ -69,7 +69,7 @@ _OPTIONS: Final = (
 
 
 def copied_logs(command: Command) -> Command:
-    """Adds the options that say where logs are and what they are."""
+    """Adds the options that describe logs."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -91,8 +91,8 @@ class LogOptions(TypedDict):
 
 
 def asked_logs(**options: Unpack[LogOptions]) -> Asked | None:
-    """What was asked for of copied logs; None when none were named. Raises InputError for what
-    cannot be read."""
+    """The request for copied logs; None if none were named. Raises InputError for unreadable
+    ones."""
     if not options["logs"]:
         if (options["links"] or options["promotions"] or _promised(options)) and not options[
             "bootstrap"
@@ -112,8 +112,8 @@ def asked_logs(**options: Unpack[LogOptions]) -> Asked | None:
 
 
 def asked_live(**options: Unpack[LogOptions]) -> LiveAsked | None:
-    """What was asked for of live clusters; None when none were named. Raises InputError for what
-    cannot be read."""
+    """The request for live clusters; None if none were named. Raises InputError for unreadable
+    ones."""
     from linkflap.harness.capture.live.properties import access
     from linkflap.harness.capture.live.record import LiveAsked
 
@@ -196,8 +196,8 @@ def _asked(named: Mapping[str, Path], options: LogOptions) -> Asked:
 
 
 def _promised(options: LogOptions) -> dict[str, str]:
-    """What the mirror of the logs promises beyond their bytes: by its name, and by what is said one
-    by one."""
+    """The guarantee of the logs' mirror: by the mirror's name, and by the options that change parts
+    of it."""
     said = {**PRESETS[options["preset"]]}
     said |= {
         name: value

@@ -72,8 +72,8 @@ def _listed(title: str, lines: Sequence[str]) -> str:
 
 
 def _replicas(cluster: str, folder: Path, topics: str) -> tuple[list[Captured], list[str]]:
-    """The logs below a folder, and the partitions that are not looked at. Raises InputError when
-    there is none."""
+    """The logs below a folder, and the partitions that are left out. Raises InputError if there is
+    none."""
     from linkflap.harness.capture.folders import bounds, folders
     from linkflap.harness.capture.logs_named import chosen
     from linkflap.harness.model.topology import INTERNAL_TOPICS
@@ -97,7 +97,7 @@ def _replicas(cluster: str, folder: Path, topics: str) -> tuple[list[Captured], 
     ], left_out
 
 
-# So that -1 is an anomaly that there is not, and no option that click does not know.
+# So that click takes -1 for an (unknown) anomaly, and not for an unknown option.
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.argument(
     "folder",

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 class Notes(logging.Handler):
-    """What linkflap's logger says (first use: something is fetched or made), as lines on standard
-    error."""
+    """Prints linkflap's log messages (first use: something is fetched or built) as lines on
+    standard error."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)

@@ -188,7 +188,7 @@ def run(
 
 
 def _check_kafka(name: str, chosen: Scenario, runtime: str) -> None:
-    """Of a scenario file: InputError with its line for a Kafka that the runtime cannot run."""
+    """Raises InputError with the scenario file's line for a Kafka that the runtime cannot run."""
     from linkflap.chaos import scenario_file
 
     if scenario_file.is_file(name):
@@ -226,7 +226,7 @@ def _again_and_again(
 
 
 def _check_alone(**given: object) -> None:
-    """A file says all of its scenario: InputError for an option that would change it."""
+    """Raises InputError for an option that would change a scenario file, which is complete."""
     for name, value in given.items():
         if value:
             raise InputError(
@@ -263,7 +263,7 @@ def _again(name: str, wish: Wish, chosen: Scenario, runtime: str, topology: str 
 
 
 def _leave_unjudged(chosen: Scenario, folder: Path, *, as_json: bool) -> int:
-    """Says where a recorded run is. Raises EnvironmentFailure for one that did not finish."""
+    """Prints the path of a recorded run. Raises EnvironmentFailure if it did not finish."""
     from linkflap.harness.rundir import RunReader
 
     click.echo(f"recorded in {folder}; judge it with: linkflap verify {folder}", err=True)

@@ -30,7 +30,7 @@ _OUT: Final = (
 
 
 class Judge(Protocol):
-    """Judges run directories and says what came out; the exit code."""
+    """Judges run directories and prints the results; returns the exit code."""
 
     def __call__(
         self, folders: Sequence[Path], *, out: Mapping[Path, Path] | None = ...

@@ -26,7 +26,7 @@ Where = tuple[str, int]
 
 @final
 class Consumer(confluent_kafka.Consumer):
-    """A confluent_kafka.Consumer of which everything is written down."""
+    """A confluent_kafka.Consumer with a recorded history."""
 
     def __init__(self, config: Mapping[str, Any] | None = None, **more: Any) -> None:  # noqa: ANN401  (confluent-kafka's own)
         given = {**(config or {}), **more}
@@ -56,10 +56,10 @@ class Consumer(confluent_kafka.Consumer):
         return 0
 
     def let_go(self) -> None:
-        """The run is over: nothing is written down any more."""
+        """The run is over: nothing more is recorded."""
         self._let_go = True
 
-    # What the caller calls.
+    # The caller's methods.
 
     def poll(self, timeout: float | None = None) -> Message | None:
         """As confluent-kafka's."""
@@ -192,8 +192,7 @@ class Consumer(confluent_kafka.Consumer):
             self._their_commits(error, partitions)
 
     def commit(self, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401  (overloads)
-        """As confluent-kafka's. What a synchronous one committed is known here; of others
-        `on_commit` hears."""
+        """Like confluent-kafka's. A synchronous commit is recorded here, others by `on_commit`."""
         invoked = now()
         done: list[TopicPartition] | None = super().commit(*arguments, **named)
         rows = tuple(_at(p, p.offset) for p in done or () if p.error is None and p.offset >= 0)

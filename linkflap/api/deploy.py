@@ -55,8 +55,8 @@ def deploy(
     seed: int | None = None,
     keep: bool = False,
 ) -> AbstractContextManager[World]:
-    """Clusters and links, started and proven, in a with statement; what happens in it is written to
-    the run directory `folder`.
+    """Clusters and links, started and proven, for a with statement; the run directory `folder`
+    records what happens in it.
 
     `topics` are made at home: `{"A.orders": 3}` has three partitions and is written on A first.
     With a `mirror` they are copied over every link. `readers`: clients of linkflap's own read them
@@ -149,7 +149,7 @@ def _scenario(
     readers: bool,
     seed: int | None,
 ) -> Scenario:
-    """What run.json says of it. Raises InputError."""
+    """Its entry in run.json. Raises InputError."""
     made = parse(topology) if isinstance(topology, str) else topology
     if options and not mirror:
         raise InputError("mirror_options need a mirror; name one with mirror=")

@@ -27,8 +27,7 @@ MOVES: Final = (PLANNED, FORCED)
 
 @final
 class Window:
-    """One fault. Used once, in a with statement: `bite` says what was measured on the faulted
-    path."""
+    """One fault. Used once, in a with statement: `bite` has the measurement on the faulted path."""
 
     def __init__(self, spec: FaultSpec, playing: Faults) -> None:
         self.spec = spec
@@ -151,7 +150,7 @@ class Faults:
         return window
 
     def end(self, window: FaultWindow, *, healed: bool) -> None:
-        """The window is over; what is never healed, or was not, may go on breaking things."""
+        """Ends the window; a fault that is never healed, or was not, may stay in effect."""
         window.end()
         with self._lock:
             if healed and window.fault.restores:

@@ -26,7 +26,7 @@ class Flight:
     def record(
         self, topic: str, partition: int, uid: int
     ) -> Callable[[KafkaError | None, Message], None]:
-        """Takes one more record in; what its delivery is to be reported to."""
+        """Adds a record; returns the callback for its delivery report."""
         last = self.groups[-1] if self.groups else None
         if last is None or (last.topic, last.partition, last.first_uid + last.count) != (
             topic,

@@ -33,7 +33,7 @@ class Judged:
 
     @property
     def valid(self) -> bool:
-        """Whether every guarantee held and enough was seen to say so."""
+        """Whether every guarantee held and enough was examined to prove it."""
         return self.verdict is Verdict.VALID
 
     @property

@@ -65,7 +65,7 @@ class WrittenOperations(confluent_kafka.Producer):
 
     def _failed(self, flight: Flight) -> OutcomeName:
         """EndTxn is sent only after every record was delivered: a commit with a failed delivery was
-        never asked for."""
+        never requested."""
         return "fail" if flight.ending == "commit" and flight.failed else "info"
 
     def _invoke(self, flight: Flight) -> None:

@@ -42,7 +42,7 @@ class OwnClient(Protocol):
     def committing(self) -> bool: ...
     def acknowledged_since(self, time: int) -> int: ...
     def let_go(self) -> None:
-        """The run is over: what is in flight is info, and nothing is written down any more."""
+        """The run is over: operations in flight are info, and nothing more is recorded."""
 
 
 class OwnClients(WorkloadClients):
@@ -109,7 +109,7 @@ class OwnClients(WorkloadClients):
                 self._groups.append(group)
 
     def let_go(self) -> None:
-        """No more is written down of the caller's clients. Safe to call twice."""
+        """Stops recording the caller's clients. Safe to call twice."""
         with self._lock:
             self._over = True
         if self in _living:
@@ -130,7 +130,8 @@ class OwnClients(WorkloadClients):
         )
 
     def workloads_of_own(self) -> list[WorkloadSpec]:
-        """What run.json says of the caller's producers: whose topics they wrote."""
+        """The entry of the caller's producers in run.json: the homes of the topics that they
+        wrote."""
         homes = sorted({home for client in self._own for home in client.homes})
         return [WorkloadSpec(kind=PRODUCER, home=home) for home in homes]
 

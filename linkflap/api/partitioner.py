@@ -13,7 +13,7 @@ PARTITIONERS: Final = ("consistent_random", "consistent", "random")
 
 
 def known(partitioner: str) -> str:
-    """The same name. Raises InputError for one that is not known here."""
+    """Returns the name. Raises InputError for an unknown one."""
     if partitioner not in PARTITIONERS:
         raise InputError(
             f"partitioner is {partitioner!r}, which linkflap.Producer does not know; give each "

@@ -29,7 +29,7 @@ Headers = dict[str, Any] | list[tuple[str, Any]] | None
 
 @final
 class Producer(WrittenOperations):
-    """A confluent_kafka.Producer of which everything is written down."""
+    """A confluent_kafka.Producer with a recorded history."""
 
     def __init__(self, config: Mapping[str, Any] | None = None, **more: Any) -> None:  # noqa: ANN401  (confluent-kafka's own)
         given = {**(config or {}), **more}
@@ -73,7 +73,7 @@ class Producer(WrittenOperations):
     def committing(self) -> bool:
         return self._committing
 
-    # What the caller calls.
+    # The caller's methods.
 
     def produce(
         self,
@@ -199,8 +199,8 @@ class Producer(WrittenOperations):
         self._returned(flight, "ok")
 
     def _learn_identity(self) -> None:
-        """Serves statistics until they say who this is; for three seconds at most, then it stays
-        unknown."""
+        """Serves statistics until they report the producer id and epoch; after three seconds these
+        stay unknown."""
         deadline = now() + 3_000_000_000
         self._identity = (-1, -1)
         while self._identity[0] < 0 and now() < deadline:

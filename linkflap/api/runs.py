@@ -70,8 +70,8 @@ def run(
 
 
 def usual(asked: str | None, own: str | None = None) -> str:
-    """The runtime asked for, else $LINKFLAP_RUNTIME, else the scenario's own, else process: no
-    images are built unasked."""
+    """The requested runtime, else $LINKFLAP_RUNTIME, else the scenario's own, else process: no
+    images are built unless requested."""
     from linkflap.harness import runtimes
 
     return asked or os.environ.get("LINKFLAP_RUNTIME") or own or runtimes.DEFAULT

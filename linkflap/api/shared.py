@@ -92,7 +92,7 @@ class _Lent:
         self._sizes = {path: _size(path) for path in _logs(self.deployment)}
 
     def changed(self) -> Sequence[str]:
-        """What is not as it was: brokers, links, replicas, or errors that brokers wrote down."""
+        """The changes since the start: of brokers, links, replicas, or errors in brokers' logs."""
         return [
             *(
                 f"broker {b.cluster}/{b.id} is {b.state}"
@@ -123,7 +123,8 @@ class Pool:
         return Shared(lent.deployment, self._names, test)
 
     def give_back(self, topology: str, runtime: str) -> Sequence[str]:
-        """What is not as it was; then it is ended, and whoever is next has another."""
+        """The changes since the start. If there are any, the deployment is ended, and the next test
+        gets another."""
         lent = self._lent[topology, runtime]
         changed = lent.changed()
         if changed:
@@ -209,8 +210,8 @@ def _behind(cluster: Cluster) -> Iterator[str]:
 
 
 def _errors(path: Path, since: int) -> Iterator[str]:
-    """The first error that a broker wrote down since; one whose log was begun anew is looked
-    through from the start."""
+    """The first error in a broker's log since then; a log that was begun anew is read from the
+    start."""
     if not path.exists():
         return
     with path.open("rb") as log:

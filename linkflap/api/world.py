@@ -138,8 +138,8 @@ class World:
         return self._faults.make(kind, target, options)
 
     def failover(self, link: str, kind: Literal["planned", "forced"] = "planned") -> Window:
-        """Ends the mirror of a link for good; in the block, clients write to its destination. That
-        they did is its bite.
+        """Ends the mirror of a link for good. In the block, clients write to its destination; these
+        writes are the bite.
 
         planned: the mirror drains first; end transactions before. forced: the brokers of the source
         are killed.

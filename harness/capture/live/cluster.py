@@ -26,7 +26,7 @@ from linkflap.harness.wire.peer import Peer
 """Topic, partition."""
 Bound = Literal["start", "high", "stable"]
 PATIENCE: Final = 30.0
-"""Seconds in which a leader must be found and answer, before a partition is given up."""
+"""Seconds in which a leader must be found and answer; then reading the partition ends."""
 _ANSWER_SECONDS: Final = 20.0
 _TIMESTAMP: Final[Mapping[Bound, int]] = {"start": -2, "high": -1, "stable": -1}
 _READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
@@ -46,8 +46,8 @@ _FORBIDDEN: Final = frozenset(
 
 
 class GivenUp(Exception):
-    """Reading a partition was given up; the message says why. `everything`: so were all others of
-    the cluster."""
+    """Reading a partition was abandoned, for the reason in the message. `everything`: so were all
+    others of the cluster."""
 
     def __init__(self, reason: str, *, everything: bool = False) -> None:
         super().__init__(reason)
@@ -210,7 +210,7 @@ class LiveCluster:
         try:
             self._look()
         except Unanswered:
-            return  # whoever waits asks again, and says in the end what was last seen
+            return  # the caller asks again, and reports the last state in the end
 
     def _look(self) -> None:
         """Asks any broker for the cluster's metadata. Raises Unanswered when none of them
@@ -258,7 +258,7 @@ class LiveCluster:
                     yield (str(topic.name), int(p.partition_index)), p.error_code, int(p.offset)
 
     def _passing(self, partition: TopicPartition, error: Message) -> str:
-        """The words for an error that passes; raises for one that does not."""
+        """The description of a retriable error; raises for any other."""
         what = f"{partition[0]}-{partition[1]}: {error.name}"
         if error in _FORBIDDEN:
             raise Refused(f"{what}: DESCRIBE and READ on topic {partition[0]} are needed")
@@ -279,8 +279,8 @@ class LiveCluster:
 def _fetch_request(
     version: int, partition: TopicPartition, offset: int, *, most: int, epoch: int
 ) -> Message:
-    """What is asked of a leader: with 12 also whether it has the batch before, by that one's leader
-    epoch."""
+    """The request to a leader; version 12 also checks by its leader epoch that the leader has the
+    previous batch."""
     m = messages.request("fetch", version)
     newer = {"last_fetched_epoch": epoch} if version == 12 else {}
     row = m.FetchPartition(

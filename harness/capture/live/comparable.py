@@ -64,7 +64,7 @@ def _end(copied: Copied, first: Ends, events: Sequence[Event], homes: Mapping[st
 
 
 def _before(name: str, links: Sequence[LinkSpec]) -> Iterator[str]:
-    """The clusters from which something may have come to this one."""
+    """The clusters from which records may have been mirrored to this one."""
     seen, frontier = {name}, [name]
     while frontier:
         here = frontier.pop()

@@ -32,7 +32,7 @@ _TIMES_ANEW: Final = 5
 
 
 class Pace:
-    """Holds whoever spends bytes to so many a second, on the average. For one thread."""
+    """Limits the average rate of bytes per second. For one thread."""
 
     def __init__(self, rate: float) -> None:
         self.rate = rate
@@ -44,7 +44,7 @@ class Pace:
         return int(min(_LARGEST_FETCH, max(_SMALLEST_FETCH, self.rate / 4)))
 
     def spend(self, count: int) -> None:
-        """Returns when the next may be asked for."""
+        """Returns when the next request is allowed."""
         now = time.monotonic()
         self._due = max(self._due, now - 1.0) + count / self.rate
         if self._due > now:
@@ -134,7 +134,7 @@ def _read(
     pace: Pace,
     spent: Callable[[int, int], None],
 ) -> bool:
-    """Whether it was read to its end; False when it has to be read anew."""
+    """Whether it was read to its end; False if it must be read again."""
     copied.position = copied.start
     epoch, since = -1, time.monotonic()
     while copied.position < copied.end:

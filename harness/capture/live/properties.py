@@ -41,8 +41,8 @@ _JAVA: Final[Mapping[str, str]] = {
 
 
 def access(path: Path) -> Access:
-    """What a file of client properties says. Raises InputError for what cannot be read, is unknown,
-    or does not fit together."""
+    """The settings in a file of client properties. Raises InputError for unreadable, unknown or
+    contradictory ones."""
     given = _read(path)
     protocol = given.get("security.protocol", "plaintext").lower()
     if protocol not in PROTOCOLS:

@@ -112,7 +112,7 @@ def record(folder: Path, asked: LiveAsked, command: str, tell: Tell) -> None:
 def _chosen(
     clusters: Mapping[str, LiveCluster], topics: str
 ) -> Mapping[str, Sequence[TopicPartition]]:
-    """The partitions that are asked for, of each cluster; Kafka's own never are."""
+    """The requested partitions of each cluster, without Kafka's own topics."""
     pattern = pattern_of(topics)
     shown = {
         name: sorted(p for p in cluster.enter() if not p[0].startswith("__"))
@@ -182,7 +182,8 @@ def _fetched(
 
 
 def _read(cluster: LiveCluster, copies: Sequence[Copied], pace: Pace, counts: _Counts) -> None:
-    """Reads one cluster. When it went away, what is left is not tried, and says so."""
+    """Reads one cluster. If it goes away, the remaining partitions are not tried, and are recorded
+    as unread."""
     gone = ""
     for copied in copies:
         if gone:

@@ -29,7 +29,7 @@ def answer_of(printed: str) -> str:
 
 
 def lag(printed: str) -> int | None:
-    """What the command `lag` said; None where it said nothing that can be read."""
+    """The answer of the command `lag`; None if it is unreadable."""
     try:
         return msgspec.json.decode(answer_of(printed), type=_Lag).lag
     except msgspec.DecodeError:
@@ -37,10 +37,8 @@ def lag(printed: str) -> int | None:
 
 
 def promoted(printed: str, name: str) -> dict[TopicPartition, int]:
-    """What a failover said that it promoted: topic -> first offset of the destination's own, by
-    partition; else nothing.
-
-    Raises EnvironmentFailure where it said something else there.
+    """The promotion that a failover reported: topic -> first offset of the destination's own, by
+    partition; empty if it reported none. Raises EnvironmentFailure if the report is malformed.
     """
     try:
         said = msgspec.json.decode(answer_of(printed), type=_Promoted).promoted
@@ -58,8 +56,8 @@ def promoted(printed: str, name: str) -> dict[TopicPartition, int]:
 def refuse_impossible(
     name: str, promoted: Mapping[Partition, int], ends: Mapping[Partition, int]
 ) -> None:
-    """Raises EnvironmentFailure where something says that it promoted what does not cross the link,
-    or an offset behind the log's end."""
+    """Raises EnvironmentFailure if a report names a topic that the link does not mirror, or an
+    offset behind the log's end."""
     for (topic, number), offset in promoted.items():
         said = f"{name} says that it promoted {topic}-{number} at {offset}"
         if (topic, number) not in ends:

@@ -67,7 +67,7 @@ class ManifestCommands:
             canary.close()
 
     def _command(self, name: str, *, within: float) -> int:
-        """The exit status of a command; one that does not end in time is killed, and counts as
+        """The exit status of a command. If it does not end in time, it is killed and counts as
         failed."""
         with contextlib.suppress(DeadlineExceeded):
             return self._foreign.run(

@@ -34,8 +34,7 @@ def environment_of(
 
 
 def _entered(side: str, address: str) -> dict[str, str]:
-    """The files that say how a secured cluster is entered: with Java's names, and with
-    librdkafka's."""
+    """The files with the login of a secured cluster: with Java's names, and with librdkafka's."""
     security = security_of(address)
     if not security.file:
         return {}

@@ -54,7 +54,7 @@ class Manifest(Table, frozen=True, kw_only=True):
 
     @property
     def every_command(self) -> Mapping[str, Sequence[str]]:
-        """Name -> words of those that there are."""
+        """Name -> words of the commands that are present."""
         named = {
             name: getattr(self.commands, name)
             for name in ("start", "ready", "lag", "stop", "crash", "restart", "failback")

@@ -75,7 +75,7 @@ class CommandsTable(Table, frozen=True, kw_only=True):
     restart: Words | None = None
     failover: FailoverTable = FailoverTable()
     failback: Words | None = None
-    """Makes a cluster that was given up ready to be mirrored into: exit status 0 once it is."""
+    """Prepares a former source for mirroring into it: exit status 0 once it is ready."""
 
 
 class SecondsTable(Table, frozen=True, kw_only=True):

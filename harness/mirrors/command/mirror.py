@@ -131,8 +131,8 @@ class CommandMirror(ManifestCommands):
         self._run("start")
 
     def _fail_back(self) -> None:
-        """Runs `failback`, and writes down what it took away. Raises EnvironmentFailure where it
-        failed, or left what this mirror cannot go on from."""
+        """Runs `failback`, and records what it removed. Raises EnvironmentFailure if it failed, or
+        left a state from which this mirror cannot continue."""
         before = self._ends.known(SETTLE_SECONDS)
         self._ask("failback", within=self._manifest.seconds.failback)
         after = self._ends.known(SETTLE_SECONDS)
@@ -204,8 +204,8 @@ class CommandMirror(ManifestCommands):
         self._recorder.write(MirrorCrashed(link=self.link.name, by=by))
 
     def stop(self) -> None:
-        """Ends it and returns when the destination's mirrored partitions stand still. Safe to call
-        twice."""
+        """Ends it and returns when the destination's mirrored partitions have stopped growing. Safe
+        to call twice."""
         with self._lock:
             drained = self.alive and self._compared()
             if self.alive and self._manifest.commands.stop:
@@ -219,8 +219,8 @@ class CommandMirror(ManifestCommands):
             self._recorder.write(MirrorStopped(link=self.link.name, drained=drained))
 
     def fail_over(self, kind: FailoverKind) -> None:
-        """Runs the failover command of this kind, where there is one, and ends what is left. Raises
-        EnvironmentFailure where it failed, or says of what it promoted what cannot be."""
+        """Runs the failover command of this kind, if there is one, and ends the remaining
+        processes. Raises EnvironmentFailure if it failed, or reported an impossible promotion."""
         name = f"failover {kind}"
         if name in self._manifest.every_command:
             printed = self._ask(name, within=self._manifest.seconds.failover)
@@ -228,8 +228,7 @@ class CommandMirror(ManifestCommands):
         self.stop()
 
     def _compared(self) -> bool:
-        """Whether nothing is behind, by the bytes; what the mirror says is written down beside
-        it."""
+        """Whether the lag is zero, by the bytes; the mirror's own report is recorded beside it."""
         measured = self.lag()
         if self._manifest.commands.lag:
             said: int | None = None
@@ -239,8 +238,8 @@ class CommandMirror(ManifestCommands):
         return measured == 0
 
     def promotion(self) -> Mapping[Partition, int]:
-        """What it said at the failover; else where its log ends. Asked after `fail_over`, before a
-        client writes."""
+        """The offsets that it reported at the failover; else the log ends. Called after
+        `fail_over`, before a client writes."""
         ends = self._ends.known(SETTLE_SECONDS)
         answers.refuse_impossible(self._foreign.name, self._promoted, ends)
         return {**ends, **self._promoted}
