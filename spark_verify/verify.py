@@ -159,7 +159,7 @@ def _unjudged(
 
 
 def _sentence(trace: str) -> str:
-    """What the executor said, without the trace around it."""
+    """The executor's message, without its trace."""
     said = f"{UNSEEN}: "
     return next(
         (line.partition(said)[2].strip() for line in trace.splitlines() if said in line), trace

@@ -101,7 +101,7 @@ def _commits(
 
 
 def _excused(view: PartitionView, generation: LogGeneration, what: Outcomes) -> Bools:
-    """Per operation, whether its cluster was given up before its markers had to be there."""
+    """Per operation, whether its cluster was failed over before its markers had to be there."""
     end = generation.lost
     if end is None:
         return np.zeros(len(what.sends), np.bool_)

@@ -50,8 +50,8 @@ from linkflap.spark_verify.facts.view import Origin, PartitionView
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
-    """What each cluster's last log has: the inputs of every relay's group, and the outputs that
-    were made of others."""
+    """The relays' records in each cluster's last log: the inputs of every group, and the
+    outputs."""
     findings: list[Finding] = []
     groups = groups_of_relays(view)
     sends = Sends.of(view.sends)
@@ -109,10 +109,9 @@ def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
 def _due(
     scenario: Scenario, promotions: Sequence[Promotion]
 ) -> set[tuple[str, Origin | Literal["checkpoints"]]]:
-    """Inputs where relays begin; and samples of their group there, and wherever they go on.
-
-    A cluster that is to follow another is judged by the log that it has since: what relays read
-    there before may be mirrored by then, or gone.
+    """Inputs on the relays' first cluster; and samples of their group there, and on every later
+    cluster. A cluster that follows another again is judged by its new log: the records that relays
+    read there before may be mirrored by then, or gone.
     """
     relays = {workload.home for workload in scenario.workloads if workload.kind == RELAY}
     follow = {fault.on.source for fault in scenario.schedule if fault.name.reverses}

@@ -85,7 +85,7 @@ def _refused(view: PartitionView) -> Iterator[PartialFinding]:
 
 
 def _cost(view: PartitionView, promotion: Promotion, compared: Hop) -> Sequence[Finding]:
-    # Whether what a torn log lacks was lost is unknown: no budget is held against that.
+    # Whether a torn log's missing records were lost is unknown, so no budget is compared with them.
     torn = [log.replica.cluster for log in (compared.source, compared.destination) if not log.whole]
     data = {
         "link": promotion.link,

@@ -80,7 +80,7 @@ def _judge(
     acked = acked[what.acked[acked] >= log.replica.log_start]
     offsets = what.acked[acked]
     here = native(generation, offsets)
-    # One that points at what is not the cluster's own is an acknowledgement of its own era all the
+    # One that points outside the cluster's own era is an acknowledgement of its own era all the
     # same.
     first_own = next(era.start for era in generation.eras if era.origin == "native")
     findings: list[Finding] = list(

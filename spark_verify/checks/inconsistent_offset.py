@@ -42,7 +42,7 @@ from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 KIND = "inconsistent-offset"
 LOG: Final = "log"
 AT_ONCE: Final = 1 << 17
-"""Offsets that are looked at together."""
+"""Offsets that are compared in one step."""
 BEYOND: Final = 2**63 - 1
 Observation = tuple[str, Ints, Ints]
 """An observer, the offsets and the payload ids that it saw there."""
@@ -89,7 +89,7 @@ def _windows(observations: Sequence[Observation], start: int) -> Iterator[tuple[
 
 
 def _joined(last: Sequence[Found], following: Sequence[Found]) -> Iterator[Found]:
-    """What was found on both sides of an edge, as one anomaly where it goes on over that."""
+    """The findings on both sides of an edge, joined into one anomaly if it crosses the edge."""
     if not last or not following:
         yield from (*last, *following)
         return

@@ -85,7 +85,7 @@ def _against_bytes(
         *(t.time for t in view.truncations if t.cluster == generation.cluster),
     ]:
         clear &= (marks.time[sampled] > time) | (time > marks.returned[sampled])
-    # The LSO may have been asked for when the next sample's high watermark was reached.
+    # The LSO may have been requested when the next sample's high watermark was reached.
     next_high = np.append(marks.high_watermark[sampled[1:]], NOWHERE)[: len(sampled)]
     shown = over & (next_high <= (last.end if last is not None else -1))
     for replica, here in ((replica_of(view, generation), ~over), (last, shown)):

@@ -37,8 +37,8 @@ from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
-    """Looks for every record that must be there, first where it was acknowledged, then over each
-    hop."""
+    """Looks for every record that must be there: first on the cluster that acknowledged it, then
+    over each hop."""
     findings: list[Finding] = []
     heard: list[Outcomes] = []
     for generation in every(view):
@@ -100,7 +100,7 @@ def _native(
 
 def _kept(generation: LogGeneration, log: Log, at: Ints) -> Bools:
     """Whether each record is visible, or was still waiting for its marker when its cluster was
-    given up."""
+    failed over."""
     if not len(log.replica.records):
         return np.zeros(len(at), np.bool_)
     waiting = (log.record_state[at] == OPEN) & (generation.lost is not None)

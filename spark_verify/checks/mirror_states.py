@@ -50,7 +50,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
 
 def _records(view: PartitionView) -> Iterator[Found]:
-    """What its own records say of the topic's partitions in the end, of each link: at no offset."""
+    """The mirror's own final records of the topic's partitions, for each link: at no offset."""
     last = {each.link: each for each in sorted(view.comparisons, key=lambda each: each.time)}
     for each in last.values():
         if each.recorded:
@@ -149,7 +149,7 @@ def _states(view: PartitionView, mine: Sequence[Description]) -> Iterator[Found]
 
 
 def _over(view: PartitionView, said: Description) -> Iterator[Promotion]:
-    """The promotion that had ended a mirror when it was asked for the description."""
+    """The promotion that had ended a mirror when the description was requested."""
     back = LinkSpec.parse(said.link).reverse.name
     before = [p for p in view.promotions if p.link == said.link and p.time + STALE < said.asked]
     if before:

@@ -180,7 +180,7 @@ def _unsettled(compared: Hop) -> Sequence[Finding]:
 
 def _lag(compared: Hop) -> Sequence[Finding]:
     theirs = compared.source.replica.records.offset[compared.sequence[compared.behind]]
-    # What lies above an open transaction is held back from a mirror that reads committed: not late.
+    # Records above an open transaction are withheld from a read_committed mirror: not late.
     late = int(np.count_nonzero(theirs < compared.source.stable))
     if compared.tail != "unknown" or not late:
         return []

@@ -43,8 +43,8 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
 
 def _reported(view: PartitionView) -> Iterator[PartialFinding]:
-    """What producers knew of their own ids: the only trace of one whose records never reached a
-    log."""
+    """The producers' own reports of their ids: the only trace of a producer whose records never
+    reached a log."""
     sends = Sends.of(view.sends)
     sends = sends.take(sends.column("producer_id") >= 0)
     clusters, ids = sends.codes("cluster")[0], sends.codes("transactional_id")[0]

@@ -72,8 +72,8 @@ def _audience(view: PartitionView, generation: LogGeneration) -> Mapping[str, Se
 
 
 def passed(reads: Sequence[Read]) -> Iterator[tuple[int, int]]:
-    """Offset ranges [from, to) that one reader has passed for certain; an assignment, a revocation
-    or a step back begins anew."""
+    """Offset ranges [from, to) that one reader has certainly passed; an assignment, a revocation or
+    a step back begins a new one."""
     start, position = -1, -1
     for read in reads:
         if read.kind in ("assign", "revoke", "error"):

@@ -43,7 +43,7 @@ KIND, CIRCLE = "standby-write", "circular-mirror"
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
-    """Asks every acknowledgement when it was asked for, and every mirrored record who sent it."""
+    """Checks the request time of every acknowledgement, and the sender of every mirrored record."""
     findings: list[Finding] = list(
         judged(view, lambda generation, log: _in_bytes(view, generation, log))
     )
@@ -93,8 +93,8 @@ def _circles(view: PartitionView) -> Iterator[Finding]:
 
 
 def _elsewhere(every: Mapping[str, Sequence[LogGeneration]], sends: Sends) -> Bools:
-    """Which were not asked for in the first generation of a log that was its cluster's own from the
-    start."""
+    """Those that were not requested in the first generation of a log that was its cluster's own
+    from the start."""
     found = np.ones(len(sends), np.bool_)
     for cluster in sends.said("cluster"):
         if every[cluster][0].eras[0].origin == "native":
@@ -106,8 +106,8 @@ def _elsewhere(every: Mapping[str, Sequence[LogGeneration]], sends: Sends) -> Bo
 
 
 def _mirrored_then(mine: Sequence[LogGeneration], send: Send) -> bool:
-    """Whether the cluster followed another from when the operation was asked for until it was
-    acknowledged."""
+    """Whether the cluster followed another from the operation's request until its
+    acknowledgement."""
     generation = mine[number_at(mine, send.invoked)]
     if generation.number == 0 and generation.eras[0].origin == "native":
         return False

@@ -37,7 +37,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
 
 def _differences(each: Comparison) -> Iterator[Found]:
-    """They are of a whole topic, and at no offset."""
+    """They concern an entire topic, and have no offset."""
     source, destination = LinkSpec.parse(each.link).ends
     about = {"source": source, "there": each.there, "here": each.here}
     if not each.here:

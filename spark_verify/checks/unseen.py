@@ -130,7 +130,7 @@ def _due(
         visible = np.flatnonzero(log.visible)
         at = locate(log.replica.records.uid[visible], what.uid[rows])
         there = log.replica.records.offset[visible[at]] if len(visible) else offsets
-        # What came over a mirror is where the bytes have it; the cluster's own, where it was
+        # A mirrored record is at its offset in the bytes; the cluster's own, where it was
         # acknowledged.
         offsets = np.where(
             offsets >= 0,
@@ -195,8 +195,8 @@ def _over(topology: Topology, name: str) -> Collection[str]:
 
 
 def _ends_at(workload: WorkloadSpec, promotions: Sequence[Promotion]) -> tuple[str, bool]:
-    """The cluster that readers are on in the end, empty where that was given up by force; whether
-    they were there all along."""
+    """The readers' last cluster, empty if it was failed over by force; whether they were there from
+    the start."""
     cluster = began = str(workload.options.get("cluster", workload.home))
     for promotion in sorted(promotions, key=lambda p: p.time):
         if promotion.source == cluster:

@@ -214,8 +214,8 @@ def _played(story: Story, lineages: _Lineages) -> Mapping[str, list[tuple[int, i
 
 
 def truncated_at(story: Story, cluster: str, window: Window) -> int:
-    """When the log of a cluster was truncated within a reversal: as its mirror wrote down, else at
-    the latest when that ended."""
+    """When the log of a cluster was truncated within a reversal: by its mirror's record, else the
+    end of the reversal."""
     times = [
         t.time
         for t in story.truncations

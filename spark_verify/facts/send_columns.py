@@ -219,8 +219,8 @@ class Gathering:
         self._sizes[name].append(sizes)
 
     def sends(self) -> Sends:
-        """All of them by time of invocation, then by number and first uid. What was gathered is
-        used up."""
+        """All of them by time of invocation, then by number and first uid. Consumes the gathered
+        rows."""
         numbers = {name: _together(parts, np.int64) for name, parts in self._numbers.items()}
         every = Sends(
             numbers,

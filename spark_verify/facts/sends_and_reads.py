@@ -50,10 +50,9 @@ class Send:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """What one poll returned of this partition. `uids` and `offsets` are in the order of the poll.
-
-    Of a member of a share group: what it did (`harness.model.history.ShareKind`); of what it
-    acquired, `position` is how often the group was given it.
+    """The records of one poll in this partition. `uids` and `offsets` are in the order of the poll.
+    For a member of a share group: its action (`harness.model.history.ShareKind`); for acquired
+    records, `position` is the delivery count.
     """
 
     reader: str

@@ -32,7 +32,7 @@ class Promotion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truncation:
-    """What a mirror says that it truncated of the log of its destination `cluster` when that began
+    """The truncation that a mirror recorded of the log of its destination `cluster` when that began
     to follow: offsets [offset, end).
     """
 

@@ -138,8 +138,8 @@ def polls(reader: Rows, subject: Subject) -> list[Poll]:
 
 
 def _next_to(own: Sequence[Poll], touching: Collection[int], time: int | None) -> set[int]:
-    """Of one reader's rows, those that touch the subject or are of its time, and their neighbours;
-    else its last (by id)."""
+    """The rows of one reader that concern the subject or its time, and their neighbours; else its
+    last row (by id)."""
     near = [n for n, row in enumerate(own) if id(row) in touching or row.returned == time] or [
         len(own) - 1
     ]

@@ -90,10 +90,9 @@ def recorded(root: Path) -> Path:
 def explain_several(
     root: Path, anomalies: Sequence[Anomaly], numbers: Sequence[int], *, history: bool = True
 ) -> Sequence[Explanation]:
-    """Explanations of some of a document's anomalies, by number, from 1; what they need of the run
-    directory is read once.
-
-    Without `history` from the logs alone: of a long one, all its rows would have to be held.
+    """Explanations of some of a document's anomalies, by number, from 1; the run directory is read
+    once for all. Without `history` from the logs alone: a long history would need all its rows in
+    memory.
     """
     planned, log_of = plan(root), cache(evidence.log_of)
     rows = anomaly_context.Held(RunReader(root)) if history else anomaly_context.Unread()

@@ -61,11 +61,9 @@ Logs = Mapping[tuple[str, int], batches.Log]
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """What was found. `unreadable` are files and bytes, `notes` what may be wrong and may be
-    compaction: it counts as neither.
-
-    `files` are what was looked at, a line per partition and broker; `left_out` the partitions that
-    were not.
+    """The findings. `unreadable` are files and bytes. `notes` may be damage or compaction, and
+    count as neither. `files` are the files that were read, a line per partition and broker;
+    `left_out` the partitions that were not.
     """
 
     cases: list[Case] = field(default_factory=list)
@@ -169,8 +167,8 @@ def _partition(
 
 
 def _anonymous(replica: Replica) -> Replica:
-    """Without linkflap's own payload ids: whoever relays records (MirrorMaker 2) writes several
-    clients' with one producer id."""
+    """Without linkflap's own payload ids: a program that relays records (MirrorMaker 2) writes
+    several clients' records with one producer id."""
     nobody = np.full(len(replica.records), FOREIGN, np.int64)
     return replace(replica, records=replace(replica.records, uid=nobody, operation=nobody))
 
@@ -178,7 +176,7 @@ def _anonymous(replica: Replica) -> Replica:
 def _judged(
     seen: PartitionView, replica: Replica, logs: Logs, report: Report, partial: list[FindingRow]
 ) -> Iterator[Case]:
-    """What the kernels find in a partition; what takes several to see joins `partial`."""
+    """The kernels' findings in a partition; adds partial findings to `partial`."""
     log = logs[replica.cluster, replica.broker]
     for check in CHECKS:
         for row in examine(check, seen):

@@ -145,8 +145,8 @@ def drawn_logs(planned: RunPlan) -> Iterator[Drawn]:
 
 
 def chosen(logs: Sequence[Drawn], points: Points) -> Sequence[Ints]:
-    """Of each log the rows around what is worth a look: RAW of all logs at most, and rather those
-    of anomalies than of faults."""
+    """The rows of each log around anomalies, promotions, truncations and faults: at most RAW of all
+    logs together, preferring anomalies to faults."""
     for worth in (points, Points(offsets=points.offsets)):
         for around in AROUND:
             kept = [_near(log, worth, around) for log in logs]

@@ -46,10 +46,9 @@ _GOT: Final = {"uids": "<i8", "offsets": "<i8"}
 
 
 def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch]) -> PartitionView:
-    """One partition as the kernels see it. The rows are its own only, of the schemas of
-    `spark_verify.read.rows`, in any order.
-
-    Every batch of them is taken apart before the next is asked for, and not held.
+    """The kernels' view of one partition. The rows are only its own, of the schemas of
+    `spark_verify.read.rows`, in any order. Every batch of them is consumed before the next is read,
+    and not kept.
     """
     captured, before = (
         [c for c in some if (c.bounds.topic, c.bounds.partition) == (topic, partition)]
@@ -231,8 +230,7 @@ class Gathered:
         return tuple(replica_of(key, self._heads[key], self._chunks.pop(key, [])) for key in order)
 
     def sends(self) -> Sequence[Send]:
-        """Sends by time of invocation, then by number and first uid. What was gathered of them is
-        used up."""
+        """Sends by time of invocation, then by number and first uid. Consumes the gathered rows."""
         return self._sends.sends()
 
     def reads(self) -> tuple[Sequence[Read], Sequence[Read]]:

@@ -130,7 +130,7 @@ def _captures(
         found, wrong = reader.bounds(moment)
         damage.extend(wrong)
         for cluster in _begun(reader, moment) if wrong else ():
-            # What an older capture has of it is not what the cluster had in the end.
+            # An older capture of it does not show the cluster's final log.
             latest.pop(cluster, None)
         for cluster, own in _by_cluster(found).items():
             if (cluster, moment) in absent:
@@ -243,8 +243,8 @@ def _size(path: Path) -> int:
 def _missing(
     reader: RunReader, moment: str, bounds: Bounds, gone: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Segments of a replica that are missing. Without them a log is not whole, however sound the
-    rest is."""
+    """Missing segments of a replica. Without them a log is incomplete, however sound the rest
+    is."""
     folder = reader.folder(moment, bounds).relative_to(reader.root)
     return tuple(
         f"{path}: {reason}" for path, reason in gone.items() if path.startswith(f"{folder}/")

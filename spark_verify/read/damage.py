@@ -19,7 +19,7 @@ def keeps_ids(guarantee: Guarantee) -> bool:
 
 
 def damage_in(rows: Iterable[pa.RecordBatch]) -> list[Damage]:
-    """What the rows say of parts of a history that could not be read."""
+    """The rows' reports of unreadable parts of a history."""
     return [Damage(**row) for batch in rows for row in of_kind(batch, "damage").to_pylist()]
 
 

@@ -77,7 +77,7 @@ def unnoted_captures(reader: RunReader, events: Sequence[Event]) -> Iterator[Dam
 
 
 def rests_on_a_capture(damage: Damage) -> bool:
-    """Whether this is a whole capture of a cluster that is not there."""
+    """Whether this is an entire missing capture of a cluster."""
     return (
         damage.path.startswith("captures/")
         and "*" not in damage.path
@@ -159,8 +159,8 @@ def out_of_time(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
 def _unplayed(
     run: Run, fault: FaultSpec, steps: Sequence[OfFault], events: Sequence[Event]
 ) -> Iterator[Damage]:
-    """What is missing of one fault that made a cluster stand by itself, or follow again; `steps` is
-    what has its id."""
+    """The missing parts of one fault that promoted a cluster, or made it follow again; `steps` are
+    the events with its id."""
     name = f"fault {fault.id} ({fault.fault} on {fault.target})"
     bites = of_kind(steps, FaultBite)
     over = [

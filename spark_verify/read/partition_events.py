@@ -81,7 +81,7 @@ def descriptions(events: Sequence[Event]) -> Mapping[Key, Sequence[Description]]
 
 
 def disagreements(events: Sequence[Event]) -> Mapping[Key, Sequence[Disagreement]]:
-    """Of the first partition of a topic that they are about."""
+    """For the first partition of the topic that they are about."""
     return _by_partition(
         ((e.topic, 0), Disagreement(link=e.link, said=e.wrong, time=e.time))
         for e in of_kind(events, happened.VerbsPlayed)
@@ -90,7 +90,7 @@ def disagreements(events: Sequence[Event]) -> Mapping[Key, Sequence[Disagreement
 
 
 def comparisons(events: Sequence[Event]) -> Mapping[Key, Sequence[Comparison]]:
-    """Of the first partition of each topic."""
+    """For the first partition of each topic."""
     return _by_partition(
         (
             (row.topic, 0),

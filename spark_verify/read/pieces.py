@@ -51,7 +51,7 @@ _APART: Final = 128 << 20
 """Bytes of one log from which on several tasks read it: about a second of decoding, ten times what
 a task may cost."""
 _PART: Final = 1 << 20
-"""What a part of a history counts as: a task of its own is worth it only beside others."""
+"""The weight of a part of a history: a separate task is worth it only beside others."""
 _HEADERS_ALONE: Final = 8
 """How many times faster a log is read of which nobody needs the records."""
 UNSEEN: Final = "UnseenPathError"

@@ -51,7 +51,7 @@ class RunPlan:
 
     @property
     def promotions(self) -> Mapping[Key, Sequence[Promotion]]:
-        """Of the partitions that were promoted."""
+        """For the promoted partitions."""
         return {key: story.promotions for key, story in self.stories.items() if story.promotions}
 
     def judges(self, topic: str) -> bool:
@@ -112,7 +112,7 @@ def plan(root: Path) -> RunPlan:
 
 
 def _refusals(events: Sequence[Event]) -> Iterator[Refusal]:
-    """Failovers that never took place, by what their mirrors wrote down."""
+    """Failovers that never took place, by their mirrors' records."""
     for refused in of_kind(events, happened.FailoverRefused):
         yield Refusal(
             link=refused.link,

@@ -47,7 +47,7 @@ class Silent:
 
 @dataclass(slots=True)
 class Histories:
-    """What readers wrote down, row by row. An error is nothing that anybody got."""
+    """The readers' rows. A row of an error is no read."""
 
     heard: set[str] = field(default_factory=set)
     groups: dict[str, str] = field(default_factory=dict)

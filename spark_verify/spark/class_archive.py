@@ -58,8 +58,8 @@ def options(java: Java) -> list[str]:
 
 
 def _name(java: Java) -> str:
-    """The archive's folder in the cache. It tells apart two Javas, two pysparks, and the same
-    pyspark installed anew."""
+    """The archive's folder in the cache. Its name differs for two Javas, two pysparks, and a
+    reinstalled pyspark."""
     jars = [(jar, os.stat(jar).st_mtime_ns) for jar in class_path().split(os.pathsep)]
     state = f"{java.path}{java.path.stat().st_mtime_ns}{jars}"
     digest = hashlib.sha256(state.encode()).hexdigest()

@@ -33,7 +33,7 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     "spark.sql.shuffle.partitions": "2",
-    # Stages are few and small, and each would be planned anew.
+    # Stages are few and small, and each would be planned again.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.python.filterPushdown.enabled": "false",
     "spark.python.authenticate.socketTimeout": "120s",

@@ -47,8 +47,8 @@ _lock = threading.Lock()
 _started: Future[SparkSession] | None = None
 _jvm: subprocess.Popen[bytes] | None = None
 _room = contextlib.ExitStack()
-"""The folder of the JVM that there is: all that Spark writes is in it, and goes with it, or with
-us."""
+"""The folder of the present JVM: everything that Spark writes is in it, and is removed with the
+JVM, or with this process."""
 _leaving = False
 
 
@@ -58,7 +58,7 @@ def warm(
     """Begins to start Spark in the background and runs the verifier's query once on nothing, so
     that the first is fast.
 
-    The same future for every call in a process, until `close`. Its result raises SetupError where
+    The same future for every call in a process, until `close`. Its result raises SetupError if
     Spark cannot start.
     """
     return _begun(master, settings or {}, query=True)
@@ -116,8 +116,8 @@ def close(*, within: float = 10.0) -> None:
     if started is not None and started.done() and started.exception() is None:
         # A JVM that died cannot be asked to stop; what is left of it here must go all the same.
         with contextlib.suppress(Py4JError, OSError), warnings.catch_warnings():
-            # pyspark warns of a JVM that crashed; whoever waits for the job gets an error in words
-            # of ours (`fate`).
+            # pyspark warns of a JVM that crashed; the caller of the job gets an error in words of
+            # ours (`fate`).
             warnings.simplefilter("ignore", RuntimeWarning)
             started.result().stop()
     if jvm is not None:
@@ -267,8 +267,8 @@ def _open_gateway(
 
 
 def fate(error: BaseException) -> str:
-    """What an error during a job says: that the JVM died, and of what, where it did; else Spark's
-    own reason."""
+    """The reason of an error during a job: that the JVM died, and its cause; else Spark's own
+    reason."""
     with _lock:
         jvm = _jvm
     # A JVM that lives reports Java's own exceptions; of a dead one the connection breaks a moment

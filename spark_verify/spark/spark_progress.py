@@ -52,7 +52,7 @@ class Watch:
             while not self._over.wait(EVERY):
                 self.look()
         except (Py4JError, OSError):
-            return  # the JVM is gone, and whoever waits for the job gets an error
+            return  # the JVM is gone, and the caller of the job gets an error
 
     def look(self) -> None:
         """Asks once, and tells what the furthest stage is at."""

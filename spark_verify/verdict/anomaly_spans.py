@@ -60,7 +60,8 @@ def spans_of(anomaly: Anomaly) -> Iterator[tuple[Axis, int, int]]:
 
 
 def _offsets(anomaly: Anomaly, count: int) -> Iterator[tuple[Axis, int, int]]:
-    """Where so many records are in its own log, and in the one that they were mirrored from."""
+    """The locations of that many records in its own log, and in the one that they were mirrored
+    from."""
     evidence = anomaly.evidence
     first = _number_of(evidence.get("first_offset"))
     start = first if 0 <= first < anomaly.offset and "copy" not in evidence else anomaly.offset

@@ -161,9 +161,8 @@ def _root(
     roots: Mapping[int, int],
     joined: dict[int, int],
 ) -> int:
-    """What an anomaly follows from, itself if from nothing.
-
-    Of several roots the nearest, which is joined to those that its check can follow from.
+    """The root of an anomaly; itself if it follows from none. Of several roots it is the nearest,
+    which is joined to those that its check can follow from.
     """
     anomaly = anomalies[number]
     about = list(spans_of(anomaly))
@@ -214,8 +213,8 @@ def _join_copies(
     roots: Mapping[int, int],
     joined: dict[int, int],
 ) -> None:
-    """Of one kind, an anomaly without another root follows from the same at the cluster that its
-    own was mirrored from."""
+    """An anomaly without another root follows from the same kind on the cluster that its own was
+    mirrored from."""
     at: dict[Axis, int] = {}
     for number in numbers:
         at.setdefault(

@@ -81,7 +81,7 @@ def _tore(anomaly: Anomaly, failover: Failover) -> bool:
 
 
 def _end(failover: Failover, events: Sequence[Event], time: int | None) -> MirrorStopped | None:
-    """What the mirror wrote down of its end."""
+    """The mirror's record of its end."""
     ends = [
         e
         for e in of_kind(events, MirrorStopped)
@@ -95,7 +95,7 @@ def _journal(end: MirrorStopped | None) -> Journal:
 
 
 def _stop(end: MirrorStopped | None) -> VerbAnswer:
-    """How the mirror was asked for its end; of nothing, where it did not write that down."""
+    """The attempts to end the mirror; empty if they were not recorded."""
     return (end.stopped if end else None) or VerbAnswer()
 
 

@@ -252,7 +252,7 @@ def _reason(verdict: Verdict, checks: Sequence[CheckResult]) -> str:
 
 
 def _clients_died(events: Sequence[Event]) -> Iterator[ClientDeath]:
-    """Processes of clients that died. What was in flight then is info; it makes no verdict
+    """Processes of clients that died. Their operations in flight are info, and make no verdict
     worse."""
     for died in of_kind(events, ClientDied):
         yield ClientDeath(

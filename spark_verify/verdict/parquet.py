@@ -57,8 +57,8 @@ EXAMINED: Final = pa.schema(
 def write(
     folder: Path, anomalies: Sequence[Anomaly], rows: Iterable[FindingRow], *, run: str
 ) -> None:
-    """Writes both files into a folder, each whole or not at all. `run` is the run directory's name
-    in them."""
+    """Writes both files into a folder, each completely or not at all. `run` is the run directory's
+    name in them."""
     found: list[Mapping[str, object]] = [
         {
             "run": run, "check": a.check, "kind": a.kind, "cluster": a.cluster, "topic": a.topic,

@@ -74,7 +74,8 @@ def run_checks(
 def copied(
     reader: RunReader, replicas: Sequence[Captured], damage: Sequence[Damage]
 ) -> tuple[CheckResult, CheckResult]:
-    """The results of both for logs without a history: whether every file could be read whole."""
+    """The results of both for logs without a history: whether every file could be read
+    completely."""
     at = {
         f"captures/*/{c.bounds.cluster}/{c.bounds.broker}/{_name_of(c)}": _folder(reader, c)
         for c in replicas

@@ -132,7 +132,7 @@ def _harm(
 
 
 def _alone(kind: Kind, checks: Mapping[str, Check]) -> str:
-    """What a kind can lead to by itself; empty where it is harm itself."""
+    """The possible harm of a kind by itself; empty if it is harm itself."""
     declared = kind_of(*kind, checks)
     return declared.alone if declared else ""
 

@@ -48,7 +48,7 @@ def show(
     causes = rank(broken, checks, upstream)
     chosen = _chosen(anomalies, [broken[cause.first] for cause in causes])
     ranks = _ranks(causes, broken)
-    # What proves nothing comes behind what does, and what is allowed at the end.
+    # Anomalies that prove nothing come after those that do, and allowed ones at the end.
     chosen.sort(key=lambda a: (a.allowed, ranks.get(id(a), (len(causes), 0, 0))))
     numbers = {id(anomaly): number for number, anomaly in enumerate(chosen, start=1)}
     rows = [_cause(cause, broken, checks, names, numbers) for cause in causes[:MOST_CAUSES]]

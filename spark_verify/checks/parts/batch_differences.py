@@ -87,6 +87,6 @@ def records_beside(source: Replica, destination: Replica, start: int, end: int) 
 
 
 def mapped_over(how: ProducerIds, links: int) -> ProducerIds:
-    """What a mapping of ids comes to over several links: negation and complement undo themselves
+    """The result of a mapping of ids over several links: negation and complement undo themselves
     (KIP-1279, RS12)."""
     return "kept" if how in ("negate", "complement") and links and links % 2 == 0 else how

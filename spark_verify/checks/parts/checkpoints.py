@@ -27,10 +27,9 @@ def uids_of(reads: Iterable[Read]) -> Ints:
 def checkpoints(
     view: PartitionView, promotion: Promotion, group: str, destination: Log, polls: Sequence[Read]
 ) -> Sequence[Finding]:
-    """What the mirror committed for the group on the destination, as sampled before the failover.
-
-    The same thread samples bounds and groups, one after the other: the first high watermark asked
-    for after a group's offset was is of a time when the offset had been reported.
+    """The mirror's commits for the group on the destination, as sampled before the failover. The
+    same thread samples bounds and groups, one after the other. So the first high watermark that it
+    requested after a group's offset is from a time when the offset had been reported.
     """
     committed = [
         g

@@ -16,7 +16,7 @@ def _written(
     commits: Sequence[PartialFinding],
 ) -> Mapping[tuple[str, str, int], list[tuple[int, bool]]]:
     """(group, topic, partition) -> its commits in the log: the offset, and whether the coordinator
-    had loaded it anew."""
+    had reloaded the partition."""
     written: dict[tuple[str, str, int], list[tuple[int, bool]]] = defaultdict(list)
     for partial in commits:
         keys = [tuple(key) for key in partial.data["keys"]]  # type: ignore[attr-defined]

@@ -57,9 +57,9 @@ def state_columns(states: Sequence[TransactionState], high_watermark: int) -> di
 
 
 def commit_columns(replica: Replica) -> dict[str, object]:
-    """Commits of groups, and whether a coordinator has loaded the partition anew since; and those
-    of open transactions."""
-    # A leader that wrote in a later epoch had loaded all of the partition anew.
+    """Commits of groups, and whether a coordinator has reloaded the partition since; and those of
+    open transactions."""
+    # A leader that wrote in a later epoch had reloaded the entire partition.
     reloaded = replica.batches.leader_epoch < replica.batches.leader_epoch.max(initial=-1)
     seen = [(commit, int(reloaded[row])) for commit, row in visible_commits(replica)]
     open_ = list(pending_commits(replica))

@@ -54,7 +54,7 @@ def _between(uids: Ints, offsets: Ints) -> tuple[Ints, Ints]:
     order = np.argsort(uids, kind="stable")
     known, process = offsets[order], uids[order] >> PROCESS_SHIFT
     # Offsets of one producer grow with its payload ids, so the maximum so far is the last known;
-    # a producer begins anew where its process number changes.
+    # a new process number means a new producer.
     begins = np.flatnonzero(np.r_[True, process[1:] != process[:-1]])
     ends = np.r_[begins[1:], len(order)]
     before, after = np.empty_like(known), np.empty_like(known)

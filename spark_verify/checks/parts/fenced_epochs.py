@@ -17,7 +17,7 @@ def stale_data(generation: LogGeneration, log: Log) -> Sequence[Finding]:
     """Data whose epoch is below that of the last marker of its producer id before it, both of one
     owner's clients.
 
-    That two owners handed out one id is producer-id-uniqueness' to tell. A reset of the partition's
+    producer-id-uniqueness reports that two owners assigned one id. A reset of the partition's
     producer state (KIP-1279) lets an id begin anew.
     """
     batches = log.replica.batches

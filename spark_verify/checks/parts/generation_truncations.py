@@ -12,10 +12,9 @@ from linkflap.spark_verify.facts.view import Bools, PartitionView, Watermarks
 
 
 def kept_since(view: PartitionView, read: Read) -> int:
-    """The offset below which what a poll saw is still there when a mirror, ending after that,
-    truncated its destination and said so.
-
-    What lies above was of another era, which no generation of the log shows.
+    """The offset below which a poll's records are still there although a mirror that ended later
+    truncated its destination and recorded that. Records above were of another era, which no
+    generation of the log shows.
     """
     offsets = [
         at
@@ -54,11 +53,9 @@ def marks_in(view: PartitionView, generation: LogGeneration) -> Watermarks | Non
 
 
 def maybe_truncated(view: PartitionView, generation: LogGeneration, marks: Watermarks) -> Bools:
-    """Per sample of a generation, whether it may be of after a mirror, ending later than that, had
-    truncated the log.
-
-    When it truncated is not written down, only when it had ended. A high watermark above the
-    truncation is of before it.
+    """Per sample of a generation, whether it may be from after a truncation by a mirror that ended
+    later. The time of the truncation is not recorded, only the mirror's end. A high watermark above
+    the truncation is from before it.
     """
     late = np.zeros(len(marks.time), np.bool_)
     for stop in view.stops:

@@ -104,7 +104,7 @@ def end_of(view: PartitionView, generation: LogGeneration) -> int:
 
 
 def truncated(view: PartitionView, generation: LogGeneration) -> Sequence[Truncation]:
-    """What is written down of the truncation with which a generation ended."""
+    """The record of the truncation that ended a generation."""
     times = [
         following.began
         for following in generations(view)[generation.cluster]
@@ -114,8 +114,8 @@ def truncated(view: PartitionView, generation: LogGeneration) -> Sequence[Trunca
 
 
 def replicas_by_log(view: PartitionView, cluster: str) -> Sequence[Sequence[Replica]]:
-    """Every capture of a cluster, those of one log together. A cluster that was emptied to follow
-    again with other offsets has another log since, whose offsets and leader epochs begin anew."""
+    """Every capture of a cluster, grouped by log. A cluster that was emptied to follow again with
+    other offsets has a new log, whose offsets and leader epochs begin anew."""
     taken = [r for r in (*view.replicas, *view.earlier) if r.cluster == cluster]
     mine = generations(view).get(cluster, ())
     if view.mirror.guarantee.offsets_kept or len(mine) < 2:
@@ -175,8 +175,8 @@ def apart(generation: LogGeneration, offsets: Ints) -> Ints:
 def examined(
     generation: LogGeneration, offsets: Ints, *, whole: bool = False
 ) -> Sequence[Examined]:
-    """One count per era that holds any of these offsets; of a generation that was truncated, of
-    what is behind the truncation, or `whole`.
+    """One count per era that has any of these offsets; for a truncated generation, of those behind
+    the truncation, or of all if `whole`.
     """
     floor = 0 if generation.last or whole else generation.truncated_to
     found = []

@@ -22,9 +22,9 @@ _MEMBERS: Final = -1
 
 
 def commits(view: PartitionView) -> Iterator[PartialFinding]:
-    """What groups committed on each cluster, in order: [group, topic, partition, offset, time
-    without members]; whether that is all, which groups ever had members, and whether the cluster's
-    coordinators may have loaded groups anew."""
+    """The groups' commits on each cluster, in order: [group, topic, partition, offset, time without
+    members]; whether they are complete, which groups ever had members, and whether the cluster's
+    coordinators may have reloaded groups."""
     for cluster, replica in view.canonical().items():
         data = {
             "what": COMMITS,

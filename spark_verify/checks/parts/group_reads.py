@@ -133,8 +133,8 @@ def _beside(
 
 
 def _bound(promised: Guarantee, commits: Sequence[Read], committed: Read, origin: Ints) -> int:
-    """How many mirrored records the group may get again when its offsets were synced as often as
-    the mirror promises.
+    """The number of mirrored records that the group may get again if its offsets were synced as
+    often as the mirror promises.
 
     How late a sync may be is promised nowhere; what lies above the offset that the mirror had last
     committed for the group is a repeat that this explains, and the bound is never below it.

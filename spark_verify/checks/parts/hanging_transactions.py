@@ -89,7 +89,7 @@ def _awaited(view: PartitionView, cluster: str) -> Mapping[str, object]:
 
 
 def _begun(view: PartitionView, log: Log, row: int) -> int:
-    """When a record was sent: as its sender wrote down, by the harness' clock; its timestamp is of
+    """When a record was sent, by its sender's row and the harness's clock; its timestamp is from
     its client's clock."""
     uid = int(log.replica.records.uid[row])
     invoked = [s.invoked for s in view.sends if s.first_uid <= uid < s.first_uid + len(s.offsets)]

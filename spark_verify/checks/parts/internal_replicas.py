@@ -33,7 +33,7 @@ def _taken(batches: Batches, rows: Bools) -> Batches:
 
 
 def absent_offsets(view: PartitionView, replica: Replica) -> Iterator[Finding]:
-    """Offsets that are missing inside of a log, and at its end; of a torn one that is no news."""
+    """Offsets that are missing inside a log, and at its end. In a torn log that proves nothing."""
     evidence: dict[str, object] = {"broker": replica.broker}
     if replica.damage:
         where = f"{view.topic}-{view.partition} on {replica.cluster}/{replica.broker}"
@@ -55,10 +55,9 @@ def absent_offsets(view: PartitionView, replica: Replica) -> Iterator[Finding]:
 
 
 def led(view: PartitionView, replicas: Sequence[Replica]) -> Sequence[Replica]:
-    """Replicas up to where they owe each other anything.
-
-    The high watermark of the metadata log is in no file. What a leader that was deposed had not
-    replicated is in its own log alone, in an epoch below that of what is there now, up to its end.
+    """Replicas up to the offset below which they must agree. The high watermark of the metadata log
+    is in no file. Records that a deposed leader had not replicated are only in its own log, up to
+    its end, in an epoch below that of the present records at those offsets.
     """
     if view.topic != METADATA:
         return replicas

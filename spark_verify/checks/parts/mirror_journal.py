@@ -30,7 +30,7 @@ def _not_appended(replica: Replica, stop: Stop, about: Mapping[str, object]) -> 
 
 
 def ended(replica: Replica, stop: Stop, promotion: Promotion, generation: int) -> Iterator[Finding]:
-    """The journal of a mirror's end, held against the bytes."""
+    """Compares the journal of a mirror's end with the bytes."""
     batches = replica.batches
     if stop.promoted < 0:
         return
@@ -89,9 +89,8 @@ def _adds_up(stop: Stop) -> bool:
     """Whether the truncations of the failover lead from the last mirrored offset to where its
     markers begin.
 
-    Truncations that came before, because the source was truncated, are written down in the same
-    list. A failover that was killed in the middle truncates again: what it began with may come
-    twice.
+    The same list has earlier truncations, made because the source was truncated. A failover that
+    was killed in the middle truncates again: what it began with may come twice.
     """
     # Markers of the brokers that lead afterwards (WriteTxnMarkers) are behind the promoted offset.
     wanted = stop.promoted - sum(offset < stop.promoted for offset, _ in stop.appended)

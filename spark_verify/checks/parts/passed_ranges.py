@@ -19,9 +19,9 @@ Truncations = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passed:
-    """Offsets [start, end) that one consumer went over. `first` is the row that says where it
-    began, `last` how far it was; `got` are the offsets of all that it got meanwhile, in any order,
-    and of what it may have got before."""
+    """Offsets [start, end) that one consumer passed. `first` is the row with its start, `last` the
+    row with its end. `got` are the offsets of all records that it got meanwhile, in any order, and
+    of those that it may have got before."""
 
     start: int
     end: int

@@ -47,8 +47,8 @@ def visible_to(log: Log | None, isolation: str) -> Ints:
 
 
 def certain_from(view: PartitionView, generation: LogGeneration, log: Log) -> int:
-    """The offset from which on what the log has now was there for everybody: above every log start,
-    and what a cleaner saw."""
+    """The offset from which on the present log was available to everybody: above every log start,
+    and above the cleaned part."""
     marks = marks_in(view, generation)
     sampled = int(marks.log_start.max()) if marks is not None and len(marks.log_start) else 0
     return max(sampled, log.replica.log_start, view.compacted.get(generation.cluster, 0))
@@ -90,8 +90,8 @@ class Ahead:
 
 
 def ahead(rows: Sequence[Read]) -> Iterator[Ahead]:
-    """Assignments beyond what a group, or one consumer by itself, had passed by then; the first is
-    where it begins."""
+    """Assignments beyond the offsets that a group, or a single consumer, had passed by then; the
+    first one is the start."""
     reached = -1
     moved: dict[tuple[str, int], int] = {}
     for row in rows:
@@ -108,11 +108,9 @@ def ahead(rows: Sequence[Read]) -> Iterator[Ahead]:
 
 
 def promised_end(view: PartitionView, generation: LogGeneration, truncations: Truncations) -> int:
-    """The least offset that a consumer which reports itself drained must have reached; -1 where
-    that is unknown.
-
-    The ends that readers read to are asked for once all producers have stopped. So they are at or
-    above every last stable offset that was sampled while one of them was still at it.
+    """The minimum offset that a consumer must have reached when it reports that it is drained; -1
+    if unknown. The ends that readers read to are requested once all producers have stopped. So they
+    are at or above every last stable offset that was sampled while one of them was still at it.
     """
     sends, marks = Sends.of(view.sends), marks_in(view, generation)
     if not len(sends) or marks is None:
@@ -135,7 +133,7 @@ def unheard(
     reads: Sequence[Read],
     skips: Sequence[Found],
 ) -> Iterator[Found]:
-    """What the positions of consumers say that they, or their groups, should have got; `skips` are
+    """The records that consumers, or their groups, should have got by their positions; `skips` are
     known from polls already."""
     truncations, floor = truncations_in(view, generation), certain_from(view, generation, log)
     promised = promised_end(view, generation, truncations) if generation.last else -1
@@ -192,7 +190,8 @@ def _drained_early(
 def _ahead(
     view: PartitionView, log: Log, reads: Sequence[Read], floor: int, skips: Sequence[Found]
 ) -> Iterator[Found]:
-    """Of a group, what no member got on any cluster: a mirror may have translated its offset."""
+    """The records that no member of a group got on any cluster: a mirror may have translated its
+    offset."""
     together: dict[tuple[str, int], list[Read]] = {}
     for rows in consumers(reads):
         together.setdefault(

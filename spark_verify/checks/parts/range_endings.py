@@ -31,8 +31,8 @@ def tail(view: PartitionView, mirrored_range: MirroredRange) -> Tail:
 
 
 def _appends_to(stop: Stop, mirrored_range: MirroredRange) -> bool:
-    """Whether what a mirror appended at its end is in the destination's log: by itself, or copied
-    on from further away."""
+    """Whether the records that a mirror appended at its end are in the destination's log: its own
+    mirror's, or copied from an earlier hop."""
     if mirrored_range.far:
         return stop.cluster != mirrored_range.source
     return stop.cluster == mirrored_range.destination

@@ -102,8 +102,8 @@ def left_behind(view: PartitionView, compared: Hop) -> int:
     """Acknowledged records that a forced failover lost (RPO): not mirrored, and not a lost-write
     either.
 
-    Those without a marker when the source was given up are among them; and those that the source
-    had from where it mirrored.
+    They include records without a marker at the failover, and records that the source itself had
+    mirrored.
     """
     never_arrived = np.concatenate([np.empty(0, np.int64), *_acknowledged(view, compared)])
     uids = compared.destination.replica.records.uid[compared.mirrored]

@@ -112,7 +112,7 @@ def _offsets_behind(key: Key, input_log: Mapping[str, Any], made: Made) -> Itera
     least = np.concatenate(([-1], settled))[before]
     sampled, disturbed = input_log["sampled"], input_log["times"] >= input_log["disturbed"]
     left = np.concatenate((position, sampled[~disturbed], [input_log["start"]]))
-    # A coordinator that loads its partition anew may answer with a commit that the group had left
+    # A coordinator that reloads its partition may answer with a commit that the group had left
     # (KAFKA-15910).
     behind = (before > 0) & (sampled < least) & ~(disturbed & among(sampled, left))
     for row in np.flatnonzero(behind).tolist():

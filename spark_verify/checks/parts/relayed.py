@@ -132,8 +132,8 @@ def outputs_of_inputs(
     acked = _acked(made, send, nth)
     there = (at < 0) & committed[send] & _deleted(view, log, acked, own=own[send])
     if len(log.record_state):
-        # A cluster that was given up had decided what it acknowledged, and had no time for the
-        # marker.
+        # A cluster that was failed over by force had decided what it acknowledged, and had no time
+        # for the marker.
         there |= (at >= 0) & (log.visible[at] | (committed[send] & (log.record_state[at] == OPEN)))
     found = np.flatnonzero(there & own[send])
     # Of outputs that are deleted, where they were acknowledged.

@@ -211,9 +211,9 @@ def _next(some: Bools, index: int) -> int:
 
 
 def _of_the_old(marks: Watermarks, turn: Turn, index: int, following: int) -> bool:
-    """Whether a sample that was under way when the truncation was written down is of the old log
-    generation: the next, in whichever leader epoch, is not above the truncation, as the new one
-    never is again."""
+    """Whether a sample that was under way when the truncation was recorded is of the old log
+    generation: the next sample, in any leader epoch, is not above the truncation, and later ones of
+    the new generation are not either."""
     return (
         following < len(marks.time)
         and bool(marks.time[index] <= turn.time)

@@ -23,8 +23,8 @@ from linkflap.spark_verify.facts.story import Window
 from linkflap.spark_verify.facts.view import PartitionView, Replica
 
 ASKED_WITHIN: Final = 3_000_000_000
-"""Nanoseconds of sampling within which groups are asked for: every half a second, and each time it
-may take 2 s to fail."""
+"""Nanoseconds of sampling within which groups are sampled too: they are every half a second, and
+each attempt may take 2 s to fail."""
 
 
 def never_sampled(view: PartitionView, cluster: str, group: str, *, until: int) -> str:
@@ -51,7 +51,7 @@ def never_sampled(view: PartitionView, cluster: str, group: str, *, until: int) 
 
 def disturbed_from(windows: Sequence[Window], cluster: str) -> int:
     """When the first fault reached brokers of a cluster: from then on its coordinators may have
-    loaded their partitions anew."""
+    reloaded their partitions."""
     given_up = [w for w in windows if w.name.forced and w.on.source == cluster]
     return min((w.start for w in (*on_cluster(windows, cluster), *given_up)), default=FOREVER)
 

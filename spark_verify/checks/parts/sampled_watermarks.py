@@ -84,7 +84,7 @@ def out_of_order(
                 found_at(kind, cluster, marks, int(sampled[i + 1]), before={name: int(values[i])})
             )
     findings += _log_starts(cluster, marks, sampled, same)
-    # The LSO may have been asked for after the high watermark: the next sample bounds what that had
+    # The LSO may have been requested after the high watermark: the next sample bounds what that had
     # become by then.
     bound = np.maximum(high[:-1], np.where(same, high[1:], NOWHERE))
     findings += [
@@ -95,7 +95,7 @@ def out_of_order(
 
 
 def _log_starts(cluster: str, marks: Watermarks, sampled: Ints, same: Bools) -> Iterator[Finding]:
-    """Log starts that went back, or were above the LSO, which is asked for next: it is raised with
+    """Log starts that went back, or were above the LSO, which is requested next: it is raised with
     the log start."""
     start, lso = marks.log_start[sampled], marks.last_stable[sampled]
     known = same & (start[1:] >= 0)

@@ -19,8 +19,7 @@ NEVER: Final = "never-delivered"
 DROPPED: Final = "never-acknowledged"
 ENDS: Final = ("accepted", "rejected")
 OFTEN: Final = 3
-"""A record that was delivered so often, as far as members wrote it down, may have been given up by
-its broker."""
+"""A record with this many recorded deliveries may have been archived by its broker."""
 
 
 def done_with(
