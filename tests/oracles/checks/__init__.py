@@ -1,20 +1,24 @@
 """A slow and obvious reference of every check: `tests.oracles.checks.<name>`, one module each.
 
-    reference(views)    every thing that is wrong, one place for each: (kind, cluster, topic,
+    reference(views)    all anomalies, one for each record or offset: (kind, cluster, topic,
                         partition, offset)
-    EACH                kinds of which the check reports neighbours as one, and how many `records`
-                        they are
-SOME                kinds of which one anomaly stands for any number of places
-DESPITE_TORN        kinds that what is there of a torn log proves, whatever is missing
-KNOWS_TORN          the reference looks across partitions, and says itself what a torn log proves
-FAITHFUL_TOO        it may find something in a faithful history: what a failover cost, a transaction
-                    that nobody ended in time
-BESIDE              why this check too may find a mutation of something else: it follows, if the
-                    story has what else it takes
+    EACH                kinds of which the check joins neighbours into one anomaly, with their
+                        number (`records`)
 
-Made of lists, dictionaries and loops, and of nothing of `spark_verify.checks` or
-`spark_verify.facts.eras`. `views` are all partitions of one run. Of a partition with a torn log
-only what the rest proves counts (`tests.oracles.agreement`).
+These names are optional:
+
+    SOME                kinds of which one anomaly represents any number of offsets
+    DESPITE_TORN        kinds that the remaining part of a torn log proves, whatever is missing
+    KNOWS_TORN          the reference looks across partitions, and itself decides what a torn log
+                        proves
+    FAITHFUL_TOO        the check may find something in a faithful history: the cost of a failover,
+                        a transaction that nobody ended in time
+    BESIDE              why this check may also find a mutation that is aimed at another check: the
+                        finding follows from it in some histories
+
+A reference uses lists, dictionaries and loops, and no code of `spark_verify.checks` or
+`spark_verify.facts.eras`. `views` are all partitions of one run. For a partition with a torn log
+only proven findings count (`tests.oracles.agreement`).
 """
 
 from __future__ import annotations
