@@ -40,7 +40,7 @@ _SETTINGS: Final = (
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
-    """What it serves, and where it writes down what goes wrong."""
+    """Its key, and the path of its log."""
 
     key: str
     pid: int
@@ -48,7 +48,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
 
 
 class Judge(msgspec.Struct, frozen=True, kw_only=True, tag="judge"):
-    """A run directory that is to be judged, by its full path."""
+    """A run directory to judge, by its full path."""
 
     folder: str
 

@@ -49,11 +49,9 @@ def write(judgement: Judgement) -> Sequence[str]:
 
 
 def about(judgement: Judgement, left_out: list[str]) -> About:
-    """What the report shows beside the document, from the bytes again: the logs, and the first
-    anomaly of each kind explained.
-
-    What cannot be made of what the run directory says is left out, and a sentence for each goes
-    into `left_out`.
+    """The report's content beside the document, read again from the bytes: the logs, and an
+    explanation of the first anomaly of each kind. A part that the run directory does not allow is
+    left out, and a sentence for each goes into `left_out`.
     """
     from linkflap.harness.report.html import About
     from linkflap.spark_verify.checks import REGISTRY
@@ -96,7 +94,7 @@ def about(judgement: Judgement, left_out: list[str]) -> About:
 def _if_drawn(
     what: str, folder: Path, left_out: list[str], make: Callable[[], Sequence[Part]]
 ) -> Sequence[Part]:
-    """A part of the report; none where it cannot be made of what the run directory says."""
+    """A part of the report; empty if the run directory does not allow it."""
     try:
         return make()
     except Exception as error:  # noqa: BLE001  (as for the report as a whole)

@@ -108,7 +108,7 @@ class Service:
         return self._waiting.qsize()
 
     def end(self, why: str) -> None:
-        """Has `serve` return soon, whoever uses it."""
+        """Makes `serve` return soon, even if it has users."""
         self._asked = why
 
     def _over(self) -> str:
@@ -193,7 +193,7 @@ def verdicts(folders: Sequence[Path]) -> list[Judged | Failed]:
             )
             continue
         if isinstance(outcome.error, SetupError):
-            session.close()  # a Spark that did not start is started anew for the next
+            session.close()  # a Spark that did not start is started again for the next
         answers[outcome.folder] = Failed(
             kind=type(outcome.error).__name__, sentence=str(outcome.error)
         )

@@ -35,8 +35,8 @@ _ERRORS: Final = {each.__name__: each for each in (InputError, SetupError)}
 
 
 class ServiceFailure(EnvironmentFailure):
-    """There is no verifier service, or it ended before it answered: the sentence says which, and
-    where its log is."""
+    """There is no verifier service, or it ended before it answered; the message has the reason and
+    the path of its log."""
 
 
 class User:
@@ -102,7 +102,7 @@ def _reply(lines: Lines) -> Reply:
 
 
 def _connection(key: str) -> tuple[Lines, Hello]:
-    """A service may end while somebody comes to it: then another is found, or started."""
+    """A service may end while a user connects: then another is found, or started."""
     for _ in range(_ATTEMPTS):
         path = ledger.service(key) or _started(key)
         try:
@@ -122,7 +122,7 @@ def _connection(key: str) -> tuple[Lines, Hello]:
 
 
 def log_of(key: str) -> Path:
-    """Where the services of a key write down what they do."""
+    """The log of the services of a key."""
     return ledger.folder() / f"verifier-{key}.log"
 
 
@@ -151,7 +151,7 @@ def _started(key: str) -> Path:
 
 
 def _forget_old_logs() -> None:
-    """Every change of linkflap's sources has a key, and a log, of its own."""
+    """Every version of linkflap's sources has its own key and log."""
     for log in ledger.folder().glob("verifier-*.log"):
         if time.time() - log.stat().st_mtime > _KEPT:
             log.unlink(missing_ok=True)

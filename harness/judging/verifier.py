@@ -47,8 +47,7 @@ class Judgement:
 
 
 def share() -> None:
-    """From now on this process judges through the service, unless the environment says
-    otherwise."""
+    """From now on this process judges through the service, unless the environment overrides it."""
     global _default
     _default = SHARED
 

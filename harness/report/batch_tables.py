@@ -54,7 +54,7 @@ def records(rows: Sequence[Row], *, at: int = -1, name: Name = str) -> list[str]
 
 
 def moment(milliseconds: object) -> str:
-    """UTC to the millisecond; what no calendar has, as a number."""
+    """UTC to the millisecond; a time outside the calendar, as a number."""
     if not isinstance(milliseconds, int):
         return ""
     try:

@@ -101,8 +101,8 @@ def tell(
     *,
     listed: str = "",
 ) -> None:
-    """Writes what was found, one section each; `listed` are the files that were looked at, and
-    those that were not."""
+    """Writes the findings, one section each; `listed` are the files that were read, and those that
+    were left out."""
     stream = sys.stdout if stream is None else stream
     for number, case in enumerate(cases, start=1):
         stream.write(

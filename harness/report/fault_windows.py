@@ -21,11 +21,11 @@ from linkflap.harness.report.words import in_words
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """A fault's window. `bit` is None when nothing was measured; `end` is that of the run where no
-    heal was recorded.
+    """A fault's window. `bit` is None if nothing was measured; `end` is that of the run if no heal
+    was recorded.
 
-    `bite` and `heal` are when each was measured. `lasting`: it is never healed, like a failover or
-    a broker killed for good.
+    `bite` and `heal` are the times of their measurements. `lasting`: it is never healed, like a
+    failover or a broker that stays dead.
     """
 
     id: str

@@ -35,12 +35,13 @@ from linkflap.harness.rundir import Damage, RunReader, write_whole
 
 NAME: Final = "report.html"
 MOST_ROWS: Final = 300
-"""Of a table with a row per partition or fault; verdict.json and events.jsonl have them all."""
+"""The maximum of rows in a table of partitions or faults; verdict.json and events.jsonl have them
+all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What the page shows of a run beside its document; all of it may be missing.
+    """The page's content beside the document; all of it may be missing.
 
     `drawing` is the topology's (topologies.draw); `meanings` says what each kind of anomaly means.
     Of each check, `promises` is its guarantee, `facts` what else docs/checks.md says of it, and
@@ -163,7 +164,7 @@ def stylesheet() -> str:
 
 
 def _links(topology: Topology) -> str:
-    """Clusters and links in words, for whoever has no drawing."""
+    """Clusters and links in words, for readers without the drawing."""
     clusters = [
         f"{c.name}  {c.brokers} broker{'s' if c.brokers != 1 else ''}  Kafka {c.kafka}"
         for c in topology.clusters
@@ -216,7 +217,7 @@ def _groups(
 
 
 def _citations(reader: RunReader) -> Mapping[str, str]:
-    """Where the mirror's guarantee says that a kind of anomaly is allowed."""
+    """The source in the mirror's guarantee that allows a kind of anomaly."""
     declared = reader.run.scenario.mirror.declared
     return (
         {line.kind: f"{line.citation} ({line.window}; {line.bound})" for line in declared.allowed}

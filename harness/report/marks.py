@@ -91,7 +91,7 @@ def marks(
                 marks.append(Mark(at=at, label=f"{event.cluster} promoted", kind=event.kind))
             case _ if (label := _label(event)) and began <= event.time <= ended:
                 marks.append(Mark(at=at, label=label, kind=event.kind))
-    # Every partition that a broker led is one election to whoever reads it.
+    # For its readers, every partition that a broker led is one election.
     last = -NANO
     for time, label in sorted(elections):
         if time - last > NANO and began <= time <= ended:

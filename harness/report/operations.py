@@ -24,10 +24,10 @@ NANO: Final = 1e9
 
 @dataclass(slots=True)
 class Done:
-    """Operations that returned, as columns; those that never did are in `open` until the end.
+    """Returned operations, as columns; those that never returned are in `open` until the end.
 
-    `clients` are labels of producer incarnations by their number; `ids` says who used a producer id
-    and epoch on a cluster.
+    `clients` are labels of producer incarnations by their number; `ids` maps a cluster's producer
+    id and epoch to their user.
     """
 
     start: array[int] = field(default_factory=lambda: array("q"))

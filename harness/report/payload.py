@@ -29,7 +29,7 @@ MOST_MARKS: Final = 1_000
 _NEAR: Final = 1.5
 _STRIP: Final = 200
 _LETTERS: Final = np.array(list(".oif"))
-"""Of a bin: nothing, all ok, one of unknown outcome, one that failed."""
+"""The states of a bin: nothing, all ok, one of unknown outcome, one that failed."""
 _TIMES: Final = ("returned", "time", "invoked")
 
 
@@ -205,8 +205,7 @@ def _anomaly(
 
 
 def _moment(each: Anomaly, series: Series, lanes: Sequence[Lane]) -> float | None:
-    """When it was: as the evidence says, else when its operation returned, else what its batch
-    says."""
+    """Its time: from the evidence, else the return of its operation, else its batch's timestamp."""
     times = (value for name in _TIMES if isinstance(value := each.evidence.get(name), int))
     time = next(times, None)
     operation = each.evidence.get("operation")
@@ -270,7 +269,7 @@ def _kept(start: Ints, outcome: Ints, series: Series, moments: Sequence[float | 
     found = np.flatnonzero((outcome != 0) | (away < _NEAR))
     if len(found) <= MOST_OPERATIONS:
         return found
-    # Of all of the run, and first what did not end well.
+    # For the entire run, failures first.
     bad = found[outcome[found] != 0]
     bad, good = _spread(bad, MOST_OPERATIONS // 2), found[outcome[found] == 0]
     return np.sort(np.concatenate((bad, _spread(good, MOST_OPERATIONS - len(bad)))))

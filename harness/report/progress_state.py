@@ -40,7 +40,7 @@ class Active:
 
 
 class State:
-    """What was reported so far, consistent at any moment.
+    """The state reported so far, consistent at any moment.
 
     `say` is called without the lock: rich's refresh thread holds its own lock while it asks for a
     frame, and a frame needs ours, so printing (which needs rich's) while holding ours would

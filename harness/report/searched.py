@@ -33,7 +33,7 @@ _NAMES: Final = {
     "id": "fault",
     "broker": "broker",
 }
-"""Of events, the fields that say what they are about, and what the search calls them."""
+"""The fields of events that name their subjects, and their names in the search."""
 
 
 class Commit(Protocol):

@@ -37,7 +37,7 @@ Key = TypeVar("Key", bound=Hashable)
 Levels = Mapping[tuple[str, str, int], tuple[Floats, Floats, Floats]]
 _BINS: Final = 160
 _MOST_SAMPLES: Final = 400
-"""Of a partition on one cluster."""
+"""For a partition on one cluster."""
 _MOST_OF_ALL: Final = 24_000
 """Samples of all partitions."""
 _FEWEST: Final = 8
@@ -267,8 +267,8 @@ def _levels(
 
 
 def _sampled(seen: Seen, began: int) -> Levels:
-    """Of each partition of a cluster seconds, high watermarks and last stable offsets: only where
-    one of them changed."""
+    """For each partition of a cluster: seconds, high watermarks and last stable offsets, at each
+    change of one of them."""
     stable = {key: (times, values) for key, times, values in seen.stable.since(began)}
     found: dict[tuple[str, str, int], tuple[Floats, Floats, Floats]] = {}
     every = list(seen.levels.since(began))

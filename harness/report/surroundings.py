@@ -27,8 +27,8 @@ def environment_of() -> Environment:
 
 
 def surroundings_of(reader: RunReader, shown: Series) -> Mapping[str, str]:
-    """What the run ran on and with: versions, clusters and their settings, the mirror's options,
-    when the host stood still."""
+    """The environment of the run: versions, clusters and their settings, the mirror's options, host
+    stalls."""
     run = reader.run
     found = {
         "linkflap": run.linkflap,
@@ -74,7 +74,7 @@ def _number(value: float | None, unit: str = "") -> str:
 
 
 def _moment(nanoseconds: int) -> str:
-    """UTC, to the second; what no calendar has, as a number."""
+    """UTC, to the second; a time outside the calendar, as a number."""
     try:
         return (
             datetime.fromtimestamp(nanoseconds / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
