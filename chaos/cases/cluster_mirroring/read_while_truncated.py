@@ -1,0 +1,208 @@
+"""KIP-1279 itself: while a leader's log is truncated for a failback, a fetch of committed records
+gets those of a transaction that was never committed."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from typing import Final
+
+from linkflap.chaos.cases.bench import Bench
+from linkflap.chaos.cases.bench_clusters import WITHIN
+from linkflap.chaos.cases.branch_mirror import BUILD, branch_mirror
+from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.clusters import PAIR
+from linkflap.chaos.cases.tools.wire import Wire
+from linkflap.chaos.cases.wire_transactions import WireTransactional
+from linkflap.harness.log import walk
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.connection import Unanswered
+from linkflap.harness.wire.messages import Error
+
+BATCHES: Final = 20_000
+"""Of one record each, below the truncation: producer state is rebuilt from all of them."""
+OPEN: Final = 20
+TAIL: Final = 100
+"""Records that A alone has, behind the end of the transaction."""
+OF_B: Final = 200
+"""Records that are written to B once it was promoted: A's log is longer in the end than it was."""
+OWNER: Final = "case"
+_BYTES: Final = 16_384
+_COMMITTED: Final = 1
+
+
+@dataclass(slots=True, kw_only=True)
+class _Fetches:
+    """Fetches of committed records from one offset on, again and again, by a thread."""
+
+    wire: Wire
+    topic: str
+    offset: int
+    producer_id: int
+    answers: Counter[str] = field(default_factory=Counter)
+    seen: dict[str, int] = field(default_factory=dict)
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        while not self.ended.is_set():
+            try:
+                self._fetch()
+            except Unanswered:
+                self.answers["none"] += 1
+
+    def _fetch(self) -> None:
+        m = messages.request("fetch", 12)
+        row = m.FetchPartition(partition=0, fetch_offset=self.offset, partition_max_bytes=_BYTES)
+        body = m.FetchRequest(
+            max_wait=timedelta(0),
+            min_bytes=0,
+            max_bytes=_BYTES,
+            isolation_level=_COMMITTED,
+            topics=(m.FetchTopic(topic=self.topic, partitions=(row,)),),
+            forgotten_topics_data=(),
+            rack_id="",
+        )
+        answer = self.wire.call("fetch", 12, body)
+        fetched = answer.responses[0].partitions[0]
+        if fetched.error_code != Error.none:
+            self.answers[str(fetched.error_code.name)] += 1
+            return
+        aborted = {int(each.producer_id) for each in fetched.aborted_transactions or ()}
+        batches = self._of_the_transaction(bytes(fetched.records or b""))
+        if not batches:
+            self.answers["without the transaction"] += 1
+        elif self.producer_id in aborted:
+            self.answers["with the transaction, as aborted"] += 1
+        else:
+            self.answers["with the transaction, as committed"] += 1
+            self.seen = self.seen or {
+                "last_stable_offset": int(fetched.last_stable_offset),
+                "high_watermark": int(fetched.high_watermark),
+                "first_offset": batches[0].base,
+                "last_offset": batches[-1].last,
+            }
+
+    def _of_the_transaction(self, data: bytes) -> list[walk.Batch]:
+        """The transaction's batches, up to bytes that are no batch; those are counted."""
+        found: list[walk.Batch] = []
+        try:
+            found.extend(walk.walk(data))
+        except ValueError:
+            self.answers["with bytes that are no batch"] += 1
+        return [batch for batch in found if batch.producer_id == self.producer_id]
+
+
+def _read(bench: Bench, *, forced: bool) -> Observation:
+    """`forced`: the link is silent before the transaction ends, and A dies; else everything is
+    mirrored before B is promoted."""
+    topic = bench.topic()
+    brokers = bench.cluster("A").brokers.values()
+    link = bench.deployment.links["A->B"]
+    _filled(bench, topic)
+    first = bench.bound("high", topic)
+    writer = WireTransactional(bench, timeout=600.0)
+    writer.add((topic, 0))
+    for number in range(OPEN):
+        writer.write((topic, 0), b"open %d" % number)
+    with branch_mirror(bench, topic) as away:
+        away.mirrors(1)
+        _reaches(bench, topic, "B", bench.bound("high", topic))
+        try:
+            if forced:
+                link.add_toxic("timeout", "responses", {"timeout": 0}, owner=OWNER)
+            writer.end(commit=False)
+            bench.write(topic, [b"of A %d" % n for n in range(TAIL)])
+            if forced:
+                for broker in brokers:
+                    broker.pause()
+            else:
+                _reaches(bench, topic, "B", bench.bound("high", topic))
+            away.promoted(1)
+            for broker in brokers:
+                broker.kill()
+        finally:
+            link.clear(owner=OWNER)
+    bench.write(topic, [b"of B %d" % n for n in range(OF_B)], cluster="B")
+    bench.settle()
+    fetches = _Fetches(
+        wire=bench.ask(bench.up()), topic=topic, offset=first, producer_id=writer.producer.id
+    )
+    reader = threading.Thread(target=fetches.run, daemon=True)
+    reader.start()
+    try:
+        with branch_mirror(bench, topic, "A", source="B") as back:
+            back.mirrors(1)
+            _reaches(bench, topic, "A", bench.bound("high", topic, cluster="B"))
+    finally:
+        fetches.ended.set()
+        reader.join(WITHIN)
+    facts = {
+        "transaction": [first, first + OPEN - 1],
+        "ended_at": bench.bound("high", topic),
+        "fetches": dict(fetches.answers),
+        "first_as_committed": fetches.seen,
+    }
+    return Observation(shown=bool(fetches.seen), facts=facts)
+
+
+def _filled(bench: Bench, topic: str) -> None:
+    """Many small batches, of an idempotent producer."""
+    producer = bench.producer(enable_idempotence=True, batch_num_messages=1)
+    for number in range(BATCHES):
+        producer.produce(topic, b"%d" % number, partition=0)
+        producer.poll(0)
+    producer.flush(2 * WITHIN)
+
+
+def _reaches(bench: Bench, topic: str, cluster: str, end: int) -> None:
+    until(
+        lambda: bench.bound("high", topic, cluster=cluster) == end,
+        within=2 * WITHIN,
+        what=f"{cluster} to have all",
+        every=0.1,
+    )
+
+
+CASE = Case(
+    name="KIP-1279-read-while-truncated",
+    title=(
+        "A build of the KIP-1279 branch gives readers of committed records an aborted transaction, "
+        "while a leader's log is truncated for a failback"
+    ),
+    kind="proposal",
+    claim_text=(
+        "A leader that is to mirror is truncated first. Its log is shorter at once; producer "
+        "state, aborted transactions, the high watermark and the last stable offset are corrected "
+        "one after the other, and a fetch takes no lock of it. In between the end of a transaction "
+        "is gone and the last stable offset is the old one, above the log's end: a fetch of "
+        "committed records gets the transaction, and no word of its abort."
+    ),
+    sources=(
+        "docs/findings/cluster-mirroring-beyond-truncation.md",
+        "KIP-98: read_committed; KIP-1279: LOG_TRUNCATION of a failback",
+    ),
+    expected=(Expected(shows=True, since="4.2.0", basis="runs"),),
+    schedule=(
+        f"1. {BATCHES} batches of one record, and a transaction of {OPEN} records that is open, "
+        "are mirrored; 2. the link is half-open, the transaction is aborted on A, and "
+        f"{TAIL} records are written there; 3. A stands still, B is promoted, A dies, and "
+        f"{OF_B} records are written to B; 4. A comes back and mirrors B, while committed records "
+        "are fetched from the transaction's first offset on"
+    ),
+    reproduced=(
+        "a fetch of committed records has the transaction's records, and does not name it as "
+        "aborted"
+    ),
+    control_text="everything is mirrored before B is promoted: nothing is truncated on A",
+    refuted="fetches that do not have the transaction, or name it as aborted",
+    topology=PAIR,
+    claim=partial(_read, forced=True),
+    control=partial(_read, forced=False),
+    clients=("wire",),
+    needs=BUILD,
+    apart=True,
+)
