@@ -97,4 +97,4 @@ def test_an_anomaly_of_an_older_verdict_is_explained_as_the_kind_of_today(tmp_pa
     today = explain(run, "1")
     aged(run / "verdict.json")
     assert explain(run, "1") == today
-    assert "where the log was truncated" in today.meaning
+    assert "log was truncated below" in today.meaning
