@@ -1,8 +1,14 @@
-"""The JSON Schema of scenario files: `python docs/make_schema.py > docs/scenario.schema.json`."""
+"""The JSON Schema of scenario files: `python docs/make_schema.py > docs/scenario.schema.json`.
+
+It describes this checkout, also where another linkflap is installed.
+"""
 
 import sys
+from pathlib import Path
 
-from linkflap.chaos.scenario_file import json_schema
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from linkflap.chaos.scenario_file import json_schema  # noqa: E402 - of this checkout
 
 if __name__ == "__main__":
     sys.stdout.write(json_schema())
