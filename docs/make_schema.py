@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from linkflap.chaos.scenario_file import json_schema  # noqa: E402 - of this checkout
+from linkflap.chaos.scenario_file import json_schema
 
 if __name__ == "__main__":
     sys.stdout.write(json_schema())
