@@ -258,6 +258,6 @@ def test_a_fault_is_not_played_when_the_one_that_it_is_to_overlap_has_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(schedule, "HELD_FOR", 0.05)
-    played = overlapped(monkeypatch, Obedient, "during:cut and late", late_after=1.0)
+    played = overlapped(monkeypatch, Obedient, "during:cut and late", late_after=3600.0)
     assert ("fault-start", "second") not in played
     assert ("fault-end", "cut") in played
