@@ -28,8 +28,7 @@ TRIGGER_DEADLINE = 60.0
 """Seconds that a fault's condition may take to come true, more on a busy machine; then the fault is
 not played: unknown."""
 FOLLOWS_WITHIN = 600.0
-"""Seconds that a fault waits for the one that it follows, which has its own deadlines: more on a
-busy machine, like those."""
+"""Seconds, more on a busy machine, that a fault waits for the one that it follows."""
 HELD_FOR = 30.0
 """Seconds, more on a busy machine, that a fault is held open for faults that must begin during it
 and whose condition is not true yet."""
@@ -160,7 +159,7 @@ class Player:
             pause((began - now()) / 1e9 + spec.at, lambda: world.stopping)
             waited, holds = now(), waits.watch(spec, world)
             until(
-                lambda: world.stopping or holds(),
+                lambda: world.stopping or holds() or self._over(waits.during),
                 within=patient(TRIGGER_DEADLINE),
                 what=f"{spec.when} before fault {spec.id}",
                 every=0.005,
@@ -223,8 +222,11 @@ class Player:
 
     def _joined(self, spec: FaultSpec, during: Sequence[str]) -> None:
         """Raises FaultError where a fault that this one is to overlap has ended meanwhile."""
-        if over := [other for other in during if self._ended[other].is_set()]:
+        if over := self._over(during):
             raise FaultError(f"fault {over[0]}, which {spec.id} is to overlap, had ended before")
+
+    def _over(self, faults: Sequence[str]) -> list[str]:
+        return [fault for fault in faults if self._ended[fault].is_set()]
 
     def _break(self, window: FaultWindow) -> None:
         """Holds it open for its duration, once it was measured. It waits for the faults that must
