@@ -111,12 +111,21 @@ def marks_by_log(marks: Sequence[Any], turns: Sequence[Turn]) -> list[list[Any]]
             for last, n in pairwise(near)
             if max(truncated_to, marks[n].high_watermark) < marks[last].high_watermark
         ]
-        later = [n for n, m in enumerate(marks) if n > first and m.high_watermark >= 0][:1]
+        known = [n for n, m in enumerate(marks) if m.high_watermark >= 0]
+        stood = [
+            n
+            for n in known
+            if first < len(marks)
+            and marks[n].high_watermark == marks[first].high_watermark
+            and marks[n].leader_epoch == epoch
+        ]
+        before = [n for n in known if n < first][-1:]
+        later = [n for n in known if n > first and n not in stood][:1]
         if first < len(marks) and marks[first].high_watermark <= truncated_to:
             falls = [n for n in falls if n <= first]
         elif (
             later
-            and marks[first].time <= truncated
+            and (marks[first].time <= truncated or (before and before[0] in stood))
             and marks[later[0]].time < ended
             and marks[later[0]].high_watermark <= truncated_to
         ):

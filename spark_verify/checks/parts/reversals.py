@@ -16,8 +16,11 @@ the truncation, its records of the old generation are no leftovers: they are jud
 For samples, the first one counts whose high watermark has stepped back from above the truncation,
 among those of the leader epoch of the recorded truncation, and to the truncation if any did (a log
 may be truncated in steps). Otherwise it is the first sample that was not complete by then, unless
-the next one proves that this was too early. Its log start and its LSO were requested before its
-high watermark, and so perhaps before the truncation: they are of neither generation.
+the next one proves that this was too early. A broker truncates the log first and corrects its high
+watermark up to half a second later (`UnifiedLog.truncateTo`), so a sample that was requested after
+the truncation and repeats the one before it can be of the old log generation too. The log start and
+the LSO of the first sample of a generation were requested before its high watermark, and so perhaps
+before the truncation: they are of neither generation.
 """
 
 from __future__ import annotations
@@ -195,7 +198,9 @@ def _first_of_the_new(marks: Watermarks, turn: Turn) -> int:
     rows = np.flatnonzero(within & same & known)
     if marks.high_watermark[first] <= turn.offset:
         rows = rows[rows <= first]
-    elif _of_the_old(marks, turn, first, following := _next(known, first)):
+    elif _of_the_old(
+        marks, turn, known, first, following := _next(known & _other(marks, first), first)
+    ):
         return following
     high = marks.high_watermark[rows]
     fell = np.flatnonzero((high[1:] < high[:-1]) & (high[:-1] > turn.offset))
@@ -210,13 +215,26 @@ def _next(some: Bools, index: int) -> int:
     return int(next(iter(index + 1 + np.flatnonzero(some[index + 1 :])), len(some)))
 
 
-def _of_the_old(marks: Watermarks, turn: Turn, index: int, following: int) -> bool:
-    """Whether a sample that was under way when the truncation was recorded is of the old log
-    generation: the next sample, in any leader epoch, is not above the truncation, and later ones of
-    the new generation are not either."""
+def _other(marks: Watermarks, index: int) -> Bools:
+    """Per sample, whether its high watermark or leader epoch differs from those of one."""
+    return np.asarray(
+        (marks.high_watermark != marks.high_watermark[index])
+        | (marks.leader_epoch != marks.leader_epoch[index])
+    )
+
+
+def _of_the_old(marks: Watermarks, turn: Turn, known: Bools, index: int, following: int) -> bool:
+    """Whether a sample is of the old log generation although it was not complete when the
+    truncation was recorded.
+
+    It was under way at that time, or repeats the sample before it; and the next sample that
+    differs, in any leader epoch, is not above the truncation.
+    """
+    before = np.flatnonzero(known[:index])
+    repeats = len(before) > 0 and not _other(marks, index)[before[-1]]
     return (
         following < len(marks.time)
-        and bool(marks.time[index] <= turn.time)
+        and bool(repeats or marks.time[index] <= turn.time)
         and bool(marks.time[following] < turn.end)
         and bool(marks.high_watermark[following] <= turn.offset)
     )

@@ -183,6 +183,11 @@ def highs(seen: PartitionView) -> list[list[int]]:
         # One that was under way when it was written down, and the next is of another epoch.
         ([(607, 4, 4, 0), (609, 3, 3, 0), (620, 3, 3, 0), (622, 2, 2, 3)], [4, 3, 3], [2]),
         ([(607, 4, 4, 0), (609, 3, 3, 0), (620, 4, 4, 3), (622, 4, 4, 3)], [4, 3], [4, 4]),
+        # One or two that were asked for later and repeat the one before: the log was truncated, and
+        # its high watermark was not corrected yet.
+        ([(610, 3, 3, 0), (622, 3, 3, 0), (624, 2, 2, 3)], [3, 3], [2]),
+        ([(610, 3, 3, 0), (622, 3, 3, 0), (624, 3, 3, 0), (626, 2, 2, 3)], [3, 3, 3], [2]),
+        ([(610, 3, 3, 0), (622, 4, 4, 0), (624, 2, 2, 3)], [3], [4, 2]),
         # It was truncated in steps.
         ([(607, 4, 4, 3), (609, 3, 3, 3), (612, 2, 2, 3), (622, 2, 2, 3)], [4, 3], [2, 2]),
         # A step back in an epoch before that is none of it.
