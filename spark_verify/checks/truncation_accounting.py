@@ -26,6 +26,7 @@ from typing import Final
 from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from linkflap.spark_verify.checks.parts.generations import (
+    compacted,
     generations,
     number_at,
     replica_of,
@@ -66,7 +67,9 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         number = number_at(mine, stop.time)
         replica = replica_of(view, mine[number]) if mine else None
         if promotion is not None and replica is not None:
-            findings += ended(replica, stop, promotion, number)
+            findings += ended(
+                replica, stop, promotion, generation=number, cleaned=compacted(view, replica)
+            )
     return findings
 
 

@@ -16,12 +16,16 @@ from linkflap.spark_verify.facts.view import ABORT, OTHER_CONTROL, Batches, Repl
 _ABORT: Final = re.compile(r"ABORT of producer (-?\d+), epoch (-?\d+)")
 
 
-def _not_appended(replica: Replica, stop: Stop, about: Mapping[str, object]) -> Iterator[Found]:
-    """Markers of the journal that are not in the log. Those below the log start were there:
-    retention has deleted them."""
+def _not_appended(
+    replica: Replica, stop: Stop, cleaned: int, about: Mapping[str, object]
+) -> Iterator[Found]:
+    """Markers of the journal that are not in the log. Retention may have deleted those below the
+    log start, and the log cleaner those below `cleaned`."""
     batches = replica.batches
     for offset, what in ((at, what) for at, what in stop.appended if at >= replica.log_start):
         rows = np.flatnonzero(batches.base_offset == offset)
+        if not len(rows) and offset < cleaned:
+            continue
         if len(rows) != 1 or not _is(batches, int(rows[0]), what):
             evidence = {**about, "said": what, "holds": [_named(batches, int(row)) for row in rows]}
             yield Found(
@@ -29,8 +33,11 @@ def _not_appended(replica: Replica, stop: Stop, about: Mapping[str, object]) -> 
             )
 
 
-def ended(replica: Replica, stop: Stop, promotion: Promotion, generation: int) -> Iterator[Finding]:
-    """Compares the journal of a mirror's end with the bytes."""
+def ended(
+    replica: Replica, stop: Stop, promotion: Promotion, *, generation: int, cleaned: int
+) -> Iterator[Finding]:
+    """Compares the journal of a mirror's end with the bytes; below `cleaned`, the log cleaner may
+    have removed markers."""
     batches = replica.batches
     if stop.promoted < 0:
         return
@@ -47,7 +54,7 @@ def ended(replica: Replica, stop: Stop, promotion: Promotion, generation: int) -
         yield Found(
             kind="promotion-mismatch", cluster=stop.cluster, offset=promotion.offset, evidence=about
         )
-    yield from _not_appended(replica, stop, about)
+    yield from _not_appended(replica, stop, cleaned, about)
     said = {offset for offset, _ in stop.appended}
     between = np.flatnonzero(
         (batches.last_offset >= stop.mirrored) & (batches.base_offset < stop.promoted)

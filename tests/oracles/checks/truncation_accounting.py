@@ -59,7 +59,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             if log is not None and stop.promoted >= 0:
                 found += [
                     plain.anomaly(kind, stop.cluster, offset)
-                    for kind, offset in _ended(log, stop, promotion)
+                    for kind, offset in _ended(plain, log, stop, promotion)
                 ]
     return found
 
@@ -172,12 +172,14 @@ def _from(owner: PlainLog | None, batch: Any) -> bool:
     )
 
 
-def _ended(log: PlainLog, stop: Any, promotion: Any) -> Iterator[tuple[str, int]]:
+def _ended(plain: Plain, log: PlainLog, stop: Any, promotion: Any) -> Iterator[tuple[str, int]]:
     markers = {offset for offset, _ in stop.appended if offset < stop.promoted}
     if promotion.offset != min(stop.promoted - len(markers), stop.mirrored):
         yield "promotion-mismatch", promotion.offset
     for offset, what in stop.appended:
         held = [_called(b) for b in log.batches if b.base_offset == offset]
+        if not held and offset < max(log.log_start, plain.cleaned(log)):
+            continue
         if offset >= log.log_start and held != [
             what if what.startswith("ABORT") else "another control record"
         ]:

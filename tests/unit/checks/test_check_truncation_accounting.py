@@ -253,6 +253,20 @@ def test_what_was_appended_and_deleted_since_was_there() -> None:
     ]
 
 
+@pytest.mark.parametrize(("cleaned", "found"), [(2, []), (1, [("marker-not-appended", "B", 1)])])
+def test_a_log_cleaner_may_have_removed_what_was_appended(
+    cleaned: int, found: list[tuple[str, str, int]]
+) -> None:
+    reported: History = {
+        "mirror_kind": "shadow",
+        "promotions": [promoted(1)],
+        "stops": [stop(1, 2, SAID)],
+        "compacted": {"B": cleaned},
+    }
+    logs = [Log("A").txn(1, pid=7, end=None), Log("B").data(1).skip(1).data(9, pid=8)]
+    assert anomalies(NAME, view(logs, **reported)) == found
+
+
 @pytest.mark.parametrize(("end", "found"), [(2, []), (3, [("truncation-impossible", "A", 2)])])
 def test_a_log_that_had_nothing_of_its_own_may_be_noted_late(
     end: int, found: list[tuple[str, str, int]]
