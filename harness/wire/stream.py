@@ -2,8 +2,8 @@
 from where they are.
 
 asyncio's own streams copy all bytes twice on the way in, and on the way out all that the socket
-does not take at once. While a large frame arrives, nobody is woken before a good part of it is
-there (SO_RCVLOWAT). Over TLS the bytes are copied once each way, and the code waits for what
+does not take at once. While a large frame arrives, the reader is woken only when a good part of it
+is there (SO_RCVLOWAT). Over TLS the bytes are copied once each way, and the code waits for what
 OpenSSL wants, record by record.
 """
 

@@ -66,7 +66,7 @@ def _refused_and_done(mirror: BranchMirror, ask: Callable[[], None], state: str)
         except Refused as error:
             answer, within = error.name, SEEN_WITHIN
         with suppress(DeadlineExceeded):
-            until(lambda: mirror.states() == wanted, within=within, what=f"{state}", every=0.1)
+            until(lambda: mirror.states() == wanted, within=within, what=state, every=0.1)
             return answer
         return None
 

@@ -110,8 +110,8 @@ CASE = Case(
     ),
     reproduced="stop is refused, each time it is asked for, and a partition is STOPPED",
     control_text=(
-        "the same, with one broker of B that leads all of __mirror_state: stop is refused, and no "
-        "partition is STOPPED"
+        "the same, with one broker of B that leads all of __mirror_state: a stop that is refused "
+        "changes no partition"
     ),
     refuted="a refusal that leaves every partition as it was, and an accepted stop",
     topology=Topology(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -18,6 +19,7 @@ from linkflap.chaos.cases.clusters import PAIR
 from linkflap.chaos.cases.tools.wire import Wire
 from linkflap.chaos.cases.wire_transactions import WireTransactional
 from linkflap.harness.log import walk
+from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.connection import Unanswered
@@ -33,6 +35,9 @@ OF_B: Final = 200
 OWNER: Final = "case"
 _BYTES: Final = 16_384
 _COMMITTED: Final = 1
+_AS_ABORTED: Final = "with the transaction, as aborted"
+_AS_COMMITTED: Final = "with the transaction, as committed"
+_OF_TRANSACTION: Final = frozenset({_AS_ABORTED, _AS_COMMITTED})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,9 +81,9 @@ class _Fetches:
         if not batches:
             self.answers["without the transaction"] += 1
         elif self.producer_id in aborted:
-            self.answers["with the transaction, as aborted"] += 1
+            self.answers[_AS_ABORTED] += 1
         else:
-            self.answers["with the transaction, as committed"] += 1
+            self.answers[_AS_COMMITTED] += 1
             self.seen = self.seen or {
                 "last_stable_offset": int(fetched.last_stable_offset),
                 "high_watermark": int(fetched.high_watermark),
@@ -131,15 +136,19 @@ def _read(bench: Bench, *, forced: bool) -> Observation:
     fetches = _Fetches(
         wire=bench.ask(bench.up()), topic=topic, offset=first, producer_id=writer.producer.id
     )
-    reader = threading.Thread(target=fetches.run, daemon=True)
-    reader.start()
-    try:
-        with branch_mirror(bench, topic, "A", source="B") as back:
-            back.mirrors(1)
-            _reaches(bench, topic, "A", bench.bound("high", topic, cluster="B"))
-    finally:
-        fetches.ended.set()
-        reader.join(WITHIN)
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        reading = pool.submit(fetches.run)
+        try:
+            with branch_mirror(bench, topic, "A", source="B") as back:
+                back.mirrors(1)
+                _reaches(bench, topic, "A", bench.bound("high", topic, cluster="B"))
+        finally:
+            fetches.ended.set()
+        reading.result(WITHIN)  # raises what ended the fetches early
+    if not fetches.answers.keys() & _OF_TRANSACTION:
+        raise EnvironmentFailure(
+            f"no fetch of {topic} returned the transaction: {dict(fetches.answers)}; play it again"
+        )
     facts = {
         "transaction": [first, first + OPEN - 1],
         "ended_at": bench.bound("high", topic),
