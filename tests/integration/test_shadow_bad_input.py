@@ -165,8 +165,8 @@ def test_a_control_port_that_is_taken(pair: Deployment, mirror: Shadowed) -> Non
     with socket.create_server(("127.0.0.1", mirror.port)), unchanged(pair.clusters["B"]):
         sentence = error_of(mirror, SetupError)
     assert (
-        f"port {mirror.port}, by which the shadow of A->B is controlled, is not free (Address "
-        "already in use)" in sentence
+        f"the control port {mirror.port} of the shadow of A->B is not free (Address already in use)"
+        in sentence
     )
     assert not (mirror.folder / JOURNAL).exists()
 

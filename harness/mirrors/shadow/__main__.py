@@ -1,8 +1,8 @@
-"""`python -m linkflap.harness.mirrors.shadow FOLDER`: one shadow, configured by shadow.json in
-FOLDER, until it has failed over.
+"""`python -m linkflap.harness.mirrors.shadow FOLDER`: runs one shadow until it has failed over.
 
-Exit status 0: handed over. SIGTERM ends it where it is (status 143): what it leads has then no
-leader. Its last line says why it ended otherwise.
+Its configuration is shadow.json in FOLDER. Exit status 0: it has handed its partitions over.
+SIGTERM ends it at once (status 143), and its partitions then have no leader. After any other end,
+the last line of its log gives the reason.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Where the brokers of a cluster listen, as they tell it themselves: a shadow joins the same
-listeners."""
+"""The broker configs of a cluster, as its brokers report them, and the listeners among them: a
+shadow joins the same listeners."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from linkflap.harness.wire.offsets import quiet
 
 
 def broker_settings(cluster: Cluster) -> dict[int, dict[str, str]]:
-    """The settings of each broker that is not stopped. Raises SetupError when one does not tell
-    them, or none is there."""
+    """Broker id -> its configs (name -> value), for each broker that is not stopped.
+
+    Raises SetupError when a broker does not answer, or when all are stopped.
+    """
     admin = AdminClient(quiet(cluster.bootstrap))
     found: dict[int, dict[str, str]] = {}
     for number, broker in cluster.brokers.items():
@@ -27,18 +29,21 @@ def broker_settings(cluster: Cluster) -> dict[int, dict[str, str]]:
             ].result()
         except KafkaException as error:
             raise SetupError(
-                f"broker {cluster.name}/{number} did not tell its settings ({error.args[0].str()})"
+                f"broker {cluster.name}/{number} did not report its configs"
+                f" ({error.args[0].str()}); see its log"
             ) from error
         found[number] = {
             name: entry.value for name, entry in described.items() if entry.value is not None
         }
     if not found:
-        raise SetupError(f"no broker of cluster {cluster.name} runs; start one before its mirror")
+        raise SetupError(
+            f"no broker of cluster {cluster.name} is running; start one before its mirror"
+        )
     return found
 
 
 def listeners(advertised: str) -> dict[str, str]:
-    """`NAME://host:port,…` as listener -> address."""
+    """Listener name -> host:port, from `advertised.listeners` (`NAME://host:port,…`)."""
     return {
         name: address
         for name, _, address in (one.partition("://") for one in advertised.split(","))

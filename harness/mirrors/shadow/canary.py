@@ -1,5 +1,5 @@
-"""The canary of a shadow: a record that it has to mirror before it counts as started. It is written
-to the source directly."""
+"""The canary of a shadow: a record written to the source. The shadow counts as started once it has
+mirrored that record."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from linkflap.harness.wire.offsets import quiet
 
 
 def write_canary(source: Cluster, topic: str) -> int:
-    """Writes a record to the source directly; the offset after it. Not idempotent: it draws no
-    producer id."""
+    """Writes one record to the source, not over the link. Returns the offset after it.
+
+    The producer is not idempotent, so that it allocates no producer id. Raises SetupError when the
+    write fails, DeadlineExceeded when it is not acknowledged within 20 s.
+    """
     producer = Producer(
         quiet(source.bootstrap) | {"enable.idempotence": False, "acks": "all", "linger.ms": 0}
     )
@@ -34,7 +37,8 @@ def write_canary(source: Cluster, topic: str) -> int:
 
 
 def remove_canary(admin: AdminClient, name: str) -> None:
-    """A canary of an earlier mirror over the same link: it is made again. Raises SetupError."""
+    """Deletes the canary topic of an earlier mirror over the same link, which a new mirror creates
+    again. Raises SetupError, DeadlineExceeded."""
     try:
         if name in admin.list_topics(timeout=20).topics:
             admin.delete_topics([name], operation_timeout=20)[name].result(20)
@@ -45,5 +49,5 @@ def remove_canary(admin: AdminClient, name: str) -> None:
             )
     except KafkaException as error:
         raise SetupError(
-            f"topic {name} could not be removed ({error.args[0].str()}); see the brokers' logs"
+            f"topic {name} could not be deleted ({error.args[0].str()}); see the brokers' logs"
         ) from error

@@ -1,9 +1,11 @@
-"""How the harness talks to a shadow: a socket that it reaches on loopback, one JSON object a line
-each way.
+"""How the harness controls a shadow: over a TCP socket on loopback, with one JSON object per line
+in each direction.
 
-{"do": "status"}      what it is at
-{"do": "fail-over"}   begins the failover, or goes on with it; answered at once, like status
-{"do": "go-on"}       leaves the step that it stands at (`steps`)
+ {"do": "status"}      only asks for the status
+ {"do": "fail-over"}   starts the failover, or continues it
+ {"do": "go-on"}       resumes a shadow that is paused at a failpoint (`failpoints`)
+
+Each command is answered at once with the `Status`.
 """
 
 from __future__ import annotations
@@ -29,8 +31,12 @@ Verb = Literal["status", "fail-over", "go-on"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStatus:
-    """One mirrored partition. `replicated` is what all live replicas have, -1 while that is not
-    known."""
+    """One mirrored partition.
+
+    `start` and `end` are the log start offset and the log end offset; `end` is -1 while it is
+    unknown. All live replicas have the log up to `replicated`, which is -1 while that is unknown.
+    `sealed` is why the partition is no longer mirrored, or empty.
+    """
 
     topic: str
     partition: int
@@ -43,12 +49,13 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """`held` is bytes in windows, `source_lost` whether the source does not answer, `step` where it
-    stands (`steps`).
+    """State of the shadow.
 
-    `longest_silence` is how many seconds two heartbeats that were answered were apart at most.
-    `given_up` is by topic why nothing is mirrored into it any more, `synced` whether every group's
-    offsets are on the destination too.
+    `held` is the number of bytes in the partitions' windows. `source_lost`: the source does not
+    answer. `step` is the failpoint at which it is paused, or empty. `longest_silence` is the
+    longest time between two acknowledged heartbeats, in seconds. `given_up`: topic -> why nothing
+    is mirrored into it any more. `synced`: every group's offsets have been committed on the
+    destination.
     """
 
     phase: Phase
@@ -63,19 +70,19 @@ class Status:
 
 
 def bound(config: Config) -> socket.socket:
-    """The control port. Whoever has it is the shadow of the link: taken before the journal is read,
-    so that no two write it.
+    """Binds the control port. It is the lock of a link's shadow: bound before the journal is read,
+    so that two shadows never write one journal.
 
-    Raises EnvironmentFailure when another program has it.
+    Raises EnvironmentFailure when the port cannot be bound.
     """
     try:
         return socket.create_server((config.host, config.control_port))
     except OSError as error:
         why = os.strerror(error.errno or 0)
         raise EnvironmentFailure(
-            f"port {config.control_port}, by which the shadow of {config.link} is controlled, is "
-            f"not free ({why}); end the program that has it (another shadow of this link?), or "
-            "start the run again"
+            f"the control port {config.control_port} of the shadow of {config.link} is not free "
+            f"({why}); end the program that uses it (another shadow of this link?), or start the "
+            "run again"
         ) from error
 
 
@@ -104,7 +111,7 @@ class Control:
                 writer.write(msgspec.json.encode(self._status()) + b"\n")
                 await writer.drain()
         except (OSError, ValueError, TypeError, KeyError, asyncio.CancelledError):
-            pass  # the harness went away, or it is no harness
+            pass  # the harness disconnected, or the client is not the harness
         finally:
             await quietly_closed(writer)
 
@@ -139,7 +146,8 @@ class Control:
 
 
 def ask(port: int, verb: Verb, *, within: float) -> Status | None:
-    """The client side: what the shadow answers; None when it does not within so many seconds."""
+    """The client side: sends one command and returns the shadow's status. None when it does not
+    answer within `within` seconds."""
     try:
         with (
             socket.create_connection(("127.0.0.1", port), timeout=within) as connection,

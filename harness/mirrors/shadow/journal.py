@@ -1,9 +1,10 @@
-"""What a shadow must not forget when it is killed: who it is, what it mirrors, and its logs' leader
-epochs. One small file.
+"""The journal of a shadow: what it must still know after it is killed. Its identity, its topics,
+its partitions' leader epochs, and its progress, in one small file.
 
-Written before the thing that depends on it is done. The incarnation id is kept for ever:
-registering again with it keeps the broker epoch, so a shadow that comes back in time was never away
-(ClusterControlManager.registerBroker).
+Each entry is written before the action that depends on it. The incarnation id never changes. A
+broker that registers again with the same incarnation id keeps its broker epoch
+(ClusterControlManager.registerBroker), so a shadow that restarts within its session timeout is
+never fenced.
 """
 
 from __future__ import annotations
@@ -20,17 +21,18 @@ from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.events import JournalPartition, JournalTopic, MirrorStopped
 
 Phase = Literal["taking-over", "mirroring", "settling", "ending", "handing-over", "handed-over"]
-"""A mirror's steps in order: what is behind was done, what a journal names may have been done."""
+"""The phases of a mirror, in order. Every phase before the recorded one is complete; the recorded
+one may be."""
 
 
 @dataclass(slots=True, kw_only=True)
 class TopicNote:
-    """Ids of one topic on both sides, and the configs it had at its home when it was last seen
-    there (`configs`).
+    """One topic: its ids on both sides, and the configs that it had at its home cluster when they
+    were last read there (`configs`).
 
-    `destination_id` is empty until it is made there: what has that name until then is not the
-    mirror's. `given_up` is why nothing is mirrored into it any more, or empty. `unknown` names
-    those of its configs that the destination's release does not have.
+    `destination_id` is empty until the mirror has created the topic; a topic of that name that
+    exists earlier is not the mirror's. `given_up` is why nothing is mirrored into it any more, or
+    empty. `unknown` names the configs that the destination's Kafka version does not know.
     """
 
     source_id: str
@@ -42,22 +44,22 @@ class TopicNote:
 
 @dataclass(slots=True, kw_only=True)
 class PartitionNote:
-    """Leader epochs (epoch, first offset) of the mirrored log and of the source's, and what a
-    failover did to it.
+    """One partition: the leader epochs (epoch, first offset) of the mirrored log and of the
+    source's, and the state of its failover or takeover. Offsets are -1 until they are known.
 
-    Of a partition that was taken over: `home` is the real brokers that had it (empty: the mirror
-    made it), `truncated_to` is the offset to which its log is truncated, `truncated_from` where
-    that log ended (-1 until it is truncated).
+    `truncated` and `appended` are the failover's truncations and markers, `promoted` is the
+    promotion offset. Three fields are for a takeover: `home` is the real brokers that had the
+    partition (empty: the mirror created it), `truncated_to` is the offset to which its log is
+    truncated, `truncated_from` where that log ended before.
     """
 
     epochs: list[tuple[int, int]] = field(default_factory=list)
     source_epochs: list[tuple[int, int]] = field(default_factory=list)
     mirrored: int = -1
-    """Where it ended when the failover had settled: the offset after the last mirrored one; -1
-    before."""
+    """The offset after the last mirrored record, once the failover has settled it."""
     truncated: list[tuple[int, int]] = field(default_factory=list)
     open: list[tuple[int, int, int, int]] = field(default_factory=list)
-    """What is to be aborted after the hand-over (`markers.Open`)."""
+    """The transactions to abort after the handover (`markers.Open`)."""
     appended: list[tuple[int, str]] = field(default_factory=list)
     promoted: int = -1
     home: list[int] = field(default_factory=list)
@@ -66,15 +68,16 @@ class PartitionNote:
 
     @property
     def kept(self) -> int:
-        """Where what was mirrored ends in what was promoted: behind it are markers, unknown to the
-        source; -1 before."""
+        """Where the source's records end in the promoted log: the promotion offset without the
+        markers that the failover appended, which the source does not have. -1 before the
+        promotion."""
         return min(
             self.mirrored,
             self.promoted - len({offset for offset, _ in self.appended if offset < self.promoted}),
         )
 
     def written(self, topic: str, number: int) -> JournalPartition:
-        """As a run's record keeps it."""
+        """The same as an event of the run record."""
         return JournalPartition(
             topic=topic,
             partition=number,
@@ -93,8 +96,8 @@ class PartitionNote:
 
 @dataclass(slots=True, kw_only=True)
 class Notes:
-    """The file. `top_producer` is the highest producer id that was mirrored; what follows it is of
-    a `jump`."""
+    """The contents of the file. `top_producer` is the highest mirrored producer id. The fields up
+    to `undrained` belong to the option value `jump`."""
 
     directory_id: str
     incarnation_id: str
@@ -103,19 +106,21 @@ class Notes:
     partitions: dict[str, dict[int, PartitionNote]] = field(default_factory=dict)
     top_producer: int = -1
     allocated: int = 0
-    """Blocks of producer ids that the destination's controller gives out from now on begin here or
-    later."""
+    """The destination's controller allocates new blocks of producer ids at this id or above."""
     drained: dict[int, int] = field(default_factory=dict)
-    """Per broker the id that it gave when it was last drained: it gives higher ones only."""
+    """Broker id -> the last producer id that the shadow drew from it. The broker allocates only
+    higher ids from then on."""
     undrained: dict[int, int] = field(default_factory=dict)
-    """Brokers that may give out mirrored ids after the failover, and from which id on."""
+    """Broker id -> the producer id (the last drawn, or 0) above which it may still allocate
+    mirrored ids after the failover."""
     unsynced: dict[str, str] = field(default_factory=dict)
-    """Groups whose offsets on the destination are not the source's, because they are active there,
-    and their states."""
+    """Consumer group -> its state on the destination, for groups whose offsets could not be synced
+    because they are active there."""
 
     def stopped(self, link: str, *, drained: bool) -> MirrorStopped:
-        """What a run's record keeps of it: partitions, each topic's ids, and brokers that may give
-        out mirrored producer ids."""
+        """The journal as an event of the run record: partitions, the ids of each topic, unsynced
+        groups, and brokers that may allocate mirrored producer ids. `drained`: the lag was 0 when
+        the failover started."""
         return MirrorStopped(
             link=link,
             drained=drained,
@@ -139,7 +144,7 @@ class Notes:
 
 
 def read_notes(path: Path) -> Notes | None:
-    """Another shadow's journal, as it is now; None while there is none that can be read."""
+    """Another shadow's journal as it is now. None when it does not exist or cannot be read."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Notes)
     except (OSError, msgspec.MsgspecError):
@@ -147,7 +152,7 @@ def read_notes(path: Path) -> Notes | None:
 
 
 class Journal:
-    """Notes that outlive the process. `save` is atomic."""
+    """The journal file. Changes to `notes` are kept once `save` has returned; `save` is atomic."""
 
     def __init__(self, folder: Path, *, first: Phase = "mirroring") -> None:
         self._path = folder / JOURNAL
@@ -168,9 +173,9 @@ class Journal:
             ) from error
 
     def save(self) -> None:
-        # Not synced to the disk: what is to be outlived is the process, not the machine, whose
-        # brokers would be gone as well. A sync of each of 200 partitions' new epochs stops
-        # heartbeats for longer than a session.
+        # No fsync: the journal has to survive the process, not the machine, whose crash would take
+        # the brokers along. An fsync for each new epoch of 200 partitions delays heartbeats for
+        # longer than a broker session.
         beside = self._path.with_suffix(".new")
         beside.write_bytes(msgspec.json.encode(self.notes))
         beside.replace(self._path)

@@ -1,9 +1,9 @@
-"""How far a mirror is behind: what its source has, asked directly and not over the link, against
-what the destination has.
+"""The lag of a mirror: the ends of the source's logs, asked for directly and not over the link,
+against the offsets that the destination has.
 
-Leaders are asked. In a chain whose shadows are hidden the source's own topics have no leader that
-clients see: there each live replica is asked how far its log goes, and the longest is what the
-source has.
+The ends come from the leaders. In a chain whose shadows are hidden, clients see no leader for the
+topics that the source itself mirrors. For those, each live replica reports its log end, and the
+longest counts.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ _LATEST: Final = -1
 def source_ends(
     source: Cluster, admin: AdminClient, homes: tuple[str, ...], options: Options, *, within: float
 ) -> dict[Partition, int]:
-    """Where the partitions of these homes' topics end that are to be mirrored; `within` is for each
-    of at most three questions.
+    """The ends of all partitions of these homes' data topics at the source: the high watermark, or
+    the last stable offset with the option bound=lso. Makes up to three requests, each with a
+    timeout of `within` seconds.
 
-    Raises KafkaException or Unanswered when it is unknown.
+    Raises KafkaException or Unanswered when an end is unknown.
     """
     topics = data_topics(admin, homes, within=within)
     stable = options.bound == "lso"
@@ -60,12 +61,12 @@ def source_ends(
 def replica_ends(
     cluster: Cluster, tps: Sequence[Partition], *, stable: bool, within: float
 ) -> dict[Partition, int]:
-    """Where the longest live replica of each partition ends. Raises Unanswered where that is not
-    known of one of them.
+    """The log end offset of the longest live replica of each partition. Raises Unanswered when one
+    is unknown.
 
-    `stable`: the last stable offset instead, as far as that replica knows it. A replica that does
-    not know the high watermark yet of what it has cannot tell more than that nothing before is
-    open: then it is the end, so that nobody takes it for the last.
+    `stable`: returns the last stable offset (LSO) of that replica instead. A replica caps its LSO
+    at the high watermark it knows. When both are equal and below its log end, its real LSO may be
+    higher. Then its log end is returned, so that the lag is never underestimated.
     """
     running = [
         broker.client_address for broker in cluster.brokers.values() if broker.state == "running"
@@ -87,12 +88,14 @@ async def _replica_ends(
             furthest = {p: ends[longest[p]].get(p, -1) for p in tps}
             if min(furthest.values(), default=0) < 0:
                 raise Unanswered(
-                    f"no live replica of {min(furthest, key=lambda p: furthest[p])} said how far it"
-                    " goes"
+                    "no live replica reported its log end for"
+                    f" {min(furthest, key=lambda p: furthest[p])}; is its cluster healthy?"
                 )
             return await _stable(found, brokers, longest, furthest) if stable else furthest
     except TimeoutError as error:
-        raise Unanswered(f"{', '.join(addresses)} did not all answer in {within:g} s") from error
+        raise Unanswered(
+            f"not all of {', '.join(addresses)} answered within {within:g} s"
+        ) from error
     finally:
         nodes.close()
         for connection in brokers.values():
@@ -100,7 +103,7 @@ async def _replica_ends(
 
 
 async def _ends(connection: Connection, tps: Iterable[Partition]) -> dict[Partition, int]:
-    """Log ends of those partitions that a broker has a replica of."""
+    """Log end offsets of the partitions that this broker has a replica of."""
     m = messages.request("list_offsets", 7)
     by_topic: dict[str, list[int]] = {}
     for topic, number in tps:

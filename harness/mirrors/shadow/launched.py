@@ -1,5 +1,5 @@
-"""What a shadow process is launched with: its settings, its listeners, and the broker id that it
-registers with."""
+"""The configuration that a shadow process is started with: its settings, its listeners, and the
+broker id that it registers with."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from linkflap.harness.model.topology import CANARY, LinkSpec, topic_name
 
 
 class LaunchedShadow(ShadowProcess):
-    """The settings come from both clusters, the deployment, and the mirror that it reverses."""
+    """Makes the configuration from both clusters, the deployment, and the mirror that this one
+    reverses."""
 
     spec: MirrorSpec
     link: LinkSpec
@@ -79,15 +80,15 @@ class LaunchedShadow(ShadowProcess):
         )
 
     def _settings_of(self, cluster: Cluster) -> dict[int, dict[str, str]]:
-        """Of all its brokers: what those that are down said while the mirrors before this one were
-        started."""
+        """The configs of all brokers of a cluster. For brokers that are down, those that they
+        reported when an earlier mirror was started."""
         known = self._settings.setdefault(cluster.name, {})
         known |= broker_settings(cluster)
         return known
 
     def _broker_id(self) -> int:
-        """One for each link, and others for each time that a link's mirror is reversed: no shadow
-        of a run has another's id."""
+        """A broker id that no other shadow of the run has: one per link, and a new one for each
+        reversal."""
         links = [link.name for link in self._deployment.topology.links]
         first = self
         while first._reverses is not None:
@@ -97,6 +98,6 @@ class LaunchedShadow(ShadowProcess):
         )
 
     def _left(self) -> dict[str, settings.TakenTopic]:
-        """What this mirror promoted, as the mirror that reverses it finds it: the source of this
-        one is its destination."""
+        """The topics that this mirror promoted, for the mirror that reverses it and takes them
+        over."""
         return taken_topics(self.notes(), but=topic_name(self.link.source, CANARY))

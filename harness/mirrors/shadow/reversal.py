@@ -1,5 +1,5 @@
-"""A reversal by the journals of both shadows: what the one promoted, and where the one that takes
-it over truncated logs."""
+"""A failback, from the journals of both shadows: the topics that the first one promoted, and the
+offsets to which the second one truncated logs when it took them over."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from linkflap.harness.model.topology import is_recreated
 
 
 def taken_topics(notes: Notes, *, but: str) -> dict[str, settings.TakenTopic]:
-    """What a mirror promoted, as the mirror that reverses it finds it: the source of this one is
-    its destination.
+    """The topics that a mirror promoted, as the mirror that reverses it needs them: that mirror's
+    source is this one's destination.
 
-    `but`: the canary's topic, which nobody takes over. Nor does anybody those of the fault
-    topic-recreated.
+    Leaves out the canary topic `but` and the topics of the fault topic-recreated, which no mirror
+    takes over.
     """
     return {
         name: settings.TakenTopic(
@@ -35,7 +35,7 @@ def taken_topics(notes: Notes, *, but: str) -> dict[str, settings.TakenTopic]:
 
 
 def truncations(notes: Notes, link: str, cluster: str) -> Iterator[Truncation]:
-    """Where a takeover has truncated the destination's logs so far."""
+    """The truncations of the destination's logs that a takeover has made so far."""
     for topic, partitions in notes.partitions.items():
         for number, note in sorted(partitions.items()):
             if note.truncated_from >= 0:
