@@ -29,7 +29,7 @@ from linkflap.harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT
 from linkflap.harness.model.scenario import MirrorSpec, Option, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.model.wait import pause, until
-from linkflap.harness.rundir import FORMAT, Run, RunWriter
+from linkflap.harness.rundir import Run, RunWriter
 from linkflap.harness.runtimes.process import ProcessDeployment, deploy
 from linkflap.harness.workloads.crew import Names
 from linkflap.harness.workloads.librdkafka import producer_config
@@ -150,16 +150,7 @@ def main() -> None:
         workloads=(),
         schedule=(),
     )
-    run = Run(
-        format=FORMAT,
-        linkflap="",
-        command="",
-        runtime="process",
-        status="running",
-        started=now(),
-        ended=0,
-        scenario=scenario,
-    )
+    run = Run.begun(scenario, "process")
     on: list[float] = []
     off: list[float] = []
     with tempfile.TemporaryDirectory(prefix="linkflap-history-") as folder:

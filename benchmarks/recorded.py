@@ -44,7 +44,7 @@ from linkflap.harness.model.history import (
 from linkflap.harness.model.payload import PROCESS_SHIFT
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, TopicSpec, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
-from linkflap.harness.rundir import FORMAT, Run, RunWriter, write_whole
+from linkflap.harness.rundir import Run, RunWriter, write_whole
 from linkflap.spark_verify.spark import session
 from linkflap.spark_verify.verify import verify
 
@@ -85,16 +85,7 @@ def write(root: Path, records: int, group: int) -> Path:
         schedule=(),
         topics=TopicSpec(partitions=1),
     )  # fmt: skip
-    run = Run(
-        format=FORMAT,
-        linkflap="0",
-        command="",
-        runtime="process",
-        status="running",
-        started=START,
-        ended=0,
-        scenario=scenario,
-    )
+    run = replace(Run.begun(scenario, "process"), started=START)
     writer = RunWriter(root, run)
     every = [Written(n, group) for n in range(records // group)]
     end = len(every) * (group + 1)

@@ -8,7 +8,7 @@ arguments; times are small whole numbers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -25,7 +25,7 @@ from linkflap.harness.model.history import (
 )
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, TopicSpec, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
-from linkflap.harness.rundir import FORMAT, Run, RunWriter
+from linkflap.harness.rundir import Run, RunWriter
 from tests.kafka_log import ABORT, COMMIT, batch, marker, ours, segment
 
 TOPIC = "A.t"
@@ -56,16 +56,7 @@ def write_run(root: Path, shape: Shape = Shape(), *, status: str = "finished") -
         workloads=(WorkloadSpec(kind="transactional", home="A"),), schedule=(),
         topics=TopicSpec(partitions=shape.partitions),
     )  # fmt: skip
-    run = Run(
-        format=FORMAT,
-        linkflap="0",
-        command="",
-        runtime="process",
-        status="running",
-        started=0,
-        ended=0,
-        scenario=scenario,
-    )
+    run = replace(Run.begun(scenario, "process"), started=0)
     writer = RunWriter(root, run)
     bounds: dict[str, list[Bounds]] = {DIED: [], ENDED: []}
     events: list[EventRow] = [_event(100, "fault-start", "A->B", id="f1", fault="flap")]

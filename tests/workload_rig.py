@@ -8,12 +8,11 @@ from typing import cast
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.payload import uid_in
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from linkflap.harness.model.wait import until
-from linkflap.harness.rundir import FORMAT, Run, RunReader, RunWriter
+from linkflap.harness.rundir import Run, RunReader, RunWriter
 from linkflap.harness.runtimes.process import ProcessDeployment, deploy
 from linkflap.harness.workloads.clients import WorkloadClients
 from linkflap.harness.workloads.crew import Crew, Names
@@ -42,16 +41,7 @@ class Rig:
             workloads=(),
             schedule=(),
         )
-        run = Run(
-            format=FORMAT,
-            linkflap="0",
-            command="",
-            runtime="process",
-            status="running",
-            started=now(),
-            ended=0,
-            scenario=scenario,
-        )
+        run = Run.begun(scenario, "process")
         self.writer = RunWriter(folder / "run", run)
         self.deployment: ProcessDeployment = deploy(
             topology, folder=folder / "clusters", recorder=self.writer

@@ -12,6 +12,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -28,14 +29,12 @@ from linkflap.harness.capture.replicas import log_end, offsets_in
 from linkflap.harness.guarantees import declared
 from linkflap.harness.log import batches
 from linkflap.harness.log.segment_files import offset_in
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import Captured
 from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import TopicPartition, Topology
-from linkflap.harness.rundir import FORMAT, Run, RunWriter
-from linkflap.harness.version import VERSION
+from linkflap.harness.rundir import Run, RunWriter
 
 MOMENT: Final = "1-copied"
 _READERS: Final = 4
@@ -198,15 +197,8 @@ def record(folder: Path, asked: Asked, command: str) -> None:
     events, ended = promotions_in(longest(found, ends), asked.links, asked.promotions)
     known = bounds(found, ends)
     scenario = scenario_of("copied logs", topology, homes, asked)
-    started = now()
-    writer = RunWriter(
-        folder,
-        Run(
-            format=FORMAT, linkflap=VERSION, command=command, runtime=RUNTIME, status="running",
-            started=started, ended=0,
-            scenario=scenario, recorded=False, homes=homes,
-        ),
-    )  # fmt: skip
+    run = replace(Run.begun(scenario, RUNTIME, command), recorded=False, homes=homes)
+    writer = RunWriter(folder, run)
     for event in (*events, *(Captured(time=ended, cluster=n, moment=MOMENT) for n in asked.logs)):
         writer.write(event)
     capture = writer.capture_folder(MOMENT)

@@ -26,7 +26,6 @@ from linkflap.harness.capture.logs import replicas_of
 from linkflap.harness.capture.replicas import log_end
 from linkflap.harness.capture.since import Since
 from linkflap.harness.mirrors.shadow.settings import folder_at
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.events import Kind
 from linkflap.harness.model.protocols import Cluster, Deployment
@@ -44,8 +43,7 @@ from linkflap.harness.recording.run import check, perform
 from linkflap.harness.recording.run_end import with_room, written
 from linkflap.harness.recording.surroundings import java_inside, surroundings
 from linkflap.harness.report.progress import Progress
-from linkflap.harness.rundir import FORMAT, EventLog, Run, RunWriter
-from linkflap.harness.version import VERSION
+from linkflap.harness.rundir import EventLog, Run, RunWriter
 from linkflap.harness.wire.offsets import quiet
 from linkflap.harness.workloads import jvms
 
@@ -100,15 +98,8 @@ class LivingClusters:
         )
         self._clear()
         self._killed = killed_by(scenario)
-        run = Run(
-            format=FORMAT,
-            linkflap=VERSION,
-            command=command,
-            runtime=self._runtime,
-            status="running",
-            started=now(),
-            ended=0,
-            scenario=scenario,
+        run = replace(
+            Run.begun(scenario, self._runtime, command),
             environment=surroundings(scenario.topology, self._runtime, scenario.workloads),
         )
         with written(folder, run) as (writer, exits), ExitStack() as stack, with_room(writer):

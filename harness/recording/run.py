@@ -38,8 +38,7 @@ from linkflap.harness.recording.ticker import Ticker
 from linkflap.harness.recording.unexpected_exits import UnexpectedExits
 from linkflap.harness.recording.world import RunWorld
 from linkflap.harness.report.progress import Progress
-from linkflap.harness.rundir import FORMAT, Run, RunWriter
-from linkflap.harness.version import VERSION
+from linkflap.harness.rundir import Run, RunWriter
 from linkflap.harness.workloads import jvms
 from linkflap.harness.workloads.all_workloads import check_all, make_all
 from linkflap.harness.workloads.clients import WorkloadClients
@@ -108,15 +107,8 @@ def record(
         mirror=mirrors.resolve(scenario.mirror),
         workloads=jvms.resolve(scenario.workloads, scenario.topology),
     )
-    run = Run(
-        format=FORMAT,
-        linkflap=VERSION,
-        command=command,
-        runtime=runtime,
-        status="running",
-        started=now(),
-        ended=0,
-        scenario=scenario,
+    run = replace(
+        Run.begun(scenario, runtime, command),
         environment=surroundings(scenario.topology, runtime, scenario.workloads),
     )
     with written(folder, run) as (writer, exits), ExitStack() as stack, with_room(writer):

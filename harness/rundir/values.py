@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal, Self, TypeVar
 
+from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import EventRow, GroupOffset, Operation, Poll, Watermark
 from linkflap.harness.model.scenario import SCHEMA_VERSION, Scenario
+from linkflap.harness.version import VERSION
 
 FORMAT: Final = SCHEMA_VERSION
 Status = Literal["running", "finished", "interrupted", "failed"]
@@ -39,6 +41,20 @@ class Run:
     homes: Mapping[str, str] = field(default_factory=dict)
     leaders_only: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def begun(cls, scenario: Scenario, runtime: str, command: str = "") -> Self:
+        """A run of this linkflap that starts now, in the current format."""
+        return cls(
+            format=FORMAT,
+            linkflap=VERSION,
+            command=command,
+            runtime=runtime,
+            status="running",
+            started=now(),
+            ended=0,
+            scenario=scenario,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,8 +34,7 @@ from linkflap.harness.recording.drain import drain
 from linkflap.harness.recording.surroundings import java_inside, surroundings
 from linkflap.harness.recording.unexpected_exits import UnexpectedExits
 from linkflap.harness.recording.world import RunWorld
-from linkflap.harness.rundir import FORMAT, Run, RunWriter
-from linkflap.harness.version import VERSION
+from linkflap.harness.rundir import Run, RunWriter
 from linkflap.harness.workloads.all_workloads import check_all, make_all
 from linkflap.topologies import parse
 
@@ -70,12 +69,10 @@ def deploy(
     chosen = runs.usual(runtime)
     runtimes.check(chosen, scenario.topology)
     path = runs.new(folder, "deploy")
-    began = Run(
-        format=FORMAT, linkflap=VERSION, command=f"linkflap.deploy({str(topology)!r})",
-        runtime=chosen, status="running",
-        started=0, ended=0, scenario=scenario,
+    began = replace(
+        Run.begun(scenario, chosen, f"linkflap.deploy({str(topology)!r})"),
         environment=surroundings(scenario.topology, chosen, scenario.workloads),
-    )  # fmt: skip
+    )
     return _Deployed(path, began, dict(_partitions(topics)), keep=keep)
 
 

@@ -6,6 +6,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.scenario import MirrorSpec, Scenario
 from linkflap.harness.model.topology import CANARY, INTERNAL_TOPICS, MIRROR_STATE, topic_name
 from linkflap.harness.model.wait import until
-from linkflap.harness.rundir import FORMAT, Run, RunReader, RunWriter
+from linkflap.harness.rundir import Run, RunReader, RunWriter
 from linkflap.harness.wire.offsets import bounds, quiet
 
 pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A:3->B")]
@@ -37,16 +38,7 @@ def writer(linkflap_deployment: Deployment, tmp_path: Path) -> Iterator[RunWrite
         mirror=MirrorSpec(kind="mm2"), workloads=(),
         schedule=(),
     )  # fmt: skip
-    run = Run(
-        format=FORMAT,
-        linkflap="",
-        command="",
-        runtime="process",
-        status="running",
-        started=1,
-        ended=0,
-        scenario=scenario,
-    )
+    run = replace(Run.begun(scenario, "process"), started=1)
     writer = RunWriter(tmp_path / "run", run)
     yield writer
     writer.close("finished")

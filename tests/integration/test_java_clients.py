@@ -19,13 +19,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from linkflap.chaos.cases.tools.wire import TRANSACTION, Wire
 from linkflap.chaos.scenarios import SCENARIOS
 from linkflap.harness.capture.logs import Captures
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import Operation
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.model.wait import until
 from linkflap.harness.pytest_plugin import FixtureRun
-from linkflap.harness.rundir import FORMAT, Run, RunReader, RunWriter
+from linkflap.harness.rundir import Run, RunReader, RunWriter
 from linkflap.harness.runtimes.process import ProcessDeployment, deploy
 from linkflap.harness.workloads import jvms, topics
 from linkflap.harness.workloads.clients import WorkloadClients
@@ -100,16 +99,7 @@ def recording(
         workloads=workloads,
         schedule=(),
     )
-    run = Run(
-        format=FORMAT,
-        linkflap="0",
-        command="",
-        runtime="process",
-        status="running",
-        started=now(),
-        ended=0,
-        scenario=scenario,
-    )
+    run = Run.begun(scenario, "process")
     writer = RunWriter(folder, run)
     with deploy(alone, folder=folder.parent / "clusters", recorder=writer) as deployment:
         admin = AdminClient({"bootstrap.servers": deployment.clusters["A"].bootstrap})

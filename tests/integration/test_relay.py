@@ -14,13 +14,12 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.capture.logs import Captures
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import Operation
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.model.wait import until
 from linkflap.harness.pytest_plugin import FixtureRun
-from linkflap.harness.rundir import FORMAT, Run, RunReader, RunWriter, inventory, write_whole
+from linkflap.harness.rundir import Run, RunReader, RunWriter, inventory, write_whole
 from linkflap.harness.runtimes.process import deploy
 from linkflap.harness.workloads import topics
 from linkflap.harness.workloads.clients import WorkloadClients
@@ -86,16 +85,7 @@ def recorded(folder: Path) -> None:
         workloads=WORKLOADS,
         schedule=(),
     )
-    run = Run(
-        format=FORMAT,
-        linkflap="0",
-        command="",
-        runtime="process",
-        status="running",
-        started=now(),
-        ended=0,
-        scenario=scenario,
-    )
+    run = Run.begun(scenario, "process")
     writer = RunWriter(folder, run)
     with (
         finished(writer),

@@ -12,11 +12,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.capture.host_stalls import StallWatch
 from linkflap.harness.capture.watermarks import WatermarkSampler
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.scenario import MirrorSpec, Scenario
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.model.wait import until
-from linkflap.harness.rundir import FORMAT, Run, RunReader, RunWriter
+from linkflap.harness.rundir import Run, RunReader, RunWriter
 from linkflap.harness.runtimes.process import deploy
 
 TOPIC = "A.t"
@@ -32,16 +31,7 @@ def run_writer(folder: Path, topology: Topology) -> RunWriter:
         workloads=(),
         schedule=(),
     )
-    run = Run(
-        format=FORMAT,
-        linkflap="0",
-        command="",
-        runtime="process",
-        status="running",
-        started=now(),
-        ended=0,
-        scenario=scenario,
-    )
+    run = Run.begun(scenario, "process")
     return RunWriter(folder / "run", run)
 
 

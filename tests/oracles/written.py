@@ -18,7 +18,7 @@ from linkflap.harness.model.history import (
     Watermark,
 )
 from linkflap.harness.model.scenario import Budgets, MirrorSpec, Scenario, TopicSpec, WorkloadSpec
-from linkflap.harness.rundir import FORMAT, Run, RunReader, RunWriter
+from linkflap.harness.rundir import Run, RunReader, RunWriter
 from linkflap.topologies import parse
 from tests.oracles.captured import captures
 from tests.oracles.worlds import TOPIC, Row, World
@@ -36,11 +36,12 @@ def write(made: World, root: Path) -> Path:
         workloads=(WorkloadSpec(kind="transactional", home="A"),),
         budgets=Budgets(rpo_records=made.budgets[0], rto_seconds=made.budgets[1]),
     )  # fmt: skip
-    run = Run(
-        format=FORMAT, linkflap="0", command="", runtime="process", status="running", started=1,
-        ended=0, scenario=scenario,
-        recorded=made.recorded, homes={} if made.recorded else {TOPIC: "A"},
-    )  # fmt: skip
+    run = replace(
+        Run.begun(scenario, "process"),
+        started=1,
+        recorded=made.recorded,
+        homes={} if made.recorded else {TOPIC: "A"},
+    )
     writer = RunWriter(root, run)
     if made.recorded:
         _history(made, writer)

@@ -16,7 +16,7 @@ from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import MirrorSpec, Option, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
-from linkflap.harness.rundir import FORMAT, Run, RunWriter
+from linkflap.harness.rundir import Run, RunWriter
 from linkflap.harness.workloads import KINDS, context, first_cluster, relay
 from linkflap.harness.workloads.client import Client, Tally
 from linkflap.harness.workloads.clients import WorkloadClients
@@ -52,16 +52,7 @@ def writer(tmp_path: Path) -> Iterator[RunWriter]:
         workloads=(),
         schedule=(),
     )
-    run = Run(
-        format=FORMAT,
-        linkflap="0",
-        command="",
-        runtime="process",
-        status="running",
-        started=now(),
-        ended=0,
-        scenario=scenario,
-    )
+    run = Run.begun(scenario, "process")
     writer = RunWriter(tmp_path / "run", run)
     yield writer
     writer.close("finished")

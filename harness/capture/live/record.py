@@ -12,7 +12,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
@@ -29,14 +29,12 @@ from linkflap.harness.capture.logs_named import (
     topology_of,
 )
 from linkflap.harness.capture.promotions_from_bytes import promotions_in
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.events import Captured
 from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.side_by_side import side_by_side
 from linkflap.harness.model.topology import TopicPartition
-from linkflap.harness.rundir import FORMAT, Run, RunWriter
-from linkflap.harness.version import VERSION
+from linkflap.harness.rundir import Run, RunWriter
 from linkflap.harness.wire.access import Access, Refused
 
 MOMENT: Final = "1-fetched"
@@ -88,12 +86,10 @@ def record(folder: Path, asked: LiveAsked, command: str, tell: Tell) -> None:
             clusters, partitions, far_first(list(clusters), asked.said.links)
         )
         homes = homes_of({topic for own in partitions.values() for topic, _ in own}, asked.said)
-        run = Run(
-            format=FORMAT, linkflap=VERSION, command=command, runtime=RUNTIME, status="running",
-            started=now(), ended=0,
-            scenario=scenario_of("fetched logs", topology, homes, asked.said), recorded=False,
-            homes=homes, leaders_only=True,
-        )  # fmt: skip
+        scenario = scenario_of("fetched logs", topology, homes, asked.said)
+        run = replace(
+            Run.begun(scenario, RUNTIME, command), recorded=False, homes=homes, leaders_only=True
+        )
         writer = RunWriter(folder, run)
         try:
             tell.phase(f"fetching {sum(map(len, partitions.values()))} partitions")

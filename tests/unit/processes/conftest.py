@@ -8,10 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
-from linkflap.harness.rundir import FORMAT, Run, RunWriter
+from linkflap.harness.rundir import Run, RunWriter
 from linkflap.harness.workloads.clients import WorkloadClients
 from linkflap.harness.workloads.crew import Names
 from linkflap.harness.workloads.make_crew import make
@@ -32,16 +31,7 @@ def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunWrite
         workloads=(),
         schedule=(),
     )
-    run = Run(
-        format=FORMAT,
-        linkflap="0",
-        command="",
-        runtime="process",
-        status="running",
-        started=now(),
-        ended=0,
-        scenario=scenario,
-    )
+    run = Run.begun(scenario, "process")
     writer = RunWriter(Path("run"), run)
     yield writer
     writer.close("finished")
