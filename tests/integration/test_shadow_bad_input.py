@@ -179,7 +179,7 @@ def test_a_broker_port_that_is_taken(pair: Deployment, mirror: Shadowed) -> None
     with socket.create_server(("127.0.0.1", port)), unchanged(pair.clusters["B"]):
         sentence = error_of(mirror, SetupError)
     assert (
-        f"port {port}, on which the shadow of A->B is to be broker 1000, is not free (Address "
+        f"port {port}, on which the shadow of A->B listens as broker 1000, is not free (Address "
         "already in use)" in sentence
     )
 

@@ -162,7 +162,7 @@ def beside_a_mirror(up: Deployment) -> None:
         state=lambda: stray(up, "B"),
     )
     cordons = not up.clusters["B"].kafka.startswith(("3.", "4.1"))
-    assert ("not mirrored, and not the shadow's" in mirror.log.read_text()) == (not cordons)
+    assert ("moved off the shadow" in mirror.log.read_text()) == (not cordons)
     output: list[object] = []
     producer = Producer(quiet(b) | {"acks": "all", "message.timeout.ms": 30_000})
     for name in names:

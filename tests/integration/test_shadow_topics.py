@@ -113,7 +113,7 @@ def test_a_topic_that_cannot_be_made_is_given_up_and_no_other(
         "copied" == given_up(mirror)[OTHER]
     )
     assert (
-        f"topic {refused} could not be made: Topic '{refused}' collides with "
+        f"topic {refused} could not be created: Topic '{refused}' collides with "
         in given_up(mirror)[refused]
     )
     grow(up, 2)

@@ -171,7 +171,7 @@ def test_when_no_broker_answers_at_all_it_is_the_shadow_that_is_disconnected(
     ids = Ids()
     ids.still.update(map(str, BROKERS))
     mirrored.journal.notes.top_producer = 7
-    with pytest.raises(Unanswered, match="no broker of the destination gives producer ids"):
+    with pytest.raises(Unanswered, match="no broker of the destination returns producer ids"):
         finished(mirrored, ids)
     assert mirrored.journal.notes.undrained == {}
 

@@ -45,7 +45,7 @@ def test_a_configuration_survives_the_file(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_one_is_wrong_input(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is no configuration of a shadow"):
+    with pytest.raises(InputError, match="is not a shadow configuration"):
         settings.read(tmp_path)
 
 

@@ -1,14 +1,15 @@
-"""Group offsets over the link, with KIP-1279's clamp (discussion, VK12): no consumer may begin
-where the mirror has nothing yet.
+"""Syncs consumer group offsets over the link, with KIP-1279's clamp (discussion, VK12): no consumer
+may start beyond the end of the mirrored log.
 
-Committed on the destination = at least its log start, at most min(what the group committed on the
-source, the destination's end). Never for a group that is active on the destination; backwards too,
-while the mirror lasts; not after a failover, which clamps once more to what it left.
+The offset committed on the destination is at least its log start offset, and at most min(the offset
+committed on the source, the destination's log end). Commits may move backwards while the mirror
+runs. Groups that are active on the destination are not synced. Nothing is synced after a failover,
+which clamps once more to the ends at which it leaves the logs.
 
-A group is active for as long as its coordinator believes so: of a cluster that comes back after it
-died, until the session of members that died with it ends. A mirror back to such a cluster is not
-there until its groups are synced, or `PATIENCE_SECONDS` have passed; which groups a failover left
-behind is written down (`Notes.unsynced`).
+A group stays active until its coordinator removes its members. After a cluster crash, that takes
+until the session timeout of members that died with it. So a mirror back to such a cluster counts as
+started only once its groups are synced, or after `PATIENCE_SECONDS`. The journal keeps the groups
+that a failover left unsynced (`Notes.unsynced`).
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ from linkflap.harness.wire.messages import Error
 log = logging.getLogger(__name__)
 SYNC_SECONDS: Final = 1.0
 PATIENCE_SECONDS: Final = 50.0
-"""How long a mirror back waits for active groups: a client's session, 45 s where nothing else is
-set, and some."""
+"""How long a mirror back waits for active groups: the default session timeout of consumers, 45 s,
+and a margin."""
 _IDLE: Final = ("Empty", "Dead", "")
 Committed = dict[TopicPartition, int]
 
 
 class Coordinators:
-    """The group coordinators of one cluster, asked through any of its nodes."""
+    """The group coordinators of one cluster, found through any of its brokers."""
 
     def __init__(self, addresses: Iterable[str]) -> None:
         self._nodes = AnyOf(addresses)
@@ -48,11 +49,11 @@ class Coordinators:
         return self._known.setdefault(address, Connection(address))
 
     async def states(self, brokers: Iterable[str]) -> dict[str, str]:
-        """Group -> state, of consumers' groups on these brokers. Raises Unanswered when one does
-        not answer."""
+        """Group -> state, for consumer groups on these brokers. Raises Unanswered when one does not
+        answer."""
         body = messages.request("list_groups", 4).ListGroupsRequest()
         found: dict[str, str] = {}
-        for address in list(brokers):  # its owner changes it while we wait for answers
+        for address in list(brokers):  # a copy: its owner changes it while this awaits answers
             answer = await self._node(address).call("list_groups", 4, body, within=3)
             if answer.error_code != Error.none:
                 raise Unanswered(f"{address} did not list its groups: {answer.error_code.name}")
@@ -73,7 +74,7 @@ class Coordinators:
         return self._node(beside(self._entered_as, f"{result.host}:{result.port}"))
 
     async def committed(self, group: str) -> Committed:
-        """All offsets of a group."""
+        """All committed offsets of a group."""
         m = messages.request("offset_fetch", 8)
         body = m.OffsetFetchRequest(
             groups=(m.OffsetFetchRequestGroup(group_id=group, topics=None),), require_stable=False
@@ -91,8 +92,8 @@ class Coordinators:
         }
 
     async def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> Committed:
-        """As a consumer that is no member, which is refused when the group has become active.
-        Returns what was taken."""
+        """Commits without being a member, which the coordinator refuses once the group is active.
+        Returns the offsets that it accepted."""
         m = messages.request("offset_commit", 8)
         topics = tuple(
             m.OffsetCommitRequestTopic(
@@ -128,17 +129,17 @@ class Coordinators:
 
 
 def clamped(committed: int, partition: Partition, end: int) -> int:
-    """What is committed on the destination for an offset committed on the source."""
+    """The offset to commit on the destination for an offset committed on the source."""
     return max(min(partition.start, end), min(committed, end))
 
 
 def reached(partition: Partition) -> int | None:
-    """Up to where the destination has a partition; None while that is not known, as after a
-    start."""
+    """The offset up to which the destination has a partition. None while that is unknown, as after
+    a start."""
     live = partition.live()
     if not live or partition.end < 0:
         return None
-    # A follower that came back and is far behind takes nothing back.
+    # Never below the high watermark, even when a follower comes back that is far behind.
     return max(
         partition.high_watermark,
         min(partition.end, *(follower.offset for follower in live.values())),
@@ -157,10 +158,11 @@ class GroupOffsets:
         self._here = Coordinators(mirrored.config.brokers.values())
         self._last: dict[str, Committed] = {}
         self.synced = self._wanted is None
-        """Whether each group has here what it should have, as of the last look."""
+        """Whether each group had the right offsets on the destination when they were last
+        compared."""
 
     async def keep(self, source_brokers: Mapping[int, str]) -> None:
-        """Syncs every second; `source_brokers` is kept up to date by its owner."""
+        """Syncs every second. Its owner keeps `source_brokers` up to date."""
         while self._wanted:
             try:
                 await self.sync(source_brokers)
@@ -169,7 +171,7 @@ class GroupOffsets:
             await asyncio.sleep(SYNC_SECONDS)
 
     async def sync(self, source_brokers: Mapping[int, str]) -> None:
-        """Once. Raises Unanswered when either side does not answer."""
+        """Syncs once. Raises Unanswered when either side does not answer."""
         if self._wanted is None or not source_brokers:
             return
         there = await self._there.states(source_brokers.values())
@@ -195,11 +197,11 @@ class GroupOffsets:
             log.warning(
                 "group %s is not synced: it is %s on the destination", group, unsynced[group]
             )
-        notes.unsynced = dict(unsynced)  # a failover saves it with its first step
+        notes.unsynced = dict(unsynced)  # the first step of a failover saves the journal
 
     def _offsets(self, committed: Committed) -> dict[TopicPartition, int | None]:
-        """What is to be committed for mirrored partitions; None where it is not known yet how far
-        the destination has them."""
+        """The offsets to commit for mirrored partitions; None where the destination's log end is
+        not known yet."""
         ends = {
             tp: reached(partition)
             for tp in committed
@@ -219,7 +221,7 @@ class GroupOffsets:
         return await self._here.states(live)
 
     async def _sync(self, group: str, offsets: Committed) -> bool:
-        """Whether all of it is committed now."""
+        """Commits the offsets that have changed. Returns whether all of them are committed now."""
         known = self._last.setdefault(group, {})
         news = {tp: offset for tp, offset in offsets.items() if known.get(tp) != offset}
         if news:
@@ -227,8 +229,8 @@ class GroupOffsets:
         return offsets.items() <= known.items()
 
     async def clamp(self) -> None:
-        """After a failover has settled where logs end: commits beyond are taken back to it. Raises
-        Unanswered."""
+        """Moves commits beyond the log ends back to them, once a failover has settled the ends.
+        Raises Unanswered."""
         if self._wanted is None:
             return
         for group, state in (await self._idle()).items():
@@ -241,7 +243,7 @@ class GroupOffsets:
                     and offset > partition.end >= 0
                 }
                 if beyond:
-                    log.info("group %s: commits beyond the end are taken back: %s", group, beyond)
+                    log.info("group %s: commits beyond the log end are reset: %s", group, beyond)
                     await self._here.commit(group, beyond)
 
     def close(self) -> None:

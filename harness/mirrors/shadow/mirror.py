@@ -1,11 +1,11 @@
-"""The shadow: a mirror of linkflap's own into unmodified brokers, with the source's bytes at the
-source's offsets, failover and failback (docs/shadow.md).
+"""The shadow mirror of the harness: mirrors into unmodified brokers, with the source's bytes at the
+source's offsets, and supports failover and failback (docs/shadow.md).
 
-A Mirror (`harness.model.protocols`) in front of one shadow process.
-`stop` is the failover: it returns when real brokers lead every partition, and nothing of the
-mirror's is appended after that. A shadow that was killed, or whose source is dead, is started again
-to do it. `reversed` is the failback: a mirror over the reverse link whose shadow takes the topics
-over where they came from (`takeover`); it can be reversed in its turn.
+`ShadowMirror` is a Mirror (`harness.model.protocols`) that controls one shadow process. `stop` is
+the failover. It returns once real brokers lead every partition; after that the mirror appends
+nothing. If the shadow was killed, or its source is dead, `stop` restarts the shadow for the
+failover. `reversed` is the failback: a mirror over the reverse link, whose shadow takes the topics
+over at their former source (`takeover`). That mirror can be reversed in turn.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ from linkflap.harness.wire.offsets import Partition, quiet
 
 START_SECONDS: Final = 150.0
 HANDING_OVER: Final = ("settling", "ending", "handing-over")
-"""Phases from the first step of a failover to the last but one."""
+"""The phases of a failover, without its last."""
 
 
 def make(
     spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder
 ) -> ShadowMirror:
-    """The factory; InputError for an unknown option or value. Nothing is started."""
+    """The factory. Starts nothing. Raises InputError for an unknown option or value."""
     return ShadowMirror(spec, link, deployment, recorder)
 
 
 class ShadowMirror(LaunchedShadow):
-    """A Mirror. Its methods may be called from several threads. `reverses` is the mirror over the
-    reverse link before it."""
+    """A Mirror. Its methods may be called from several threads. `reverses` is the earlier mirror
+    over the reverse link."""
 
     def __init__(
         self,
@@ -93,10 +93,10 @@ class ShadowMirror(LaunchedShadow):
         deployment.at_close(self._close)
 
     def start(self) -> None:
-        """Starts the process and waits until it leads every partition and a record went through.
+        """Starts the process, and waits until it leads every partition and has mirrored the canary.
 
-        Raises SetupError when the process ends, InputError when the destination has such topics
-        already that are not to be taken over.
+        Raises SetupError when the process ends, InputError when the destination already has topics
+        of these names that the mirror does not take over, and DeadlineExceeded.
         """
         if self._generation:
             remove_canary(
@@ -105,17 +105,18 @@ class ShadowMirror(LaunchedShadow):
             )
         self._folder.mkdir(parents=True, exist_ok=True)
         settings.write(self._config(), self._folder)
-        # for the mirror that reverses this one: it may find some of them down
+        # Kept for the mirror that reverses this one: some source brokers may be down by then.
         self._settings_of(self._source)
-        # On named brokers: in a chain a shadow is registered there, and would be given a replica.
+        # Explicit replicas: in a chain a shadow is registered at the source too, and the controller
+        # would place a replica on it.
         replicas = sorted(self._source.brokers)[:3]
         canary = topic_name(self.link.source, CANARY)
         try:
             create(self._there, [NewTopic(canary, 1, replica_assignment=[replicas])])
         except KafkaException as error:
             raise SetupError(
-                f"topic {canary} could not be made on {self.link.source} ({error.args[0].str()}); "
-                "see the brokers' logs"
+                f"topic {canary} could not be created on {self.link.source}"
+                f" ({error.args[0].str()}); see the brokers' logs"
             ) from error
         self.restart()
 
@@ -147,7 +148,7 @@ class ShadowMirror(LaunchedShadow):
         )
 
     def reversed(self) -> ShadowMirror:
-        """See the protocol. Raises InputError while this one has not failed over."""
+        """See the protocol. Raises InputError before this mirror has failed over."""
         if not self._handed_over():
             raise InputError(
                 f"the mirror of {self.link.name} cannot be reversed before it has failed over; stop"
@@ -157,7 +158,7 @@ class ShadowMirror(LaunchedShadow):
         return ShadowMirror(self.spec, back, self._deployment, self._recorder, reverses=self)
 
     def _record_truncations(self) -> None:
-        """Records, once each, where a takeover has truncated the destination's logs."""
+        """Records each truncation that a takeover made in the destination's logs, once."""
         if not self._generation:
             return
         for event in truncations(self.notes(), self.link.name, self._destination.name):
@@ -166,7 +167,7 @@ class ShadowMirror(LaunchedShadow):
                 self._recorder.write(event)
 
     def _tell_given_up(self, topics: Mapping[str, str]) -> None:
-        """Writes down, once each, topics into which nothing is mirrored any more, and why."""
+        """Records each topic into which nothing is mirrored any more, with the reason, once."""
         for topic, reason in topics.items():
             if topic not in self._given_up:
                 self._given_up.add(topic)
@@ -187,7 +188,7 @@ class ShadowMirror(LaunchedShadow):
                 if name not in status.given_up
             }
         except KafkaException:
-            # the source has no time for this: that is no reason to give up what has just begun
+            # A slow source is no reason to abort a mirror that has just started.
             return False
         everything = all(
             seen.get((topic, number), -1) >= 0
@@ -204,8 +205,8 @@ class ShadowMirror(LaunchedShadow):
         self._recorder.write(MirrorCrashed(link=self.link.name, by="SIGKILL"))
 
     def stop(self) -> None:
-        """Fails over: see the module. Safe to call twice, also at once. Raises DeadlineExceeded
-        where B does not settle."""
+        """Fails over (see the module docstring). Safe to call again, also concurrently. Raises
+        DeadlineExceeded when the destination's logs do not settle."""
         with self._stopping:
             self._stop()
 
@@ -226,14 +227,14 @@ class ShadowMirror(LaunchedShadow):
         self._recorder.write(notes.stopped(self.link.name, drained=drained))
 
     def fail_over(self, kind: FailoverKind) -> None:
-        """Both kinds are a stop: a drained source has nothing more to give."""
+        """Does the same for both kinds: stops."""
         del kind
         self.stop()
 
     def promotion(self) -> Mapping[Partition, int]:
         return {
-            # The markers that a failover appends are the destination's own: the source never had
-            # them.
+            # The source does not have the markers that the failover appends, so the promotion
+            # offset excludes them.
             (topic, number): note.kept
             for topic, partitions in self.notes().partitions.items()
             for number, note in partitions.items()
@@ -253,11 +254,9 @@ class ShadowMirror(LaunchedShadow):
         return {} if status is None else status.given_up
 
     def lag(self) -> int | None:
-        """Offsets that the source has and not every live replica of the destination; the source is
-        asked directly.
-
-        Of a topic that was given up it is all of them.
-        """
+        """Offsets that the source has and that some live replica of the destination lacks; all
+        offsets of a topic that was given up. Asks the source directly, not over the link. None
+        while it is unknown."""
         if not is_running(self._source):
             return None
         try:

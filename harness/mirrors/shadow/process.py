@@ -1,5 +1,5 @@
-"""The shadow's process as the harness has it: started, asked for its status, stalled, killed, and
-its journal."""
+"""The shadow's process, seen from the harness: start it, ask for its status, pause it, kill it, and
+read its journal."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ ASK_SECONDS: Final = 2.0
 
 
 class ShadowProcess:
-    """One process after the other, with files in one folder. `port` is where each listens for the
-    harness."""
+    """A sequence of processes, one at a time, that share one folder. `port` is their control
+    port."""
 
     def __init__(self, link: str, folder: Path, port: int) -> None:
         self._link, self._folder, self._port = link, folder, port
@@ -32,7 +32,7 @@ class ShadowProcess:
 
     @property
     def log(self) -> Path:
-        """What the process printed."""
+        """The output of the processes."""
         return self._folder / "shadow.log"
 
     @property
@@ -92,15 +92,15 @@ class ShadowProcess:
             self._child.resume()
 
     def _fail_over(self) -> None:
-        """Returns when it has handed over and ended; one that is killed meanwhile is started again.
-        Raises DeadlineExceeded."""
+        """Returns once the process has handed over and ended. Restarts it if it is killed
+        meanwhile. Raises DeadlineExceeded."""
         self._spawn()
 
         def done() -> bool:
             if self._handed_over():
                 return True
             if self._killed():
-                self._spawn()  # each step of a failover can be done again
+                self._spawn()  # each step of a failover is repeatable
             self._raise_if_ended()
             self._ask("fail-over")
             return False
@@ -122,8 +122,8 @@ class ShadowProcess:
         return self._child is not None and (self._child.poll() or 0) < 0
 
     def _end(self) -> None:
-        """A process that has handed over ends by itself; one that does not in time has nothing left
-        to do."""
+        """A process that has handed over ends by itself. If it does not end in time, it is killed,
+        which loses nothing."""
         self.resume()
         with contextlib.suppress(DeadlineExceeded):
             until(
@@ -138,7 +138,8 @@ class ShadowProcess:
             self._child.kill()
 
     def _close(self) -> None:
-        """The deployment ends: so does the process, and no thread may start it again."""
+        """Kills the process at the end of the deployment, and prevents that another thread starts
+        it again."""
         with self._starting:
             self._closed = True
         self._kill()

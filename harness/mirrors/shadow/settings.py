@@ -27,7 +27,7 @@ from linkflap.harness.model.topology import (
 )
 
 FIRST_BROKER_ID: Final = 1000
-"""Broker ids from here on are shadows: no real broker of a deployment has one."""
+"""Shadows have broker ids from here on; real brokers of a deployment have lower ones."""
 CONFIG: Final = "shadow.json"
 JOURNAL: Final = "journal.json"
 
@@ -46,14 +46,14 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "clients": ("visible", "hidden"),
     "failback_point": ("offset", "epoch"),
 }
-"""Per option its values; the first is the default."""
+"""Option -> its values; the first is the default."""
 _GROUPS: Final = "groups"
 _ABOUT: Final[Mapping[str, str]] = {
     "producer_ids": (
-        "what becomes of producer ids: how KIP-1279's drafts keep B's producers from using A's"
+        "how mirrored producer ids are kept apart from those that B allocates (KIP-1279's drafts)"
     ),
     "bound": "how far it mirrors: to the source's high watermark, or to its last stable offset",
-    "open_transactions": "what a failover does with transactions that are open",
+    "open_transactions": "what a failover does with open transactions",
     "leader_epochs": "whether batches get B's leader epochs or keep A's",
     "clients": "whether clients of B may read a topic while it is mirrored",
     "failback_point": (
@@ -71,20 +71,20 @@ ABOUT: Final[Mapping[str, OptionAbout]] = {
         about="consumer groups whose offsets are synced",
     ),
 }
-"""Its options, as they are listed."""
+"""The options, as the command line lists them."""
 SOUND: Final[Mapping[str, tuple[Option, ...]]] = {
     "bound": ("hw", "lso"),
     "open_transactions": ("abort", "write-txn-markers"),
     "leader_epochs": ("rewrite", "keep"),
     "failback_point": ("offset", "epoch"),
 }
-"""Options and values with which runs are meant to be valid (docs/shadow.md)."""
+"""Options and values with which runs are expected to be valid (docs/shadow.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The generations of KIP-1279 and what it was argued against: each option is a strategy of its
-    own module.
+    """The drafts of KIP-1279, and the alternatives that were discussed. Each option is implemented
+    in a module of its own.
 
     `groups` is a regular expression of the consumer groups whose offsets are synced; empty: none.
     """
@@ -99,8 +99,8 @@ class Options:
 
 
 def options(given: Mapping[str, Option]) -> Options:
-    """The options of a MirrorSpec; InputError that names an unknown option or value and what there
-    is."""
+    """The options of a MirrorSpec. Raises InputError for an unknown option or value, and lists the
+    valid ones."""
     for name, value in given.items():
         if name not in ABOUT:
             raise InputError(
@@ -137,8 +137,8 @@ def _pattern(value: Option) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenPartition:
-    """One partition as the mirror that is reversed left it: where its own source's log ended in
-    what it promoted, and that log's leader epochs (epoch, first offset)."""
+    """One partition as the reversed mirror left it. `end` is where the records of its source end in
+    the log that it promoted; `epochs` are their leader epochs (epoch, first offset)."""
 
     end: int
     epochs: tuple[tuple[int, int], ...]
@@ -146,8 +146,7 @@ class TakenPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenTopic:
-    """A topic that a reversed mirror takes over: its ids on both sides, as the mirror that is
-    reversed saw them."""
+    """A topic that a mirror takes over in a failback, with its ids on both sides."""
 
     source_id: str
     destination_id: str
@@ -156,9 +155,9 @@ class TakenTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entries:
-    """How a shadow enters: `source`, the source by the link; `inner`, brokers and controllers of
-    the destination, as one of them, whose certificate it also shows to whoever comes in; `clients`,
-    the destination as a client."""
+    """The credentials of a shadow. `source`: for the source, over the link. `inner`: for brokers
+    and controllers of the destination, as one of its brokers; its listeners present the same
+    certificate. `clients`: for the destination, as a client."""
 
     source: Security = OPEN
     inner: Security = OPEN
@@ -166,7 +165,8 @@ class Entries:
 
     @property
     def relay(self) -> Security:
-        """How real brokers are asked on behalf of a client, who logs in to them by itself."""
+        """For connections to real brokers on behalf of a client, which authenticates over them
+        itself."""
         return replace(
             self.clients, protocol="SSL" if self.clients.authority else "PLAINTEXT", mechanism=""
         )
@@ -174,17 +174,20 @@ class Entries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """The configuration of the process of one shadow. Addresses are host:port.
+    """The configuration of one shadow process. Addresses are host:port.
 
-    `source` is the link's way in. `listeners` are the destination's listeners that the shadow
-    joins, name -> its port there; `followers` is the one that brokers fetch over. `real` is
-    listener -> real broker -> its address there. `takes_over` are topics that the destination has
-    already, because they were mirrored from there. `behind` is the port that a listener really has
-    where a proxy stands before it. `host` is where the shadow listens and is registered: an address
-    that brokers reach. `advertised_hosts` is, by listener, the host that it advertises to clients.
-    `source_notes` is the folder in which shadows that lead topics at the source keep their own
-    folders (a chain), or empty. `entries` is written to a file of its own outside the run
-    directory, `entries_file`, where anything is secured.
+    `source` is the source's address through the link. `listeners` are the destination's listeners
+    that the shadow joins: name -> its port. `followers` is the listener over which brokers fetch.
+    `real` is listener -> real broker -> its address.
+
+    `takes_over` are the topics that the destination already has, because a reversed mirror copied
+    them from there. `behind` is listener -> the port that the shadow binds, where a proxy listens
+    on the advertised one. `host` is the address that the shadow binds and registers; brokers can
+    reach it. `advertised_hosts` is listener -> the host that it advertises to clients.
+
+    `source_notes` is for chains: the folder with the folders of the shadows that lead topics at the
+    source, or empty. `entries` is written to `entries_file`, outside the run directory, where any
+    side is secured.
     """
 
     link: str
@@ -209,13 +212,13 @@ class Config:
 
     @property
     def brokers(self) -> Mapping[int, str]:
-        """The destination's real brokers, by the listener that names every replica whatever the
-        mode."""
+        """The destination's real brokers, on the listener of inter-broker traffic, which the shadow
+        joins in either mode of `clients`."""
         return self.real[self.followers]
 
     @property
     def canary(self) -> str:
-        """The topic that proves the path."""
+        """The topic of the canary."""
         return topic_name(LinkSpec.parse(self.link).source, CANARY)
 
     def mirrors(self, topic: str) -> bool:
@@ -227,7 +230,7 @@ class Config:
 
 
 def folder_at(cluster: Cluster) -> Path:
-    """Where the shadows that lead a cluster's topics keep their folders."""
+    """The folder with the folders of the shadows that lead this cluster's topics."""
     return next(iter(cluster.brokers.values())).log.parent
 
 
@@ -237,8 +240,8 @@ def write(config: Config, folder: Path) -> None:
 
 
 def _write_entries(entries: Entries) -> str:
-    """The file that a shadow reads them from, beside what they name; empty where there is nothing
-    to keep."""
+    """Writes the credentials to a file beside the secrets that they name. Returns its path, or an
+    empty string when there are none."""
     if entries == Entries():
         return ""
     beside = next(each.file for each in (entries.inner, entries.source) if each.file)
@@ -259,12 +262,12 @@ def read(folder: Path) -> Config:
         return _entered(replace(config, entries=msgspec.json.decode(at.read_bytes(), type=Entries)))
     except (OSError, msgspec.MsgspecError) as error:
         raise InputError(
-            f"{at} is no configuration of a shadow ({error}); let linkflap write it"
+            f"{at} is not a shadow configuration ({error}); let linkflap write it"
         ) from error
 
 
 def _entered(config: Config) -> Config:
-    """With addresses that know how they are entered."""
+    """The configuration with its addresses replaced by addresses that carry their credentials."""
     entries = config.entries
 
     def real(listener: str, address: str) -> str:

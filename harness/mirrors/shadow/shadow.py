@@ -1,5 +1,5 @@
-"""One shadow: joins the destination, follows the source's topics, and mirrors until the command to
-fail over."""
+"""One shadow: joins the destination cluster, follows the source's topics, and mirrors until a
+failover is requested."""
 
 from __future__ import annotations
 
@@ -33,12 +33,11 @@ FOLLOW_SECONDS: Final = 1.0
 SOURCE_SECONDS: Final = 20.0
 """How long a shadow that mirrors nothing yet waits for its source."""
 LEARN_SECONDS: Final = 5.0
-"""How long a shadow that came back waits for all live followers to say where they are."""
+"""How long a restarted shadow waits until all live followers have reported their log ends."""
 
 
 class Shadow:
-    """The process' work. Raises InputError or EnvironmentFailure from `run` for what it cannot
-    do."""
+    """The work of the process. `run` raises InputError or EnvironmentFailure."""
 
     def __init__(self, config: Config, folder: Path) -> None:
         self.journal = Journal(folder, first="taking-over" if config.takes_over else "mirroring")
@@ -68,18 +67,19 @@ class Shadow:
         self._led_since: dict[tuple[str, int], float] = {}
 
     def fail_over(self) -> None:
-        """Asks for the failover; nothing more when one is under way."""
+        """Requests the failover. Does nothing when it has already been requested."""
         self._wants_failover.set()
 
     def replicated(self, partition: Partition) -> int:
-        """The offset up to which all live replicas have it; -1 while one of them has not said."""
+        """The offset up to which all live replicas have the partition; -1 while one of them has not
+        reported its own."""
         live, needed = partition.live(), self.failover.live(partition)
         if not needed or not live.keys() >= needed:
             return -1
         return min(live[broker].offset for broker in needed)
 
     async def run(self) -> None:
-        """Mirrors, then fails over when asked; returns when it has."""
+        """Mirrors, then fails over on request; returns when the failover is complete."""
         if self.journal.notes.phase == "handed-over":
             return
         if self.journal.fresh:
@@ -106,7 +106,7 @@ class Shadow:
             self.destination.close()
 
     async def _mirror(self, work: list[asyncio.Task[Any]]) -> None:
-        """Mirrors until the failover is asked for, then fails over. What is begun here is added to
+        """Mirrors until a failover is requested, then fails over. Adds the tasks that it starts to
         `work`."""
         tending = asyncio.create_task(self._tend())
         following = asyncio.create_task(self._follow())
@@ -118,13 +118,15 @@ class Shadow:
             await _done(asked, following, syncing, jumping, tending, self.membership.beating)
         for task in (following, syncing, jumping):
             task.cancel()
-        await asyncio.wait([following, syncing, jumping])  # what they do would come between
+        await asyncio.wait(
+            [following, syncing, jumping]
+        )  # or they would interfere with the failover
         work.append(asyncio.create_task(self.failover.run()))
         await _done(work[-1], tending, self.membership.beating)
 
     async def _planned(self) -> bool:
-        """Plans the takeover; False when the failover is asked for before anything was touched:
-        then nothing is to hand over."""
+        """Plans the takeover. Returns False when a failover is requested before anything was
+        changed: then there is nothing to hand over."""
         plan, asked = (
             asyncio.create_task(self.takeover.plan()),
             asyncio.create_task(self._wants_failover.wait()),
@@ -143,8 +145,8 @@ class Shadow:
         return False
 
     async def _follow(self) -> None:
-        """Keeps topics as the source's, and polls the source. EnvironmentFailure when it is not
-        there to begin with."""
+        """Keeps the destination's topics equal to the source's, and polls the source. Raises
+        EnvironmentFailure when the source has never answered."""
         deadline = time.monotonic() + SOURCE_SECONDS
         while True:
             try:
@@ -166,11 +168,11 @@ class Shadow:
             await asyncio.sleep(FOLLOW_SECONDS if self.log.partitions else LOOK_SECONDS)
 
     async def _tend(self) -> None:
-        """Keeps leadership, live brokers and leader epochs known."""
+        """Keeps leadership, live brokers and leader epochs up to date."""
         while True:
             try:
                 await self._strays.evict(await self.topics.look())
-                if self.journal.notes.phase == "mirroring":  # a failover has rules of its own
+                if self.journal.notes.phase == "mirroring":  # a failover finds the ends itself
                     self._learn()
                 if any(
                     p.raise_to >= 0 and p.leader_epoch >= 0 for p in self.log.partitions.values()
@@ -182,8 +184,8 @@ class Shadow:
             await asyncio.sleep(LOOK_SECONDS)
 
     def _learn(self) -> None:
-        """Finds where logs end that this process has not served: where the longest live follower
-        is."""
+        """Finds the log ends of partitions that this process has not served yet: the log end of the
+        longest live follower."""
         for tp, partition in self.log.partitions.items():
             if partition.leader_epoch < 0 or partition.position >= 0:
                 self._led_since.pop(tp, None)
@@ -197,13 +199,13 @@ class Shadow:
                 self._learned(partition, max(follower.offset for follower in live.values()))
 
     def _learned(self, partition: Partition, end: int) -> None:
-        log.info("%s: followers have it up to offset %d", partition.name, end)
+        log.info("%s: the longest follower ends at offset %d", partition.name, end)
         partition.position = partition.served = end
         self.log.lead(partition, partition.leader_epoch)
 
 
 async def _done(work: asyncio.Task[Any], *beside: asyncio.Task[Any]) -> None:
-    """Returns when `work` is done; raises what one of them raised."""
+    """Returns when `work` is done. Raises the exception of the first task that fails."""
     left = {work, *beside}
     while not work.done():
         done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)

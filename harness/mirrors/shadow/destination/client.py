@@ -1,5 +1,5 @@
-"""What a shadow asks of the destination's real brokers: metadata, topics, reassignments, configs,
-producers, offsets."""
+"""The shadow's requests to the destination's real brokers and controllers: metadata, topics,
+reassignments, configs, producers, offsets."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _TOPIC_CONFIG: Final = 2
 _SET, _DELETE = 0, 1
 _PREFERRED: Final = 0
 DEBUGGING: Final = -2
-"""A replica id that makes a follower answer ListOffsets itself
-(ListOffsetsRequest.DEBUGGING_REPLICA_ID), without isolation."""
+"""A replica id with which a follower answers ListOffsets itself
+(ListOffsetsRequest.DEBUGGING_REPLICA_ID). It ignores the isolation level."""
 
 
 class Refused(EnvironmentFailure):
-    """The destination has answered no; `code` is why."""
+    """The destination refused a request; `code` is its error code."""
 
     def __init__(self, sentence: str, code: Message) -> None:
         super().__init__(sentence)
@@ -34,11 +34,11 @@ class Refused(EnvironmentFailure):
 
 
 class Destination:
-    """The destination, asked through any of its real brokers; what a failover has to have done, of
-    its active controller itself.
+    """The destination, through any of its real brokers. Requests that a failover depends on go
+    directly to the active controller (KIP-919).
 
-    Brokers pass that on over a channel of their own, which gives a controller that stands still up
-    after 30 s (KIP-919 has controllers take it directly). Without `controllers` brokers are asked.
+    A broker would forward them over its own channel, which only gives up on a controller that hangs
+    after 30 s. Without `controllers`, brokers get all requests.
     """
 
     def __init__(self, brokers: Sequence[str], controllers: Sequence[str] = ()) -> None:
@@ -51,11 +51,11 @@ class Destination:
 
     @property
     def nodes(self) -> AnyOf:
-        """Its real brokers, for calls that any of them answers."""
+        """Its real brokers, for requests that any broker answers."""
         return self._nodes
 
     async def _decided(self, api: str, version: int, body: Message) -> Message:
-        """What the active controller answers. Raises Unanswered while there is none."""
+        """The answer of the active controller. Raises Unanswered while there is none."""
         for _ in range(3 * len(self._controllers.addresses)):
             answer = await self._controllers.call(api, version, body, within=_CONTROLLER_SECONDS)
             result = answer if hasattr(answer, "error_code") else answer.responses[0]
@@ -73,7 +73,7 @@ class Destination:
     async def create(
         self, name: str, partitions: int, leader: int, configs: Mapping[str, str]
     ) -> str:
-        """Makes a topic whose partitions are on `leader` alone; its id. Raises Unanswered,
+        """Creates a topic with all partitions on `leader` alone. Returns its id. Raises Unanswered,
         Refused."""
         m = messages.request("create_topics", 7)
         body = m.CreateTopicsRequest(
@@ -96,21 +96,21 @@ class Destination:
             validate_only=False,
         )
         answer = await self._nodes.call("create_topics", 7, body, within=15)
-        _check(answer.topics[0], f"topic {name} could not be made")
+        _check(answer.topics[0], f"topic {name} could not be created")
         return str(answer.topics[0].topic_id)
 
     async def grow(self, name: str, have: int, added: Sequence[Sequence[int]]) -> None:
-        """Adds partitions with these replicas to a topic that has so many."""
+        """Adds partitions with these replicas to a topic that has `have` partitions."""
         m = messages.request("create_partitions", 3)
         new = tuple(m.CreatePartitionsAssignment(broker_ids=tuple(replicas)) for replicas in added)
         topic = m.CreatePartitionsTopic(name=name, count=have + len(added), assignments=new)
         body = m.CreatePartitionsRequest(topics=(topic,), timeout=_TIMEOUT, validate_only=False)
         answer = await self._nodes.call("create_partitions", 3, body, within=15)
-        _check(answer.results[0], f"partitions of {name} could not be made")
+        _check(answer.results[0], f"partitions of {name} could not be created")
 
     async def reassign(self, wanted: Mapping[TopicPartition, Sequence[int]]) -> None:
-        """Asks for these replicas; returns when the controller has taken it down. Raises
-        EnvironmentFailure when it refuses."""
+        """Requests these replicas. Returns once the controller has accepted the reassignment.
+        Raises EnvironmentFailure when it refuses."""
         m = messages.request("alter_partition_reassignments", 0)
         by_topic: dict[str, list[Message]] = {}
         for (topic, number), replicas in wanted.items():
@@ -131,8 +131,8 @@ class Destination:
                 )
 
     async def elect_preferred(self, tps: Iterable[TopicPartition]) -> None:
-        """Has the first replicas of partitions elected (KIP-460). What is not elected yet is seen
-        in the next picture."""
+        """Requests preferred leader elections (KIP-460). Does not wait: the next metadata shows
+        which were held."""
         m = messages.request("elect_leaders", 2)
         by_topic: dict[str, list[int]] = {}
         for topic, number in tps:
@@ -150,7 +150,7 @@ class Destination:
         )
 
     async def configure(self, topic: str, values: Mapping[str, str | None]) -> None:
-        """Sets topic configs, or takes them back to the default (None)."""
+        """Sets topic configs; None resets one to its default."""
         m = messages.request("incremental_alter_configs", 1)
         rows = tuple(
             m.AlterableConfig(
@@ -166,8 +166,8 @@ class Destination:
         _check(answer.responses[0], f"topic {topic} could not be configured")
 
     async def make_internal_topics(self) -> None:
-        """Lets the coordinators make their topics now, while no shadow is registered that they
-        could be placed on."""
+        """Makes the coordinators create their topics now, while no shadow is registered that could
+        get a replica of them."""
         m = messages.request("find_coordinator", 4)
         for kind in (0, 1):
             body = m.FindCoordinatorRequest(key_type=kind, coordinator_keys=("linkflap-shadow",))
@@ -176,11 +176,11 @@ class Destination:
     async def stable(
         self, address: str, ends: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Last stable offsets as the follower at `address` has worked them out, of the logs that
-        end there.
+        """Last stable offsets of the logs that end at `ends`, as the follower at `address` computed
+        them.
 
-        Without those it refused, and those whose high watermark it does not know yet: a marker
-        behind it ends nothing so far.
+        Leaves out partitions that it refuses, and those whose high watermark it does not know yet:
+        a marker above its high watermark does not advance its last stable offset yet.
         """
         ids = {
             name: topic.id
@@ -190,8 +190,8 @@ class Destination:
         return {tp: stable for tp, (mark, stable) in result.items() if mark >= ends[tp]}
 
     async def producers(self, address: str, tp: TopicPartition) -> list[Message]:
-        """Producer states of a partition as the broker at `address` has them, follower or not
-        (KIP-664)."""
+        """Producer states of a partition on the broker at `address`, leader or follower
+        (DescribeProducers, KIP-664)."""
         m = messages.request("describe_producers", 0)
         topic = m.TopicRequest(name=tp[0], partition_indexes=(tp[1],))
         answer = await self._broker(address).call(
@@ -202,7 +202,8 @@ class Destination:
         return list(result.active_producers)
 
     async def draw_producer_id(self, address: str, *, within: float = 10.0) -> int:
-        """Makes a broker hand out one producer id, to nobody; -1 while it waits for a new block."""
+        """Draws one producer id from a broker, for no producer. -1 while the broker waits for a new
+        block."""
         body = messages.request("init_producer_id", 4).InitProducerIdRequest(
             transactional_id=None,
             transaction_timeout=timedelta(seconds=1),
@@ -212,7 +213,7 @@ class Destination:
         answer = await self._broker(address).call("init_producer_id", 4, body, within=within)
         if answer.error_code == Error.coordinator_load_in_progress:
             return -1
-        _check(answer, f"{address} gave no producer id")
+        _check(answer, f"{address} returned no producer id")
         return int(answer.producer_id)
 
     def close(self) -> None:
@@ -225,11 +226,11 @@ class Destination:
 async def follower_bounds(
     connection: Connection, ids: Mapping[str, Message], ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """High watermark and last stable offset as one follower has them; `ends` are about its log
-    ends.
+    """Partition -> (high watermark, last stable offset), as one follower has them; `ends` are its
+    log ends.
 
-    Asked by a consumer's fetch (KIP-392): ListOffsets of a debugging replica takes no isolation and
-    gives the log end.
+    Uses a consumer's fetch (KIP-392), because ListOffsets from a debugging replica ignores the
+    isolation level and returns the log end.
     """
     m = messages.request("fetch", 17)
     by_topic: dict[str, list[Message]] = {}

@@ -1,11 +1,11 @@
-"""Takes the shadow off partitions that are not mirrored: the controller places topics on any
+"""Moves replicas of unmirrored partitions off the shadow: the controller places new topics on any
 registered broker.
 
-A topic that an admin or a client makes on the destination may get replicas on the shadow, which
-never fetches and refuses writes: its partitions would hang. They are reassigned to real brokers at
-once. Nothing can be lost by that: while the shadow is in an ISR no high watermark moves, and where
-it leads nobody could write. Cordoning (KIP-1066, metadata.version 4.3) avoids it from the start
-where the controller has it.
+A topic that an admin or a client creates on the destination may get replicas on the shadow. The
+shadow never fetches and refuses writes, so these partitions would hang. They are reassigned to real
+brokers at once. Nothing can be lost by that: while the shadow is in an ISR no high watermark
+advances, and where it leads nobody could write. Cordoning (KIP-1066, metadata.version 4.3) avoids
+such placements where the controller supports it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class Evictions:
-    """Partitions of the destination that have a replica on this shadow and are none of its own."""
+    """Partitions of the destination that have a replica on this shadow but are not mirrored."""
 
     def __init__(
         self, mirrored: MirroredLog, destination: Destination, membership: Membership
@@ -37,14 +37,14 @@ class Evictions:
         self._me = mirrored.config.broker_id
 
     async def evict(self, here: Picture) -> None:
-        """Safe to call again, and needs to be: a reassignment takes a moment. Raises Unanswered or
-        EnvironmentFailure."""
+        """Requests the reassignments. Has to be called repeatedly, because they take a moment; that
+        is safe. Raises Unanswered or EnvironmentFailure."""
         found = self._found(here)
         if not found:
             return
         wanted = {tp: self._homes(tp[1], led) for tp, led in found.items()}
         log.info(
-            "not mirrored, and not the shadow's: %s",
+            "moved off the shadow, because they are not mirrored: %s",
             ", ".join(f"{topic}-{number}" for topic, number in found),
         )
         await self._destination.reassign(wanted)
@@ -67,13 +67,14 @@ class Evictions:
         }
 
     def _was_made_again(self, name: str, topic: Topic) -> bool:
-        """By somebody else, under the name of a topic that is mirrored no more."""
+        """Whether another client created the topic again under the name of a topic that is no
+        longer mirrored."""
         note = self._log.journal.notes.topics.get(name)
         return note is not None and bool(note.given_up) and str(topic.id) != note.destination_id
 
     def _homes(self, number: int, led: Led) -> Sequence[int]:
-        """As many real brokers as the partition has replicas, as far as there are; those that have
-        it already first."""
+        """As many real brokers as the partition has replicas, as far as they suffice. Its existing
+        real replicas come first."""
         kept = [broker for broker in led.replicas if broker < FIRST_BROKER_ID]
         live = sorted(self._log.brokers - set(kept))
         turned = [live[(number + i) % len(live)] for i in range(len(live))]
@@ -81,7 +82,7 @@ class Evictions:
 
 
 def _stand_in(tp: TopicPartition, led: Led) -> Partition:
-    """A partition that is not served, so that its ISR can be changed."""
+    """A partition object that only serves to change the ISR."""
     note = PartitionNote()
     return Partition(
         topic=tp[0],

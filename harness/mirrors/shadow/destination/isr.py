@@ -1,8 +1,8 @@
-"""Changes ISRs of partitions that the shadow leads, many at once.
+"""Changes the ISRs of partitions that the shadow leads, many at once.
 
-A partition's epoch is in no API that a shadow may ask (KIP-497): it is guessed. Too low is
-INVALID_UPDATE_VERSION, too high NOT_CONTROLLER of that partition; the guess that fits is the change
-itself.
+AlterPartition needs a partition epoch (KIP-497), and no API that a shadow can use returns it. So it
+is guessed: the error is INVALID_UPDATE_VERSION for a guess that is too low, and NOT_CONTROLLER for
+that partition when it is too high. The right guess makes the change.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _MOST_GUESSES: Final = 64
 async def change(
     membership: Membership, here: Picture, wanted: Mapping[Partition, Sequence[int]]
 ) -> None:
-    """Asks for these ISRs until each was taken or refused: what came of it is for the caller to
-    look at. Raises Unanswered."""
+    """Requests these ISRs until each was accepted or refused; the caller checks the result. Raises
+    Unanswered."""
     bounds = {partition: (0, -1) for partition in wanted}
     guesses = {
         partition: partition.partition_epoch
@@ -48,8 +48,8 @@ async def change(
 
 
 def _next(answer: Message, guess: int, low: int, high: int) -> tuple[int, int, int] | None:
-    """The next guess and its bounds (`high` -1: none yet), or None when the answer was about
-    something else."""
+    """The next guess and its bounds (`high` -1: none yet). None when the answer does not concern
+    the partition epoch."""
     if answer.error_code == Error.invalid_update_version:
         low = guess + 1
     elif answer.error_code == Error.not_controller:

@@ -1,8 +1,9 @@
-"""The shadow as a leader: answers the destination's brokers as any leader would (Fetch,
-ListOffsets, OffsetForLeaderEpoch).
+"""The shadow as a partition leader: answers Fetch, ListOffsets and OffsetForLeaderEpoch from the
+destination's brokers, like any leader.
 
-Followers learn of truncation by `diverging_epoch` (KIP-595), of the high watermark in the same
-answer as the records. Sessions are never granted, so each answer lists what was asked (KIP-227).
+Followers learn of a truncation from `diverging_epoch` (KIP-595), and of the high watermark in the
+same answer as the records. The shadow never grants fetch sessions, so each answer covers all
+requested partitions (KIP-227).
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ ReadBehind = Callable[[Partition, int, int], Awaitable[Buffer]]
 
 
 class Leader:
-    """Answers for every partition of the log. `read_behind` reads what a window does not hold."""
+    """Answers for all partitions of the log. `read_behind` reads batches that a window no longer
+    has."""
 
     def __init__(self, mirrored: MirroredLog, read_behind: ReadBehind) -> None:
         self._log = mirrored
@@ -38,7 +40,7 @@ class Leader:
     async def answer(
         self, key: int, version: int, correlation: int, frame: Buffer
     ) -> Pieces | None:
-        """The framed response to a broker's request; None for what a leader is not asked."""
+        """The framed response to a broker's request; None for other APIs."""
         if key == FETCH:
             request = messages.decode_request("fetch", version, frame)
             return messages.encode_response(
@@ -57,7 +59,8 @@ class Leader:
         return None
 
     def find(self, topic: Message, version: int, number: int) -> Partition | None:
-        """The partition that one topic of a fetch names, by id from version 13 on."""
+        """The partition that a topic of a fetch request refers to, by topic id from version 13
+        on."""
         name = self._log.names.get(topic.topic_id) if version >= 13 else topic.topic
         return None if name is None else self._log.partitions.get((name, number))
 
@@ -89,8 +92,7 @@ class Leader:
                 return (await self._look(request, version, broker))[0]
 
     async def _look(self, request: Message, version: int, broker: int) -> tuple[Message, bool]:
-        """The answer as of now, and whether it has something that a follower should not wait
-        for."""
+        """The answer as of now, and whether it has anything that a follower should get at once."""
         m = messages.response("fetch", version)
         room, urgent = int(request.max_bytes), False
         topics = []
@@ -115,8 +117,8 @@ class Leader:
         offset = int(asked.fetch_offset)
         error = self._refusal(partition, asked)
         if partition is None or error != Error.none or broker not in partition.followers:
-            # Who is no broker of the destination is no follower: nobody waits for it, and it is
-            # given nothing.
+            # Only brokers of the destination are followers; any other client gets no data, and no
+            # wait.
             return _refused(
                 m, asked, error if error != Error.none else Error.not_leader_or_follower
             ), True
@@ -124,7 +126,7 @@ class Leader:
         split = partition.epochs.diverges(int(asked.last_fetched_epoch), offset, partition.end)
         if split is not None:
             log.info(
-                "%s: broker %d at offset %d gets that epoch %d ends at %d",
+                "%s: broker %d fetches from offset %d and diverges: epoch %d ends at %d",
                 partition.name,
                 broker,
                 offset,
@@ -138,7 +140,7 @@ class Leader:
             partition, offset, min(int(asked.partition_max_bytes), room), first=room > 0
         )
         news = bool(records) or partition.high_watermark > follower.high_watermark_sent
-        # what is news is answered at once, so it is sent
+        # Set here, because an answer with a new high watermark is sent at once.
         follower.high_watermark_sent = partition.high_watermark
         return _row(m, asked, partition, records=records), news
 
@@ -149,7 +151,7 @@ class Leader:
             -1,
             partition.leader_epoch,
         ):
-            return Error.not_leader_or_follower  # one of us is late: it asks again
+            return Error.not_leader_or_follower  # one side has an older epoch: the follower retries
         if int(asked.fetch_offset) < partition.start:
             return Error.offset_out_of_range
         return Error.none
@@ -167,8 +169,8 @@ class Leader:
         return found[0]
 
     async def _behind(self, partition: Partition, offset: int, limit: int) -> Buffer:
-        """A follower wants what the window has not: the window goes back to it if nobody else needs
-        it where it is."""
+        """Reads for a follower that is behind the window. If all followers are behind it, the
+        window moves back to them instead."""
         others = [f.offset for f in partition.live().values()]
         if others and max(others) < partition.window_start and not partition.sealed:
             partition.drop_window(min(others))
@@ -241,8 +243,8 @@ def _refused(m: Message, asked: Message, error: Message) -> Message:
 
 
 def _row(m: Message, asked: Message, partition: Partition, **fields: Message) -> Message:
-    """One partition of an answer. A log start above the high watermark would fail the follower's
-    partition."""
+    """One partition of an answer. A log start offset above the high watermark would fail the
+    partition on the follower, so it is capped."""
     mark = partition.high_watermark
     return m.PartitionData(
         partition_index=asked.partition,

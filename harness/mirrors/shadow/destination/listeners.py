@@ -1,14 +1,14 @@
-"""The shadow's listeners: one that the destination's brokers follow it by, and in visible mode one
-for each of clients.
+"""The shadow's listeners: one for the destination's brokers, and in visible mode one for each
+listener of clients.
 
-On a secured cluster they speak TLS, and a client logs in to a real broker through here: what it
-says for that goes to a real broker as everything does, and so does all that it may only do there.
-Ends of logs the shadow asks as itself.
+On a secured cluster they use TLS. A client authenticates with a real broker: the shadow relays
+these requests like most others. Only when it asks for log ends does the shadow use its own
+credentials.
 
-Clients see a read-only mirror topic: their fetches are sent on to a follower (KIP-392, preferred
-read replica), which answers with its own high watermark, LSO and aborted transactions; ends of logs
-are asked from that follower; producers are refused with POLICY_VIOLATION. Whatever else a client
-asks of this broker is asked of a real one on the same listener.
+Clients see a read-only mirror topic. Their fetches are redirected to a follower (KIP-392, preferred
+read replica), which answers with its own high watermark, LSO and aborted transactions. Log ends
+come from that follower too. Produce requests are refused with POLICY_VIOLATION. All other requests
+are relayed to a real broker on the same listener.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Listeners:
         self._serving: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Listens; raises EnvironmentFailure when a port is taken."""
+        """Binds the ports. Raises EnvironmentFailure when one is in use."""
         config = self._log.config
         for name, port in config.listeners.items():
             try:
@@ -70,9 +70,9 @@ class Listeners:
                 )
             except OSError as error:
                 raise EnvironmentFailure(
-                    f"port {port}, on which the shadow of {config.link} is to be broker "
+                    f"port {port}, on which the shadow of {config.link} listens as broker "
                     f"{config.broker_id}, is not free ({os.strerror(error.errno or 0)}); end the "
-                    "program that has it, or start the run again"
+                    "program that uses it, or start the run again"
                 ) from error
             self._listening.append(asyncio.create_task(self._listen(listening, name)))
 
@@ -88,8 +88,8 @@ class Listeners:
             while True:
                 try:
                     accepted, _ = await loop.sock_accept(listening)
-                except OSError as error:  # it was gone again, or there are too many open files
-                    log.warning("a connection to %s was not taken: %s", listener, error)
+                except OSError as error:  # it was closed again, or too many files are open
+                    log.warning("a connection to %s was not accepted: %s", listener, error)
                     await asyncio.sleep(_EMPTY_WAIT)
                     continue
                 serving = asyncio.create_task(self._serve(Stream(accepted, tls=tls), listener))
@@ -97,7 +97,7 @@ class Listeners:
                 serving.add_done_callback(self._serving.discard)
 
     def _tls(self, listener: str) -> ssl.SSLContext | None:
-        """What whoever comes in is shown, and asked for."""
+        """The certificate that peers are shown, and whether they need one of their own."""
         entries = self._log.config.entries
         entered = entries.inner if listener == self._log.config.followers else entries.clients
         if not entered.authority:
@@ -118,7 +118,7 @@ class Listeners:
                     return
                 await stream.write(answer)
         except (OSError, EOFError, Unanswered):
-            pass  # the peer went away, or the broker that should have answered instead
+            pass  # the peer disconnected, or the broker that its requests are relayed to
         except Malformed as error:
             log.warning("a connection to %s ends: %s", listener, error)
         finally:
@@ -144,14 +144,14 @@ class Listeners:
         return Pieces((messages.LENGTH.pack(len(answer)), answer))
 
     def _any(self, listener: str) -> str:
-        """A live real broker, on this listener."""
+        """A live real broker on this listener."""
         live = [
             address
             for broker, address in self._real[listener].items()
             if broker in self._log.brokers
         ]
         if not live:
-            raise Unanswered(f"no live broker is behind {listener}")
+            raise Unanswered(f"no broker of listener {listener} is alive")
         return live[0]
 
     @staticmethod
@@ -160,7 +160,7 @@ class Listeners:
         return await connection.forward(frame)
 
     def _follower(self, partition: Partition | None) -> int:
-        """The follower that reads go to: the one that has most, -1 when none follows."""
+        """The follower that reads are redirected to: the longest one, -1 when there is none."""
         live = partition.live() if partition is not None else {}
         return max(live, key=lambda broker: (live[broker].offset, -broker), default=-1)
 
@@ -180,7 +180,7 @@ class Listeners:
             named = {"topic_id": topic.topic_id} if version >= 13 else {"topic": topic.topic}
             topics.append(m.FetchableTopicResponse(partitions=tuple(rows), **named))
         if not sent_on:
-            await asyncio.sleep(_EMPTY_WAIT)  # or the client would ask again at once
+            await asyncio.sleep(_EMPTY_WAIT)  # or the client would retry in a busy loop
         fields = {"error_code": Error.none, "session_id": 0} if version >= 7 else {}
         body = m.FetchResponse(throttle_time=NOTHING, responses=tuple(topics), **fields)
         return messages.encode_response("fetch", version, correlation, body)
@@ -194,7 +194,7 @@ class Listeners:
         *,
         committed: bool,
     ) -> int | None:
-        """What a leader would give a consumer for the end: the follower's last stable offset, or
+        """The end that a leader would return to a consumer: the follower's last stable offset, or
         its high watermark."""
         connection = relay.setdefault(address, Connection(address))
         ids = {
@@ -212,7 +212,7 @@ class Listeners:
         listener: str,
         relay: dict[str, Connection],
     ) -> Pieces:
-        """Asks followers, who answer a debugging replica as a leader would answer a consumer."""
+        """Asks followers, which answer a debugging replica as a leader answers a consumer."""
         request = messages.decode_request("list_offsets", version, frame)
         m, r = messages.request("list_offsets", version), messages.response("list_offsets", version)
         topics = []

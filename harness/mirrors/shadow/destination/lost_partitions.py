@@ -1,4 +1,4 @@
-"""Partitions that are lost to a mirror: a real broker leads them, and has made them writable."""
+"""Partitions that the mirror has lost: a real broker leads them, so that they became writable."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ log = logging.getLogger(__name__)
 
 
 def is_lost(mirrored: MirroredLog, name: str, number: int, led: Led) -> bool:
-    """Whether a real broker leads what none may: the shadow stood still between the growth of a
-    topic and its narrowing."""
+    """Whether a real broker leads the partition before the failover. That happens when the shadow's
+    session ends after it added partitions to a topic, and before it narrowed their ISRs."""
     notes, note = mirrored.journal.notes, mirrored.journal.partition(name, number)
     if (
         notes.phase not in ("mirroring", "settling", "ending")
@@ -24,7 +24,7 @@ def is_lost(mirrored: MirroredLog, name: str, number: int, led: Led) -> bool:
     if (name, number) not in mirrored.lost:
         log.error(
             "%s-%d is led by broker %d and is not mirrored: the shadow was away when it was "
-            "made; remove the topic on the destination to mirror it again",
+            "created; delete the topic on the destination to mirror it again",
             name,
             number,
             led.leader,

@@ -1,10 +1,10 @@
-"""The shadow as a member of the destination: registered with its controller, kept alive by
-heartbeats, changing ISRs.
+"""The shadow as a broker of the destination cluster: registers with the controller, sends
+heartbeats, and changes ISRs.
 
 KIP-631 (BrokerRegistration, BrokerHeartbeat), KIP-497 (AlterPartition), KIP-730
-(AllocateProducerIds). Requests go to the active controller wherever it moves to. The real brokers'
-copies are never in an ISR while the shadow leads: without it a partition has no leader, and is
-never writable.
+(AllocateProducerIds). Requests follow the active controller when it changes. While the shadow leads
+a partition, real brokers are not in its ISR. So without the shadow the partition has no leader, and
+is never writable.
 """
 
 from __future__ import annotations
@@ -35,19 +35,18 @@ BEAT_SECONDS: Final = 0.5
 _CALL_SECONDS: Final = 2.0
 _HEARTBEAT: Final = 63
 JOIN_SECONDS: Final = 12.0
-"""Longer than the session of a shadow that died (broker.session.timeout.ms is 9 s unless it is
-set)."""
+"""Longer than the session of a shadow that died (broker.session.timeout.ms is 9 s by default)."""
 _COMES_TRUE: Final = (Error.duplicate_broker_registration, Error.not_controller)
-"""Refusals that end by themselves: the id of a shadow that died is free when its session has
+"""Errors that are retried: the broker id of a shadow that died is free once its session has
 ended."""
 _GONE: Final = (Error.stale_broker_epoch, Error.broker_id_not_registered)
 _METADATA_SEEN: Final = 1 << 60
-"""Brokers say how far they have read the metadata log; a shadow does not read it, and must not hold
-others up."""
+"""Heartbeats report how far a broker has read the metadata log. A shadow does not read it, and must
+not delay others."""
 
 
 class Membership:
-    """One registration. `epoch` is the broker epoch, -1 before the first."""
+    """One registration. `epoch` is the broker epoch, -1 before the first registration."""
 
     def __init__(self, config: Config, journal: Journal) -> None:
         self._config, self._journal = config, journal
@@ -55,11 +54,11 @@ class Membership:
         self._heart = AnyOf(config.controllers)
         self._want_fence = self._want_shut_down = False
         self.beating: asyncio.Task[None]
-        """Begins with `join`; ends with what made heartbeats useless."""
+        """The heartbeats, started by `join`. Ends with the error that made them useless."""
         self._beat_lock = asyncio.Lock()
         self._beaten = 0.0
         self.longest_silence = 0.0
-        """Seconds between two heartbeats that were answered."""
+        """The longest time between two acknowledged heartbeats, in seconds."""
         self.epoch = -1
         self.fenced = True
         self.may_leave = False
@@ -67,10 +66,10 @@ class Membership:
         self._cordoned = True
 
     async def join(self) -> None:
-        """Registers and becomes unfenced. Raises InputError for an id in use, EnvironmentFailure
-        for any other refusal.
+        """Registers, and becomes unfenced. Raises InputError for a broker id in use,
+        EnvironmentFailure for any other refusal.
 
-        A controller that is being elected, or whose other nodes do not answer, is waited for.
+        Retries while a controller is being elected, or does not answer.
         """
         deadline = time.monotonic() + JOIN_SECONDS
         while (answer := await self._register()) is None or answer.error_code in _COMES_TRUE:
@@ -81,11 +80,11 @@ class Membership:
             raise refused(self._config, answer)
         self.epoch = answer.broker_epoch
         with contextlib.suppress(Unanswered):
-            await self._beat()  # what is made next needs a leader that is not fenced
+            await self._beat()  # topics created next need an unfenced leader
         self.beating = asyncio.create_task(self._beats())
 
     async def _register(self) -> Message | None:
-        """The controller's answer, or None when there was none."""
+        """The controller's answer; None when it did not answer."""
         try:
             answer = await self._ask(self._controllers, "api_versions", 4, features_request())
             if answer.error_code == Error.none:
@@ -100,7 +99,7 @@ class Membership:
             return None
 
     async def _beats(self) -> None:
-        """Raises EnvironmentFailure when the registration is another's."""
+        """Raises EnvironmentFailure when another process has registered with this broker id."""
         while True:
             try:
                 await self._beat()
@@ -123,8 +122,8 @@ class Membership:
         if answer.error_code in _GONE:
             raise EnvironmentFailure(
                 f"broker {self._config.broker_id} of the destination of {self._config.link} is no "
-                f"longer this shadow ({answer.error_code.name}); stop whoever has its id, and "
-                "start the mirror again"
+                f"longer this shadow ({answer.error_code.name}); stop the process that registered "
+                "with its id, and start the mirror again"
             )
         if answer.error_code != Error.none:
             log.warning("heartbeat refused: %s", answer.error_code.name)
@@ -139,8 +138,7 @@ class Membership:
     async def _ask(
         self, nodes: AnyOf, api: str, version: int, body: Message, *, within: float = _CALL_SECONDS
     ) -> Message:
-        """Asks controllers in turn until one does not say that another is active. Raises
-        Unanswered."""
+        """Tries the controllers in turn until one is the active controller. Raises Unanswered."""
         for _ in range(3 * len(nodes.addresses)):
             answer = await nodes.call(api, version, body, within=within)
             if answer.error_code != Error.not_controller:
@@ -151,10 +149,10 @@ class Membership:
 
     @contextlib.asynccontextmanager
     async def placeable(self) -> AsyncIterator[None]:
-        """Within, partitions may be assigned to the shadow: else its directory is cordoned
-        (KIP-1066), where controllers know it.
+        """Within it, partitions may be assigned to the shadow. Otherwise its directory is cordoned
+        (KIP-1066), where the controller supports that.
 
-        4.3 takes explicit assignments to a cordoned broker, 4.4 refuses them.
+        Kafka 4.3 accepts explicit assignments to a cordoned broker, 4.4 refuses them.
         """
         try:
             await self._cordon(False)
@@ -168,11 +166,11 @@ class Membership:
             await self._beat()
 
     async def raise_epochs(self) -> None:
-        """Raises the leader epoch of every partition that the shadow leads, by fencing itself and
-        back (+2).
+        """Raises the leader epoch of every partition that the shadow leads by 2: fences itself, and
+        unfences itself again.
 
-        Nobody else can be elected meanwhile: no real broker is in an ISR. Raises Unanswered,
-        TimeoutError: to be called again.
+        No other broker can be elected meanwhile, because none is in an ISR. Raises Unanswered or
+        TimeoutError; the caller has to retry.
         """
         try:
             for fence in (True, False):
@@ -183,9 +181,9 @@ class Membership:
                         await asyncio.sleep(0.05)
                         await self._beat()
         finally:
-            # Given up between two controllers: the next heartbeat would ask the new one for the
-            # fence, and a shadow that leads nothing has no epochs to raise: nobody would come back
-            # to end it.
+            # Always reset. After a failure during a controller change, the next heartbeat would
+            # fence the shadow at the new controller. Nothing would unfence it again: a shadow that
+            # leads nothing raises no epochs.
             self._want_fence = False
 
     async def alter(
@@ -193,8 +191,8 @@ class Membership:
         wanted: Mapping[TopicPartition, Sequence[int]],
         known: Mapping[TopicPartition, tuple[Message, int, int]],
     ) -> dict[TopicPartition, Message]:
-        """Asks for ISRs (partition -> brokers); `known`: partition -> (topic id, leader epoch,
-        partition epoch). The answers."""
+        """Requests ISRs (partition -> brokers). `known`: partition -> (topic id, leader epoch,
+        partition epoch). Returns the answers. Raises Unanswered."""
         m = messages.request("alter_partition", 3)
         by_topic: dict[str, list[int]] = {}
         for topic, number in wanted:
@@ -230,17 +228,18 @@ class Membership:
         }
 
     async def producer_block(self) -> tuple[int, int]:
-        """Takes a block of producer ids from the controller: (first id, how many)."""
+        """Allocates a block of producer ids: (first id, how many). Raises Unanswered."""
         body = messages.request("allocate_producer_ids", 0).AllocateProducerIdsRequest(
             broker_id=self._config.broker_id, broker_epoch=self.epoch
         )
         answer = await self._ask(self._controllers, "allocate_producer_ids", 0, body)
         if answer.error_code != Error.none:
-            raise Unanswered(f"the controller gave no producer ids: {answer.error_code.name}")
+            raise Unanswered(f"the controller allocated no producer ids: {answer.error_code.name}")
         return int(answer.producer_id_start), int(answer.producer_id_len)
 
     async def leave(self, *, within: float) -> None:
-        """Controlled shutdown; gives up after `within` seconds: the session then ends by itself."""
+        """Controlled shutdown. Gives up after `within` seconds; then the broker session times
+        out."""
         self._want_shut_down = True
         try:
             async with asyncio.timeout(within):
@@ -252,7 +251,7 @@ class Membership:
         self.close()
 
     def close(self) -> None:
-        """Ends heartbeats."""
+        """Stops the heartbeats."""
         if self.epoch >= 0:
             self.beating.cancel()
         self._controllers.close()

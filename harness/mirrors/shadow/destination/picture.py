@@ -1,4 +1,4 @@
-"""A picture of a cluster as a shadow sees it: brokers, topics, leaders."""
+"""A cluster's metadata, as one answer has it: brokers, topics, leaders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from linkflap.harness.wire.messages import Error, Message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Led:
-    """One partition as a cluster's metadata has it; `leader` is -1 when it has none."""
+    """One partition in a cluster's metadata; `leader` is -1 when it has none, `epoch` is the leader
+    epoch."""
 
     leader: int
     epoch: int
@@ -29,14 +30,15 @@ class Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """A cluster's metadata: unfenced brokers (id -> address on the asked listener), and topics."""
+    """A cluster's metadata: unfenced brokers (id -> address on the listener that was asked), and
+    topics."""
 
     brokers: Mapping[int, str]
     topics: Mapping[str, Topic]
 
 
 async def picture(nodes: AnyOf, topics: Iterable[str] | None = None) -> Picture:
-    """Asks any of the nodes, of these topics or of all. Raises Unanswered."""
+    """Asks any of the nodes for these topics, or for all. Raises Unanswered."""
     m = messages.request("metadata", 12)
     wanted = (
         None

@@ -1,12 +1,12 @@
 """The placement of mirrored partitions: on the shadow alone until a failover, and assigned to the
-real brokers that take over.
+real brokers that take over then.
 
-A mirrored partition is made with the shadow as its only replica and then reassigned to real
-brokers. That reassignment stays pending, because nobody adds them to the ISR, until a failover
-does: so no real broker can ever be elected before.
+A mirrored partition is created with the shadow as its only replica and then reassigned to real
+brokers. That reassignment stays pending until a failover, because only the shadow, as the leader,
+could add them to the ISR. So no real broker can be elected before.
 
-A partition that is added to such a topic must have as many replicas as the others
-(ReplicationControlManager), so real brokers are in its ISR until the shadow takes them out.
+Partitions that are added to such a topic must have as many replicas as the existing ones
+(ReplicationControlManager). So real brokers are in their ISRs until the shadow removes them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST_REPLICAS: Final = 3
 
 
 class Placement:
-    """Where partitions are, and where they are meant to be."""
+    """Where partitions are, and where a failover will put them."""
 
     def __init__(
         self, mirrored: MirroredLog, destination: Destination, membership: Membership
@@ -33,12 +33,12 @@ class Placement:
         self._log, self._destination, self._membership = mirrored, destination, membership
         self._me = mirrored.config.broker_id
         self._narrowing: set[Partition] = set()
-        """Partitions whose real brokers were taken out of the ISR, and that are not reassigned to
+        """Partitions whose real brokers were removed from the ISR, and that are not reassigned to
         them yet."""
 
     def replicas(self, number: int, topic: str = "") -> list[int]:
-        """The real brokers that a partition is meant for: those that had it when it was taken over,
-        else spread over all."""
+        """The real brokers that a partition is assigned to: those that had it before a takeover,
+        else three at most, spread over all."""
         note = self._log.journal.notes.partitions.get(topic, {}).get(number)
         if note is not None and note.home:
             return list(note.home)
@@ -47,18 +47,18 @@ class Placement:
         return [real[(number + i) % len(real)] for i in range(count)]
 
     async def follow(self, here: Picture, led: Sequence[tuple[Partition, Led]]) -> None:
-        """Brings the mirrored partitions that the shadow leads to where they belong until a
-        failover. Raises Unanswered."""
+        """Brings the mirrored partitions that the shadow leads to their placement until a failover.
+        Raises Unanswered."""
         spread = [partition for partition, its in led if self._to_be_spread(partition, its)]
         await self._narrow(here, [partition for partition, its in led if self._is_wide(its)])
         await self._spread(spread)
 
     def _is_wide(self, led: Led) -> bool:
-        """Whether others than the shadow are in the ISR of a partition that it leads."""
+        """Whether brokers other than the shadow are in the ISR of a partition that it leads."""
         return led.leader == self._me and led.in_sync != (self._me,)
 
     async def _narrow(self, here: Picture, partitions: list[Partition]) -> None:
-        """Takes real brokers out of the ISRs of partitions."""
+        """Removes real brokers from the ISRs of partitions."""
         if partitions:
             taking_over = self._log.journal.notes.phase == "taking-over"
             await self._log.steps.reach("elected" if taking_over else "grown")
@@ -77,8 +77,8 @@ class Placement:
             await self._log.steps.reach("narrowed")
 
     def _to_be_spread(self, partition: Partition, led: Led) -> bool:
-        """Whether a partition is to be reassigned to real brokers. Not while one of them is in its
-        ISR: it would lead at once."""
+        """Whether to reassign a partition to real brokers. Not while one of them is in its ISR,
+        because it would lead at once."""
         narrowed = partition in self._narrowing and (led.leader, led.in_sync) == (
             self._me,
             (self._me,),

@@ -1,4 +1,5 @@
-"""Refusals of what reaches a shadow's listeners, and what it passes on."""
+"""Answers of the shadow's client listeners: redirects to followers, refusals, and changed
+answers."""
 
 from __future__ import annotations
 
@@ -23,10 +24,10 @@ NO_OFFSET: Final = {"error_code": Error.leader_not_available, "timestamp": -1, "
 def pass_on(
     m: Message, version: int, asked: Message, partition: Partition | None, follower: int
 ) -> Message:
-    """To a follower; but who asks for what was deleted is refused here.
+    """Redirects a fetch to a follower. A fetch from a deleted offset is refused here.
 
-    A client that a follower refuses comes back to its leader (KIP-392) and, sent on again, would go
-    to and fro for ever.
+    A client that a follower refuses returns to the leader (KIP-392). Redirected again, it would
+    alternate between the two for ever.
     """
     if partition is not None and 0 <= int(asked.fetch_offset) < min(
         partition.start, partition.high_watermark
@@ -60,12 +61,12 @@ def pass_on(
 def ended_of(
     r: Message, version: int, asked: Message, partition: Partition, end: int | None
 ) -> Message:
-    """The end of a log as a follower of it said, in the shadow's leader epoch; no offset (None, or
-    who has been handed the partition since it was chosen) makes the client ask again.
+    """The log end that a follower reported, with the shadow's leader epoch. Without an offset, the
+    client retries.
 
-    Who has more than the mirrored log is a follower no more: it leads, in a higher epoch, and what
-    it wrote would be taken for the shadow's. Only before a takeover has truncated it a follower may
-    have more.
+    There is no offset when `end` is None, or when the follower has more than the mirrored log. It
+    has then become the leader, in a higher epoch, and its own records would get the shadow's epoch.
+    Only before a takeover has truncated it may a follower have more.
     """
     handed_over = end is not None and 0 <= partition.end < end and not partition.taking
     if end is None or handed_over:
@@ -81,8 +82,8 @@ def ended_of(
 
 
 def refuse_produce(version: int, correlation: int, frame: memoryview) -> Pieces:
-    """POLICY_VIOLATION: clients report it and do not try again. Without acks there is no answer to
-    give."""
+    """Refuses with POLICY_VIOLATION, which clients report and do not retry. A request with acks=0
+    gets no answer."""
     request = messages.decode_request("produce", version, frame)
     if request.acks == 0:
         return Pieces()
@@ -115,10 +116,10 @@ def why_refused(version: int) -> dict[str, Message]:
 
 
 def without_api(frame: memoryview, version: int, key: int) -> Pieces:
-    """An ApiVersions answer that does not offer one API: clients then do not validate positions by
-    leader epochs.
+    """An ApiVersions answer without one API. Without OffsetForLeaderEpoch, clients do not validate
+    positions by leader epoch.
 
-    A version that the broker does not know is answered in version 0 (KIP-511).
+    A broker answers a version that it does not know in version 0 (KIP-511).
     """
     correlation = int.from_bytes(frame[:4], "big", signed=True)
     if int.from_bytes(frame[4:6], "big", signed=True) != Error.none.value:

@@ -1,4 +1,5 @@
-"""The registration of a shadow with the destination's controller, and what refusals mean."""
+"""The registration of a shadow with the destination's controller, and the errors for its
+refusals."""
 
 from __future__ import annotations
 
@@ -13,11 +14,12 @@ from linkflap.harness.wire import messages
 from linkflap.harness.wire.messages import Error, Message
 
 PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
-"""SecurityProtocol.id of Kafka's."""
+"""The ids of Kafka's SecurityProtocol."""
 
 
 def refused(config: Config, answer: Message | None) -> InputError | EnvironmentFailure:
-    """Why a shadow is no member, and what to do about it. No answer: no controller was reached."""
+    """The error for a refused registration, and how to fix it. No answer: no controller was
+    reached."""
     link, me = config.link, config.broker_id
     if answer is None:
         where = ", ".join(config.controllers)
@@ -27,12 +29,12 @@ def refused(config: Config, answer: Message | None) -> InputError | EnvironmentF
     if answer.error_code == Error.duplicate_broker_registration:
         return InputError(
             f"broker id {me} is in use on the destination of {link}; stop the other shadow that"
-            " has it"
+            " uses it"
         )
     what = f"the destination's controller refused the shadow of {link} ({answer.error_code.name})"
     if answer.error_code == Error.inconsistent_cluster_id:
         return InputError(
-            f"{what}; its cluster id is not {config.cluster_id}: give the id of that cluster"
+            f"{what}; its cluster id is not {config.cluster_id}: use the id of that cluster"
         )
     if answer.error_code == Error.unsupported_version:
         return InputError(
@@ -43,7 +45,7 @@ def refused(config: Config, answer: Message | None) -> InputError | EnvironmentF
 
 
 def features_request() -> Message:
-    """ApiVersions: what the controller supports is what the shadow registers with."""
+    """ApiVersions: the shadow registers with the features that the controller supports."""
     return messages.request("api_versions", 4).ApiVersionsRequest(
         client_software_name="linkflap-shadow", client_software_version="1"
     )

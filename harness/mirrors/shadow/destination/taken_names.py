@@ -1,4 +1,4 @@
-"""Names of topics that are taken: another topic on the destination has them."""
+"""Names of topics to mirror that another topic on the destination already has."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from linkflap.harness.model.errors import InputError
 def refuse_taken(
     source: Picture, here: Picture, config: Config, *, known: Collection[str] = ()
 ) -> None:
-    """Raises InputError for a topic that is to be mirrored and whose name another has on the
-    destination; not for the `known`."""
+    """Raises InputError when a topic to mirror has the name of another topic on the destination;
+    `known` names are allowed."""
     wanted = {name for name in source.topics if config.mirrors(name)}
     if taken := sorted((wanted & here.topics.keys()) - set(known)):
         raise InputError(
@@ -27,5 +27,5 @@ def already_there(name: str, link: str) -> str:
 
 
 def is_elsewhere(note: TopicNote, there: Topic | None) -> bool:
-    """Whether a topic that was made is not to be seen, or another has its name."""
+    """Whether a topic that the mirror created is missing, or another topic has its name."""
     return bool(note.destination_id) and (there is None or str(there.id) != note.destination_id)

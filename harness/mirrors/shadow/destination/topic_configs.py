@@ -1,9 +1,9 @@
-"""Configs of mirrored topics: the source's, but for those under which the destination's brokers
-would change logs by themselves.
+"""Configs of mirrored topics: the source's, except those with which the destination's brokers would
+change logs themselves.
 
-A failover gives the topics what they have at home. In a chain the source's own topics are mirrored,
-and have those few values instead of their home's: the notes of the shadow that leads them there say
-what they have at home, and that is handed on.
+A failover gives the topics the configs that they have at their home cluster. In a chain, the
+source's own topics are mirrors, and have the values of `WHILE_MIRRORED`. The journal of the shadow
+that leads them there has their configs at home, which this shadow uses instead.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from linkflap.harness.wire.messages import Error, Message
 
 log = logging.getLogger(__name__)
 WHILE_MIRRORED: Final[Mapping[str, str]] = {
-    # Followers delete and compact by themselves, whoever leads.
+    # Followers delete and compact on their own, whoever leads.
     "cleanup.policy": "delete",
     "retention.ms": "-1",
     "retention.bytes": "-1",
-    # The shadow alone is in the ISR (KIP-966: below the minimum its members would become eligible
-    # leaders).
+    # The shadow alone is in the ISR. Below the minimum, the removed replicas would become eligible
+    # leaders (KIP-966).
     "min.insync.replicas": "1",
     "unclean.leader.election.enable": "false",
 }
 IN_SYNC: Final = "min.insync.replicas"
-"""How many brokers a cluster can do without is its own affair: it comes with a topic, and is not
-followed."""
+"""Copied when a topic is created, but later changes at the source are not followed: the number of
+brokers that may fail is a choice of each cluster."""
 FOLLOW_SECONDS: Final = 5.0
 _OF_BROKERS: Final = (
     "leader.replication.throttled.replicas",
     "follower.replication.throttled.replicas",
 )
-"""These name brokers and partitions of one cluster, and mean nothing on another."""
+"""These name brokers and partitions of one cluster, and are not copied."""
 _TOPIC: Final = 2
 _DYNAMIC_TOPIC_CONFIG: Final = 1
 Configs = dict[str, str]
@@ -51,14 +51,14 @@ T = TypeVar("T")
 
 
 class TopicConfigs:
-    """Of all topics of one mirror."""
+    """The configs of all topics of one mirror."""
 
     def __init__(self, mirrored: MirroredLog, destination: Destination) -> None:
         self._log, self._destination = mirrored, destination
         self._asked = 0.0
 
     async def at_home(self, nodes: AnyOf, names: Collection[str]) -> dict[str, Configs]:
-        """What topics of the source have at home, of those whose configs can be read. Raises
+        """Topic -> its configs at its home cluster, for topics whose configs can be read. Raises
         Unanswered."""
         leading = (
             list(shadows_into(Path(self._log.config.source_notes)))
@@ -69,8 +69,8 @@ class TopicConfigs:
         return {name: handed_on(name, configs, leading) for name, configs in found.items()}
 
     async def follow(self, nodes: AnyOf) -> None:
-        """Takes in, every few seconds, what has changed at the source; a source that does not
-        answer is asked again."""
+        """Applies changes at the source, every few seconds. Retries later when the source does not
+        answer."""
         notes = {
             name: note
             for name, note in self._log.journal.notes.topics.items()
@@ -96,7 +96,7 @@ class TopicConfigs:
             **gone,
             **{k: v for k, v in configs.items() if note.configs.get(k) != v},
         }
-        log.info("%s has other configs at home: %s", name, changed)
+        log.info("%s: configs changed at home: %s", name, changed)
         now = {key: value for key, value in changed.items() if key not in WHILE_MIRRORED}
         if now:
             try:
@@ -111,8 +111,8 @@ class TopicConfigs:
     async def without_unknown(
         self, name: str, configs: Mapping[str, V], give: Callable[[Mapping[str, V]], Awaitable[T]]
     ) -> T:
-        """Gives a topic configs; those that the destination's release does not have are left out,
-        and noted.
+        """Sets configs of a topic with `give`. Leaves out those that the destination's Kafka
+        version does not know, and journals them.
 
         Raises Unanswered, EnvironmentFailure.
         """
@@ -123,7 +123,9 @@ class TopicConfigs:
             if not known or not (unknown := sorted(configs.keys() - known)):
                 raise
             log.warning(
-                "%s: the destination has no config %s; it goes without", name, ", ".join(unknown)
+                "%s: the destination does not know the config %s; left out",
+                name,
+                ", ".join(unknown),
             )
             note = self._log.journal.notes.topics[name]
             note.unknown = sorted({*note.unknown, *unknown})
@@ -131,32 +133,31 @@ class TopicConfigs:
             return await give({key: value for key, value in configs.items() if key in known})
 
     async def _known(self) -> frozenset[str]:
-        """The names of all topic configs that the destination has; none while it has no topic to
-        tell them of."""
+        """The names of all topic configs that the destination knows; empty while it has no topic
+        that could be described."""
         here = await self._destination.picture()
         described = await _described(self._destination.nodes, list(here.topics)[:1])
         return frozenset(row.name for topic in described for row in topic.configs)
 
     async def restore(self, replicas: Mapping[str, int]) -> None:
-        """Gives topics, each with so many replicas, what they have at home. Raises Unanswered,
-        EnvironmentFailure."""
+        """Gives topics (name -> number of replicas) the configs that they have at home. Raises
+        Unanswered, EnvironmentFailure."""
         refused: list[EnvironmentFailure] = []
         for name, most in replicas.items():
             configs = self._log.journal.notes.topics[name].configs
             wanted: dict[str, str | None] = {key: configs.get(key) for key in WHILE_MIRRORED}
-            if IN_SYNC in configs:  # else clients of a smaller cluster could write nothing
+            if IN_SYNC in configs:  # capped, or clients of a smaller cluster could not write
                 wanted[IN_SYNC] = str(min(int(configs[IN_SYNC]), most))
             try:
                 await self._destination.configure(name, wanted)
-            except EnvironmentFailure as error:  # that one's alone
+            except EnvironmentFailure as error:  # concerns this topic only
                 refused.append(error)
         if refused:
             raise refused[0]
 
 
 def shadows_into(folder: Path) -> Iterable[Notes]:
-    """The notes of shadows that keep their folders in this one, and that have not handed over
-    yet."""
+    """The journals of the shadows with folders in this folder that have not handed over yet."""
     for journal in sorted(folder.glob(f"shadow-*/{JOURNAL}")):
         notes = read_notes(journal)
         if notes is not None and notes.phase != "handed-over":
@@ -164,8 +165,8 @@ def shadows_into(folder: Path) -> Iterable[Notes]:
 
 
 def handed_on(name: str, configs: Configs, leading: Iterable[Notes]) -> Configs:
-    """The configs of a topic as they are at its home, given those that it has where one of these
-    shadows may lead it."""
+    """The configs of a topic at its home cluster, computed from its configs at the source, where
+    one of these shadows may lead it."""
     for notes in leading:
         if (note := notes.topics.get(name)) is not None:
             own = {key: value for key, value in configs.items() if key not in WHILE_MIRRORED}
@@ -176,7 +177,7 @@ def handed_on(name: str, configs: Configs, leading: Iterable[Notes]) -> Configs:
 
 
 async def topic_configs(nodes: AnyOf, names: Collection[str]) -> dict[str, Configs]:
-    """The configs that were set on the topics themselves. Raises Unanswered."""
+    """The configs that are set on the topics themselves. Raises Unanswered."""
     return {
         str(described.resource_name): {
             row.name: row.value
@@ -190,7 +191,7 @@ async def topic_configs(nodes: AnyOf, names: Collection[str]) -> dict[str, Confi
 
 
 async def _described(nodes: AnyOf, names: Collection[str]) -> list[Message]:
-    """The described configs of topics, without those that do not exist. Raises Unanswered."""
+    """The described configs of those topics that exist. Raises Unanswered."""
     if not names:
         return []
     m = messages.request("describe_configs", 4)

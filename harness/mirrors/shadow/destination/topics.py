@@ -1,14 +1,15 @@
-"""Keeps the destination's topics as the source's: made on the shadow alone, grown, never mixed with
-another topic of that name.
+"""Keeps the destination's topics equal to the source's: creates them on the shadow alone, adds
+partitions, and never writes to another topic of the same name.
 
-A partition that is added to a mirrored topic is writable for some milliseconds
-(`destination.placement`): should the shadow be away from then on until its session ends, a real
-broker leads it. It is reported, and not mirrored.
+A partition that is added to a mirrored topic has real brokers in its ISR for some milliseconds
+(`destination.placement`). If the shadow stops then until its session ends, a real broker leads the
+partition and it becomes writable. It is reported, and not mirrored.
 
-A topic that somebody deletes on the destination, or makes again there, is given up: what was
-mirrored of it is gone, and what is there is not the mirror's to write. So is one whose name another
-has on the destination already (until that one is removed), and one that the destination refuses to
-make; the others go on. Before anything is mirrored such a name is refused (`refuse_taken`).
+A topic that is deleted on the destination, or deleted and created again, is given up: its mirrored
+records are gone, and the new topic is not the mirror's. A topic is also given up when the
+destination refuses to create it, or, until that one is deleted, when another topic has its name.
+The mirror continues with the other topics. Before anything is mirrored, such a name is an error
+instead (`refuse_taken`).
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _LASTING: Final = frozenset(
         Error.cluster_authorization_failed,
     }
 )
-"""Why a topic cannot be made, and will not be when that is tried again."""
+"""Errors of a topic creation that a retry does not resolve."""
 
 
 class Topics:
@@ -60,15 +61,16 @@ class Topics:
         self._configs = TopicConfigs(mirrored, destination)
         self.placement = Placement(mirrored, destination, membership)
         self.gone: set[str] = set()
-        """Topics that are not there any more, or that are others' there."""
+        """Topics that no longer exist on the destination, or whose names belong to other topics
+        there."""
         self._waiting: dict[str, str] = {}
-        """By topic what could not be done for it when that was tried last."""
+        """Topic -> the error of the last attempt, for topics that are retried."""
 
     async def follow(self, source: Picture, source_nodes: AnyOf) -> None:
-        """Makes and grows topics as the source has them now.
+        """Creates topics and adds partitions as the source has them now.
 
-        Raises Unanswered, and InputError for a topic that is not ours to write while nothing is
-        mirrored yet.
+        Raises Unanswered, and InputError for a topic name that is taken while nothing is mirrored
+        yet.
         """
         here = await self._destination.picture()
         notes = self._log.journal.notes.topics
@@ -79,7 +81,7 @@ class Topics:
                 continue
             try:
                 await self._follow(name, topic, here.topics.get(name), source_nodes)
-            except EnvironmentFailure as error:  # that one's alone; it is tried again
+            except EnvironmentFailure as error:  # concerns this topic only; retried
                 if self._waiting.get(name) != str(error):
                     log.warning("%s", error)
                 self._waiting[name] = str(error)
@@ -87,7 +89,7 @@ class Topics:
             if self._is_ours(name, here.topics.get(name)):
                 self._seal(name, _deleted(name))
             else:
-                del notes[name]  # it was never made
+                del notes[name]  # it was never created
         await self._configs.follow(source_nodes)
 
     async def _follow(
@@ -99,7 +101,7 @@ class Topics:
         elif note.source_id != str(topic.id):
             self._seal(name, f"topic {name} was deleted and made again at the source")
         elif there is not None and not is_elsewhere(note, there):
-            # else `look` finds out what became of it
+            # otherwise `look` finds out what happened to it
             self._go_on(name, note)
             if len(topic.partitions) > (have := len(there.partitions)):
                 await self._grow(name, have, len(topic.partitions))
@@ -107,8 +109,8 @@ class Topics:
     async def _begin(
         self, name: str, topic: Topic, there: Topic | None, source_nodes: AnyOf
     ) -> None:
-        """Makes a topic that was never made, unless another has its name, or this one was refused
-        already."""
+        """Creates a topic that was never created, unless another topic has its name or its creation
+        was refused before."""
         notes = self._log.journal.notes.topics
         taken = f"{already_there(name, self._log.config.link)}; remove it there, and it is copied"
         note = notes.get(name)
@@ -122,8 +124,8 @@ class Topics:
             await self._make(name, topic, note, source_nodes)
 
     def _is_ours(self, name: str, there: Topic | None) -> bool:
-        """Whether a topic was made by this mirror. One that it was killed over while it made it is
-        on the shadow alone."""
+        """Whether this mirror created a topic. If the shadow was killed between the creation and
+        its journal entry, the topic is on the shadow alone."""
         note = self._log.journal.notes.topics.get(name)
         alone = there is not None and all(
             led.replicas == (self._me,) for led in there.partitions.values()
@@ -157,22 +159,22 @@ class Topics:
             self._give_up(name, f"{refusal}; fix that, and start another mirror to have it copied")
             return
         note.destination_id = made
-        for number in range(count):  # a failover waits for them, should it come before `look` does
+        for number in range(count):  # a failover before the next `look` waits for them
             self._log.journal.partition(name, number)
         self._log.journal.save()
-        log.info("%s made with %d partitions", name, count)
+        log.info("%s created with %d partitions", name, count)
         await self._log.steps.reach("created")
 
     def _seal(self, name: str, reason: str) -> None:
         for partition in self._log.partitions.values():
             if partition.topic == name and not partition.sealed:
-                log.error("%s: what was mirrored stays, nothing is added", reason)
+                log.error("%s: its mirrored records stay, and no more are mirrored", reason)
                 partition.sealed = reason
         self._give_up(name, reason)
 
     def _go_on(self, name: str, note: TopicNote) -> None:
-        """A topic that is there again with its id was never deleted: a broker that had stood still
-        gave old metadata."""
+        """Resumes a topic that reappears with its id. It was never deleted: a broker that had hung
+        returned old metadata."""
         if note.given_up == _deleted(name):
             for partition in self._log.partitions.values():
                 if partition.sealed == note.given_up:
@@ -187,8 +189,8 @@ class Topics:
             self._log.journal.save()
 
     async def look(self) -> Picture:
-        """Takes in the destination's metadata: which brokers are live, what the shadow leads, and
-        in which epoch."""
+        """Reads the destination's metadata: which brokers are alive, what the shadow leads, and in
+        which leader epoch."""
         here = await self._destination.picture()
         self._log.brokers = frozenset(here.brokers.keys() & self._log.config.brokers.keys())
         led: list[tuple[Partition, Led]] = []
@@ -206,9 +208,10 @@ class Topics:
         return here
 
     def _take_in(self, name: str, topic: Topic, note: TopicNote) -> list[tuple[Partition, Led]]:
-        """Notes who leads the partitions of a topic of ours; those that are mirrored."""
+        """Records the leaders of a mirrored topic's partitions. Returns the partitions that are
+        mirrored."""
         self._log.names[topic.id] = name
-        # before it is reassigned: it is known by being on the shadow alone
+        # Before its reassignment, because until then it is recognized by being on the shadow alone.
         if not note.destination_id:
             note.destination_id = str(topic.id)
             self._log.journal.save()
@@ -221,11 +224,11 @@ class Topics:
         return taken
 
     async def _make_sure(self, names: list[str], here: Picture) -> None:
-        """Asks the controller about topics that a broker shows no more, or with another id: a
-        broker may tell of the past.
+        """Asks the controller about topics that a broker no longer shows, or shows with another id:
+        a broker's metadata may be old.
 
-        It is asked for an ISR in a leader epoch that never was, so nothing can come of it where the
-        topic is still there.
+        The request is for an ISR in a leader epoch that cannot exist, so it changes nothing where
+        the topic still exists.
         """
         notes = self._log.journal.notes.topics
         wanted = {(name, 0): [self._me] for name in names}
@@ -233,15 +236,15 @@ class Topics:
         try:
             answers = await self._membership.alter(wanted, known) if wanted else {}
         except Unanswered as error:
-            log.warning("whether %s are there still: %s", ", ".join(names), error)
+            log.warning("it is unknown whether %s still exist: %s", ", ".join(names), error)
             return
         for (name, _), answer in answers.items():
             if answer.error_code == Error.unknown_topic_id:
                 self._forget(name, here.topics.get(name))
 
     def _forget(self, name: str, there: Topic | None) -> None:
-        """Removes a topic from the mirror: its partitions are not handed over, and no failover
-        waits for them."""
+        """Removes a topic from the mirror: a failover neither hands its partitions over nor waits
+        for them."""
         notes = self._log.journal.notes
         what = "was deleted on the destination of"
         if there is not None:

@@ -1,14 +1,15 @@
-"""Keeps the destination's producer ids past those that were mirrored (`producer_ids=jump`), ahead
-of the failover.
+"""Moves the destination's producer ids past the mirrored ones (`producer_ids=jump`), ahead of the
+failover.
 
-Any broker hands out ids to idempotent producers (InitProducerId), of a block that it was given by
-the controller (KIP-730) and perhaps of one more that it has fetched ahead. So the controller's
-allocation is moved first, and then each broker is asked for ids until it is past: what it hands out
-afterwards is higher for ever, also when it is started anew. That is done while mirroring, with room
-to spare, and done again before the room is used up: a failover has nothing left to ask, unless a
-broker did not answer all the while. Such a broker does not delay the failover. It is reported
-(`Notes.undrained`), because it is a danger as soon as it answers clients again; if it is restarted
-instead, it loses its block, and is none.
+A broker hands out ids to idempotent producers (InitProducerId) from a block that the controller
+allocated to it (KIP-730), and may have prefetched a second block. So the shadow first moves the
+controller's allocation. Then it draws ids from each broker until they are past the goal. From then
+on that broker only hands out higher ids, also after a restart.
+
+This happens while mirroring, with a margin, and again before the margin is used up. So a failover
+usually has nothing left to do. A broker that never answered does not delay the failover. It is
+reported (`Notes.undrained`), because it may hand out mirrored ids once clients reach it again. A
+restart fixes that, because the broker then loses its blocks.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ from linkflap.harness.wire.connection import Unanswered
 
 log = logging.getLogger(__name__)
 AHEAD: Final = 10 * MARGIN
-"""How far past what a failover would need the ids go while mirroring."""
+"""How far the ids are moved past the goal of a failover while mirroring."""
 ANSWER_SECONDS: Final = 3.0
 BLOCK_SECONDS: Final = 5.0
-"""How long a broker may wait for its next block: its channel to a controller that stands still
-takes 30 s to give that up."""
+"""How long a broker may wait for its next block. A broker's request to a controller that hangs only
+times out after 30 s."""
 LOOK_SECONDS: Final = 0.5
 _AGAIN_SECONDS: Final = 0.01
 
 
 class ProducerIdAdvance:
-    """The ids of one destination. What was reached is in the journal: brokers are not asked again
-    for that."""
+    """The producer ids of one destination. The journal keeps each broker's last drawn id, so that a
+    restarted shadow need not draw again."""
 
     def __init__(
         self, mirrored: MirroredLog, destination: Destination, membership: Membership
@@ -52,13 +53,12 @@ class ProducerIdAdvance:
 
     @property
     def needed(self) -> int:
-        """The lowest id that the destination may hand out when it is promoted; 0 while no id was
-        mirrored."""
+        """The lowest id that the destination may hand out after its promotion; 0 while no producer
+        id was mirrored."""
         return self._notes.top_producer + MARGIN if self._notes.top_producer >= 0 else 0
 
     async def keep(self) -> None:
-        """Keeps live brokers ahead until it is cancelled. A broker that starts is one that was not
-        asked yet."""
+        """Keeps live brokers ahead until it is cancelled. Includes brokers that start later."""
         while True:
             if self.chosen and (
                 behind := self.behind(self.needed + AHEAD // 2) & self._log.brokers
@@ -70,11 +70,11 @@ class ProducerIdAdvance:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def finish(self) -> None:
-        """What is left to do when the destination is to be promoted: nothing, as a rule. Can be
-        repeated after a kill.
+        """Completes the move for a failover, which usually has nothing left to do. Can be repeated
+        after a kill.
 
-        Raises Unanswered while no controller or no broker at all answers. A broker that does not is
-        taken down as not drained.
+        Raises Unanswered while no controller, or no broker at all, answers. Records a broker that
+        does not answer in `Notes.undrained`.
         """
         if not self.chosen:
             return
@@ -87,19 +87,19 @@ class ProducerIdAdvance:
         self._log.journal.save()
         for broker in self._notes.undrained:
             log.error(
-                "broker %d may hand out producer ids below %d, which were mirrored: it gave none "
-                "while it was asked; start it anew before clients reach it, and it gets others",
+                "broker %d may hand out producer ids below %d, which were mirrored: it returned no "
+                "higher id in time; restart it before clients reach it, so that it gets new ids",
                 broker,
                 self.needed,
             )
 
     async def again(self) -> None:
-        """Asks brokers again that did not answer before and are alive by now."""
+        """Tries brokers again that did not answer before and that are alive now."""
         if self._notes.undrained.keys() & self._log.brokers:
             await self.finish()
 
     def behind(self, goal: int) -> frozenset[int]:
-        """Brokers, alive or not, that may hand out ids below it."""
+        """Brokers, alive or not, that may still hand out ids below `goal`."""
         return frozenset(
             broker
             for broker in self._log.config.brokers
@@ -107,18 +107,18 @@ class ProducerIdAdvance:
         )
 
     async def _move(self, brokers: frozenset[int], goal: int) -> None:
-        """The allocation first: a broker that uses its block up meanwhile is given one that is
-        past. Brokers side by side."""
+        """Moves the controller's allocation first: a broker that uses up its block meanwhile then
+        gets one past the goal. Draws from all brokers concurrently."""
         while self._notes.allocated < goal:
             start, length = await self._membership.producer_block()
             self._notes.allocated = start + length
         answered = await asyncio.gather(*(self._drain(broker, goal) for broker in sorted(brokers)))
         self._log.journal.save()
         if brokers >= self._log.config.brokers.keys() and not any(answered):
-            raise Unanswered("no broker of the destination gives producer ids")
+            raise Unanswered("no broker of the destination returns producer ids")
 
     async def _drain(self, broker: int, goal: int) -> bool:
-        """Whether it said anything."""
+        """Draws ids until they are past the goal. Returns whether the broker answered at all."""
         address, waited_since, answered = self._log.config.brokers[broker], time.monotonic(), False
         try:
             while (

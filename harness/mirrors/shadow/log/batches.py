@@ -1,8 +1,8 @@
-"""Record batches as bytes (message format v2, KIP-98): walked, stamped with another leader epoch or
-producer id, and made.
+"""Record batches as bytes (message format v2, KIP-98): walks them, stamps leader epochs and
+producer ids, and makes control batches.
 
-The CRC covers attributes to end, so a leader epoch is patched in place, and a producer id means a
-new CRC.
+The CRC covers the bytes from the attributes to the end of the batch. The leader epoch lies before
+them, so it is patched in place; a new producer id needs a new CRC.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ ABORT, RESET = layout.ABORT, 7
 """Control record types: KIP-98's ABORT, and KIP-1279's MIRROR_PID_RESET."""
 
 _HEAD: Final = struct.Struct(">qii")
-# Looked up once: `stamp` is the mirror's speed.
+# Module constants, not attributes of `layout`: `stamp` limits the mirror's throughput.
 _SIZE, _ENDS = layout.HEADER_SIZE, layout.LENGTH_ENDS
 _EPOCH_AT, _CRC_AT, _CRC_FROM = layout.EPOCH_AT, layout.CRC_AT, layout.CRC_FROM
 _DELTA_AT, _PRODUCER_AT = layout.LAST_DELTA_AT, layout.PRODUCER_ID_AT
 _CONTROL_TYPE_AT: Final = layout.HEADER_SIZE + 7
-"""Behind the record's length, attributes, two deltas and key length, of one byte each, and the
-key's version."""
+"""After the record's length, attributes, two deltas and key length (one byte each), and the version
+in the key (two bytes)."""
 _SHORT: Final = struct.Struct(">h")
 _UNSIGNED: Final = struct.Struct(">I")
 
@@ -46,8 +46,8 @@ def end_of(buffer: Buffer) -> int:
 
 
 def controls(buffer: Buffer) -> Iterator[tuple[int, int, int, int]]:
-    """The control records of a buffer of uncompressed markers: (offset, type, producer id, producer
-    epoch)."""
+    """The control records of a buffer of markers, which are never compressed: (offset, type,
+    producer id, producer epoch)."""
     for batch in walk(buffer):
         (attributes,) = _SHORT.unpack_from(buffer, batch.start + layout.CRC_FROM)
         if attributes & layout.CONTROL:
@@ -58,7 +58,8 @@ def controls(buffer: Buffer) -> Iterator[tuple[int, int, int, int]]:
 
 @dataclass(slots=True, kw_only=True)
 class Stamped:
-    """Whole batches ready for the destination: `data` holds offsets [base, end), gaps included.
+    """Complete batches, ready for the destination. `data` has the offsets [base, end), gaps
+    included.
 
     `epochs` are the source's leader epochs that begin in it: (epoch, first offset). `top_producer`
     is its highest producer id.
@@ -72,11 +73,11 @@ class Stamped:
 
     @property
     def frame(self) -> Buffer:
-        """The memory that `data` is in, and keeps."""
+        """The buffer that `data` is a view of, and keeps in memory."""
         return cast(Buffer, self.data.obj)
 
     def from_offset(self, offset: int) -> memoryview:
-        """From the batch that has `offset`, or the next one, on."""
+        """The data from the batch that contains `offset`, or the next later one, on."""
         return next(
             (self.data[batch.start :] for batch in walk(self.data) if batch.last >= offset),
             self.data[:0],
@@ -99,8 +100,8 @@ class Stamped:
 
 
 def within(data: memoryview, limit: int, *, at_least_one: bool) -> memoryview:
-    """As many complete batches as fit in `limit` bytes; the first one in any case if wanted, as
-    brokers do (KIP-74)."""
+    """As many complete batches as fit into `limit` bytes. With `at_least_one`, the first batch in
+    any case, as brokers do (KIP-74)."""
     if len(data) <= limit:
         return data
     stop = 0
@@ -120,11 +121,11 @@ def stamp(
     epoch_at: Callable[[int, int], int],
     ids: ProducerIds | None,
 ) -> Stamped:
-    """Prepares, in place, what a source answered to a fetch at `position`: batches that end at or
-    after it and before offset `below`.
+    """Prepares a source's answer to a fetch at `position`, in place. Keeps the batches that end at
+    or after `position` and before offset `below`.
 
-    `epoch_at(base offset, source epoch)` is the leader epoch that a batch gets; `ids` maps producer
-    ids other than -1.
+    A batch gets the leader epoch `epoch_at(base offset, source epoch)`. `ids` maps its producer id
+    unless that is -1.
     """
     first = stop = 0
     end, top, known = position, -1, source_epoch
@@ -133,7 +134,7 @@ def stamp(
     size = len(data)
     at = 0
     head, delta_of, long_of = _HEAD.unpack_from, INT.unpack_from, LONG.unpack_from
-    # as `walk`, without making an object per batch: this loop is the mirror's speed
+    # The same as `walk`, without an object per batch: this loop limits the mirror's throughput.
     while size - at >= _SIZE:
         base, length, epoch = head(data, at)
         after = at + _ENDS + length
@@ -168,7 +169,8 @@ def control_batch(
     producer_epoch: int,
     transactional: bool,
 ) -> bytes:
-    """A batch of one control record, as a coordinator's marker (KIP-98: key = version 0, type)."""
+    """A batch with one control record, like a marker of a coordinator (KIP-98: key = version 0,
+    type)."""
     key = struct.pack(">hh", 0, kind)
     record = b"\0" + b"\0" + b"\0" + _varint(len(key)) + key + _varint(len(value)) + value + b"\0"
     body = _varint(len(record)) + record
@@ -198,11 +200,11 @@ def abort_marker(
 
 
 def reset_marker(offset: int, *, epoch: int, source_cluster: str) -> bytes:
-    """KIP-1279's MIRROR_PID_RESET: not transactional, no producer; value = version 0, compact
+    """KIP-1279's MIRROR_PID_RESET: not transactional, no producer id; value = version 0, compact
     string, no tagged fields.
 
-    Stock brokers and clients ignore it: they skip control records of types they do not know, and
-    forget no producer.
+    It has no effect on unmodified brokers and clients: they skip control records of unknown types,
+    and keep their producer states.
     """
     name = source_cluster.encode()
     value = struct.pack(">h", 0) + bytes([len(name) + 1]) + name + b"\0"
@@ -218,7 +220,7 @@ def reset_marker(offset: int, *, epoch: int, source_cluster: str) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """Zigzag, as record fields have it."""
+    """Zigzag varint, as in record fields (KIP-98)."""
     value = (value << 1) ^ (value >> 63)
     out = bytearray()
     while value > 0x7F:

@@ -1,8 +1,8 @@
-"""Leader epochs of a log: which epoch wrote which offsets (KIP-101, KIP-320), and what a mirror's
-batches carry.
+"""Leader epochs of a log: which epoch wrote which offsets (KIP-101, KIP-320).
 
-No (epoch, offset) may name two batches, a batch's epoch may not exceed the partition's (brokers
-skip such batches for ever, KAFKA-18723), and epochs may not fall along a log.
+A mirror keeps three rules. No (epoch, offset) names two batches. No batch has an epoch above its
+partition's, because brokers skip such batches for ever (KAFKA-18723). Epochs never decrease along a
+log.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ NONE = -1
 
 
 class Lineage:
-    """As a broker's leader epoch cache: (epoch, first offset) rising in both."""
+    """The leader epochs of a log, like a broker's leader epoch cache: entries (epoch, first offset)
+    that increase in both."""
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self._epochs: list[int] = []
@@ -33,8 +34,8 @@ class Lineage:
         return self._epochs[-1] if self._epochs else NONE
 
     def begin(self, epoch: int, start: int) -> bool:
-        """Offsets from `start` on are `epoch`'s; False when that was known. An older or equal epoch
-        changes nothing."""
+        """Adds an epoch that starts at offset `start`. Returns False, and changes nothing, unless
+        it is newer than all known epochs."""
         if epoch <= self.latest:
             return False
         self.truncate(start)
@@ -43,24 +44,25 @@ class Lineage:
         return True
 
     def truncate(self, end: int) -> None:
-        """Forgets the epochs that begin at or after `end`."""
+        """Removes the epochs that begin at or after `end`."""
         while self._starts and self._starts[-1] >= end:
             self._epochs.pop()
             self._starts.pop()
 
     def at(self, offset: int) -> int:
-        """The epoch that wrote `offset`, or NONE when it is before all that is known."""
+        """The epoch that wrote `offset`, or NONE when the offset is before the first known
+        epoch."""
         index = bisect_right(self._starts, offset) - 1
         return self._epochs[index] if index >= 0 else NONE
 
     def floor(self, epoch: int) -> int:
-        """The largest known epoch that is not above `epoch`, or NONE."""
+        """The largest known epoch at or below `epoch`, or NONE."""
         index = bisect_right(self._epochs, epoch) - 1
         return self._epochs[index] if index >= 0 else NONE
 
     def end_of(self, epoch: int, log_end: int) -> Entry:
-        """The largest epoch that is not above `epoch`, and where it ends (KIP-101); (NONE, NONE) if
-        there is none."""
+        """The largest epoch at or below `epoch`, and its end offset, as OffsetForLeaderEpoch
+        returns them (KIP-101). (NONE, NONE) when `epoch` is newer than all known epochs."""
         index = bisect_right(self._epochs, epoch) - 1
         if not self._epochs or epoch > self._epochs[-1]:
             return NONE, NONE
@@ -68,11 +70,13 @@ class Lineage:
         return (self._epochs[index] if index >= 0 else epoch), end
 
     def diverges(self, epoch: int, offset: int, log_end: int) -> Entry | None:
-        """What a leader tells a follower whose last fetched batch has `epoch` and that asks for
-        `offset`: None when it agrees."""
+        """Compares with a follower that asks for `offset`, and whose last fetched batch has
+        `epoch`. Returns None when the logs agree, else the diverging epoch and its end offset
+        (KIP-595)."""
         if epoch < 0:
             return None
-        # of a log that was truncated since: everything after what is left of it
+        # The follower fetched it before this log was truncated: its log diverges at the end of this
+        # one.
         if epoch > self.latest:
             return (epoch if self.latest == NONE else self.latest), log_end
         known, end = self.end_of(epoch, log_end)
@@ -80,11 +84,11 @@ class Lineage:
 
 
 def parting(one: Lineage, one_end: int, other: Lineage, other_end: int) -> int:
-    """Where two logs part that were one: the end of the newest epoch that both know, in the one
-    that has less of it; 0 for none.
+    """Where two logs with a common beginning part: in the newest epoch that both know, the lower of
+    its two end offsets. 0 when they share no epoch.
 
-    Both are asked, as leader and follower do one after the other (KIP-101, KIP-279: an epoch that
-    one of them does not know says nothing).
+    Compares both ways, like leader and follower in turn (KIP-101, KIP-279): an epoch that only one
+    of them knows is no evidence.
     """
     epoch = other.latest
     while epoch != NONE:

@@ -1,5 +1,5 @@
-"""The mirrored log as the shadow's parts share it: its partitions, how batches are stamped, and
-what wakes followers."""
+"""The mirrored log that the parts of the shadow share: its partitions, the stamping of their
+batches, and the event that wakes waiting followers."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire.messages import Message
 
 WINDOW_BYTES: Final = 4 << 20
-"""What one partition may hold; one batch more when that is larger."""
+"""Limit of one partition's window. A single larger batch may exceed it."""
 BUDGET_BYTES: Final = 48 << 20
-"""What all partitions together may hold."""
+"""Limit of all windows together."""
 _NEVER: Final = (1 << 63) - 1
 
 
 class Bell:
-    """Wakes who waits for `next`, which is taken before looking for what to wait for: so no change
-    is missed."""
+    """Wakes all tasks that wait for `next`. A task takes `next` before it checks its condition, so
+    that it misses no change."""
 
     def __init__(self) -> None:
         self.next = asyncio.Event()
@@ -39,36 +39,36 @@ class Bell:
 
 
 class MirroredLog:
-    """Partitions by name, and by topic id on either side."""
+    """Partitions by name, and topic names by id on either side."""
 
     def __init__(self, config: Config, journal: Journal) -> None:
         self.config, self.journal = config, journal
         self.steps = Steps.of(os.environ)
         self.partitions: dict[TopicPartition, Partition] = {}
         self.lost: set[TopicPartition] = set()
-        """Partitions that real brokers lead though nothing was handed over; they are nowhere else
-        here."""
+        """Partitions that a real broker leads although nothing was handed over. They are not in
+        `partitions`."""
         self.names: dict[Message, str] = {}
         """Topic id on the destination -> name."""
         self.source_names: dict[Message, str] = {}
         self.brokers: frozenset[int] = frozenset()
-        """Real brokers of the destination that are alive."""
+        """The live real brokers of the destination."""
         self._ids = producer_ids.mapping(config.options, config.source_cluster_id)
         self._bell = Bell()
         self.room = Bell()
-        """Rung when something has left a window."""
+        """Rung when a window has released data."""
 
     @property
     def bell(self) -> asyncio.Event:
-        """Set, once, when anything changes that a waiting follower may want."""
+        """An event that is set once, at the next change that may concern a waiting follower."""
         return self._bell.next
 
     def ring(self) -> None:
         self._bell.ring()
 
     def has(self, partition: Partition) -> bool:
-        """Whether it is mirrored still: somebody may have deleted its topic while something was
-        waited for."""
+        """Whether the partition is still mirrored: its topic may have been deleted during an
+        await."""
         return self.partitions.get((partition.topic, partition.number)) is partition
 
     @property
@@ -77,10 +77,10 @@ class MirroredLog:
         return sum(partition.held for partition in self.partitions.values())
 
     def memory(self) -> int:
-        """Bytes of memory that windows take.
+        """Bytes of memory that the windows use.
 
-        A frame stays whole while any of it is in a window: when all the budget is used, what is
-        left of frames that are hardly in use is moved out of them.
+        Any view of a frame keeps the whole frame in memory. So when the budget is used up, data
+        that uses less than half of its frame is copied out.
         """
         pieces = [piece for partition in self.partitions.values() for piece in partition.window]
         if (size := _memory(pieces)) < BUDGET_BYTES:
@@ -94,7 +94,7 @@ class MirroredLog:
         return _memory(pieces)
 
     def add(self, topic: str, number: int) -> Partition:
-        """The partition, with what the journal knows of it."""
+        """The partition, with its state from the journal."""
         tp = topic, number
         if tp not in self.partitions:
             note = self.journal.partition(topic, number)
@@ -108,11 +108,11 @@ class MirroredLog:
         return self.partitions[tp]
 
     def stamped(self, partition: Partition, raw: memoryview, position: int) -> Stamped:
-        """What the source answered to a fetch at `position`, as it is on the destination. Takes
-        down new epochs first.
+        """The source's answer to a fetch at `position`, stamped for the destination. Journals new
+        leader epochs first.
 
-        With leader epochs kept, the log's own epochs are the source's, and batches above the
-        partition's leader epoch are held back until that is raised.
+        With leader_epochs=keep, the log has the source's epochs. Then batches above the partition's
+        leader epoch are held back until that is raised (`raise_to`).
         """
         keep = self.config.options.leader_epochs == "keep"
         at: Callable[[int, int], int] = (
@@ -129,8 +129,8 @@ class MirroredLog:
             if newest > partition.leader_epoch:
                 partition.raise_to = newest
         if made.top_producer > self.journal.notes.top_producer:
-            # In steps, so that the file is not written for every new producer: a jump has a margin
-            # of its own.
+            # In steps of 100, so that not every new producer writes the journal. The option `jump`
+            # adds a margin of its own.
             self.journal.notes.top_producer = made.top_producer + 100
             changed.append(True)
         if any(changed):
@@ -138,15 +138,15 @@ class MirroredLog:
         return made
 
     def remember(self, partitions: Iterable[Partition]) -> None:
-        """Writes down the partitions' epochs."""
+        """Writes the partitions' epochs to the journal."""
         for partition in partitions:
             partition.note.epochs = partition.epochs.entries
             partition.note.source_epochs = partition.source_epochs.entries
         self.journal.save()
 
     def lead(self, partition: Partition, epoch: int) -> None:
-        """The shadow leads it in an epoch: what was not served before is that epoch's. Nothing more
-        while it is not known."""
+        """The shadow leads the partition in `epoch`: offsets that were not served before belong to
+        that epoch. While the read position is unknown, only the leader epoch is set."""
         partition.leader_epoch = epoch
         if partition.raise_to <= epoch:
             partition.raise_to = -1
@@ -155,7 +155,7 @@ class MirroredLog:
         if self.config.options.leader_epochs == "rewrite" and partition.epochs.begin(
             epoch, partition.served
         ):
-            # What the window holds beyond `served` carries the epoch before.
+            # Batches in the window beyond `served` carry the previous epoch.
             partition.drop_window(min(partition.position, partition.served))
         self.remember([partition])
 

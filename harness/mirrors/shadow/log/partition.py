@@ -1,9 +1,8 @@
-"""One mirrored partition as the shadow leads it: a bounded window of a log whose whole is the
-source's.
+"""One mirrored partition that the shadow leads, with a bounded window of its log.
 
-The log's bytes are the source's, stamped; so it ends where the source ends (`end`), whatever of it
-is in the window. What is not in it is read again. Nothing is served before `end` is known: a
-follower that has more would be truncated to it.
+The log has the source's bytes, stamped. Batches outside the window are fetched from the source
+again. `end` does not depend on the window. Nothing is served before `end` is known: a follower with
+a longer log would truncate to it.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from linkflap.harness.mirrors.shadow.log.leader_epochs import Lineage
 from linkflap.harness.wire.bulk import Pieces
 
 LIVE_SECONDS = 3.0
-"""A follower that has not fetched for so long holds nobody up (replica.lag.time.max.ms)."""
+"""A follower that has not fetched for this long delays nobody (like replica.lag.time.max.ms)."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Follower:
-    """What a broker said in its last fetch: its log end offset, in which leader epoch, when; and
-    the high watermark it knows.
+    """A follower's last fetch: its log end offset, the leader epoch, and the time; and the high
+    watermark that it was last sent.
 
-    `last_epoch` is the leader epoch of the last batch that it has, -1 when it has none.
+    `last_epoch` is the leader epoch of its last batch, -1 when its log is empty.
     """
 
     offset: int
@@ -38,11 +37,13 @@ class Follower:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Partition:
-    """State of one partition. `end` is -1 until known. `start` is the source's log start offset.
+    """The state of one partition. `start` is the source's log start offset. `end` is the log end
+    offset, -1 while it is unknown.
 
-    `leader_epoch` is -1 while the shadow does not lead. `position` is where the source is read
-    next, -1 while it is not known; `sealed` is why it is not mirrored any more, or empty; `taking`
-    is True until it was taken over.
+    `leader_epoch` is -1 while the shadow does not lead. `position` is the offset from which the
+    source is read next, -1 while it is unknown. `served` is the offset after the last batch that
+    was served. `raise_to` is the leader epoch that the partition needs next, or -1. `sealed` is why
+    it is no longer mirrored, or empty. `taking`: a takeover is not complete.
     """
 
     topic: str
@@ -71,23 +72,23 @@ class Partition:
 
     @property
     def ready(self) -> bool:
-        """Whether followers may be answered with what the log is."""
+        """Whether the shadow may answer followers."""
         return self.leader_epoch >= 0 and self.end >= 0 and self.raise_to < 0
 
     @property
     def window_start(self) -> int:
-        """The first offset that is in the window; `position` when nothing is."""
+        """The first offset in the window; `position` when it is empty."""
         return self.window[0].base if self.window else self.position
 
     def keep(self, stamped: Stamped) -> None:
-        """Adds what was read at `position`."""
+        """Adds batches that were read at `position`."""
         self.position = stamped.end
         if len(stamped.data):
             self.window.append(stamped)
             self.held += len(stamped.data)
 
     def release(self) -> bool:
-        """Drops from the window what every live follower has; whether there was anything."""
+        """Drops the batches that every live follower has. Returns whether there were any."""
         live, held = self.live(), self.held
         if live:
             lowest = min(follower.offset for follower in live.values())
@@ -96,16 +97,15 @@ class Partition:
         return self.held < held
 
     def drop_window(self, position: int) -> None:
-        """Forgets the window; the source is read from `position` on."""
+        """Empties the window; the source is read again from `position`."""
         self.window.clear()
         self.held, self.position = 0, position
 
     def read(self, offset: int, limit: int) -> tuple[Pieces, int] | None:
-        """Whole batches from `offset` on, about `limit` bytes, at least one batch, and the offset
-        after them.
+        """Complete batches from `offset` on, about `limit` bytes but at least one batch, and the
+        offset after them.
 
-        None when they are not in the window any more; no bytes when there is nothing after `offset`
-        yet.
+        None when the window no longer has them; no bytes when nothing follows `offset` yet.
         """
         if offset < self.window_start:
             return None
@@ -124,7 +124,7 @@ class Partition:
         return Pieces(parts), end
 
     def live(self) -> dict[int, Follower]:
-        """The followers that fetched lately in this leader epoch."""
+        """The followers that have fetched within LIVE_SECONDS in the current leader epoch."""
         since = time.monotonic() - LIVE_SECONDS
         return {
             n: f
@@ -133,14 +133,15 @@ class Partition:
         }
 
     def agreed(self, follower: Follower | None) -> int:
-        """Up to where a follower's log is this one, as far as leader epochs tell; -1 for none."""
+        """The offset up to which a follower's log equals this one, according to its leader epochs;
+        -1 for None."""
         if follower is None:
             return -1
         split = self.epochs.diverges(follower.last_epoch, follower.offset, follower.offset)
         return follower.offset if split is None else min(follower.offset, split[1])
 
     def heard(self, broker: int, offset: int, leader_epoch: int, last_epoch: int = -1) -> Follower:
-        """Takes in a follower's fetch."""
+        """Records a follower's fetch."""
         follower = self.followers.get(broker)
         if follower is None:
             follower = self.followers[broker] = Follower(
@@ -157,8 +158,8 @@ class Partition:
         return follower
 
     def advance(self) -> bool:
-        """Moves the high watermark to what every live follower has, as a leader does; whether it
-        moved."""
+        """Raises the high watermark to the offset that every live follower has, as a leader does.
+        Returns whether it rose."""
         live = self.live()
         if not live or self.end < 0:
             return False
@@ -169,7 +170,7 @@ class Partition:
         return True
 
     def truncate(self, end: int) -> None:
-        """Ends the log at `end`: followers that have more truncate at their next fetch."""
+        """Truncates the log to `end`. Followers with longer logs truncate at their next fetch."""
         self.end = end
         self.high_watermark = min(self.high_watermark, end)
         self.served = min(self.served, end)

@@ -1,17 +1,21 @@
-"""What a mirror does about producer ids, one strategy per generation of KIP-1279 (discussion
-thread; RS12, VK4, VK8, VK9).
+"""Strategies for mirrored producer ids, as KIP-1279's drafts have them (discussion thread; RS12,
+VK4, VK8, VK9).
 
-keep        untouched (KIP-1279 from March 2026 on, before its reset record): the destination hands
-            the same ids out again
-negate      -(pid + 2) (February 2026): brokers take negative ids for none and track no transaction
-            of them
-complement  Long.MAX - pid - 1 (proposed in the thread): stays positive; a second hop gives the
-            first id back, as negate's does
-region      sign bit, 32 bits of the source's cluster id, 31 bits of pid (proposed): negative, and
-            ids above 2^31 fold
-jump        untouched, and the destination's own allocation is kept past them (`jump`)
-reset       untouched, and at failover a MIRROR_PID_RESET is appended, which stock brokers do not
-            act on
+keep: unchanged (KIP-1279 from March 2026 on, before its reset record). The destination allocates
+the same ids again.
+
+negate: -(pid + 2) (February 2026). Brokers treat negative ids as no producer id, and track no
+transactions for them.
+
+complement: Long.MAX - pid - 1 (proposed in the thread). Stays positive. A second hop restores the
+original id, as with negate.
+
+region: sign bit, 32 bits of the source's cluster id, 31 bits of pid (proposed). Negative, and ids
+that differ by a multiple of 2^31 collide.
+
+jump: unchanged; the destination's own allocation is moved past them (`producer_id_advance`).
+
+reset: unchanged; the failover appends a MIRROR_PID_RESET, which unmodified brokers ignore.
 """
 
 from __future__ import annotations
@@ -25,8 +29,8 @@ from linkflap.harness.mirrors.shadow.settings import Options
 
 _LONGEST: Final = (1 << 63) - 1
 MARGIN: Final = 1000
-"""How far past the mirrored ids those of the destination begin at least: one block of an allocation
-(ProducerIdsBlock)."""
+"""Distance from the mirrored ids to the destination's own, at least: the size of one allocated
+block (ProducerIdsBlock)."""
 
 
 def negate(producer_id: int) -> int:
@@ -38,7 +42,7 @@ def complement(producer_id: int) -> int:
 
 
 def region(cluster_id: str) -> Callable[[int], int]:
-    """The mapping for ids of that cluster."""
+    """The mapping for producer ids of this cluster."""
     region = zlib.crc32(cluster_id.encode()) << 31
 
     def mapped(producer_id: int) -> int:
@@ -48,7 +52,7 @@ def region(cluster_id: str) -> Callable[[int], int]:
 
 
 def mapping(options: Options, source_cluster_id: str) -> ProducerIds | None:
-    """How ids are changed on the way; None when they are not."""
+    """The mapping of producer ids; None when they are unchanged."""
     changed: dict[str, ProducerIds] = {
         "negate": negate,
         "complement": complement,
