@@ -1,11 +1,11 @@
-"""Suites: many generated scenarios, recorded side by side and judged in batches by one Spark.
+"""Suites: many generated scenarios, recorded in parallel and judged in batches by one Spark.
 
-plan        what a suite is to do, kept with it
-folder      the suite directory, which survives whatever happens to its suite
-recording   one `linkflap run` as a process of its own
+plan        the options of a suite, written into its directory
+folder      the suite directory; it stays readable when the suite is killed
+recording   one `linkflap run` in a child process
 observed    what a run exercised, read from its run directory
-failures    what failed how: signatures
-explore     the loop: generate, record, judge, keep or prune
+failures    signatures of failures, by which runs are grouped
+explore     the main loop: generate, record, judge, keep or prune
 page        suite.html
-regression  every case that was reproduced before, played again
+regression  plays again every case that was reproduced before
 """

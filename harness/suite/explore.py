@@ -1,9 +1,10 @@
-"""The loop of a suite: what was begun before is finished, then scenarios are generated until the
-time is over.
+"""The main loop of a suite: it finishes the runs of an earlier session, then generates scenarios
+until the time is over.
 
-Every decision is on the disk before it takes effect: the scenario before its run, the verdict
-before its run is pruned. So a suite that was killed goes on where it was: a run without a verdict
-is judged if its recording had ended, else recorded anew from the same file.
+Each decision is on disk before it takes effect: the scenario is written before its run starts, the
+verdict before its run is pruned. A suite that was killed can therefore resume. If a run has no
+verdict, it is judged when its recording is complete, and otherwise recorded again from the same
+scenario file.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from linkflap.harness.suite.observed import observed
 from linkflap.harness.suite.work import Finished, Task, Works
 
 BASELINE: Final = 0
-"""The number of the run in which nothing is broken."""
+"""The number of the run without faults."""
 Say = Callable[[str], None]
 
 
 @dataclass(slots=True, kw_only=True)
 class Suite:
-    """A suite while it is at work."""
+    """A suite that is running."""
 
     folder: SuiteFolder
     works: Works
@@ -43,8 +44,8 @@ class Suite:
     _begun: set[int] = field(default_factory=set)
 
     def run(self) -> None:
-        """Records and judges until the time is over, or all runs are made. Raises KeyboardInterrupt
-        as it is."""
+        """Records and judges until the time is over or all runs are done. A KeyboardInterrupt is
+        not caught."""
         self._before = max((result.ended for result in self.folder.results), default=0.0)
         left = self._left_over()
         while True:
@@ -60,11 +61,11 @@ class Suite:
 
     @property
     def clock(self) -> float:
-        """Seconds of the suite's own time, over all that worked on it."""
+        """Seconds that the suite has worked, earlier sessions included."""
         return self._before + time.monotonic() - self._began
 
     def _left_over(self) -> list[int]:
-        """Runs whose scenarios were written and that have no verdict yet."""
+        """The numbers of the runs that have a scenario file and no verdict yet."""
         known = {result.number for result in self.folder.results}
         numbers = self.folder.numbers()
         self._begun = set(numbers)
@@ -78,7 +79,7 @@ class Suite:
         return self.clock < plan.seconds and (not plan.runs or runs < plan.runs)
 
     def _next(self) -> int:
-        """Decides on the next run, and writes it down."""
+        """Chooses the next run and writes its scenario file. Returns its number."""
         plan = self.folder.plan
         part, of = plan.shard
         number = next(n for n in range(part, 1 << 31, of) if n not in self._begun)
@@ -110,13 +111,13 @@ class Suite:
         elif len(self.folder.kept) > self.folder.plan.keep + len(self.works.recordings) + len(
             self.works.waiting
         ):
-            # its scenario and its verdict say enough when so many are kept
+            # The suite keeps enough failed runs in full; of this one, scenario and verdict remain.
             self.folder.prune(result.number)
         self.say(line(result, self.folder))
 
 
 def result_of(finished: Finished, *, ended: float) -> Result:
-    """What is kept of a run."""
+    """The line of results.jsonl for a run. `ended`: seconds of the suite's time."""
     number, document = finished.task.number, finished.document
     if document is None:
         return Result(
@@ -145,7 +146,7 @@ def result_of(finished: Finished, *, ended: float) -> Result:
 
 
 def _recorded(folder: Path) -> bool:
-    """Whether a recording was finished before its suite was killed."""
+    """Whether the recording was complete when its suite was killed."""
     try:
         return RunReader(folder).run.status == "finished" and (folder / "manifest.json").exists()
     except InputError:
@@ -153,7 +154,7 @@ def _recorded(folder: Path) -> bool:
 
 
 def line(result: Result, folder: SuiteFolder) -> str:
-    """One run in one line, for the display."""
+    """One line for the live display: number, verdict, mirror, faults and kind of failure."""
     made = folder.scenario(result.number)
     faults = ", ".join(fault.fault for fault in made.schedule) or "nothing broken"
     why = f"  {result.kinds[0]}" if result.kinds else ""

@@ -1,5 +1,5 @@
-"""How runs failed, as texts by which they can be compared: kinds of anomalies that nothing allows,
-and reasons of unknown."""
+"""Signatures of failures, by which runs are compared: the kinds of anomalies that were not allowed,
+or the reasons for an unknown verdict."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NUMBER: Final = re.compile(r"\d[\d,.]*")
 
 
 def _violated(checks: Sequence[Mapping[str, Any]]) -> Sequence[str]:
-    """The kinds of anomalies of checks that are invalid, in the order of the registry."""
+    """The kinds of anomalies of the invalid checks, in the order of the registry of checks."""
     order = {name: number for number, name in enumerate(REGISTRY)}
     invalid = sorted(
         (c for c in checks if c["verdict"] == "invalid"),
@@ -28,11 +28,10 @@ def _violated(checks: Sequence[Mapping[str, Any]]) -> Sequence[str]:
 
 
 def kinds_of(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """The kinds of failure of one verdict as `check:kind`, causes before consequences; or what was
-    unknown.
+    """The kinds of failure of one verdict as `check:kind`, causes before consequences. A run
+    without anomalies has the reasons for its unknown checks instead.
 
-    Where there are anomalies, what was unknown beside them is left out: it may well be their
-    consequence.
+    A run with anomalies has no such reasons, because they may be consequences of the anomalies.
     """
     if found := _violated(document["checks"]):
         causes = [f"{cause['check']}:{cause['kind']}" for cause in document["causes"]]
@@ -50,26 +49,27 @@ def kinds_of(document: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _shape(reason: str) -> str:
-    """A reason without its numbers and names of files, so that two runs can have the same."""
+    """The first part of a reason, with numbers replaced by N: so that the same reason in two runs
+    is the same text."""
     return _NUMBER.sub("N", reason.split(";")[0])[:120]
 
 
 def same(kind: str, found: Sequence[str]) -> bool:
-    """Whether a run failed in this way, among others."""
+    """Whether `kind` is among the kinds of failure of a run."""
     return kind in found
 
 
 def name_of(kind: str) -> str:
-    """A kind of failure as the name of a folder."""
+    """The name of the folder for a kind of failure."""
     return _NAME.sub("-", kind.lower()).strip("-")[:80]
 
 
 def by_kind(results: Iterable[Result]) -> dict[str, list[Result]]:
-    """Failed runs by kind, in order: by their first kind, or by one of their others that is the
-    first of another run.
+    """Groups failed runs by kind of failure, in the order of their numbers.
 
-    In the latter case by their first kind too, unless most runs of the other have it as well: then
-    it may well be a consequence.
+    A run joins the first group whose kind it has. If there is none, its first kind begins a new
+    group. A run that joined the group of another kind is also listed under its own first kind,
+    unless most runs of that group have this kind too: it may then be a consequence.
     """
     found: dict[str, list[Result]] = {}
     failed = [result for result in results if result.kinds]

@@ -1,15 +1,15 @@
-"""The suite directory. Whenever its suite is killed, at most its last line is torn, and `--resume`
-goes on from there.
+"""The suite directory. If its suite is killed, at most the last line of results.jsonl is torn, and
+`--resume` continues.
 
 suite.json                 Plan
-given.toml                 the scenario, where it is one that is run again and again
-results.jsonl              Result, one line for each verdict, appended and synced
-scenarios/0007.toml        what run 7 is; written before it is started, and never changed
-runs/0007/                 its run directory while there is no verdict; of a failed one, for good
-passed/0007/               of a run that passed: verdict.json alone
+given.toml                 the scenario that every run repeats, if the user gave one
+results.jsonl              Result, one line for each verdict; fsync after each
+scenarios/0007.toml        the scenario of run 7; written before the run starts, never changed
+runs/0007/                 the run directory of run 7 until its verdict; kept if the run failed
+passed/0007/               of a valid or pruned run: only verdict.json
 failures/<name>/           of each kind of failure: smallest.toml, tries.jsonl
-summary.md, suite.html     what it found, written at each end
-lock                       held by the suite that works on it
+summary.md, suite.html     the results, written whenever the suite ends
+lock                       locked by the running suite
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ GIVEN: Final = "given.toml"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What became of one run.
+    """The result of one run.
 
-    `kinds` are its anomalies that nothing allows, as check:kind, and `cause` what they follow from;
-    `cells` what it exercised, `missed` triggers that never came true; `again` how often it was
-    recorded anew because the environment had failed.
+    `kinds` are its anomalies that were not allowed, as check:kind; `cause` is their cause in one
+    sentence. `cells` are what it exercised (`chaos.generator.coverage`), and `missed` the triggers
+    that never came true. `again` counts repeated recordings after failures of the environment.
     """
 
     number: int
@@ -58,7 +58,7 @@ class Result:
     seconds: float = 0.0
     again: int = 0
     ended: float = 0.0
-    """Seconds of the suite's own time at which the verdict was known."""
+    """When the verdict was known: seconds that the suite had worked, earlier sessions included."""
 
     @property
     def failed(self) -> bool:
@@ -66,7 +66,7 @@ class Result:
 
 
 class SuiteFolder:
-    """Reads and writes one suite directory. Not safe from several threads."""
+    """Reads and writes one suite directory. Not thread-safe."""
 
     def __init__(self, root: Path, plan: Plan) -> None:
         self.root, self.plan = root, plan
@@ -74,11 +74,11 @@ class SuiteFolder:
 
     @classmethod
     def create(cls, root: Path, plan: Plan) -> SuiteFolder:
-        """Raises InputError where there is something already."""
+        """A new suite directory. Raises InputError if `root` exists."""
         if os.path.lexists(root):
             raise InputError(
-                f"{root} exists already; name a folder that does not, or go on with it: linkflap "
-                f"suite --resume {root}"
+                f"{root} exists already; name a new folder, or resume its suite: linkflap suite "
+                f"--resume {root}"
             )
         root.mkdir(parents=True)
         for name in ("scenarios", "runs", "passed", "failures"):
@@ -90,43 +90,45 @@ class SuiteFolder:
 
     @classmethod
     def open(cls, root: Path) -> SuiteFolder:
-        """One that was begun before. Raises InputError where it cannot be resumed, and says why."""
+        """An existing suite directory. Raises InputError, with the reason, if it cannot be
+        resumed."""
         try:
             content = (root / SUITE).read_bytes()
         except OSError:
             raise InputError(
-                f"{root} is no suite directory: it has no readable {SUITE}; give the folder that "
-                "linkflap suite named"
+                f"{root} is not a suite directory: it has no readable {SUITE}; give the folder "
+                "that linkflap suite printed"
             ) from None
         try:
             plan = msgspec.json.decode(content, type=Plan)
         except msgspec.DecodeError as error:
             raise InputError(
-                f"{root / SUITE} cannot be read ({error}); it is of another linkflap, or damaged"
+                f"{root / SUITE} cannot be read ({error}): another version of linkflap wrote it, "
+                "or it is damaged; begin a new suite"
             ) from None
         if plan.format != FORMAT:
             raise InputError(
-                f"{root} has format {plan.format}, this linkflap ({VERSION}) goes on with format "
-                f"{FORMAT}; use its own linkflap"
+                f"{root} has format {plan.format}, but this linkflap ({VERSION}) resumes format "
+                f"{FORMAT}; use the version of linkflap that began the suite"
             )
         return cls(root, plan)
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """While this lasts no other suite works on the directory. Raises InputError when one
-        does."""
+        """Locks the directory against other processes of linkflap suite. Raises InputError if one
+        of them holds the lock."""
         with (self.root / "lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise InputError(
-                    f"another linkflap suite works on {self.root}; wait until it has ended"
+                    f"another linkflap suite is working on {self.root}; wait until it ends"
                 ) from None
             yield
 
     @property
     def coverage(self) -> Coverage:
-        """Of all runs so far, and of the suites before this one."""
+        """The coverage of all runs so far and of the suites before this one (`--after`)."""
         coverage = Coverage(hits=self.plan.before)
         for result in self.results:
             coverage = coverage.with_run(result.cells)
@@ -139,7 +141,7 @@ class SuiteFolder:
         return self.root / "runs" / f"{number:04d}"
 
     def numbers(self) -> list[int]:
-        """The runs that were decided on, in order."""
+        """The numbers of the runs that have a scenario file, in order."""
         return sorted(
             int(path.stem)
             for path in (self.root / "scenarios").glob("*.toml")
@@ -147,7 +149,8 @@ class SuiteFolder:
         )
 
     def write_scenario(self, number: int, scenario: Scenario) -> Path:
-        """Before the run is started: from then on it is decided what run it is."""
+        """Writes the scenario of a run. Call it before the run starts: a resumed suite records
+        the same scenario."""
         path = self.scenario_path(number)
         write_whole(path, scenario_file.render(scenario).encode())
         return path
@@ -156,13 +159,13 @@ class SuiteFolder:
         return scenario_file.read(self.scenario_path(number), seed=0)
 
     def given(self, number: int) -> Scenario:
-        """The scenario that is run again and again, with the seed of one of these runs."""
+        """The scenario that the user gave, with the seed of run `number`."""
         return scenario_file.read(
             self.root / GIVEN, seed=(self.plan.seed + number) % (1 << 32), chosen=True
         )
 
     def append(self, result: Result) -> None:
-        """Adds a verdict, for good."""
+        """Adds a result, synced to disk."""
         with (self.root / RESULTS).open("ab") as file:
             file.write(msgspec.json.encode(result) + b"\n")
             file.flush()
@@ -170,7 +173,8 @@ class SuiteFolder:
         self.results.append(result)
 
     def prune(self, number: int) -> None:
-        """Leaves of a run its scenario, its verdict and what it exercised (in the results)."""
+        """Deletes the run directory, and keeps verdict.json. The scenario file and the line of
+        results.jsonl stay as they are."""
         run, kept = self.run_path(number), self.root / "passed" / f"{number:04d}"
         kept.mkdir(exist_ok=True)
         if (run / "verdict.json").exists():
@@ -179,15 +183,15 @@ class SuiteFolder:
 
     @property
     def kept(self) -> Sequence[int]:
-        """Runs that are there in full."""
+        """The numbers of the runs whose run directories still exist."""
         return sorted(
             int(path.name) for path in (self.root / "runs").glob("*") if path.name.isdecimal()
         )
 
 
 def _results(path: Path) -> Iterator[Result]:
-    """The lines of a results file; one that was not finished when its suite was killed is taken
-    away."""
+    """The lines of a results file. A torn last line, left by a suite that was killed, is removed
+    from the file."""
     if not path.exists():
         return
     decoder, whole = msgspec.json.Decoder(Result), 0
@@ -200,7 +204,7 @@ def _results(path: Path) -> Iterator[Result]:
             yield decoder.decode(with_current_kinds(line))
         except msgspec.DecodeError as error:
             raise InputError(
-                f"{path} has a line that cannot be read ({error}); remove that line, and its run "
-                "is judged again"
+                f"{path} has a line that cannot be read ({error}); remove that line and resume: "
+                "its run is judged again"
             ) from None
         whole += len(line)

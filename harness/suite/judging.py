@@ -1,4 +1,4 @@
-"""Verdicts on many run directories by one Spark, in a thread of its own, while others are being
+"""Judges many run directories with one Spark, in a thread of its own, while other runs are
 recorded."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from linkflap.spark_verify.spark import pandas_free, session
 
 
 class Judge:
-    """Judges one batch at a time. Only `busy` and `take` may be called while it does."""
+    """Judges one batch at a time. While it judges, call only `busy` and `take`."""
 
     def __init__(self) -> None:
         pandas_free.settle()
@@ -25,14 +25,15 @@ class Judge:
         return self._thread is not None and self._thread.is_alive()
 
     def start(self, folders: Sequence[Path]) -> None:
-        """Begins with a batch."""
+        """Starts to judge a batch of run directories."""
         self._thread = threading.Thread(
             target=self._work, args=(list(folders),), name="judge", daemon=True
         )
         self._thread.start()
 
     def take(self) -> list[Outcome]:
-        """The verdicts that are new; raises what went wrong with a batch."""
+        """The new verdicts; none while a batch is being judged. Raises the exception that ended a
+        batch, if any."""
         if self.busy:
             return []
         if self._crash is not None:
@@ -48,5 +49,5 @@ class Judge:
 
 
 def warm() -> None:
-    """Starts Spark beside other work."""
+    """Starts Spark in the background."""
     session.warm()

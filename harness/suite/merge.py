@@ -1,9 +1,8 @@
-"""`linkflap suite merge`: the shards of one suite, from as many machines, as one suite directory,
-which cannot be resumed.
+"""`linkflap suite merge`: joins the shards of one suite, recorded on several machines, into one
+suite directory. A merged suite cannot be resumed.
 
-Nothing is judged again, left out or counted twice: shards that are of different suites, or have a
-run in common, are refused; a shard that is missing is said, and what the merged suite knows is
-unknown at best.
+Nothing is judged again. Shards of different suites are refused, and so is a shard that is given
+twice. If a shard is missing, the merged suite names it, and its verdict is unknown at best.
 """
 
 from __future__ import annotations
@@ -24,12 +23,13 @@ from linkflap.harness.suite.folder import SuiteFolder
 from linkflap.harness.suite.plan import Plan
 
 _ALIKE: Final = ("name", "seed", "bounds", "guided", "given", "before", "linkflap", "format")
-"""What shards of one suite have in common."""
+"""The fields of `Plan` that are equal in all shards of one suite."""
 _FOLDERS: Final = ("scenarios", "passed", "runs", "cases")
 
 
 def merge(parts: Sequence[SuiteFolder], root: Path) -> SuiteFolder:
-    """A new suite directory with all that is in these; they stay as they are. Raises InputError."""
+    """Copies all shards into a new suite directory, and changes none of them. Raises InputError if
+    they are not shards of one suite, or `root` exists."""
     _check(parts)
     first = parts[0].plan
     _, of = first.shard
@@ -59,7 +59,7 @@ def merge(parts: Sequence[SuiteFolder], root: Path) -> SuiteFolder:
 
 
 def missing(plan: Plan) -> list[str]:
-    """The shards that a merged suite lacks, as they were named."""
+    """The shards that a merged suite lacks, as `2/4`; none if the suite is not merged."""
     return (
         [f"{n + 1}/{plan.shards}" for n in range(plan.shards) if n not in plan.merged]
         if plan.merged
@@ -70,7 +70,7 @@ def missing(plan: Plan) -> list[str]:
 def _check(parts: Sequence[SuiteFolder]) -> None:
     if len(parts) < 2:
         raise InputError(
-            "merging takes two suite directories or more; name the directory of each shard"
+            "merge needs at least two suite directories; name the directory of each shard"
         )
     first = parts[0]
     for part in parts:
@@ -86,8 +86,8 @@ def _check(parts: Sequence[SuiteFolder]) -> None:
         for name in _ALIKE:
             if getattr(part.plan, name) != getattr(first.plan, name):
                 raise InputError(
-                    f"{part.root} and {first.root} are no shards of one suite: their {name} "
-                    "differs; begin the shards with the same options, --seed included"
+                    f"{part.root} and {first.root} are not shards of one suite: their {name} "
+                    "differs; start all shards with the same options, --seed included"
                 )
     seen = Counter(part.plan.shard[0] for part in parts)
     if twice := [n for n, count in seen.items() if count > 1]:
@@ -97,8 +97,8 @@ def _check(parts: Sequence[SuiteFolder]) -> None:
 
 
 def _failures(part: SuiteFolder, root: Path) -> None:
-    """What is known of each kind of failure; of one that several shards have, what was shrunk
-    further."""
+    """Copies the folder of each kind of failure. If several shards have the same kind, the folder
+    with the fewest faults is kept."""
     for own in sorted((part.root / "failures").glob("*")):
         kept = root / "failures" / own.name
         if kept.exists() and _faults(own) < _faults(kept):
@@ -108,7 +108,6 @@ def _failures(part: SuiteFolder, root: Path) -> None:
 
 
 def _faults(own: Path) -> int:
-    """How many faults the smallest scenario of a failure has; one that was not shrunk has any
-    number."""
+    """The number of faults in the smallest scenario of a failure; 1 << 30 without a report."""
     path = own / "report.json"
     return len(msgspec.json.decode(path.read_bytes())["faults"]) if path.exists() else 1 << 30

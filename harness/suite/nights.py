@@ -1,5 +1,5 @@
-"""One suite after another: what earlier suites hit is not new to the next, and their results are
-its trend."""
+"""Successive suites (`--after`): a suite takes over the coverage of the suites before it, and
+reports their results as a trend."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from linkflap.harness.suite.summary import per_hour
 
 
 def following(plan: Plan, last: SuiteFolder) -> Plan:
-    """The plan of a suite that goes on where another, and those before it, left the coverage.
-    Raises InputError."""
+    """The plan with the coverage of `last` and of the suites before it. Raises InputError if either
+    suite does not generate its runs."""
     if last.plan.given or last.plan.name == REGRESSION:
         raise InputError(
-            f"{last.root} generated no runs, and has no coverage to go on from; name a suite "
-            "that did"
+            f"{last.root} did not generate its runs and has no coverage to continue from; name a "
+            "suite that did"
         )
     if plan.given or plan.name == REGRESSION:
         raise InputError(
-            f"--after is for suites that generate their runs, and {plan.name} does not; omit it"
+            f"--after is for suites that generate their runs, and {plan.name} does not; leave "
+            "--after out"
         )
     return replace(plan, before=dict(last.coverage.hits), nights=(*last.plan.nights, night(last)))
 
 
 def night(folder: SuiteFolder) -> Night:
-    """How a suite went so far."""
+    """The results of a suite so far."""
     cells = {cell for result in folder.results for cell in result.cells}
     verdicts: Mapping[str, int] = Counter(result.verdict for result in folder.results)
     return Night(

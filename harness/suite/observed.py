@@ -1,17 +1,17 @@
-"""What a run exercised, read from its run directory: each fault with the log state that it struck
-in, and what followed.
+"""What a run exercised, as observed in its run directory: each fault with the log state in which it
+struck, and what followed.
 
-States, of the moment in which the fault was injected:
+States at the moment when the fault was injected, on the cluster that it targets:
 
-    open-transactions     a transaction of the cluster that it is about had begun, and its end was
-                          not asked for
-    commit-in-flight      a commit was asked for and not answered
-    abort-in-flight       an abort likewise
-    mirror-behind         the destination's high watermarks were below the source's when last
-                          sampled
-    epoch-changed         a leader epoch there had changed within the last second
-    rebalancing           a group was given or had lost partitions within the last second
-    after-failover, after-failback, after-failover-2      what the cluster had been through
+    open-transactions     a transaction was open, and neither commit nor abort was requested yet
+    commit-in-flight      a commit was requested and had not returned
+    abort-in-flight       an abort was requested and had not returned
+    mirror-behind         in the latest samples, a high watermark of the destination was below that
+                          of the source
+    epoch-changed         a leader epoch changed within the last second
+    rebalancing           a consumer got or lost partitions of a group within the last second
+    after-failover        the run had a failover before; after-failover-2: at least two
+    after-failback        the run had a truncation before
     plain                 none of these
 """
 
@@ -56,17 +56,17 @@ STATES: Final = (
     "after-failover-2",
     PLAIN,
 )
-"""All of them."""
+"""Every log state, in the order of the table in suite.html."""
 RECENT: Final = 1_000_000_000
-"""Nanoseconds within which something had just happened."""
+"""Nanoseconds: a change of a leader epoch or of a group's assignment is recent for this long."""
 FOLLOWS: Final = 3_000_000_000
-"""Nanoseconds after a fault in which what happens is taken to follow from it."""
+"""Nanoseconds after the end of a fault: events until then count as its outcomes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What one run exercised. `missed` are conditions that never came true, `outcomes` what
-    followed its faults, counted."""
+    """What one run exercised: cells of the coverage, `missed` conditions that never came true, and
+    how often each outcome followed a fault."""
 
     cells: tuple[str, ...]
     missed: tuple[str, ...]
@@ -75,8 +75,8 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """An operation on a cluster: when it began and ended, when its end was requested, and with
-    which intended outcome."""
+    """One transaction. Times are in nanoseconds; `asked` is when commit or abort (`ending`) was
+    requested, 0 if never."""
 
     cluster: str
     began: int
@@ -87,7 +87,8 @@ class _Span:
 
 
 def observed(folder: Path) -> Observed:
-    """Of any run directory that can be read; a damaged one shows what it still has."""
+    """Reads a run directory. Damaged parts are skipped. Raises InputError if run.json cannot be
+    read."""
     reader = RunReader(folder)
     scenario, damage = reader.run.scenario, list[Damage]()
     events, torn = reader.events()
@@ -110,7 +111,7 @@ def observed(folder: Path) -> Observed:
 
 
 def _struck(events: Sequence[Event], scenario: Scenario) -> list[tuple[FaultSpec, int, int]]:
-    """(fault, when it was injected, when it had ended), of those that bit."""
+    """(fault, injection time, end time) of each fault that bit; nanoseconds."""
     faults = {fault.id: fault for fault in scenario.schedule}
     bit = {e.id for e in of_kind(events, FaultBite) if e.bit}
     ends = {e.id: e.time for e in of_kind(events, FaultEnd)}
@@ -122,7 +123,8 @@ def _struck(events: Sequence[Event], scenario: Scenario) -> list[tuple[FaultSpec
 
 
 def _orders(struck: Sequence[tuple[FaultSpec, int, int]]) -> Iterator[str]:
-    """Which faults came after which, and which began while another lasted."""
+    """Cells for the order of faults: `after/A/B` if B was the last fault that ended before A began,
+    `over/A/B` if A began while B lasted."""
     for fault, at, _ in struck:
         before = [(end, other) for other, _, end in struck if end <= at and other is not fault]
         if before:
@@ -141,11 +143,11 @@ _CONSEQUENCES: Final = (
     BrokerDied,
     TopicGivenUp,
 )
-"""Events that a fault can have led to."""
+"""Events that can be consequences of a fault."""
 
 
 class _History:
-    """What clients, samplers and mirrors did, by time."""
+    """The transactions, watermarks, rebalances and events of a run, to be looked up by time."""
 
     def __init__(self, reader: RunReader, damage: list[Damage], events: Sequence[Event]) -> None:
         self._spans = list(_spans(reader.each(Operation, damage)))
@@ -156,7 +158,7 @@ class _History:
         self._events = events
 
     def states(self, fault: FaultSpec, at: int) -> set[str]:
-        """The log states that were true when a fault was injected."""
+        """The log states at the time of a fault's injection; `plain` alone if there is none."""
         cluster, link = fault.on.entered, fault.on.link
         found = set(self._of_clients(cluster, at))
         if link and self._behind(link.source, link.destination, at):
@@ -209,7 +211,8 @@ class _History:
         return found | ({"after-failover-2"} if failovers > 1 else set())
 
     def followed(self, begin: int, end: int) -> Iterable[str]:
-        """What happened within a span of time, each kind once."""
+        """Endings of transactions that were not ok, and consequences, from `begin` to `end`. Each
+        kind is listed once."""
         found = {
             f"{s.ending} {s.outcome}"
             for s in self._spans
@@ -222,7 +225,8 @@ class _History:
 
 
 def _spans(rows: Iterable[Operation]) -> Iterator[_Span]:
-    """Transactions, from their two rows each; one that never returned lasts to the end."""
+    """Joins the two rows (invoke, return) of each transaction. A transaction that never returned
+    lasts until the end of the run."""
     invoked: dict[tuple[str, int, int], Operation] = {}
     for row in rows:
         if row.kind != "transaction":

@@ -1,5 +1,5 @@
-"""suite.html of a suite: failures first, a row for each run, and what was never hit of all that
-could have been drawn."""
+"""The page suite.html: failures first, a row for each run, and coverage tables that show what the
+bounds allow and no run hit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from linkflap.topologies import parse
 
 
 def write(folder: SuiteFolder) -> Path:
-    """Writes it into the suite directory."""
+    """Writes suite.html into the suite directory, and returns its path."""
     path = folder.root / suite_page.NAME
     made = _of_cases(folder) if folder.plan.name == regression.REGRESSION else _of_runs(folder)
     write_whole(path, suite_page.text(made).encode("utf-8", "backslashreplace"))
@@ -51,7 +51,7 @@ def _of_runs(folder: SuiteFolder) -> Page:
             ),
             f"{again} recorded again because the environment had failed.",
             *_baseline(results, given=bool(plan.given)),
-            *(f"Never reached, and had to be: {wanted}." for wanted in unreached(folder)),
+            *(f"Required, and never reached: {wanted}." for wanted in unreached(folder)),
         ),
         failures=tuple(_failures(folder)),
         columns=("verdict", "run", "mirror", "topology", "faults", "failed as", "why", "seconds"),
@@ -69,7 +69,7 @@ def _baseline(results: Sequence[Result], *, given: bool) -> Iterator[str]:
         return
     found = next((result for result in results if result.number == 0), None)
     if found is not None:
-        yield f"The baseline, the same clients with nothing broken, is {found.verdict}."
+        yield f"The baseline (the same clients without faults) is {found.verdict}."
 
 
 def _row(folder: SuiteFolder, result: Result) -> Row:
@@ -100,9 +100,9 @@ def _failures(folder: SuiteFolder) -> Iterator[Failure]:
             own / SMALLEST if (own / SMALLEST).exists() else folder.scenario_path(runs[0].number)
         )
         facts = {
-            "fails again in": report.get("replayed", ""),
-            "smallest": ", ".join(report.get("faults", ())),
-            "smallest fails in": report.get("rate", ""),
+            "failed again in": report.get("replayed", ""),
+            "smallest scenario": ", ".join(report.get("faults", ())),
+            "smallest failed in": report.get("rate", ""),
             "without its last fault": report.get("without_last", ""),
         }
         paths = {
@@ -130,14 +130,15 @@ def _report(path: Path) -> Mapping[str, str]:
 
 
 def _trend(folder: SuiteFolder) -> Iterator[Table]:
-    """A row for each suite that this one goes on from, the oldest first, and for this one."""
+    """A row for each suite whose coverage this one took over, oldest first, and one for this
+    suite."""
     if not folder.plan.nights:
         return
     every = (*folder.plan.nights, nights.night(folder))
     verdicts = ("valid", "invalid", "unknown")
     yield Table(
         title="This suite and those before it",
-        about="The oldest first; the last two columns are cells of the coverage.",
+        about="Oldest first; the last two columns count cells of the coverage.",
         columns=("runs", *verdicts, "runs an hour", "hit", "hit for the first time"),
         rows={
             f"{n}. {one.name} (linkflap {one.linkflap})": [
@@ -153,18 +154,18 @@ def _trend(folder: SuiteFolder) -> Iterator[Table]:
 
 
 def _tables(results: Sequence[Result], bounds: Bounds) -> Iterator[Table]:
-    """How many runs hit what, of all that the bounds let be drawn."""
+    """How many runs hit each cell that the bounds of the suite allow."""
     hits = Counter(cell for result in results for cell in result.cells)
     yield _by_state(results, bounds)
     yield _by_other_fault(
-        hits, bounds, "after", title="Faults after faults", about="Each row after each column."
+        hits, bounds, "after", title="Faults after faults", about="The column's fault ended first."
     )
     yield _by_other_fault(
         hits,
         bounds,
         "over",
         title="Faults while others lasted",
-        about="Each row during each column.",
+        about="The row's fault began while the column's lasted.",
     )
     yield _by_topology(hits, bounds)
     if len(bounds.kafka) > 1:
@@ -181,10 +182,10 @@ def _tables(results: Sequence[Result], bounds: Bounds) -> Iterator[Table]:
 def _by_state(results: Sequence[Result], bounds: Bounds) -> Table:
     struck = strikes(results)
     return Table(
-        title="Faults by the log state that they struck in",
+        title="Faults by the log state in which they struck",
         about=(
-            "Counted by runs and positions, where the fault was seen to bite; a state is what was "
-            "true when it was injected."
+            "Number of runs and positions in the topology in which the fault bit. The log state is "
+            "that at the fault's injection."
         ),
         columns=STATES,
         rows={fault: [struck[fault, state] for state in STATES] for fault in bounds.allowed},
@@ -213,7 +214,8 @@ def _by_releases(hits: Counter[str], bounds: Bounds) -> Table:
 
 
 def _by_clients(results: Sequence[Result], bounds: Bounds) -> Table:
-    """A run without a cell of its clients had the usual ones."""
+    """Runs by mirror and by library of the clients. A run without a cell for its clients used
+    librdkafka."""
     named: Counter[tuple[str, str]] = Counter()
     for result in results:
         mirrored = next((cell.split("/")[1] for cell in result.cells if cell.startswith("on/")), "")
@@ -225,11 +227,11 @@ def _by_clients(results: Sequence[Result], bounds: Bounds) -> Table:
             ),
         ] += 1
     rows = {kind: [named[kind, crew] for crew in bounds.crews] for kind in bounds.mirrors}
-    return Table(title="Whose clients", columns=bounds.crews, rows=rows)
+    return Table(title="Client libraries", columns=bounds.crews, rows=rows)
 
 
 def _by_option(hits: Counter[str], kind: str) -> Table:
-    """A row for each option of a mirror, a column for each value that it can have."""
+    """A row for each option of a mirror, and a column for each of its values."""
     sound = MIRRORS[kind].sound
     widest = max((len(values) for values in sound.values()), default=0)
     rows: dict[str, list[int | None]] = {}
@@ -238,7 +240,7 @@ def _by_option(hits: Counter[str], kind: str) -> Table:
         rows[f"{name}={'|'.join(map(str, values))}"] = [*counts, *[None] * (widest - len(values))]
     return Table(
         title=f"Options of {kind}",
-        about="Values in the order in which linkflap list mirrors names them.",
+        about="The values are in the order of `linkflap list mirrors`.",
         columns=[str(n + 1) for n in range(widest)],
         rows=rows,
     )
@@ -257,7 +259,7 @@ def _of_cases(folder: SuiteFolder) -> Page:
         verdict=regression.verdict_of(folder),
         title="suite regression",
         about=f"every case that was reproduced before, linkflap {folder.plan.linkflap}",
-        lines=(f"{len(known)} of {len(every)} cases were played, {again} reproduced again.",),
+        lines=(f"{len(known)} of {len(every)} cases were played; {again} reproduced again.",),
         failures=[
             Failure(
                 kind=known[one.number].kinds[0],

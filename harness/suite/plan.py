@@ -1,5 +1,5 @@
-"""What a suite is to do: written into its directory before it starts, and never changed, so that it
-goes on as it began."""
+"""The plan of a suite: its options. It is written into the suite directory before the suite starts
+and never changed, so that a resumed suite continues with the same options."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from linkflap.harness.model.errors import InputError
 
 FORMAT: Final = 1
 RUN_MEBIBYTES: Final = 60
-"""What one run directory may take while it is recorded and judged: for the bound on the disk that
-is printed. Runs of some seconds took 3 to 25."""
+"""MiB of disk for one run directory while it is recorded and judged. The printed bound on disk
+space is computed from it. Measured: runs of some seconds took 3 to 25 MiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Night:
-    """What became of a suite before this one: runs by verdict, and how many cells it hit, `new` of
-    them before all others."""
+    """The results of an earlier suite: runs by verdict, and how many cells of the coverage it hit.
+    `new` counts the cells that no earlier suite had hit."""
 
     name: str
     linkflap: str
@@ -32,16 +32,18 @@ class Night:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """`seconds` of generated runs (`runs` at most, 0: no limit), then `shrink_seconds` for each new
-    kind of failure.
+    """The options of a suite.
 
-    `until_fail` ends the first part with the first failure. `shard` (k, n): of all numbers those
-    that leave k when divided by n. `keep` failed runs are kept in full, no more. `given` is the
-    text of a scenario file that is run again and again, each time with a seed of its own, instead
-    of generated ones. `merged`: the shards of `shards` that it was merged of, if it was. `before`
-    is how many runs of the suites of `nights` hit each cell: the coverage that this one begins
-    with. `reach` are patterns of cells (`chaos.generator.coverage`), or of parts of cells, each of
-    which some run has to hit.
+    A suite records generated runs for `seconds`, at most `runs` of them (0: no limit). It then
+    shrinks each new kind of failure for `shrink_seconds`. `until_fail` stops recording at the first
+    failure. `shard` (k, n) selects the runs whose number modulo n is k. `keep` limits the failed
+    runs that are kept in full.
+
+    `given` is the text of a scenario file: each run repeats this scenario with another seed, and
+    none is generated. `reach` has patterns of cells (`chaos.generator.coverage`), or of parts of
+    cells; some run must hit each of them. A merged suite has the numbers of its shards in `merged`,
+    and in `shards` how many there should be. `nights` are earlier suites, and `before` is their
+    coverage: how many of their runs hit each cell.
     """
 
     name: str
@@ -66,33 +68,33 @@ class Plan:
     linkflap: str = ""
 
     def check(self) -> None:
-        """Raises InputError for what makes no suite."""
+        """Raises InputError if the options contradict each other or allow no run."""
         part, of = self.shard
         if not 0 <= part < of:
             raise InputError(
-                f"--shard {part + 1}/{of} is no shard; give one from 1/{of} to {of}/{of}"
+                f"--shard {part + 1}/{of} is not a shard; give one from 1/{of} to {of}/{of}"
             )
         if self.jobs < 1 or self.seconds <= 0:
             raise InputError(
-                "a suite needs at least one job and some time; give --jobs 1 or more and --for 60 "
+                "a suite needs at least one job and some time; give --jobs 1 or more, and --for 60 "
                 "or more"
             )
         self.bounds.check()
 
     @property
     def disk(self) -> int:
-        """Bytes that the suite directory may take at most: of runs under way, of those without a
-        verdict, and of failed ones."""
+        """The most bytes that the suite directory may take: for runs being recorded, runs that
+        wait for a verdict, and failed runs."""
         return (2 * self.jobs + self.batch + self.keep) * RUN_MEBIBYTES << 20
 
     @property
     def batch(self) -> int:
-        """Runs that wait for one Spark job at most, before no more are started."""
+        """How many runs may wait for a Spark job. No run is started while so many wait."""
         return 8 * self.jobs
 
 
 def usual_jobs() -> int:
-    """As many runs at once as the machine has processors."""
+    """The default of --jobs: the number of processors."""
     return max(1, os.cpu_count() or 1)
 
 
@@ -117,10 +119,9 @@ def seconds(text: str) -> float:
         value = float(number) * _UNITS[unit]
     except (ValueError, KeyError):
         raise InputError(
-            f"--for {text!r} is no time; give seconds, or a number with s, m or h, for example 8h"
+            f"--for {text!r} is not a time; give seconds, or a number with s, m or h, for example "
+            "8h"
         ) from None
     if not 1 <= value <= 14 * 86400:
-        raise InputError(
-            f"--for {text} is not between a second and 14 days; give a time within that"
-        )
+        raise InputError(f"--for {text} is out of range; give a time from 1 second to 14 days")
     return value

@@ -1,5 +1,5 @@
-"""One recording: `linkflap run FILE --no-verify` in a process of its own, which dies with us and
-takes its brokers along."""
+"""One recording: `linkflap run FILE --no-verify` in a child process. If the suite dies, the child
+dies too and ends its brokers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from linkflap.harness.model.errors import INTERRUPTED, InputError
 from linkflap.harness.rundir import RunReader
 
 LONGEST: Final = 900.0
-"""Seconds that a recording may take before it is given up."""
+"""Seconds after which a recording is killed."""
 ENDS_WITHIN: Final = 60.0
 
 
 @dataclass(slots=True, kw_only=True)
 class Recording:
-    """A recording that runs or has ended. `number` is its caller's."""
+    """A recording that runs or has ended. `number` is the caller's number for it."""
 
     number: int
     folder: Path
@@ -28,7 +28,7 @@ class Recording:
 
     @property
     def over(self) -> bool:
-        """Whether it has ended; one that takes too long is ended."""
+        """Whether it has ended. Kills it first if it has taken longer than LONGEST."""
         if self.child.alive and time.monotonic() - self.began > LONGEST:
             self.child.kill()
         return not self.child.alive
@@ -38,22 +38,23 @@ class Recording:
         return time.monotonic() - self.began
 
     def failure(self) -> str:
-        """Why the environment, and not what was tested, made it end early; empty where it did
-        not."""
+        """Why it ended early: a failure of the environment or of linkflap, never a violation. Empty
+        if the recording is complete."""
         try:
             run = RunReader(self.folder).run
         except InputError:
             return (
-                f"it ended with status {self.child.poll()} before anything was recorded; see "
+                f"it exited with status {self.child.poll()} before anything was recorded; see "
                 f"{self.folder.name}.log"
             )
         if run.status == "finished":
             return ""
-        return run.error or f"it ended as {run.status} with status {self.child.poll()}"
+        return run.error or f"it ended as {run.status} with exit status {self.child.poll()}"
 
 
 def start(number: int, scenario: Path, folder: Path, *, runtime: str) -> Recording:
-    """Starts to record a scenario file. Its output goes beside the run directory that it makes."""
+    """Starts to record a scenario file into the run directory `folder`. The output of the process
+    goes to `<folder>.log`."""
     command, environment = module(
         "linkflap",
         "run",
@@ -72,8 +73,8 @@ def start(number: int, scenario: Path, folder: Path, *, runtime: str) -> Recordi
 
 
 def stop(recordings: list[Recording]) -> None:
-    """Ends recordings in order: they stop what they started; those that do not in time are
-    killed."""
+    """Sends SIGTERM to all recordings, so that each stops its brokers. Kills those that have not
+    ended within ENDS_WITHIN seconds."""
     for recording in recordings:
         recording.child.signal(15)
     for recording in recordings:
@@ -84,5 +85,5 @@ def stop(recordings: list[Recording]) -> None:
 
 
 def interrupted(recording: Recording) -> bool:
-    """Whether somebody ended it by a signal."""
+    """Whether it ended because of a signal (exit code 130)."""
     return recording.child.poll() == INTERRUPTED

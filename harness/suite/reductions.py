@@ -1,8 +1,8 @@
-"""Smaller scenarios than a given one: fewer faults, then a smaller setting, then plainer faults,
-then shorter times. Pure.
+"""Reductions of a scenario, for shrinking: fewer faults, then a smaller setting, then plainer
+faults, then shorter times. All functions are pure.
 
-Each step is one of a few that are tried until none of them fails any more (delta debugging, Zeller
-and Hildebrandt 2002).
+Each pass yields candidates that are one step smaller. The shrinker applies a pass until no
+candidate of it fails any more (delta debugging, Zeller and Hildebrandt 2002).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Scenario, Top
 from linkflap.harness.model.topology import Topology
 
 SHORTEST: Final = 0.3
-"""Seconds below which no fault is shortened: its bite could not be measured."""
+"""Seconds: no fault is made shorter, because the bite of a shorter one cannot be measured."""
 _EXTRAS: Final = ("relay", "zombie", "idempotent")
-"""Workloads that others do not need; readers stay, since without them little can be judged."""
+"""Workloads that no other workload needs. Readers stay: most checks need what they read."""
 
 
 def without(schedule: Sequence[FaultSpec], gone: Collection[str]) -> tuple[FaultSpec, ...]:
-    """A schedule without some faults: what waited for one of them waits for what that had waited
-    for."""
+    """A schedule without the faults `gone` (ids). A fault that waited for a removed one now waits
+    for the faults that the removed one waited for."""
     known = {fault.id: condition(fault.when) for fault in schedule}
 
     def before(name: str) -> list[str]:
@@ -51,7 +51,7 @@ def without(schedule: Sequence[FaultSpec], gone: Collection[str]) -> tuple[Fault
 
 
 def followers(schedule: Sequence[FaultSpec], id_: str) -> set[str]:
-    """A fault and all that wait for it, directly or by others."""
+    """The ids of a fault and of all faults that wait for it, directly or through others."""
     found = {id_}
     for _ in schedule:
         found |= {fault.id for fault in schedule if found & set(condition(fault.when).faults)}
@@ -59,7 +59,7 @@ def followers(schedule: Sequence[FaultSpec], id_: str) -> set[str]:
 
 
 def fewer_faults(scenario: Scenario) -> Iterator[Scenario]:
-    """Without half of the faults, a quarter, …, one; and without one and all that follow it."""
+    """Removes half of the faults, a quarter, …, one; then one fault with all that wait for it."""
     schedule = scenario.schedule
     size = (len(schedule) + 1) // 2
     while size:
@@ -73,8 +73,8 @@ def fewer_faults(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def smaller_setting(scenario: Scenario) -> Iterator[Scenario]:
-    """Without clusters that no fault is about, with one broker each, default options, and plain
-    topics."""
+    """Removes clusters that no fault targets; then tries one broker for each cluster, default
+    options of the mirror, plain topics and fewer clients."""
     yield from (replace(made, name=scenario.name) for made in _fewer_clusters(scenario))
     if any(cluster.brokers > 1 for cluster in scenario.topology.clusters):
         small = tuple(replace(cluster, brokers=1) for cluster in scenario.topology.clusters)
@@ -107,12 +107,12 @@ def _fewer_clusters(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _without_cluster(topology: Topology, name: str) -> Topology | None:
-    """The topology without a cluster; None where that is both a source and a destination, or
-    another would have no link left."""
+    """The topology without a cluster. None if this cluster is both a source and a destination, or
+    if another cluster would have no link left."""
     if name in {link.source for link in topology.links} & {
         link.destination for link in topology.links
     }:
-        return None  # what is behind it would hang in the air
+        return None  # the chain would break: clusters behind it would have no source
     links = tuple(link for link in topology.links if name not in (link.source, link.destination))
     kept = tuple(cluster for cluster in topology.clusters if cluster.name != name)
     linked = {end for link in links for end in (link.source, link.destination)}
@@ -147,7 +147,7 @@ def _plain(workload: WorkloadSpec) -> WorkloadSpec:
 
 
 def plainer_faults(scenario: Scenario) -> Iterator[Scenario]:
-    """Each fault with its default options, and with less that it waits for."""
+    """Each fault with its default options, then with one trigger fewer."""
     for index, fault in enumerate(scenario.schedule):
         if fault.options:
             yield _with(scenario, index, replace(fault, options={}))
@@ -158,7 +158,7 @@ def plainer_faults(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def shorter_times(scenario: Scenario) -> Iterator[Scenario]:
-    """All faults half as long, each half as long, each at once."""
+    """Halves the duration of all faults, then of each, and the time before each."""
     halved = tuple(_halved(fault) for fault in scenario.schedule)
     if halved != scenario.schedule:
         yield replace(scenario, schedule=halved)

@@ -1,12 +1,12 @@
-"""`linkflap suite regression`: every case that was reproduced is played again, until it shows or is
-known not to.
+"""`linkflap suite regression`: plays every case again that was reproduced before, until it is
+reproduced or has had all its runs.
 
-cases.json         what is to be played, written before the first is
+cases.json         the cases to play, written before the first is played
 results.jsonl      Result, one line for each case
-cases/             the same as stored results, as `linkflap case run` keeps them
+cases/             the results in the format of `linkflap case run`
 
-A case that does not show any more is invalid: the release was changed, or linkflap cannot reproduce
-it any more. Somebody has to look which.
+A case that is not reproduced any more is invalid: either the release has changed, or linkflap has a
+defect. A person has to find out which.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from linkflap.harness.suite.folder import Result, SuiteFolder
 
 REGRESSION: Final = "regression"
 BY_CHANCE: Final = 0.05
-"""A case that shows as often as before, and happens not to in all runs of a regression: up to this
-chance it counts as gone."""
+"""Limit for calling a case invalid. It applies to the probability that a case with the rate of its
+stored result is reproduced in no run of this regression."""
 CASES: Final = "cases.json"
 _VERDICTS: Final = {Outcome.REPRODUCED: Verdict.VALID, Outcome.NOT_REPRODUCED: Verdict.INVALID}
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A case that is to be played, with what, and how often it showed when it was stored: `shown`
-    of `runs`."""
+    """A case to be played, with its variant. When its result was stored, it was reproduced in
+    `shown` of `runs`."""
 
     number: int
     case: str
@@ -60,8 +60,8 @@ Play = Callable[[Entry, Benches], Played]
 
 
 def write_entries(folder: SuiteFolder, known: Sequence[Known] | None = None) -> None:
-    """Decides what is played: this shard's share of all that was reproduced. For good: results that
-    come later change nothing."""
+    """Writes cases.json: this shard's part of all cases that were reproduced. Results that are
+    stored later do not change it."""
     part, of = folder.plan.shard
     entries = [
         Entry(
@@ -75,7 +75,7 @@ def write_entries(folder: SuiteFolder, known: Sequence[Known] | None = None) -> 
 
 
 def entries(folder: SuiteFolder) -> list[Entry]:
-    """What the suite plays. Raises InputError."""
+    """The cases of a suite, from cases.json. Raises InputError if it cannot be read."""
     path = folder.root / CASES
     try:
         return msgspec.json.decode(path.read_bytes(), type=list[Entry])
@@ -86,11 +86,11 @@ def entries(folder: SuiteFolder) -> list[Entry]:
 
 
 def run(folder: SuiteFolder, say: Callable[[str], None], play: Play | None = None) -> None:
-    """Plays what has no result yet. Raises KeyboardInterrupt as it is, InputError for a case that
-    there is not any more."""
+    """Plays the cases that have no result yet, until the time is over. A KeyboardInterrupt is not
+    caught. Raises InputError for a case that no longer exists."""
     known = {result.number for result in folder.results}
     left = [entry for entry in entries(folder) if entry.number not in known]
-    # Cases that want the same clusters follow one another, and share them.
+    # Cases with the same clusters follow one another, so that they can share these.
     left.sort(
         key=lambda one: (
             one.variant.kafka,
@@ -100,7 +100,7 @@ def run(folder: SuiteFolder, say: Callable[[str], None], play: Play | None = Non
         )
     )
     began, before = time.monotonic(), max((result.ended for result in folder.results), default=0.0)
-    # of a case that was being played when its suite was killed
+    # remains of a case that was being played when its suite was killed
     shutil.rmtree(folder.root / "runs", ignore_errors=True)
     with Benches(folder.root / "runs") as benches:
         for entry in left:
@@ -116,8 +116,8 @@ def run(folder: SuiteFolder, say: Callable[[str], None], play: Play | None = Non
 
 
 def until_shown(entry: Entry, benches: Benches) -> Played:
-    """Plays a case until it shows, as often as its answer takes at most; a failure of the steps
-    counts for nothing."""
+    """Plays a case until it is reproduced, at most `case.runs` times. If its steps fail, the result
+    is unknown with the reason."""
     case = case_named(entry.case)
     runs: list[Played] = []
     for _ in range(case.runs):
@@ -136,7 +136,7 @@ def until_shown(entry: Entry, benches: Benches) -> Played:
 
 
 def _together(runs: Sequence[Played], why: str = "") -> Played:
-    """Several results of one run each as one."""
+    """Joins several results of one run each."""
     last = runs[-1]
     return replace(
         last,
@@ -165,10 +165,11 @@ def _unplayed(entry: Entry, needed: int, why: str) -> Played:
 
 
 def result_of(entry: Entry, played: Played, *, ended: float) -> Result:
-    """A case's verdict: valid where it was reproduced, invalid where it was not in as many runs as
-    an answer takes.
+    """A case's verdict: valid if it was reproduced, invalid if it was not in as many runs as an
+    answer takes.
 
-    Unknown where it shows so seldom that as many runs without it are no surprise.
+    Unknown if it was played less often. Unknown also if the case was rare before, so that this
+    outcome has a probability of more than BY_CHANCE.
     """
     verdict = _VERDICTS.get(played.outcome, Verdict.UNKNOWN)
     reason, chance = played.words, (1 - entry.shown / entry.runs) ** played.runs
@@ -177,8 +178,8 @@ def result_of(entry: Entry, played: Played, *, ended: float) -> Result:
     elif verdict is Verdict.INVALID and chance > BY_CHANCE:
         verdict = Verdict.UNKNOWN
         reason += (
-            f"; at {entry.shown} of {entry.runs}, as before, {100 * chance:.0f} % of regressions "
-            "end so"
+            f"; at the rate before ({entry.shown} of {entry.runs}), {100 * chance:.0f} % of "
+            "regressions do not reproduce it"
         )
     kind = {Verdict.VALID: (), Verdict.INVALID: (f"regression:{entry.case}",)}.get(
         verdict, (f"unknown:{entry.case}",)
@@ -199,13 +200,13 @@ def result_of(entry: Entry, played: Played, *, ended: float) -> Result:
 
 
 def verdict_of(folder: SuiteFolder) -> Verdict:
-    """The worst of all cases; unknown while some were not played."""
+    """The worst verdict of all cases; at best unknown while some were not played."""
     found = [Verdict(result.verdict) for result in folder.results]
     return worst([*found, Verdict.UNKNOWN] if len(found) < len(entries(folder)) else found)
 
 
 def summary(folder: SuiteFolder) -> str:
-    """Markdown: failures first, each case with its command."""
+    """Markdown: failures first, and for each case the command that plays it."""
     known, every = {result.number: result for result in folder.results}, entries(folder)
     again = sum(result.verdict == Verdict.VALID for result in folder.results)
     order = {Verdict.INVALID: 0, Verdict.UNKNOWN: 1}
@@ -219,7 +220,7 @@ def summary(folder: SuiteFolder) -> str:
         f"# linkflap suite regression: {verdict_of(folder)}",
         "",
         (
-            f"{len(folder.results)} of {len(every)} cases were played, {again} reproduced again; "
+            f"{len(folder.results)} of {len(every)} cases were played; {again} reproduced again; "
             f"{sum(result.seconds for result in folder.results):.0f} s."
         ),
         "",
@@ -234,7 +235,7 @@ def summary(folder: SuiteFolder) -> str:
 
 
 def command(entry: Entry) -> str:
-    """Plays the case of an entry alone."""
+    """The command that plays the case of an entry alone."""
     given = f" --transactions {entry.variant.transactions}" if entry.variant.transactions else ""
     return (
         f"linkflap case run {entry.case} --kafka {entry.variant.kafka} --client "

@@ -1,11 +1,11 @@
-"""The oracle of a shrinking: scenarios are recorded and judged, and what came out is kept in the
-failure's folder.
+"""The oracle of the shrinker: replays scenarios (records and judges them), and keeps the results in
+the folder of the failure.
 
-failures/<name>/smallest.toml      the smallest so far; replaced when a smaller one fails
-failures/<name>/report.json        what came out, when it is over
-failures/<name>/tries.jsonl        each run: its scenario's digest, kinds, seconds
-failures/<name>/evidence/          the run directory of the last run that failed like that
-failures/<name>/runs/              those under way
+failures/<name>/smallest.toml      the smallest scenario so far that fails
+failures/<name>/report.json        the result, written at the end
+failures/<name>/tries.jsonl        each replay: digest of the scenario, kinds, verdict, seconds
+failures/<name>/evidence/          the run directory of the last replay with this failure
+failures/<name>/runs/              run directories of replays in progress
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from linkflap.harness.suite.shrink import Rate
 from linkflap.harness.suite.work import Finished, Task, Works
 
 _COUNTED_FROM = 1_000_000
-"""Numbers of replays, so that they are none of the suite's own runs."""
+"""Replays have numbers above this one, so that none equals the number of a run of the suite."""
 
 
 class Try(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,14 +41,14 @@ class Try(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def digest(scenario: Scenario) -> str:
-    """A short digest of a scenario, by which replays of it are found again."""
+    """A short digest of a scenario. After a kill, finished replays are found by it."""
     return hashlib.sha256(scenario_file.render(scenario).encode()).hexdigest()[:12]
 
 
 @dataclass(slots=True, kw_only=True)
 class Replays:
-    """Runs scenarios of one failure, `kind`, in `folder`. Runs that were made before a kill are not
-    made again."""
+    """Replays scenarios of one kind of failure in `folder`, for at most `seconds`. Replays that an
+    earlier session finished are not repeated."""
 
     folder: Path
     kind: str
@@ -73,8 +73,7 @@ class Replays:
     _left: dict[int, Try] = field(default_factory=dict)
 
     def shrinks(self) -> None:
-        """The budget is that of shrinking, from now on: however long a replay of the failure
-        took."""
+        """Starts the budget of time again: replays before shrinking do not count against it."""
         self._began = time.monotonic()
 
     @property
@@ -109,7 +108,7 @@ class Replays:
         ]
 
     def _known(self, name: str, times: int) -> list[Try]:
-        """Replays of this scenario that were made before a kill, each used once."""
+        """Replays of this scenario from an earlier session, at most `times`. Each is used once."""
         known = [key for key, one in self._left.items() if one.scenario == name][:times]
         return [self._left.pop(key) for key in known]
 
@@ -121,7 +120,8 @@ class Replays:
         return Task(number=number, scenario=path, folder=self.folder / "runs" / f"{number}")
 
     def _taken(self, finished: Finished) -> Try:
-        """Writes a replay down, and keeps its run directory if it is the evidence."""
+        """Appends a replay to tries.jsonl. Keeps its run directory as evidence if it failed in the
+        same way, and deletes it otherwise."""
         task, document = finished.task, finished.document
         kinds = kinds_of(document) if document is not None else ()
         verdict = str(document["verdict"]) if document is not None else "unknown"

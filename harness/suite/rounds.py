@@ -1,5 +1,5 @@
-"""The rounds of a soak as recordings: one process after another on the same clusters, until a round
-breaks these."""
+"""The rounds of a soak, as recordings. One process records round after round on the same clusters;
+a round that breaks the clusters ends it, and the next round starts others."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ from linkflap.harness.suite.recording import LONGEST, Recording
 from linkflap.topologies import parse
 
 DISK: Final = 1500 << 20
-"""Bytes that the clusters of a soak may take on disk, logs of brokers included."""
+"""Bytes of disk that the clusters of a soak may take, with the brokers' own logs."""
 MEMORY: Final = 600 << 20
-"""Resident bytes that each broker may take: its heap, what its JVM has beside it, and the pages of
-its logs that are mapped."""
+"""Resident bytes that each broker may take: heap, other memory of the JVM, and mapped pages of its
+logs."""
 SOAK: Final = "soak"
 ROUNDS: Final = "rounds"
 MIRROR: Final = "shadow"
 NOT_IN_ROUNDS: Final = frozenset({"rolling-upgrade"})
-"""Faults after which the clusters are not what they were: another release runs."""
+"""Faults that change the clusters for good: after them, another release runs."""
 
 
 def faults(runtime: str) -> tuple[str, ...]:
-    """Those that a soak draws from, where none are named."""
+    """The faults that a soak draws from by default."""
     return tuple(name for name in Bounds(runtime=runtime).allowed if name not in NOT_IN_ROUNDS)
 
 
 def check(plan: Plan) -> None:
-    """Raises InputError for what cannot be done on clusters that live on."""
+    """Raises InputError for options that clusters shared by all rounds do not allow."""
     bounds = plan.bounds
     if len(bounds.topologies) != 1 or len(bounds.kafka) != 1:
         raise InputError(
-            "a soak keeps its clusters, so it has one topology and one Kafka release; name one of "
-            "each"
+            "a soak uses the same clusters in all rounds, so it has one topology and one Kafka "
+            "release; name one of each"
         )
     if bounds.mirrors != (MIRROR,):
         raise InputError(
-            f"a soak needs the mirror {MIRROR}: others keep positions for topics that each round "
-            "creates again; leave --mirrors out"
+            f"a soak needs the mirror {MIRROR}: other mirrors keep positions for topics, and each "
+            "round creates the topics again; leave --mirrors out"
         )
     if wrong := sorted(NOT_IN_ROUNDS & set(bounds.faults)):
         raise InputError(
@@ -57,13 +57,13 @@ def check(plan: Plan) -> None:
         )
     if plan.shard != (0, 1):
         raise InputError(
-            "a soak is one run and has no shards; start one on each machine, and leave --shard out"
+            "a soak has no shards; leave --shard out, and start a separate soak on each machine"
         )
 
 
 @dataclass(slots=True, kw_only=True)
 class Round(Recording):
-    """One round; the process goes on after it."""
+    """One round. It is over when its answer is written; the process stays for the next round."""
 
     answer: Path
 
@@ -75,8 +75,8 @@ class Round(Recording):
 
 
 class Rounds:
-    """Starts rounds (`Works.record`). The first one starts the clusters; one after a broken one
-    starts others."""
+    """Starts rounds; `start` is a `Works.record`. The first round starts the clusters. If a round
+    broke them, the next one starts new clusters."""
 
     def __init__(self, folder: SuiteFolder) -> None:
         self._suite = folder
@@ -85,8 +85,8 @@ class Rounds:
         (folder.root / ROUNDS).mkdir(exist_ok=True)
 
     def start(self, number: int, scenario: Path, folder: Path, *, runtime: str) -> Round:
-        """Asks for a round. Raises EnvironmentFailure where the clusters have outgrown what they
-        may take."""
+        """Requests a round from the process. Raises EnvironmentFailure if the clusters take more
+        disk or memory than they may."""
         self._check()
         if self._child is None or not self._child.alive:
             self._begin(runtime)
@@ -127,12 +127,12 @@ class Rounds:
                 if is_ > may:
                     raise EnvironmentFailure(
                         f"the clusters of {self._suite.root} took {is_ >> 20} MiB of {what} after "
-                        f"{size.round} rounds, and may take {may >> 20}; look for what grows in "
-                        f"{ROUNDS}/, and begin another soak"
+                        f"{size.round} rounds, and may take {may >> 20}; find out from {ROUNDS}/ "
+                        "what grows, and begin another soak"
                     )
 
     def close(self) -> None:
-        """No more rounds: the process ends its clusters, and ends."""
+        """Ends the process, which stops its clusters first."""
         if self._write >= 0:
             os.close(self._write)
             self._write = -1
@@ -142,7 +142,8 @@ class Rounds:
 
 
 def sizes(folder: SuiteFolder) -> dict[int, Size]:
-    """What the clusters took after each round, by the number of the run."""
+    """The disk and memory of the clusters after each round, by number of the run. Raises
+    InputError."""
     found = {}
     for path in sorted((folder.root / ROUNDS).glob("*.json")):
         try:
@@ -155,7 +156,7 @@ def sizes(folder: SuiteFolder) -> dict[int, Size]:
 
 
 def bound(folder: SuiteFolder) -> tuple[int, int]:
-    """Bytes of disk and of memory that the clusters may take."""
+    """The bytes of disk, and of memory, that the clusters may take."""
     brokers = sum(
         cluster.brokers for cluster in parse(arrows_of(folder.plan.bounds.topologies[0])).clusters
     )
@@ -163,7 +164,7 @@ def bound(folder: SuiteFolder) -> tuple[int, int]:
 
 
 def table(folder: SuiteFolder) -> list[str]:
-    """Markdown: how large the clusters were after their first rounds, in the middle and at last."""
+    """Markdown: the size of the clusters after the first two rounds, the middle and last one."""
     found = sorted(sizes(folder).items())
     if not found:
         return []
@@ -171,7 +172,7 @@ def table(folder: SuiteFolder) -> list[str]:
     shown = dict([*found[:2], found[len(found) // 2], found[-1]])
     return [
         (
-            f"Clusters that lived on, after rounds; at most {disk >> 20} MiB of disk and "
+            f"The clusters after some of the rounds; limits: {disk >> 20} MiB of disk and "
             f"{memory >> 20} MiB of memory:"
         ),
         "",

@@ -1,9 +1,10 @@
-"""The smallest scenario that still fails in the same way, by trying smaller ones until none does or
-the budget is spent.
+"""Shrinks a failing scenario: tries smaller ones until none of them fails in the same way, or the
+budget of time is spent.
 
-Whether a scenario fails is asked of an oracle, several at once: what runs side by side costs little
-more than one. Failures of real clusters come and go, so the oracle counts, and the smallest is
-measured again at the end (`settled`): one that fails too seldom is given up for the one before it.
+An oracle runs the candidates, several in parallel, because parallel runs cost little more than one.
+Failures of real clusters are intermittent, so the oracle counts failed runs. At the end the
+smallest scenario is measured again (`_settled`). If it fails too seldom, the one before it is taken
+instead.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.suite.reductions import PASSES
 
 OFTEN: Final = 0.5
-"""How often the result has to fail when it is run again."""
+"""The share of runs in which the shrunk scenario must fail when it is run again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """So many of so many tries failed in that way."""
+    """`failed` of `tries` runs failed in the same way."""
 
     failed: int
     tries: int
@@ -36,7 +37,7 @@ class Rate:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Wilson's interval of 95 %."""
+        """The 95 % confidence interval of the share (Wilson score interval)."""
         if not self.tries:
             return 0.0, 1.0
         z, n, p = 1.96, self.tries, self.share
@@ -54,10 +55,11 @@ class Rate:
 
 
 class Oracle(Protocol):
-    """Runs scenarios and counts how often each fails in the way that is looked for."""
+    """Runs each scenario `times` times, and counts how often it fails with the failure that is
+    being shrunk."""
 
     width: int
-    """How many it runs side by side."""
+    """How many scenarios run in parallel."""
 
     def __call__(self, candidates: Sequence[Scenario], *, times: int) -> list[Rate]: ...
     @property
@@ -68,7 +70,7 @@ class Oracle(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shrunk:
     """The smallest scenario found, how often it fails, and how many steps led to it.
-    `without_last`: the rate without its last fault, where that was tried."""
+    `without_last` is the rate without its last fault, or None if that was not tried."""
 
     scenario: Scenario
     rate: Rate
@@ -78,7 +80,7 @@ class Shrunk:
 
 @dataclass(slots=True, kw_only=True)
 class Shrinker:
-    """One failure being shrunk. `accepted` is called with each smaller one."""
+    """Shrinks one failure. `accepted` is called with each smaller scenario that still fails."""
 
     fails: Oracle
     accepted: Callable[[Scenario], None] = lambda scenario: None
@@ -87,8 +89,8 @@ class Shrinker:
     _tried: dict[str, Rate] = field(default_factory=dict)
 
     def shrink(self, scenario: Scenario, known: Rate | None = None) -> Shrunk:
-        """From a scenario that fails, so often as is `known`, to the smallest; that itself where
-        nothing smaller fails."""
+        """The smallest scenario that fails like `scenario`, or `scenario` itself if nothing smaller
+        fails. `known` is its measured rate."""
         if known is not None:
             self._tried[_key(scenario)] = known
         history = [scenario]
@@ -103,7 +105,7 @@ class Shrinker:
         return self._settled(history)
 
     def _step(self, candidates: Sequence[Scenario]) -> Scenario | None:
-        """The first candidate that fails often enough; None when none does, or there is no time."""
+        """The first candidate that fails often enough; None if none does or the budget is spent."""
         new = [
             made
             for made in candidates
@@ -123,8 +125,8 @@ class Shrinker:
         return None
 
     def _settled(self, history: list[Scenario]) -> Shrunk:
-        """The last of the steps that fails often enough when it is measured again; the first where
-        none does."""
+        """The last step that fails often enough when it is measured again. If none does, the step
+        that fails most often."""
         best: tuple[Scenario, Rate] | None = None
         for made in reversed(history):
             rate = self._tried.get(_key(made), Rate(failed=0, tries=0))

@@ -1,5 +1,5 @@
-"""What a suite found, in text and Markdown: runs, failures first, coverage, and the command for
-each failure."""
+"""The summary of a suite, as Markdown and JUnit XML: failures with the command that replays each,
+and coverage."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from linkflap.harness.suite.shrink import Rate
 
 
 def verdict_of(results: Sequence[Result]) -> Verdict:
-    """The worst of all runs; of none at all it is unknown."""
+    """The worst verdict of all runs; unknown if there are none."""
     return worst(Verdict(result.verdict) for result in results)
 
 
 def unreached(folder: SuiteFolder) -> list[str]:
-    """What the suite was to reach (`Plan.reach`) and no run did."""
+    """The patterns of `Plan.reach` that no run hit."""
     cells = {cell for result in folder.results for cell in result.cells}
     parts = {part for cell in cells for part in cell.split("/")}
     return [
@@ -33,19 +33,19 @@ def unreached(folder: SuiteFolder) -> list[str]:
 
 
 def came_to(folder: SuiteFolder) -> Verdict:
-    """The worst of all runs; at best unknown where a state that had to be reached never was."""
+    """The worst verdict of all runs; at best unknown if a pattern of `Plan.reach` was never hit."""
     found = verdict_of(folder.results)
     return worst([found, Verdict.UNKNOWN]) if unreached(folder) else found
 
 
 def per_hour(results: Sequence[Result]) -> float:
-    """Runs with a verdict an hour, by the suite's own time."""
+    """Runs with a verdict for each hour that the suite worked."""
     took = max((result.ended for result in results), default=0.0)
     return 3600 * len(results) / took if took else 0.0
 
 
 def summary(folder: SuiteFolder) -> str:
-    """Markdown that can be read as text."""
+    """The summary as Markdown, readable as plain text."""
     results = folder.results
     counts = Counter(result.verdict for result in results)
     lines = [
@@ -69,7 +69,7 @@ def summary(folder: SuiteFolder) -> str:
 
 
 def _rates(folder: SuiteFolder) -> Iterable[str]:
-    """How often one repeated scenario had which verdict."""
+    """For a repeated scenario: how often each verdict occurred, with its confidence interval."""
     if folder.plan.given:
         for verdict, n in sorted(Counter(result.verdict for result in folder.results).items()):
             yield f"{verdict} in {Rate(failed=n, tries=len(folder.results))}"
@@ -79,15 +79,15 @@ def _rates(folder: SuiteFolder) -> Iterable[str]:
 def _unreached(folder: SuiteFolder) -> Iterable[str]:
     missing = unreached(folder)
     if missing:
-        yield f"Never reached, and had to be: {', '.join(f'`{wanted}`' for wanted in missing)}."
+        yield f"Required, and never reached: {', '.join(f'`{wanted}`' for wanted in missing)}."
         yield ""
 
 
 def junit(folder: SuiteFolder, names: Mapping[int, str] | None = None) -> bytes:
-    """JUnit XML: a test case for each run, by its number or its name, and for each state that had
-    to be reached.
+    """JUnit XML: a test case for each run (its name, or else its number), and for each pattern of
+    `Plan.reach`.
 
-    What is unknown is an error, not a failure.
+    An unknown verdict is an error, not a failure.
     """
     results, missing = folder.results, unreached(folder)
     suite = ElementTree.Element("testsuite", name=f"linkflap suite {folder.plan.name}")
@@ -137,7 +137,7 @@ def _failures(folder: SuiteFolder) -> Iterable[str]:
 
 
 def strikes(results: Sequence[Result]) -> Counter[tuple[str, str]]:
-    """By fault and log state: runs and positions in which the fault was seen to bite in that
+    """By fault and log state: the number of runs and positions in which the fault bit in that
     state."""
     counts: Counter[tuple[str, str]] = Counter()
     for cell in (cell for result in results for cell in result.cells if cell.startswith("strike/")):
@@ -147,12 +147,12 @@ def strikes(results: Sequence[Result]) -> Counter[tuple[str, str]]:
 
 
 def never_true(results: Sequence[Result]) -> Counter[str]:
-    """Conditions that faults waited for in vain, with how often."""
+    """Conditions that a fault waited for and that never came true, with the number of times."""
     return Counter(text.partition(": ")[2] for result in results for text in result.missed)
 
 
 def _in_states(struck: Mapping[tuple[str, str], int], fault: str, states: Sequence[str]) -> str:
-    """How often a fault struck in each log state, as cells of a table's row."""
+    """The cells of a table row: how often a fault struck in each log state."""
     return " | ".join(str(struck[fault, state] or "") for state in states)
 
 
@@ -163,7 +163,7 @@ def _coverage(results: Sequence[Result]) -> Iterable[str]:
         return
     cells = {cell for result in results for cell in result.cells}
     yield (
-        f"Coverage: {len(cells)} cells. Runs in which a fault struck in a log state, by fault and "
+        f"Coverage: {len(cells)} cells. Number of runs in which a fault struck, by fault and log "
         "state:"
     )
     yield ""

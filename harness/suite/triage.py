@@ -1,5 +1,5 @@
-"""Each kind of failure once its suite has run: replayed for its rate, shrunk to the smallest, and
-reported with its command."""
+"""Triage of each kind of failure after the runs of a suite: replays it to measure its rate, shrinks
+it, and reports it with a command."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ NOT_SHRUNK: Final = f"{UNKNOWN}environment"
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one kind of failure. `found` are the suite's runs that had it, `rate` of the
-    smallest scenario."""
+    """The result for one kind of failure. `found` are the runs of the suite that had it. `replayed`
+    is the rate of the original scenario, `rate` that of the smallest."""
 
     kind: str
     found: tuple[int, ...]
@@ -41,8 +41,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def triage(folder: SuiteFolder, works: Works, say: Callable[[str], None]) -> list[Report]:
-    """Reports on every kind of failure, those of earlier sessions included. The suite's runs must
-    all have their verdicts."""
+    """Reports every kind of failure, and reuses the reports of earlier sessions. All runs of the
+    suite must have a verdict."""
     return [
         (
             _known(path)

@@ -1,5 +1,5 @@
-"""Scenario files in, verdicts out: so many recordings at once, judged in batches. What suites and
-shrinking share."""
+"""The work of suites and of the shrinker: takes scenario files, records several at once, and judges
+them in batches."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from linkflap.harness.suite.judging import Judge, warm
 from linkflap.harness.suite.recording import Recording
 
 AGAIN: Final = 1
-"""How often a run is recorded anew whose environment failed."""
+"""How often a run is recorded again after a failure of the environment."""
 LOOK_EVERY: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One run that is to be made."""
+    """One run to be recorded and judged."""
 
     number: int
     scenario: Path
@@ -33,8 +33,9 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """One run that was made and judged; `document` is None where it could not be, `error` says why.
-    `again`: recordings of it that the environment spoiled before."""
+    """One finished run. `document` is its verdict.json; None if it could not be recorded or judged,
+    and then `error` says why. `again` counts earlier recordings that failed because of the
+    environment."""
 
     task: Task
     document: Mapping[str, Any] | None
@@ -45,8 +46,8 @@ class Finished:
 
 @dataclass(slots=True, kw_only=True)
 class Works:
-    """The work under way. Its owner calls `step` again and again; between two calls only child
-    processes work."""
+    """All work in progress. The owner calls `step` in a loop. Between two calls, only child
+    processes and the judge's thread work."""
 
     jobs: int
     batch: int
@@ -62,18 +63,18 @@ class Works:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way and nothing waits."""
+        """Whether nothing is being recorded or judged, and nothing waits."""
         return not self.recordings and not self.waiting and not self._judging
 
     @property
     def room(self) -> bool:
-        """Whether one more may be started."""
+        """Whether another recording may start."""
         return len(self.recordings) < self.jobs and len(self.waiting) < self.batch
 
     def start(self, task: Task) -> None:
-        """Records a scenario."""
+        """Starts to record a scenario."""
         if not self._tasks:
-            warm()  # beside the first recording
+            warm()  # Spark starts in the background, during the first recording
         self._tasks[task.number] = task
         shutil.rmtree(task.folder, ignore_errors=True)
         self.recordings.append(
@@ -81,12 +82,13 @@ class Works:
         )
 
     def recorded(self, task: Task) -> None:
-        """One whose recording is there already has to be judged only."""
+        """Adds a run that is recorded already and only has to be judged."""
         self._tasks[task.number] = task
         self.waiting.append((task, 0.0))
 
     def step(self, *, more: bool, done: Callable[[Finished], None]) -> None:
-        """Takes in what has ended, and begins what is due. `more`: other runs are still to come."""
+        """Collects ended recordings and verdicts, and starts the next batch if it is due. `more`:
+        other runs are still to come. Takes LOOK_EVERY seconds."""
         self._reap(done)
         for outcome in self.judge.take():
             self._judging -= 1
@@ -110,7 +112,7 @@ class Works:
             self._seconds[task.folder] = round(ended.seconds, 1)
             if failure and room(task.folder.parent) < 4 * LEAST_ROOM:
                 raise EnvironmentFailure(
-                    f"the disk of {task.folder.parent} is full; make room, and go on with --resume"
+                    f"the disk of {task.folder.parent} is full; make room, then use --resume"
                 )
             if failure and self._again.get(task.number, 0) < AGAIN:
                 self._again[task.number] = self._again.get(task.number, 0) + 1
@@ -133,6 +135,6 @@ class Works:
         return next(task for task in self._tasks.values() if task.folder == folder)
 
     def close(self) -> None:
-        """Ends every recording that is under way."""
+        """Ends every recording in progress."""
         recording.stop(self.recordings)
         self.recordings.clear()

@@ -55,7 +55,7 @@ def test_rounds_on_clusters_that_live_on_are_valid(tmp_path: Path) -> None:
     assert [sizes[number].round for number in range(3)] == [1, 2, 3] or any(
         result.again for result in folder.results
     )
-    assert "Clusters that lived on" in done.stdout
+    assert "The clusters after some of the rounds" in done.stdout
     assert not (tmp_path / "suite" / CLUSTERS).exists()
 
 

@@ -75,7 +75,7 @@ def test_a_line_that_was_being_written_when_the_suite_was_killed_is_taken_away(
 def test_two_suites_do_not_work_on_one_directory(folder: SuiteFolder) -> None:
     with (
         folder.held(),
-        pytest.raises(InputError, match="another linkflap suite works on"),
+        pytest.raises(InputError, match="another linkflap suite is working on"),
         SuiteFolder.open(folder.root).held(),
     ):
         pass
@@ -91,10 +91,10 @@ def of_format(root: Path, number: int) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda root: (root / "suite.json").unlink(), "is no suite directory"),
+        (lambda root: (root / "suite.json").unlink(), "is not a suite directory"),
         (lambda root: (root / "suite.json").write_text("{}"), "cannot be read"),
         (lambda root: of_format(root, 99),
-            f"has format 99, this linkflap .* goes on with format {FORMAT}"),
+            f"has format 99, but this linkflap .* resumes format {FORMAT}"),
         (lambda root: (root / "results.jsonl").write_text('{"number": 1}\n'),
             "has a line that cannot be read"),
     ],
@@ -257,7 +257,7 @@ def test_what_had_to_be_reached_and_was_not_leaves_no_suite_valid(
     assert verdict_of(folder.results) == "valid"
     assert unreached(SuiteFolder.open(folder.root)) == missing
     assert came_to(folder) == ("unknown" if missing else "valid")
-    assert ("Never reached" in summary(folder)) is bool(missing)
+    assert ("never reached" in summary(folder)) is bool(missing)
     found = ElementTree.fromstring(junit(folder))
     assert (found.get("tests"), found.get("errors")) == (str(2 + len(reach)), str(len(missing)))
     assert [

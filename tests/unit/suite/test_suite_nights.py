@@ -68,7 +68,7 @@ def test_the_page_has_a_row_for_each_night(tmp_path: Path) -> None:
     "last", [replace(PLAN, name="regression"), replace(PLAN, name="own", given="name = 'x'")]
 )
 def test_a_suite_that_generated_nothing_is_not_gone_on_from(tmp_path: Path, last: Plan) -> None:
-    with pytest.raises(InputError, match="has no coverage to go on from"):
+    with pytest.raises(InputError, match="has no coverage to continue from"):
         following(PLAN, SuiteFolder.create(tmp_path / "last", last))
 
 
@@ -90,5 +90,5 @@ def test_the_command_draws_other_scenarios_after_a_suite(
         )
         outputs.append(capsys.readouterr().out)
     assert outputs[0] != outputs[1]
-    with pytest.raises(InputError, match="is no suite directory"):
+    with pytest.raises(InputError, match="is not a suite directory"):
         command.main(["smoke", "--dry-run", "--after", str(tmp_path)], standalone_mode=False)

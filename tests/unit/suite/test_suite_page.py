@@ -57,7 +57,7 @@ def test_failures_come_first_with_their_command(tmp_path: Path) -> None:
     assert re.search(r"linkflap run \S*scenarios/0002.toml --runtime process", text)
     rows = re.findall(r'<span class="word (\w+)">', text)
     assert rows == ["invalid", "valid", "valid"]
-    assert "The baseline, the same clients with nothing broken, is valid." in text
+    assert "The baseline (the same clients without faults) is valid." in text
 
 
 def test_it_is_self_contained_and_escapes_what_comes_from_runs(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_whose_clients_runs_had_is_counted_where_there_was_a_choice(tmp_path: Pa
             )
         )
     text = page.write(folder).read_text()
-    table = text[text.index("Whose clients") :]
+    table = text[text.index("Client libraries") :]
     assert re.findall(
         r"<td[^>]*>(\d+|never)</td>", table.partition("</tr></tbody>")[0].partition("</table>")[0]
     ) == [
@@ -136,4 +136,4 @@ def test_whose_clients_runs_had_is_counted_where_there_was_a_choice(tmp_path: Pa
         "2",
         "1",
     ]
-    assert "Whose clients" not in page.write(suite(tmp_path / "usual")).read_text()
+    assert "Client libraries" not in page.write(suite(tmp_path / "usual")).read_text()

@@ -54,7 +54,7 @@ def test_what_is_reproduced_again_is_valid(folder: SuiteFolder) -> None:
     assert regression.verdict_of(folder) is Verdict.VALID
     assert sorted(result.number for result in folder.results) == [0, 1, 2, 3, 4]
     assert len(load(folder.root / "cases")) == 5
-    assert "5 of 5 cases were played, 5 reproduced again" in regression.summary(folder)
+    assert "5 of 5 cases were played; 5 reproduced again" in regression.summary(folder)
 
 
 def test_what_does_not_show_any_more_is_invalid_and_comes_first(folder: SuiteFolder) -> None:
@@ -95,7 +95,7 @@ def test_a_case_that_seldom_shows_is_not_gone_after_a_few_runs(
     )
     result = regression.result_of(entry, played(entry, Outcome.NOT_REPRODUCED, runs=10), ended=1.0)
     assert result.verdict == verdict
-    assert ("at 1 of 13, as before, 45 % of regressions end so" in result.reason) is (
+    assert ("at the rate before (1 of 13), 45 % of regressions do not" in result.reason) is (
         verdict is Verdict.UNKNOWN
     )
 

@@ -60,7 +60,7 @@ def measured(folder: SuiteFolder, number: int, **values: int) -> None:
             ("--faults", "rolling-upgrade"),
             "a soak cannot play rolling-upgrade",
         ),
-        (("--shard", "1/2"), "a soak is one run and has no shards"),
+        (("--shard", "1/2"), "a soak has no shards"),
     ],
 )
 def test_what_cannot_be_done_on_clusters_that_live_on_is_refused(
@@ -92,7 +92,7 @@ def test_the_summary_shows_how_clusters_have_grown(folder: SuiteFolder) -> None:
     for number in range(9):
         measured(folder, number, disk=(100 + number) << 20)
     text = summary(folder)
-    assert "at most 1500 MiB of disk and 1200 MiB of memory" in text
+    assert "limits: 1500 MiB of disk and 1200 MiB of memory" in text
     assert "| 0 | 1 | 0 | 100 | 700 |" in text
     assert "| 8 | 9 | 480 | 108 | 700 |" in text
 
