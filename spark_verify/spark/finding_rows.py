@@ -18,7 +18,7 @@ from linkflap.spark_verify.checks.base import (
     PartialFinding,
     Unjudged,
 )
-from linkflap.spark_verify.spark.json_columns import packed
+from linkflap.spark_verify.spark.json_columns import packed, unpacked
 
 FindingName = Literal["found", "examined", "partial", "unjudged", "crashed", "damage"]
 
@@ -112,6 +112,18 @@ def row_of(run: str, topic: str, partition: int, check: str, finding: Finding) -
             )
         case Unjudged():
             return row("unjudged", {"reason": finding.reason})
+
+
+def partial_of(row: FindingRow) -> PartialFinding:
+    """The partial finding that a row holds, its columns unpacked."""
+    return PartialFinding(
+        cluster=row.cluster,
+        offset=row.offset,
+        data=unpacked(row.data),
+        topic=row.topic,
+        partition=row.partition,
+        together=row.together,
+    )
 
 
 def unjudged(run: str, check: str, reason: str) -> FindingRow:

@@ -28,7 +28,7 @@ from linkflap.harness.guarantees import declared
 from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.topology import INTERNAL_TOPICS, ClusterSpec, Topology
-from linkflap.spark_verify.checks.base import Check, Finding, Found, PartialFinding, Unjudged
+from linkflap.spark_verify.checks.base import Check, Finding, Found, Unjudged
 from linkflap.spark_verify.facts.story import RunFacts
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.read.assemble import view
@@ -43,10 +43,10 @@ from linkflap.spark_verify.spark.finding_rows import (
     damaged,
     of_combined,
     parsed,
+    partial_of,
     row_of,
     table,
 )
-from linkflap.spark_verify.spark.json_columns import unpacked
 
 WARM_UP: Final = Check(
     name="warm-up",
@@ -243,17 +243,7 @@ def combined(check: Check, run: str, rows: Iterable[FindingRow]) -> list[Finding
     if check.combine is None:
         return list(rows)
     ordered = sorted(rows, key=lambda r: (r.topic, r.partition, r.cluster, r.offset))
-    partials = [
-        PartialFinding(
-            cluster=r.cluster,
-            offset=r.offset,
-            data=unpacked(r.data),
-            topic=r.topic,
-            partition=r.partition,
-            together=r.together,
-        )
-        for r in ordered
-    ]
+    partials = [partial_of(row) for row in ordered]
     try:
         return [of_combined(run, check.name, each) for each in check.combine(partials)]
     except Exception as error:  # noqa: BLE001 - as in `examine`

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -28,10 +27,10 @@ from linkflap.harness.model.verdict import (
     worst,
 )
 from linkflap.harness.rundir import Damage, RunReader
-from linkflap.spark_verify.checks.base import Check, Measured, PartialFinding
+from linkflap.spark_verify.checks.base import Check, Measured
 from linkflap.spark_verify.read.plan import RunPlan, plan
 from linkflap.spark_verify.read.reader_histories import Silent, asks_readers, silent
-from linkflap.spark_verify.spark.json_columns import unpacked
+from linkflap.spark_verify.spark.finding_rows import FindingRow, partial_of
 from linkflap.spark_verify.verdict.anomaly_rows import anomaly_rows, came_from
 from linkflap.spark_verify.verdict.certificate import certificate
 from linkflap.spark_verify.verdict.check_result import check_result
@@ -39,9 +38,6 @@ from linkflap.spark_verify.verdict.era_table import eras_of
 from linkflap.spark_verify.verdict.run_checks import Done, copied, done_in, run_checks
 from linkflap.spark_verify.verdict.sentences import Names, labels
 from linkflap.spark_verify.verdict.shown import show
-
-if TYPE_CHECKING:
-    from linkflap.spark_verify.spark.finding_rows import FindingRow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,19 +219,8 @@ def _measured(check: Check, rows: Sequence[FindingRow], events: Sequence[Event])
     """What a check measured of the run's failovers."""
     if check.measure is None:
         return Measured(failovers=())
-    partial = [
-        PartialFinding(
-            cluster=r.cluster,
-            offset=r.offset,
-            data=unpacked(r.data),
-            topic=r.topic,
-            partition=r.partition,
-            together=r.together,
-        )
-        for r in rows
-        if r.finding == "partial"
-    ]
-    return check.measure(partial, events)
+    partials = [partial_of(row) for row in rows if row.finding == "partial"]
+    return check.measure(partials, events)
 
 
 def _reason(verdict: Verdict, checks: Sequence[CheckResult]) -> str:
