@@ -73,6 +73,6 @@ def test_a_mirror_that_stands_still_is_not_called_valid(stalled: tuple[Judgement
     """Brokers skip batches of a leader epoch above the partition's (KAFKA-18723), and say nothing
     to anybody."""
     judgement, message = stalled
-    assert "the failover stands still at settling" in message
+    assert "the failover does not get past the phase settling" in message
     assert judgement.verdict is Verdict.UNKNOWN
     assert message in cast(str, judgement.document["reason"])

@@ -116,6 +116,6 @@ def test_replicas_that_stand_still_are_not(
     monkeypatch.setattr(failover, "STEP_SECONDS", 0.5)
     with pytest.raises(
         DeadlineExceeded,
-        match=r"the replicas of A\.t-0 have not settled and stood still for 0\.5 s",
+        match=r"the replicas of A\.t-0 have not caught up, and made no progress for 0\.5 s",
     ):
         settle(settling, ({1: 100, 2: 0, 3: 100}, 0), most=0)

@@ -46,8 +46,8 @@ def handing(folder: Path, monkeypatch: pytest.MonkeyPatch, *, leader: int) -> Ha
         (
             1,
             (
-                "all partitions are handed over, but what is left to do was not done in 0.2 s: "
-                "topic A.t could not be configured"
+                "all partitions are handed over, but their configs or replicas were not restored "
+                "within 0.2 s (topic A.t could not be configured"
             ),
         ),
         (1000, "A.t-0 could not be handed over in 0.2 s; see the brokers' logs"),

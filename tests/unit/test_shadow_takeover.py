@@ -61,7 +61,8 @@ def test_a_log_that_has_lost_what_was_mirrored_is_refused_by_offset_and_truncate
     assert failback_point("A.t-0", left, Lineage(ours), end, rule="epoch") == common
     with pytest.raises(
         InputError,
-        match=f"A.t-0 has only what is below offset {common} of what was mirrored up to 60",
+        match=f"A.t-0 was mirrored up to offset 60, but its log on the destination differs from "
+        f"offset {common} on",
     ):
         failback_point("A.t-0", left, Lineage(ours), end, rule="offset")
 

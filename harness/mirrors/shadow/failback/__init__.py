@@ -1,1 +1,1 @@
-"""Failback: topics that were mirrored from here before are truncated and become this mirror's."""
+"""Failback: takes over topics that a mirror once copied from here, and truncates them."""

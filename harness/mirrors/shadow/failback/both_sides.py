@@ -1,5 +1,5 @@
-"""Both sides of a topic that is taken over: whether they are those that were mirrored, and their
-logs."""
+"""Both sides of a topic to take over: checks that they are the topics that were mirrored, and reads
+their logs' epochs."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ Logs = dict[TopicPartition, tuple[Lineage, int]]
 
 
 def refuse_another(name: str, topic: TakenTopic, there: Picture, here: Picture, link: str) -> None:
-    """Raises InputError for a topic that is not on both sides what it was when it was mirrored."""
+    """Raises InputError for a topic that is no longer the mirrored one on either side, or has more
+    partitions at the destination."""
     if str(here.topics[name].id) != topic.destination_id:
         raise InputError(
             f"topic {name} exists on the destination of {link} but is not the one that was "
-            f"mirrored from there (its id is {here.topics[name].id}, that one's was "
+            f"mirrored from there (its id is {here.topics[name].id}, the mirrored one's was "
             f"{topic.destination_id}); remove it there, and it is copied"
         )
     if name not in there.topics or str(there.topics[name].id) != topic.source_id:
         raise InputError(
             f"topic {name} at the source of {link} is not the one that was promoted there (id "
-            f"{topic.source_id}), so what it has cannot follow what its destination has; "
+            f"{topic.source_id}), so its records cannot continue the destination's log; "
             "remove it on both sides, or leave the clusters as they are"
         )
     mine, theirs = len(here.topics[name].partitions), len(there.topics[name].partitions)
@@ -36,15 +37,15 @@ def refuse_another(name: str, topic: TakenTopic, there: Picture, here: Picture, 
 
 
 async def logs_of(leaders: Leaders, found: Picture, tps: list[TopicPartition]) -> Logs:
-    """Leader epochs and log ends of partitions on one side. Raises EnvironmentFailure where
-    none but a shadow leads."""
+    """Partition -> (leader epochs, log end) on one side. Raises EnvironmentFailure where no real
+    broker leads."""
     by_leader: dict[int, dict[TopicPartition, int]] = {}
     for topic, number in tps:
         led = found.topics[topic].partitions[number]
         if not 0 <= led.leader < FIRST_BROKER_ID or led.leader not in found.brokers:
             raise EnvironmentFailure(
-                f"{topic}-{number} is led by no broker of its own cluster; start the brokers "
-                "that have it"
+                f"no broker of its own cluster leads {topic}-{number}; start the brokers that "
+                "have it"
             )
         by_leader.setdefault(led.leader, {})[topic, number] = led.epoch
     logs: Logs = {}

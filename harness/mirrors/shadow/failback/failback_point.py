@@ -1,4 +1,5 @@
-"""The failback point: where a log ends that is to go on as the other cluster's does."""
+"""The failback point: the offset to which a log is truncated before it follows the other cluster's
+log."""
 
 from __future__ import annotations
 
@@ -8,17 +9,19 @@ from linkflap.harness.model.errors import InputError
 
 
 def failback_point(name: str, left: TakenPartition, ours: Lineage, end: int, *, rule: str) -> int:
-    """Where a log ends that is to go on as the other cluster's does.
+    """The failback point of one log, by `rule`. `left` is the partition as its mirror left it;
+    `ours` and `end` are this log's leader epochs and end.
 
-    offset  the last mirrored offset (KIP-1279 in February 2026). What was written after it and
-            never mirrored is lost. Right only while everything below is as it was mirrored: a log
-            that has lost some of that since (an unclean election) is refused, since cutting it
-            there would leave two different logs.
-    epoch   the last mirror epoch (KIP-1279 since March 2026, A10): the end of that epoch here, then
-            the epoch check against what the other cluster has of it. What was never mirrored is
-            lost as with `offset`; what was lost here comes back.
+    offset: the last mirrored offset (KIP-1279 in February 2026). Records that were written later
+    and never mirrored are lost. It is only right if everything below is unchanged since it was
+    mirrored. If this log has lost part of that (an unclean election), the two logs would differ
+    below the failback point, so it is an error.
 
-    Raises InputError for the refusal.
+    epoch: the last mirror epoch (KIP-1279 since March 2026, A10): the end of that epoch here, then
+    the epoch check against the other cluster's log. Records that were never mirrored are lost as
+    with `offset`. Records that this log has lost are mirrored back.
+
+    Raises InputError for that error.
     """
     mirrored = Lineage(left.epochs)
     mirrored.truncate(left.end)
@@ -27,8 +30,8 @@ def failback_point(name: str, left: TakenPartition, ours: Lineage, end: int, *, 
         return common
     if common < left.end:
         raise InputError(
-            f"{name} has only what is below offset {common} of what was mirrored up to {left.end}: "
-            "it exists on the destination with other data behind that; set failback_point to "
-            "epoch, and that much is taken from the other cluster"
+            f"{name} was mirrored up to offset {left.end}, but its log on the destination differs "
+            f"from offset {common} on; set failback_point to epoch, and these records are mirrored "
+            "back from the other cluster"
         )
     return left.end

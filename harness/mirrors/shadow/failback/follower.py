@@ -1,8 +1,7 @@
-"""What a follower asks of a leader: where its log ends, which leader epochs it has, and to be taken
-into the ISR.
+"""A follower's requests to a leader: its log ends, its leader epochs, and to join the ISR.
 
-A leader judges a follower by the offset that it asks for (KIP-497, Partition.maybeExpandIsr): a
-shadow that asks for the log's end is in sync, and keeps nothing of what it is given.
+A leader judges a follower by its fetch offset (KIP-497, Partition.maybeExpandIsr). So a shadow that
+fetches at the log end counts as in sync, although it stores nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _LATEST: Final = -1
 
 
 class Leaders:
-    """Leaders of one cluster, each asked over a connection of its own."""
+    """Connections to the leaders of one cluster, one per address."""
 
     def __init__(self) -> None:
         self._known: dict[str, Connection] = {}
@@ -39,10 +38,11 @@ class Leaders:
 async def epochs_of(
     leader: Connection, latest: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, tuple[Lineage, int]]:
-    """The leader epochs of partitions and where each ends, given the epochs that they are in now.
+    """Partition -> (its leader epochs, its log end). `latest`: partition -> its current leader
+    epoch.
 
-    OffsetForLeaderEpoch gives one epoch's end at a time; it is asked downwards, for all partitions
-    at once. Raises Unanswered.
+    OffsetForLeaderEpoch returns the end of one epoch at a time. So the epochs are requested from
+    the newest to the oldest, for all partitions at once. Raises Unanswered.
     """
     ends: dict[TopicPartition, list[Entry]] = {tp: [] for tp in latest}
     asked = dict(latest)
@@ -57,20 +57,24 @@ async def epochs_of(
 
 
 def _note(ends: list[Entry], entry: Entry, asked: int) -> int:
-    """Takes down (epoch, where it ends); the epoch to ask next, or NONE when all are known."""
+    """Adds (epoch, its end offset). Returns the epoch to request next, or NONE when all are
+    known."""
     epoch, end = entry
     if epoch == NONE:
-        # Above all that the leader has (it has written nothing in its newest epoch), or below.
+        # Either above all epochs of the leader, which has written nothing in its newest one, or
+        # below them.
         return NONE if ends else asked - 1
     if len(ends) > 1 and end >= ends[-1][1]:
-        # no such epoch: answered with the beginning of the first (the newest alone can be empty)
+        # No such epoch: the answer is the start of the oldest one. Only the newest epoch can be
+        # empty.
         return NONE
     ends.append(entry)
     return epoch - 1 if end > 0 else NONE
 
 
 def _lineage(ends: list[Entry]) -> tuple[Lineage, int]:
-    """Of (epoch, end) from the newest on: each begins where the one before ends."""
+    """The lineage of (epoch, end) entries in descending order: each epoch begins where the one
+    before it ends. And the log end."""
     lineage = Lineage()
     start = 0
     for epoch, end in reversed(ends):
@@ -103,7 +107,8 @@ async def _epoch_ends(
         for row in topic.partitions:
             _check(
                 row,
-                f"{leader.address} did not give the leader epochs of {topic.topic}-{row.partition}",
+                f"{leader.address} did not return the leader epochs of"
+                f" {topic.topic}-{row.partition}",
             )
             found[str(topic.topic), int(row.partition)] = int(row.leader_epoch), int(row.end_offset)
     return found
@@ -117,9 +122,10 @@ async def claim(
     broker: int,
     epoch: int,
 ) -> None:
-    """Fetches once, as follower `broker` of that broker epoch, at the ends of these logs.
+    """Fetches once at the log ends of these partitions, as follower `broker` with broker epoch
+    `epoch`.
 
-    A refusal (the leader has not heard of its new replica yet) is seen by what does not come of it.
+    Ignores a refusal (the leader may not know its new replica yet): the ISR shows the result.
     Raises Unanswered.
     """
     ends = await _log_ends(leader, tps, broker)
@@ -156,7 +162,8 @@ async def claim(
 async def _log_ends(
     leader: Connection, tps: Iterable[TopicPartition], broker: int
 ) -> dict[TopicPartition, int]:
-    """Log end offsets as a replica gets them, of the partitions that this broker leads."""
+    """Log end offsets, as a replica gets them, of those of the partitions that this broker
+    leads."""
     m = messages.request("list_offsets", 7)
     topics = tuple(
         m.ListOffsetsTopic(

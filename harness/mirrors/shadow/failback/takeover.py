@@ -1,24 +1,22 @@
-"""Failback, the destination's side: topics that are there already, because they were mirrored from
-there, become this mirror's.
+"""Failback, on the destination's side: takes over existing topics that another mirror once copied
+from there.
 
-    plan       ids, leader epochs and failback points are asked and recorded; nothing is changed, so
-               wrong input costs nothing
-    claim      the shadow is added to the replicas, fetches at the log's end as a follower does, and
-               so enters the ISR
-    lead       the preferred leader is elected: that is the shadow. It narrows the ISR to itself at
-               once
-    truncate   replicas that have more than the failback point see that by `diverging_epoch`
-               (KIP-595), and truncate
+plan: reads and journals ids, leader epochs and failback points. Changes nothing, so invalid input
+    does no harm.
+claim: adds the shadow to the replicas. It fetches at the log end as a follower, and so enters the
+    ISR.
+lead: elects the preferred leader: the shadow. It narrows the ISR to itself at once.
+truncate: replicas with more than the failback point learn that from `diverging_epoch` (KIP-595),
+    and truncate.
 
-The window: from the claim until the ISR is narrowed, real brokers are in the ISR. When the shadow
-dies in it, one of them leads again, with the log that it had: nothing has been truncated by then,
-since followers get answers only once the shadow is alone in the ISR. The takeover is then done
-again from its plan. After the window nobody but the shadow can lead, as with topics it makes.
+There is one race. From the claim until the ISR is narrowed, real brokers are in the ISR. If the
+shadow dies in that window, one of them leads again, with its complete log. Nothing has been
+truncated by then, because followers get answers only once the shadow is alone in the ISR. The
+takeover is then repeated from its plan. After the window only the shadow can lead.
 
-The transaction coordinator of such a cluster may still owe markers to transactions that were open
-when clients left. It sends them to the leader; a shadow hangs up on it, so it tries again until a
-real broker leads, after the failover. It then writes an ABORT for a transaction of which nothing
-may be left, which ends nothing.
+The transaction coordinator of such a cluster may still owe markers for transactions that were open
+when the cluster failed. A shadow closes its connections, so it retries until a real broker leads,
+after the failover. It then writes an ABORT, which has no effect if the transaction was truncated.
 """
 
 from __future__ import annotations
@@ -57,8 +55,8 @@ Step = Callable[[Picture], Awaitable[list[str]]]
 
 
 class Takeover:
-    """Of all topics that a reversed mirror takes over. `plan` is called before the shadow has
-    joined, `run` afterwards."""
+    """The takeover of all topics of a reversed mirror. `plan` is called before the shadow has
+    joined the cluster, `run` afterwards."""
 
     def __init__(
         self,
@@ -77,12 +75,12 @@ class Takeover:
 
     @property
     def planned(self) -> bool:
-        """Whether anything may have been touched."""
+        """Whether anything may have been changed."""
         return bool(self._log.journal.notes.topics)
 
     async def plan(self) -> None:
-        """Writes down what is to be taken over, once. Raises InputError when it is not what was
-        mirrored, DeadlineExceeded."""
+        """Journals the plan, once. Raises InputError when the topics are not the mirrored ones,
+        DeadlineExceeded."""
         deadline = time.monotonic() + STEP_SECONDS
         while not self.planned:
             try:
@@ -119,8 +117,8 @@ class Takeover:
     def _plan_partition(
         self, tp: TopicPartition, led: Led, ours: tuple[Lineage, int], theirs: Lineage
     ) -> None:
-        """Records where a partition is truncated, and the leader epochs below that on both
-        sides."""
+        """Journals where a partition will be truncated, and the leader epochs below that offset on
+        both sides."""
         left = self._wanted[tp[0]].partitions.get(tp[1], TakenPartition(end=0, epochs=()))
         rule = self._log.config.options.failback_point
         point = failback_point(f"{tp[0]}-{tp[1]}", left, *ours, rule=rule)
@@ -130,11 +128,11 @@ class Takeover:
         note.epochs, note.source_epochs = ours[0].entries, theirs.entries
         note.home = [broker for broker in led.replicas if broker < FIRST_BROKER_ID]
         note.truncated_to = point
-        log.info("%s-%d ends at %d here and is to be truncated at %d", *tp, ours[1], point)
+        log.info("%s-%d ends at %d here and will be truncated to %d", *tp, ours[1], point)
 
     async def run(self) -> None:
-        """Returns when every partition is led and truncated. Raises DeadlineExceeded; the next call
-        continues."""
+        """Returns when the shadow leads every partition, and all are truncated. Raises
+        DeadlineExceeded; the next call continues."""
         for topic, number in self._taken_over():
             self._log.add(topic, number).taking = True
         await self._repeat(self._lead, "led by the shadow alone")
@@ -145,7 +143,8 @@ class Takeover:
         await self._log.steps.reach("truncated")
         try:
             async with asyncio.timeout(GROUPS_SECONDS):
-                # a group that had read what is truncated would skip what replaces it
+                # a group with a higher commit would skip the records that replace the truncated
+                # ones
                 await self._groups.clamp()
         except (TimeoutError, Unanswered) as error:
             log.warning("group offsets: %s", error or "no answer in time")
@@ -153,7 +152,7 @@ class Takeover:
             partition.taking = False
             partition.position = partition.served = partition.note.truncated_to
             if self._log.config.options.leader_epochs == "keep":
-                # epochs from there on are the source's
+                # later epochs are the source's
                 partition.epochs.truncate(partition.note.truncated_to)
             self._log.lead(partition, partition.leader_epoch)
         self._log.journal.notes.phase = "mirroring"
@@ -161,7 +160,7 @@ class Takeover:
         log.info("taken over")
 
     def _taken_over(self) -> Iterator[TopicPartition]:
-        """What is taken over, without topics that are not there any more (`Topics.look`)."""
+        """The partitions to take over, without topics that no longer exist (`Topics.look`)."""
         notes = self._log.journal.notes
         taken = (
             (name, n)
@@ -181,15 +180,15 @@ class Takeover:
                 left = await step(await self._topics.look())
                 if not left:
                     return
-                error: Exception = EnvironmentFailure(f"{', '.join(left[:5])} are not")
+                error: Exception = EnvironmentFailure(f"waiting for {', '.join(left[:5])}")
             except (Unanswered, EnvironmentFailure) as failure:
                 error = failure
             _give_up_after(deadline, what, error)
             await asyncio.sleep(_LOOK)
 
     async def _lead(self, here: Picture) -> list[str]:
-        """One round of claims and elections; `look` narrows the ISRs. What is not led by the shadow
-        alone yet."""
+        """One round of claims and elections; `look` narrows the ISRs. Returns the partitions that
+        the shadow does not lead alone yet."""
         if missing := sorted({name for name, _ in self._taken_over()} - here.topics.keys()):
             raise EnvironmentFailure(f"topic {missing[0]} is not in the destination's metadata")
         alone = (self._me, (self._me,))
@@ -208,8 +207,7 @@ class Takeover:
         return [f"{topic}-{number}" for topic, number in left]
 
     async def _claim(self, here: Picture, left: dict[TopicPartition, Led]) -> None:
-        """Asks the leaders of partitions of which the shadow is a replica to take it into the
-        ISR."""
+        """Makes the shadow join the ISRs of partitions that have it as a replica."""
         by_leader: dict[int, list[TopicPartition]] = {}
         for tp, led in left.items():
             if (
@@ -241,8 +239,8 @@ class Takeover:
         await self._log.steps.reach("joined")
 
     async def _truncate(self, _: Picture) -> list[str]:
-        """Truncates the logs whose replicas have all said where they are. Nothing has been served
-        by then."""
+        """Truncates the logs whose live replicas have all reported their ends. Nothing has been
+        served by then."""
         left: list[str] = []
         for partition in self._partitions():
             note, live = partition.note, partition.live()
@@ -267,11 +265,11 @@ class Takeover:
         return left
 
     async def _truncated(self, here: Picture) -> list[str]:
-        """Which partitions have live replicas that are behind the truncation still, or that are
-        dead where that matters.
+        """Partitions with live replicas that have not truncated yet.
 
-        With leader epochs kept, the destination's truncated tail and the source's suffix can have
-        the same epochs: a replica that comes back later could keep its tail. So all must be there.
+        With leader_epochs=keep, the truncated tail and the source's later records can have the same
+        epochs, and a replica that comes back later might keep its tail. So then no replica may be
+        dead.
         """
         everyone = self._log.config.options.leader_epochs == "keep"
         left: list[str] = []
@@ -295,5 +293,5 @@ class Takeover:
 def _give_up_after(deadline: float, what: str, error: Exception) -> None:
     if time.monotonic() > deadline:
         raise DeadlineExceeded(
-            f"what is taken over was not {what} within {STEP_SECONDS:g} s: {error}"
+            f"not all partitions of the takeover were {what} within {STEP_SECONDS:g} s: {error}"
         ) from error

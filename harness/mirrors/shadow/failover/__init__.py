@@ -1,2 +1,2 @@
-"""Failover: open transactions end, producer ids are made safe, and real brokers take the
-leadership."""
+"""Failover: ends open transactions, makes producer ids safe, and hands the leadership over to real
+brokers."""

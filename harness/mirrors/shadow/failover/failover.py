@@ -1,15 +1,19 @@
-"""Failover: from following the source to a destination of its own, in steps that can each be
-repeated after a kill.
+"""Failover: turns mirrored partitions into normal ones of the destination, in steps that can each
+be repeated after a kill.
 
-    settling      nothing is read any more; the longest live replica is the log, the others get it
-                  from the window or from it
-    ending        open transactions are ended by the chosen rule (`endings`), producer ids are made
-                  safe as chosen
-    handing-over  brokers that have all of it enter the ISR: the pending reassignment completes, one
-                  of them leads in a new epoch and is asked for markers, where that is the rule
-    handed-over   configs are the source's, replicas that were down come back by themselves
+settling: nothing is fetched from the source any more. The log is that of the longest live replica;
+the others get its batches from the window or from that replica.
 
-Until the hand-over the shadow is the only one in the ISR: whatever dies before it, no partition is
+ending: open transactions are ended and producer ids are made safe, by the chosen strategies
+(`open_transactions`).
+
+handing-over: brokers with the complete log enter the ISR, which completes the pending reassignment.
+One of them leads in a new epoch. With open_transactions=write-txn-markers it then writes the
+markers.
+
+handed-over: topics have the source's configs. Replicas that were down catch up on their own.
+
+Until the handover only the shadow is in the ISR. Whatever dies before it, no partition becomes
 writable.
 """
 
@@ -42,13 +46,13 @@ STEP_SECONDS: Final = 60.0
 GROUPS_SECONDS: Final = 2.0
 WAKE_SECONDS: Final = 10.0
 LEAVE_SECONDS: Final = 30.0
-"""How long a settling waits for a live broker that does not fetch: until it is woken, and until it
-is done without."""
+"""How long settling waits for a live broker that does not fetch: WAKE_SECONDS until a new leader
+epoch is tried, LEAVE_SECONDS until it continues without that broker."""
 _LOOK: Final = 0.05
 
 
 class Failover:
-    """One failover of all partitions of a mirror. `step` is what it is at, for those who wait."""
+    """One failover of all partitions of a mirror."""
 
     def __init__(
         self,
@@ -73,8 +77,8 @@ class Failover:
         self._began = 0.0
 
     async def run(self) -> None:
-        """Returns when the destination stands by itself. Raises DeadlineExceeded where it cannot go
-        on."""
+        """Returns when the failover is complete. Raises DeadlineExceeded when a step fails for too
+        long."""
         if self._phase == "mirroring" and not self._source.lost:
             await self._last_commits(self._groups.sync(self._source.brokers))
         await self._source.stop()
@@ -100,8 +104,8 @@ class Failover:
         self._longest.close()
 
     async def _end(self) -> None:
-        """What comes before the hand-over; all of it can be done again when a broker did not answer
-        in the middle."""
+        """All steps before the handover. Can be repeated from its start when a broker does not
+        answer."""
         await self.settled()
         await self._log.steps.reach("settled")
         if self._phase == "settling":
@@ -117,8 +121,8 @@ class Failover:
         self._enter("handing-over")
 
     async def _known(self) -> None:
-        """Returns when this process has taken in every partition that it mirrors: else others would
-        be left without a leader."""
+        """Returns when this process knows every mirrored partition. It must not hand over before,
+        because the others would be left without a leader."""
         while True:
             try:
                 await self._topics.look()
@@ -138,13 +142,13 @@ class Failover:
         self._began = self._began or time.monotonic()
         if isinstance(error, DeadlineExceeded) or time.monotonic() > self._began + seconds:
             raise DeadlineExceeded(
-                f"the failover stands still at {self._phase}: {error}"
+                f"the failover does not get past the phase {self._phase}: {error}"
             ) from error
         log.warning("failover, %s: %s", self._phase, error)
 
     @staticmethod
     async def _last_commits(work: Coroutine[None, None, None]) -> None:
-        """Group offsets hold no failover up."""
+        """Limits the time for group offsets, so that they do not delay the failover."""
         try:
             async with asyncio.timeout(GROUPS_SECONDS):
                 await work
@@ -162,18 +166,18 @@ class Failover:
         log.info("failover: %s", phase)
 
     def live(self, partition: Partition) -> frozenset[int]:
-        """The brokers that should have a partition and are alive, without those that were left
-        behind."""
+        """The live brokers that a partition is assigned to, without those that were left behind."""
         alive = self._log.brokers & set(
             self._topics.placement.replicas(partition.number, partition.topic)
         )
         return frozenset(alive - self._behind.get(partition, frozenset()))
 
     async def settled(self) -> None:
-        """Returns when every live replica of every partition has the whole log as it ends now.
+        """Returns when every live replica of every partition has the complete log up to its current
+        end.
 
-        Raises DeadlineExceeded when none of them has come any further for a while: one that was
-        away may have much to copy.
+        Raises DeadlineExceeded when no replica has made progress for STEP_SECONDS. Progress counts,
+        not the total time, because a replica that was away may have much to copy.
         """
         began, woken = time.monotonic(), False
         moved, there = began, None
@@ -183,8 +187,8 @@ class Failover:
                 moved, there = time.monotonic(), now
             if time.monotonic() > moved + STEP_SECONDS:
                 raise DeadlineExceeded(
-                    f"the replicas of {', '.join(p.name for p in waiting[:5])} have not settled and"
-                    f" stood still for {STEP_SECONDS:g} s; see the brokers' logs"
+                    f"the replicas of {', '.join(p.name for p in waiting[:5])} have not caught up,"
+                    f" and made no progress for {STEP_SECONDS:g} s; see the brokers' logs"
                 )
             if waited > WAKE_SECONDS and not woken:
                 woken = True
@@ -194,14 +198,14 @@ class Failover:
             await asyncio.sleep(_LOOK)
 
     def _mute(self, partition: Partition) -> frozenset[int]:
-        """Brokers that live and do not fetch it: a replica that failed is silent
+        """Live brokers that do not fetch the partition: a failed replica stops fetching
         (AbstractFetcherThread.markPartitionFailed)."""
         if partition.leader_epoch < 0 or partition.raise_to >= 0:
             return frozenset()
         return self.live(partition) - partition.live().keys()
 
     def _wake(self, partitions: Iterable[Partition]) -> None:
-        """A failed replica tries again in a new leader epoch."""
+        """A failed replica fetches again in a new leader epoch."""
         for partition in partitions:
             if mute := self._mute(partition):
                 log.warning(
@@ -212,21 +216,21 @@ class Failover:
                 partition.raise_to = partition.leader_epoch + 1
 
     def _leave_behind(self, partitions: Iterable[Partition]) -> None:
-        """What does not wake (a broken disk, say) counts as dead: whoever leads afterwards has it
-        truncate and catch up."""
+        """A replica that does not fetch even then (a broken disk, for example) counts as dead. It
+        truncates and catches up with the later leader."""
         for partition in partitions:
             mute = self._mute(partition)
             if mute and self.live(partition) > mute:
                 log.error(
-                    "%s goes on without brokers %s, which do not fetch it; see their logs",
+                    "%s: the failover goes on without brokers %s, which do not fetch; see their"
+                    " logs",
                     partition.name,
                     sorted(mute),
                 )
                 self._behind[partition] = self._behind.get(partition, frozenset()) | mute
 
     def _settle(self, partition: Partition) -> bool:
-        """One look at one partition: sets where its log ends, and says whether all live replicas
-        are there."""
+        """Sets the log end of one partition. Returns whether all live replicas are there."""
         live, needed = partition.live(), self.live(partition)
         if (
             partition.leader_epoch < 0
@@ -235,12 +239,12 @@ class Failover:
             or not live.keys() >= needed
         ):
             return False
-        # A broker that was away may have more, of a log that is not ours any more: it truncates at
-        # its next fetch.
+        # A broker that was away may have more, of a log that diverges from the mirrored one: it
+        # truncates at its next fetch.
         offsets = {partition.agreed(live[broker]) for broker in needed}
         longest, lowest = max(offsets), min(offsets)
-        # What is in the window can still be given to all; what only some broker has, from that
-        # broker.
+        # Batches in the window can still reach all replicas. Batches that only one replica has are
+        # read from that replica.
         end = (
             max(longest, partition.position)
             if partition.window and lowest >= partition.window_start
@@ -254,19 +258,20 @@ class Failover:
             log.info("%s settles at offset %d", partition.name, end)
             partition.truncate(end)
             partition.position = end
-        # The others read it from the longest as consumers do, so up to the high watermark.
+        # The shadow reads them from the longest replica as a consumer does, so only up to the high
+        # watermark.
         partition.high_watermark = end
         self._log.ring()
         if {live[broker].offset for broker in needed} != {end}:
             return False
         partition.served = end
-        # What was noted and never reached a replica was not appended.
+        # Forgets markers that were journaled but never reached a replica.
         partition.note.appended = [one for one in partition.note.appended if one[0] < end]
         return True
 
     def _ceilings(self, partition: Partition, end: int) -> list[int]:
-        """Where the log may end at most: whoever comes back with more after it was settled is
-        late."""
+        """Upper limits of the log end: records beyond the end that was settled before do not count,
+        even if a replica comes back with them."""
         note, limits = partition.note, [partition.limit] if partition.limit >= 0 else []
         if self._phase == "ending":
             limits.append(max([note.mirrored, *(offset + 1 for offset, _ in note.appended)]))

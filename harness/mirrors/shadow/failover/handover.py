@@ -1,10 +1,10 @@
-"""The last step of a failover: real brokers that have the whole log enter the ISR, and the
-controller elects among them.
+"""The last step of a failover: real brokers that have the complete log enter the ISR, and the
+controller elects leaders among them.
 
-The reassignment away from the shadow has been pending since the partition was made; the change of
-the ISR completes it, so that there is no moment at which both could lead. Only who has the log up
-to its promotion offset enters: a broker that came back in between, or whose log is another's from
-there on, waits outside and is brought back by the new leader.
+The reassignment away from the shadow has been pending since the partition was created. The ISR
+change completes it, so the shadow and a real broker can never lead at the same time. Only brokers
+enter whose log equals the mirrored one up to the promotion offset. A broker that restarted
+meanwhile, or whose log diverges, stays out; the new leader lets it catch up.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from linkflap.harness.wire.connection import Unanswered
 log = logging.getLogger(__name__)
 WITHIN_SECONDS: Final = 60.0
 LATE_SECONDS: Final = 10.0
-"""How long a live broker that has not all of the log yet is waited for."""
+"""How long the handover waits for a live broker that has not caught up yet."""
 _LOOK: Final = 0.05
 Live = Callable[[Partition], frozenset[int]]
 
 
 class Handover:
-    """Of all partitions of a mirror; what is handed over already stays so."""
+    """The handover of all partitions of a mirror. A repeated run skips partitions that are already
+    handed over."""
 
     def __init__(
         self,
@@ -64,7 +65,8 @@ class Handover:
                     await self._bring_back()
                     await self._topics.restore_configs()
                     return
-                # What is not there is waited for until it is known to be gone (`Topics.look`).
+                # Missing topics: waits until they reappear or are known to be deleted
+                # (`Topics.look`).
                 there = [p for p in led if self._there(here, p.topic) is not None]
                 await self._try(there, live, patient=time.monotonic() < began + LATE_SECONDS)
             except (Unanswered, EnvironmentFailure) as failure:
@@ -80,8 +82,8 @@ class Handover:
         ]
 
     def _there(self, here: Picture, name: str) -> Topic | None:
-        """A topic as it was mirrored. Another of its name is not the mirror's to reassign, and who
-        leads that says nothing."""
+        """A topic that the mirror created. Another topic of its name must not be reassigned, and
+        its leader says nothing about the handover."""
         topic = here.topics.get(name)
         return (
             topic
@@ -99,7 +101,7 @@ class Handover:
         wanted = {partition: caught_up for partition, caught_up in wanted.items() if caught_up}
         if not wanted:
             return
-        # To those that live: with a dead broker among its targets a reassignment would never
+        # Only to live brokers: with a dead one among its targets, the reassignment would never
         # complete.
         await self._destination.reassign(
             {(p.topic, p.number): caught_up for p, caught_up in wanted.items()}
@@ -120,8 +122,7 @@ class Handover:
         await self._log.steps.reach("in-sync")
 
     def _stand(self, partition: Partition) -> None:
-        """A process that came back for the hand-over serves the log as it was promoted, and nothing
-        else."""
+        """A process that was restarted for the handover serves exactly the promoted log."""
         promoted = partition.note.promoted
         if partition.end != promoted:
             partition.truncate(promoted)
@@ -130,7 +131,8 @@ class Handover:
             self._log.ring()
 
     def _whole(self, partition: Partition, alive: frozenset[int], *, patient: bool) -> list[int]:
-        """The live brokers that have it as it was promoted; none while a late one is waited for."""
+        """The live brokers that have the complete promoted log. While `patient`, none until all
+        live ones do."""
         followers = partition.live()
         end = partition.note.promoted
         home = self._topics.placement.replicas(partition.number, partition.topic)
@@ -142,7 +144,8 @@ class Handover:
         return [] if patient and len(caught_up) < len(alive) else caught_up
 
     async def _bring_back(self) -> None:
-        """Replicas that were down come back: the new leaders add them when they have caught up."""
+        """Reassigns replicas to the brokers that were down. The new leaders add them to the ISR
+        once they have caught up."""
         wanted = {}
         here = await self._destination.picture()
         for topic, number in (*self._log.partitions, *self._log.lost):
@@ -163,8 +166,8 @@ def _late(led: Sequence[Partition], error: Exception | None) -> str:
             "s; see the brokers' logs"
         )
     return (
-        f"all partitions are handed over, but what is left to do was not done in {WITHIN_SECONDS:g}"
-        f" s: {error}"
+        f"all partitions are handed over, but their configs or replicas were not restored within"
+        f" {WITHIN_SECONDS:g} s ({error}); see the brokers' logs"
     )
 
 

@@ -1,4 +1,4 @@
-"""Reads what a follower misses from the live replica that has most of a log."""
+"""Reads batches that a follower lacks from the longest live replica."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ _READ_BYTES: Final = 1 << 20
 
 
 class LongestReplica:
-    """The longest live replica of each partition, asked over one connection for each broker."""
+    """The longest live replica of each partition, over one connection per broker."""
 
     def __init__(self, mirrored: MirroredLog) -> None:
         self._log = mirrored
         self._connections: dict[str, Connection] = {}
 
     async def read(self, partition: Partition, offset: int, limit: int) -> bytes:
-        """What a follower misses, from the live replica that has most of it."""
+        """Batches from `offset` on, from the longest live replica; empty when it has none, or does
+        not answer."""
         live = {
             broker: partition.agreed(f)
             for broker, f in partition.live().items()

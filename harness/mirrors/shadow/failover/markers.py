@@ -1,9 +1,10 @@
-"""Ends transactions as a coordinator would: WriteTxnMarkers (KIP-98) to the brokers that lead after
-the hand-over.
+"""Aborts transactions like a transaction coordinator: sends WriteTxnMarkers (KIP-98) to the brokers
+that lead after the handover.
 
-What is to be ended is recorded before the hand-over, because from then on clients of the
-destination may begin transactions of their own. The answer does not contain a marker's offset: it
-is read from the log; so is, after a kill, what was written.
+The transactions to abort are journaled before the handover, because after it clients of the
+destination may begin transactions of their own. A WriteTxnMarkers response has no marker offsets,
+so they are read from the log. After a kill, the markers that were already written are found there
+too.
 """
 
 from __future__ import annotations
@@ -32,13 +33,11 @@ WITHIN_SECONDS: Final = 60.0
 _LOOK: Final = 0.05
 _READ_BYTES: Final = 1 << 20
 Open = tuple[int, int, int, int]
-"""A transaction that is to be ended: producer id, producer epoch, coordinator epoch, first
-offset."""
+"""A transaction to abort: producer id, producer epoch, coordinator epoch, first offset."""
 
 
 async def write(mirrored: MirroredLog, destination: Destination) -> None:
-    """Returns when every transaction that was noted as open has its ABORT, and its offset is in the
-    journal.
+    """Returns when every journaled transaction has its ABORT, and the journal has its offset.
 
     Can be repeated after a kill. Raises DeadlineExceeded.
     """
@@ -80,7 +79,7 @@ async def _try(
             topic is None
             or str(topic.id) != mirrored.journal.notes.topics[partition.topic].destination_id
         ):
-            continue  # it is gone, or another has its name: the next look at the metadata says so
+            continue  # deleted, or another topic has its name: `Topics.look` finds out
         leader = topic.partitions[partition.number].leader
         if not 0 <= leader < FIRST_BROKER_ID:
             continue
@@ -102,7 +101,7 @@ async def _try(
 
 
 async def _abort(connection: Connection, tp: TopicPartition, transactions: Iterable[Open]) -> None:
-    """Asks the leader for the markers. Raises EnvironmentFailure when it refuses one."""
+    """Asks the leader to write the markers. Raises EnvironmentFailure when it refuses one."""
     m = messages.request("write_txn_markers", 1)
     topic = m.WritableTxnMarkerTopic(name=tp[0], partition_indexes=(tp[1],))
     body = m.WriteTxnMarkersRequest(
@@ -134,8 +133,8 @@ async def _abort(connection: Connection, tp: TopicPartition, transactions: Itera
 async def _found(
     connection: Connection, here: Picture, partition: Partition
 ) -> list[tuple[int, str]]:
-    """The first ABORT of each noted transaction behind the hand-over, as (offset, what), in offset
-    order."""
+    """The first ABORT of each journaled transaction after the promotion offset, as (offset, what),
+    in offset order."""
     wanted: dict[tuple[int, int], int] = {
         (producer, epoch): -1 for producer, epoch, _, _ in partition.note.open
     }
@@ -152,14 +151,14 @@ async def _found(
 
 
 def what(producer_id: int, producer_epoch: int) -> str:
-    """How a journal calls a marker that was appended."""
+    """The name of an appended marker in a journal."""
     return f"ABORT of producer {producer_id}, epoch {producer_epoch}"
 
 
 async def _read(
     connection: Connection, topic_id: Message, partition: Partition, offset: int
 ) -> bytes:
-    """Whole batches from `offset` on, up to the high watermark; none when there is nothing more
+    """Complete batches from `offset` on, up to the high watermark; empty when there are none
     yet."""
     m = messages.request("fetch", 17)
     row = m.FetchPartition(

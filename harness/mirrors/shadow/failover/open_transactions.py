@@ -1,17 +1,19 @@
-"""How a failover ends transactions that were open on the mirrored log, and makes producer ids safe;
-one strategy each.
+"""How a failover ends transactions that are open in the mirrored log, with one strategy per option
+value.
 
-    abort            an ABORT marker per open transaction is appended, in a new leader epoch
-                     (KIP-1279, code of July 2026)
-    write-txn-markers  the same markers, but of the brokers that lead after the hand-over
-                       (WriteTxnMarkers, KIP-98; `markers`)
-    truncate-once    the log is truncated at its last stable offset (February to May 2026). That can
-                     remove the marker of one that had begun before: it is open again, and hangs for
-                     ever
-    truncate-stable  truncated again until nothing is open
+abort: appends an ABORT marker per open transaction, in a new leader epoch (KIP-1279, code of July
+2026).
 
-What is open is asked from a replica, whose state the promoted broker will have: a mirror that made
-ids negative finds nothing.
+write-txn-markers: the brokers that lead after the handover append the same markers
+(WriteTxnMarkers, KIP-98; `markers`).
+
+truncate-once: truncates the log at its last stable offset (February to May 2026). That can remove
+the marker of a transaction that had begun before. It is then open again, and hangs for ever.
+
+truncate-stable: truncates repeatedly until no transaction is open.
+
+The open transactions come from a replica, because a promoted broker has the same producer states.
+With producer_ids=negate, brokers track no transactions, so none are found.
 """
 
 from __future__ import annotations
@@ -32,13 +34,13 @@ from linkflap.harness.model.errors import EnvironmentFailure
 log = logging.getLogger(__name__)
 _RESET: Final = "reset"
 SOURCE_MARGIN: Final = 10
-"""Leader epochs that a source may use up between its last mirrored batch and its truncation: its
-brokers die, start for the failback and hold elections (KIP-1279 raises the destination to the
-source's epoch + 10 + 1)."""
+"""Leader epochs that a source may use between its last mirrored batch and its truncation: its
+brokers die, start for the failback, and hold elections. KIP-1279 raises the destination to the
+source's epoch + 10 + 1."""
 
 
 class Settling(Protocol):
-    """The failover, as endings need it."""
+    """The part of `Failover` that the strategies use."""
 
     async def settled(self) -> None: ...
     def live(self, partition: Partition) -> frozenset[int]: ...
@@ -50,7 +52,7 @@ Ending = Callable[[Settling, MirroredLog, Destination, Membership], Awaitable[No
 async def end(
     failover: Settling, mirrored: MirroredLog, destination: Destination, membership: Membership
 ) -> None:
-    """Ends what is open by the chosen rule, then does what is chosen about producer ids. Can be
+    """Ends open transactions by the chosen strategy, then applies the one for producer ids. Can be
     repeated after a kill."""
     if mirrored.config.options.leader_epochs == "keep":
         await _pass_source(failover, mirrored)
@@ -66,8 +68,8 @@ async def end(
 async def abort(
     failover: Settling, mirrored: MirroredLog, destination: Destination, membership: Membership
 ) -> None:
-    """Appends markers until no replica knows of an open transaction."""
-    # Again, because a stall in the middle may have taken markers back that nobody had yet.
+    """Appends markers until no replica has an open transaction."""
+    # In a loop: a stall of the shadow may have removed markers that no replica had fetched yet.
     while any((opened := await _open(failover, mirrored, destination)).values()):
         await mirrored.steps.reach("before-epoch")
         await _append_aborts(failover, mirrored, membership, opened)
@@ -79,7 +81,7 @@ async def _append_aborts(
     membership: Membership,
     opened: Mapping[Partition, list[markers.Open]],
 ) -> None:
-    # Somebody may have had other bytes at these offsets, in the epoch that is now, and have died.
+    # A broker that died may have other bytes at these offsets in the current epoch.
     await _new_epoch(failover, mirrored, membership)
     await mirrored.steps.reach("after-epoch")
     opened = {
@@ -106,7 +108,7 @@ async def _append_aborts(
 async def note_open(
     failover: Settling, mirrored: MirroredLog, destination: Destination, membership: Membership
 ) -> None:
-    """Takes down what is open: it is ended once brokers lead (`markers`)."""
+    """Journals the open transactions. They are aborted once real brokers lead (`markers`)."""
     for partition, transactions in (await _open(failover, mirrored, destination)).items():
         partition.note.open = transactions
 
@@ -114,7 +116,7 @@ async def note_open(
 async def _open(
     failover: Settling, mirrored: MirroredLog, destination: Destination
 ) -> dict[Partition, list[markers.Open]]:
-    """Per partition its open transactions, in the order they began."""
+    """Partition -> its open transactions, in the order in which they began."""
     found: dict[Partition, list[markers.Open]] = {}
     for tp, partition in list(mirrored.partitions.items()):
         address = mirrored.config.brokers[_somebody(failover, partition)]
@@ -138,7 +140,7 @@ async def _open(
 async def truncate_once(
     failover: Settling, mirrored: MirroredLog, destination: Destination, membership: Membership
 ) -> None:
-    """Truncates every partition at its last stable offset, once, also when a kill came between."""
+    """Truncates every partition at its last stable offset, exactly once, even after a kill."""
     stable = await _stable(failover, mirrored, destination)
     for tp, partition in mirrored.partitions.items():
         if (
@@ -155,7 +157,7 @@ async def truncate_once(
 async def truncate_stable(
     failover: Settling, mirrored: MirroredLog, destination: Destination, membership: Membership
 ) -> None:
-    """Truncates at the last stable offset until that is the end."""
+    """Truncates at the last stable offset until that equals the log end."""
     while True:
         stable = await _stable(failover, mirrored, destination)
         open_ = {
@@ -183,14 +185,13 @@ async def _stable(
         found |= await destination.stable(mirrored.config.brokers[broker], ends)
     if missing := mirrored.partitions.keys() - found.keys():
         raise EnvironmentFailure(
-            f"no last stable offset of the whole log is known of {sorted(missing)[:5]}; are their "
-            "brokers alive?"
+            f"the last stable offset of {sorted(missing)[:5]} is unknown; are their brokers alive?"
         )
     return found
 
 
 def _somebody(failover: Settling, partition: Partition) -> int:
-    """A live broker that has it. Raises EnvironmentFailure when all are dead."""
+    """A live broker that has the partition. Raises EnvironmentFailure when all are dead."""
     live = failover.live(partition)
     if not live:
         raise EnvironmentFailure(
@@ -200,8 +201,8 @@ def _somebody(failover: Settling, partition: Partition) -> int:
 
 
 def _truncate(partition: Partition, offset: int) -> None:
-    """Ends the log there; followers truncate at their next fetch, and the log is settled when they
-    have."""
+    """Truncates the log to `offset`. Followers truncate at their next fetch; `settled` waits for
+    them."""
     if offset < partition.end:
         log.info("%s is truncated at offset %d, from %d", partition.name, offset, partition.end)
         partition.limit = offset
@@ -230,10 +231,10 @@ async def _append_resets(failover: Settling, mirrored: MirroredLog, membership: 
 
 
 async def _pass_source(failover: Settling, mirrored: MirroredLog) -> None:
-    """Raises leader epochs above all that the source can write before it is truncated.
+    """Raises leader epochs above all epochs in which the source can write before it is truncated.
 
-    In a shared epoch, a marker of the source's coordinator and one of the destination could be at
-    one offset, and a follower would not see where its log differs.
+    Otherwise a marker of the source's coordinator and one of the destination could have the same
+    offset and epoch, and a follower would not notice that its log diverges.
     """
     for partition in mirrored.partitions.values():
         wanted = partition.source_epochs.latest + SOURCE_MARGIN + 1
@@ -252,8 +253,7 @@ async def _new_epoch(failover: Settling, mirrored: MirroredLog, membership: Memb
             continue
         if partition.leader_epoch <= epoch:
             raise EnvironmentFailure(
-                f"{partition.name} is in leader epoch {epoch} still; its markers could not be "
-                "distinguished"
+                f"{partition.name} is still in leader epoch {epoch}; its markers need a new one"
             )
         partition.epochs.begin(partition.leader_epoch, partition.end)
 

@@ -1,9 +1,8 @@
 """Reads the source over the link as a consumer does: one long poll per broker for all its
 partitions, with bounded memory.
 
-What a source's answer means is decided here: where its log was truncated, or begins later, and from
-which replica to go on. Followers of the destination that are behind the window are read for one by
-one.
+Interprets the source's answers: whether its log was truncated or starts later, and which replica to
+read from next. Reads separately for followers that are behind the window.
 """
 
 from __future__ import annotations
@@ -32,10 +31,11 @@ from linkflap.harness.wire.messages import Error, Message
 
 log = logging.getLogger(__name__)
 POLL: Final = timedelta(milliseconds=250)
-"""How long the source may wait for data, and so how late a partition is that joins a poll."""
+"""How long the source may wait for data. A partition that becomes ready waits this long for the
+next poll."""
 _RESPONSE_BYTES: Final = 8 << 20
 _ROOM_SECONDS: Final = 0.05
-"""How long partitions that have room wait for those whose windows are full."""
+"""How long partitions with room in their windows wait for those without."""
 _EPOCH_IN_BATCH: Final = struct.Struct(">12xi")
 
 
@@ -52,11 +52,11 @@ class Source:
         self._silent: set[str] = set()
         self._turns = 0
         self.brokers: dict[int, str] = {}
-        """Addresses of the source's brokers by the link, as last seen."""
+        """Broker id -> its address through the link, as last seen."""
 
     @property
     def lost(self) -> bool:
-        """Whether no broker that is read from answers."""
+        """Whether none of the brokers that are read from answers."""
         return bool(self._silent) and self._silent >= self._readers.addresses()
 
     async def picture(self) -> Picture:
@@ -77,7 +77,7 @@ class Source:
         return found
 
     def poll(self) -> None:
-        """Starts a poll for every broker that partitions are read from; safe to call again."""
+        """Starts a poll for every broker that partitions are read from. Safe to call again."""
         for address in self._readers.addresses() - self._polls.keys():
             self._polls[address] = asyncio.create_task(self._poll(address))
 
@@ -111,7 +111,7 @@ class Source:
         released = self._log.room.next
         mine, due = self._mine(connection)
         if not mine or len(due) < len(mine):
-            # Who has room waits a little for those who have none: one large answer costs less than
+            # Partitions with room wait a little for those without: one large answer costs less than
             # many small ones.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_ROOM_SECONDS):
@@ -119,8 +119,8 @@ class Source:
             mine, due = self._mine(connection)
         if not due:
             return
-        # A batch that is larger than the limits is only given first in an answer: everyone gets
-        # there.
+        # A batch above the size limits is only returned for the first partition of a request, so
+        # the order rotates.
         self._turns += 1
         due = due[self._turns % len(due) :] + due[: self._turns % len(due)]
         due.sort(key=lambda p: p.held)
@@ -131,7 +131,7 @@ class Source:
         answer = await self._requests.fetch(connection, asked, wait=wait, most=_RESPONSE_BYTES)
         news = False
         for partition, data in answer:
-            # otherwise it was truncated or moved meanwhile
+            # otherwise it was truncated or repositioned meanwhile
             if partition.position == asked[partition.topic][partition.number]:
                 before = partition.start, partition.position, partition.end
                 await self._take(partition, data, connection)
@@ -140,7 +140,8 @@ class Source:
             self._log.ring()
 
     def _mine(self, connection: Connection) -> tuple[list[Partition], list[Partition]]:
-        """The partitions that are read here, and those of which more may be read now."""
+        """The partitions that are read over this connection, and those of them whose windows have
+        room."""
         mine = [
             p for p in self._log.partitions.values() if self._reads(p, connection) and _wanted(p)
         ]
@@ -152,7 +153,7 @@ class Source:
         return reading is not None and reading.address == connection.address
 
     async def _take(self, partition: Partition, data: Message, connection: Connection) -> None:
-        """Takes in what the source said of one partition."""
+        """Processes the source's answer for one partition."""
         reading = self._readers.get((partition.topic, partition.number))
         diverges = data.error_code == Error.none and data.diverging_epoch.end_offset >= 0
         if data.error_code == Error.offset_out_of_range and await self._began_later(
@@ -168,7 +169,7 @@ class Source:
         elif data.error_code == Error.offset_out_of_range:
             await self._ended_earlier(partition, connection)
         elif data.error_code != Error.none:
-            # A new leader, a topic that is gone: the next look at the metadata says which.
+            # A new leader, or a deleted topic: the next metadata shows which.
             self._readers.leave((partition.topic, partition.number))
         elif diverges:
             self._diverged(partition, int(data.diverging_epoch.end_offset))
@@ -179,15 +180,16 @@ class Source:
             partition.start = max(partition.start, int(data.log_start_offset))
             if data.records:
                 partition.keep(self._log.stamped(partition, data.records, partition.position))
-            # Not below what was read: a new leader's high watermark may be behind for a moment.
+            # Not below the read position: a new leader's high watermark may lag for a moment.
             partition.end = max(partition.end, end, partition.position)
 
     async def _began_later(self, partition: Partition, connection: Connection) -> bool:
-        """Whether the source's log begins after what was read: then ours does too."""
+        """Whether the source's log start is after the read position. If so, this log starts there
+        too."""
         start = await self._requests.start(partition, connection)
         if start is None or partition.position >= start:
             return False
-        log.info("%s: the source begins at %d now", partition.name, start)
+        log.info("%s: the source's log start offset is now %d", partition.name, start)
         partition.start = start
         partition.drop_window(start)
         partition.served = max(partition.served, start)
@@ -201,8 +203,8 @@ class Source:
             self._readers.leave((partition.topic, partition.number))
 
     async def _weigh(self, partition: Partition, reading: Reading) -> None:
-        """A replica under a shadow lacks what was read: another has it, or it was truncated, or
-        that is not known yet."""
+        """A replica under a shadow lacks records that were read. Decides among three causes:
+        another replica has them, the log was truncated, or that is unknown yet."""
         tp, position = (partition.topic, partition.number), partition.position
         words: list[Divergence] = []
         for address in reading.replicas:
@@ -225,7 +227,7 @@ class Source:
             self._readers.leave(tp)
 
     async def _word(self, partition: Partition, connection: Connection) -> Divergence | None:
-        """What one replica says of the log that was read; None when it says nothing of use."""
+        """What one replica shows of the log that was read; None when it shows nothing useful."""
         data = await self._requests.look(partition, connection, partition.position)
         if data is None:
             return None
@@ -250,8 +252,8 @@ class Source:
         )
 
     def _diverged(self, partition: Partition, end: int) -> None:
-        """The source's log was truncated at `end` (an unclean election): so is ours, and the rest
-        needs a new leader epoch."""
+        """Truncates this log as the source's was (an unclean election). If any of it was served
+        already, the rest needs a new leader epoch."""
         offset = min(end, partition.position)
         log.warning(
             "%s: the source was truncated at offset %d, from %d",
@@ -269,8 +271,8 @@ class Source:
         self._log.remember([partition])
 
     async def read_behind(self, partition: Partition, offset: int, limit: int) -> Buffer:
-        """Reads for a follower that is behind the window; empty when the source does not answer.
-        Followers ask again."""
+        """Reads for a follower that is behind the window. Empty when the source does not answer;
+        the follower retries."""
         reading = self._readers.get((partition.topic, partition.number))
         if reading is None:
             return b""

@@ -1,9 +1,9 @@
-"""Which replica each partition of the source is read from: its leader, or a real replica where
+"""The replica that each partition of the source is read from: its leader, or a real replica where
 another shadow leads (a chain).
 
-A leader is believed: it is asked in its epoch (KIP-320), so that one that was deposed refuses.
-Replicas under a shadow may lag behind each other: one that was restarted has less than another had
-returned, and that is no truncation. `truncation_point` decides from the answers of all.
+A leader is authoritative. Fetches carry its epoch (KIP-320), so that a deposed leader refuses them.
+Replicas under a shadow may lag behind each other: a restarted one can have less than another
+returned before, which is no truncation. `truncation_point` decides from the answers of all.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from linkflap.harness.model.topology import TopicPartition
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """How one partition is read: from `address`, which leads it in `epoch`, or is a replica under a
-    shadow (-1).
+    shadow (epoch -1).
 
-    `replicas` are the addresses of all live real replicas, `all_live` whether none of them is dead.
+    `replicas` are the addresses of all live real replicas. `all_live`: none of its real replicas is
+    dead.
     """
 
     address: str
@@ -36,18 +37,16 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divergence:
-    """What one replica answers of a log that was read up to an offset: where it diverges, and the
-    epoch of what it has there.
-
-    `end` is -1 when it does not diverge; `epoch` is -1 when its log ends there.
-    """
+    """How one replica's log compares with the log that was read up to some offset. `end` is where
+    it diverges, -1 when it does not. `epoch` is the leader epoch of its batch there, -1 when its
+    log ends there."""
 
     end: int
     epoch: int = -1
 
 
 class Readers:
-    """Per partition, how it is read now."""
+    """How each partition is read now."""
 
     def __init__(self) -> None:
         self._readings: dict[TopicPartition, Reading] = {}
@@ -60,11 +59,11 @@ class Readers:
         return {reading.address for reading in self._readings.values()}
 
     def leave(self, tp: TopicPartition) -> None:
-        """Does not read it any more until the next picture says from whom."""
+        """Stops reading a partition until the next metadata shows where to read it."""
         self._readings.pop(tp, None)
 
     def turn(self, tp: TopicPartition, address: str) -> None:
-        """Reads it from another replica."""
+        """Reads a partition from another replica."""
         if (reading := self._readings.get(tp)) is not None and not reading.led:
             self._readings[tp] = Reading(
                 address=address, replicas=reading.replicas, all_live=reading.all_live
@@ -95,19 +94,19 @@ def _reading(
     if not live:
         return None
     index = live.index(before.address) if before is not None and before.address in live else 0
-    # A replica that does not fetch any more looks as one that has nothing new: the others are asked
-    # in turn.
+    # A replica that no longer fetches looks the same as one without new records, so the replicas
+    # take turns.
     return Reading(
         address=live[(index + stuck) % len(live)], replicas=live, all_live=len(live) == len(real)
     )
 
 
 def truncation_point(words: Sequence[Divergence], *, all_live: bool) -> int:
-    """Where a log under a shadow was truncated, as its replicas' answers show; -1: it was not, or
+    """Where a log under a shadow was truncated, according to its replicas; -1 when it was not, or
     that is unknown yet.
 
-    What a replica has in a later epoch was written after the truncation. Replicas that just end
-    earlier may be behind, unless all of them do.
+    A batch in a later epoch was written after the truncation. Replicas that only end earlier may
+    lag, unless all of them end earlier.
     """
     newest = max((word.epoch for word in words), default=-1)
     if newest >= 0:

@@ -1,7 +1,7 @@
-"""Requests to the source: Fetch as a consumer sends it, and ListOffsets.
+"""Requests to the source: Fetch, as a consumer sends it, and ListOffsets.
 
-Fetch v17 (KIP-516 topic ids: a topic that was made again is another topic; KIP-320 and KIP-595: the
-last fetched epoch makes the broker say where the log was truncated).
+Fetch v17: topic ids distinguish a topic that was deleted and created again (KIP-516); with the last
+fetched epoch, the broker reports where its log diverges (KIP-320, KIP-595).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _EARLIEST, _LATEST = -2, -1
 
 
 class SourceRequests:
-    """Asks for partitions of the mirrored log, in the epochs of their leaders. `committed_only`: as
-    a read_committed consumer."""
+    """Requests for partitions of the mirrored log, with their leaders' epochs. `committed_only`:
+    reads like a read_committed consumer."""
 
     def __init__(self, mirrored: MirroredLog, readers: Readers) -> None:
         self._log, self._readers = mirrored, readers
@@ -40,7 +40,8 @@ class SourceRequests:
         wait: timedelta,
         most: int,
     ) -> list[tuple[Partition, Message]]:
-        """What the source has of partitions from a position on each. Raises Unanswered."""
+        """Fetches partitions (topic -> partition -> offset). Returns their answers. Raises
+        Unanswered."""
         m = messages.request("fetch", 17)
         ids = {name: topic_id for topic_id, name in self._log.source_names.items()}
         topics = tuple(
@@ -74,7 +75,7 @@ class SourceRequests:
         answer = await connection.call(
             "fetch", 17, body, within=wait.total_seconds() + _STALL_SECONDS
         )
-        # Somebody may have deleted a topic meanwhile, on either side.
+        # Leaves out topics that were deleted meanwhile, on either side.
         return [
             (partition, data)
             for topic in answer.responses
@@ -87,7 +88,8 @@ class SourceRequests:
         ]
 
     def _epoch(self, topic: str, number: int, connection: Connection) -> int:
-        """The epoch that a leader is asked in."""
+        """The leader epoch for a request over this connection; -1 for a replica that is not the
+        leader."""
         reading = self._readers.get((topic, number))
         return (
             reading.epoch if reading is not None and reading.address == connection.address else -1
@@ -96,19 +98,18 @@ class SourceRequests:
     async def look(
         self, partition: Partition, connection: Connection, offset: int
     ) -> Message | None:
-        """What a replica says of one offset, and as little as it can of what is there. Raises
-        Unanswered."""
+        """A replica's answer for one offset, with as little data as possible. Raises Unanswered."""
         answer = await self.fetch(
             connection, {partition.topic: {partition.number: offset}}, wait=SHORT, most=1
         )
         return answer[0][1] if answer else None
 
     async def start(self, partition: Partition, connection: Connection) -> int | None:
-        """Where its log begins; None where the source has no answer. Raises Unanswered."""
+        """The log start offset; None when the source returns an error. Raises Unanswered."""
         return await self._offset(partition, connection, _EARLIEST)
 
     async def end(self, partition: Partition, connection: Connection) -> int | None:
-        """Where its log ends; None where the source has no answer. Raises Unanswered."""
+        """The log end offset; None when the source returns an error. Raises Unanswered."""
         return await self._offset(partition, connection, _LATEST)
 
     async def _offset(self, partition: Partition, connection: Connection, which: int) -> int | None:
