@@ -1,4 +1,4 @@
-"""Every name that a user can give, with the first line of its description."""
+"""The catalogue behind `linkflap list`: every name that a user can give, with a description."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from linkflap.topologies import TOPOLOGIES
 
 
 def catalogue() -> Mapping[str, Mapping[str, str]]:
-    """Title -> name -> one line."""
+    """Title -> name -> description in one line."""
     return {
         "scenarios": {name: _first_paragraph(build) for name, build in SCENARIOS.items()},
         "topologies": {name: _first_paragraph(build) for name, build in TOPOLOGIES.items()},
@@ -41,8 +41,8 @@ def catalogue() -> Mapping[str, Mapping[str, str]]:
 
 
 def options() -> Mapping[str, Mapping[str, OptionAbout]]:
-    """What has options -> option -> what it may be, its default, what it does. Workloads name
-    theirs without values."""
+    """`mirror NAME` or `fault NAME` -> option -> its values, default and description. Workloads are
+    left out: they list their options without values."""
     return {f"mirror {name}": kind.about for name, kind in MIRRORS.items()} | {
         f"fault {name}": {
             option: _of_fault(default, fault.abouts.get(option, ""))
@@ -54,7 +54,8 @@ def options() -> Mapping[str, Mapping[str, OptionAbout]]:
 
 
 def _of_fault(default: Option, about: str) -> OptionAbout:
-    """A default that is text lists the choices; a number is one of 0 or more."""
+    """The description of a fault's option. A default that is text lists the choices (`a|b`), the
+    first of which is the default; other options are numbers of 0 or more."""
     if isinstance(default, str):
         choices = tuple(default.split("|"))
         return OptionAbout(default=choices[0], choices=choices, about=about)

@@ -1,7 +1,7 @@
-"""One fault from its start to its end, each step recorded; schedules and the Python API share it.
+"""One fault window: plays a fault from start to end and records each step. Schedules and the Python
+API use it.
 
-The order is fixed: start, inject, bite, heal, end. A step that fails is an event too, so it is
-never silent.
+The order is fixed: start, inject, bite, heal, end. A step that fails is recorded too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class FaultWindow:
         self._recorder = recorder
 
     def start(self) -> None:
-        """Says that it begins; nothing is broken yet."""
+        """Records that the fault begins, before anything is broken."""
         spec = self.spec
         self._recorder.write(
             FaultStart(
@@ -34,7 +34,7 @@ class FaultWindow:
         )
 
     def inject(self) -> LinkflapError | None:
-        """Injects the fault; the error where that failed, which stands for its bite then."""
+        """Injects the fault. Returns the error if that failed, and records it as a missing bite."""
         try:
             self.fault.inject()
         except LinkflapError as error:
@@ -43,7 +43,7 @@ class FaultWindow:
         return None
 
     def bite(self) -> Bite | LinkflapError:
-        """Measures it, after `inject`; an error where that failed."""
+        """Measures and records the bite, after `inject`. Returns the error if that failed."""
         try:
             bite = self.fault.bite()
         except LinkflapError as error:
@@ -68,7 +68,7 @@ class FaultWindow:
         )
 
     def heal(self) -> LinkflapError | None:
-        """Takes it back, and checks that; why it is not healed."""
+        """Heals the fault and checks the result. Returns the error if it is not healed."""
         try:
             checked = list(self.fault.heal())
         except LinkflapError as error:
@@ -83,5 +83,5 @@ class FaultWindow:
         )
 
     def end(self) -> None:
-        """Says that it is over."""
+        """Records that the fault has ended."""
         self._recorder.write(FaultEnd(target=self.spec.target, id=self.spec.id))

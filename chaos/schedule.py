@@ -1,9 +1,9 @@
 """Plays a schedule: the only timeline of a run. Every fault is injected, measured, held, healed and
 recorded.
 
-One thread per fault, because windows overlap. The order within a fault is fixed (inject, bite,
-hold, heal). heal runs whatever happened before it. A fault that raises is an event, never silent:
-without a bite the verdict is unknown.
+Each fault has a thread, because windows overlap. The order within a fault is fixed (inject, bite,
+hold, heal), and heal runs even if an earlier step failed. An error of a fault is recorded as an
+event: without a bite the verdict is unknown.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from linkflap.harness.model.scenario import FaultSpec, Scenario
 from linkflap.harness.model.wait import patient, pause, until
 
 TRIGGER_DEADLINE = 60.0
-"""Seconds that a fault's condition may take to come true, more on a busy machine; then the fault is
-not played: unknown."""
+"""Seconds that a fault waits for its condition, more on a busy machine. After that the fault is not
+played, and the verdict is unknown."""
 FOLLOWS_WITHIN = 600.0
-"""Seconds, more on a busy machine, that a fault waits for the one that it follows."""
+"""Seconds that a fault waits for the fault that it follows, more on a busy machine."""
 HELD_FOR = 30.0
-"""Seconds, more on a busy machine, that a fault is held open for faults that must begin during it
-and whose condition is not true yet."""
+"""Seconds that a fault is held longer for faults that must begin during it and still wait for their
+conditions; more on a busy machine."""
 
 
 class Watcher(Protocol):
-    """Who is notified of faults as they start and end (the live display)."""
+    """Is notified when a fault starts or ends (the live display)."""
 
     def fault_started(self, id: str, fault: str, target: str, seconds: float) -> None: ...
     def fault_ended(self, id: str) -> None: ...
@@ -48,8 +48,7 @@ class Player:
         self._world = world
         self._watcher = watcher
         self._began = now()
-        # Daemons: a heal that hangs (its brokers are gone, say) must not hold up the end of the
-        # process.
+        # Daemons: a heal that hangs (dead brokers, say) must not delay the end of the process.
         self._threads = [
             threading.Thread(
                 target=self._guarded, args=(spec,), name=f"fault {spec.id}", daemon=True
@@ -68,12 +67,12 @@ class Player:
         self._ended = {spec.id: threading.Event() for spec in schedule}
         self._healed_at: dict[str, int] = {}
         self.last_ended: int | None = None
-        """When the last fault so far ended, played or not, in nanoseconds since the epoch; None
-        before the first."""
+        """When the latest fault ended, played or not: nanoseconds since the epoch. None before the
+        first."""
         self.failures: list[LinkflapError] = []
-        """Faults that could not be healed: the run's verdict cannot be better than unknown."""
+        """Errors of heals. If there is one, the verdict of the run is unknown at best."""
         self.crashes: list[BaseException] = []
-        """Defects of a fault: raised by `join`."""
+        """Exceptions that are defects in the code of a fault; `join` raises them."""
 
     def start(self) -> None:
         self._began = now()
@@ -81,7 +80,8 @@ class Player:
             thread.start()
 
     def under_way(self) -> Sequence[FaultSpec]:
-        """The faults that may be in effect right now; one that is never healed stays among them."""
+        """The faults that may be in effect now. A fault that is never healed (a failover) stays
+        among them."""
         return list(self._under_way.values())
 
     @property
@@ -89,8 +89,8 @@ class Player:
         return any(thread.is_alive() for thread in self._threads)
 
     def join(self, *, within: float, tick: Callable[[], object]) -> None:
-        """Returns when every fault has ended; calls `tick` while waiting. Re-raises a defect of a
-        fault."""
+        """Waits up to `within` seconds until every fault has ended, and calls `tick` meanwhile.
+        Raises the exception of a fault whose code has a defect."""
 
         def over() -> bool:
             tick()
@@ -137,15 +137,15 @@ class Player:
             self._watcher.fault_ended(spec.id)
 
     def _undo_failovers(self, target: str) -> None:
-        """A mirror that was reversed has no dead brokers or mirror behind it any more that a
-        failover could be blamed for."""
+        """Removes the failovers of a reversed link from the faults in effect: after the reversal,
+        the source's brokers run again, so that no later death follows from these failovers."""
         for name, other in list(self._under_way.items()):
             if other.target == target and other.name.fails_over:
                 del self._under_way[name]
 
     def _due(self, spec: FaultSpec) -> bool:
-        """Waits for the fault's time and condition; False when the run ends first (then there is no
-        bite, hence no valid)."""
+        """Waits for the fault's time and condition. False if the condition did not come true or the
+        run ended first; then there is no bite, and the verdict is unknown at best."""
         world, waits = self._world, condition(spec.when)
         waited = now()
         try:
@@ -190,8 +190,8 @@ class Player:
             )
 
     def _follows(self, spec: FaultSpec, before: str) -> int:
-        """Waits for the fault that this one follows; when that had ended. Raises FaultError when it
-        did not end as it should."""
+        """Waits until the fault `before` has ended, and returns the time. Raises FaultError if it
+        was not played or not healed."""
         ended = self._ended[before]
         until(
             lambda: ended.is_set() or self._world.stopping,
@@ -199,16 +199,16 @@ class Player:
             what=f"fault {before} to end before fault {spec.id}",
         )
         if before not in self._healed_at and not self._world.stopping:
-            raise FaultError(f"fault {before}, which it follows, was not played to its end")
+            raise FaultError(f"fault {before}, which it follows, was not played or not healed")
         return self._healed_at.get(before, self._began)
 
     def _joins(self, spec: FaultSpec, other: str) -> int:
-        """Waits for the fault that this one is to overlap; when that began. Raises FaultError when
-        it was never played.
+        """Waits until the fault `other`, which this one overlaps, has begun, and returns the time.
+        Raises FaultError if it was not played.
 
-        One that lasts is measured first: a cluster that died meanwhile would answer over no link,
-        however slow. Of others, such as a failover, the measurement is their end.
-        """
+        If `other` has a duration, its bite is measured first: once this fault has killed a cluster,
+        no bite can be measured on a link to it. Without a duration (a failover), the bite is known
+        only at the end."""
         begun, ended = self._begun[other], self._ended[other]
         began = self._measured[other] if other in self._lasting else begun
         until(
@@ -217,22 +217,22 @@ class Player:
             what=f"fault {other} to begin before fault {spec.id}",
         )
         if not begun.is_set() and not self._world.stopping:
-            raise FaultError(f"fault {other}, which it is to overlap, was not played")
+            raise FaultError(f"fault {other}, which it must overlap, was not played")
         return self._begun_at.get(other, self._began)
 
     def _joined(self, spec: FaultSpec, during: Sequence[str]) -> None:
-        """Raises FaultError where a fault that this one is to overlap has ended meanwhile."""
+        """Raises FaultError if a fault that this one must overlap has already ended."""
         if over := self._over(during):
-            raise FaultError(f"fault {over[0]}, which {spec.id} is to overlap, had ended before")
+            raise FaultError(f"fault {over[0]}, which {spec.id} must overlap, had already ended")
 
     def _over(self, faults: Sequence[str]) -> list[str]:
         return [fault for fault in faults if self._ended[fault].is_set()]
 
     def _break(self, window: FaultWindow) -> None:
-        """Holds it open for its duration, once it was measured. It waits for the faults that must
-        begin during it, and then lasts for its duration once more: otherwise the timing of their
-        conditions would decide whether they are played.
-        """
+        """Injects the fault, measures its bite and holds it for its duration.
+
+        It is then held until faults that must begin during it have begun, and for its duration once
+        more. Otherwise the timing of their conditions would decide whether they are played."""
         injected, lasts = now(), window.spec.duration
         if window.inject() is None and not isinstance(window.bite(), LinkflapError):
             self._measured[window.spec.id].set()
@@ -245,14 +245,14 @@ class Player:
                 pause(lasts, lambda: self._world.stopping)
 
     def _joined_by_all(self, fault: str) -> bool:
-        """Whether those that are to begin during a fault have begun, or will not be played."""
+        """Whether each fault that must begin during this one has begun, or will not be played."""
         return all(
             self._begun[other].is_set() or self._ended[other].is_set()
             for other in self._within[fault]
         )
 
     def _heal(self, window: FaultWindow) -> bool:
-        """Whether it is healed."""
+        """Heals the fault, and notes a failure. Returns whether it is healed."""
         failure = window.heal()
         if failure is not None:
             self.failures.append(failure)
@@ -260,11 +260,8 @@ class Player:
 
 
 def spared(scenario: Scenario) -> Mapping[str, bool]:
-    """Links to which a schedule does nothing, nor to their clusters, and whether clients write what
-    passes over each.
-
-    None where nothing is broken.
-    """
+    """Name of a link -> whether clients write records that pass over it. Only links that no fault
+    targets, nor their clusters; empty if the schedule is empty."""
     targets = [spec.target for spec in scenario.schedule]
     written = {workload.home for workload in scenario.workloads}
     if not targets:
@@ -280,7 +277,7 @@ def spared(scenario: Scenario) -> Mapping[str, bool]:
 
 
 def describe(schedule: Sequence[FaultSpec]) -> Mapping[str, str]:
-    """The schedule in words, id -> one line, for `linkflap run --dry-run`."""
+    """id -> one line that describes the fault, for `linkflap run --dry-run`."""
     return {
         spec.id: (
             f"at {spec.at:4.1f} s for {spec.duration:4.1f} s  {spec.fault} on "

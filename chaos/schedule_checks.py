@@ -23,21 +23,22 @@ from linkflap.harness.runtimes import faketime
 
 
 def check(schedule: Sequence[FaultSpec], topology: Topology) -> None:
-    """Raises InputError, naming the fault, when a schedule cannot be played on a topology."""
+    """Raises InputError, with the name of the fault, if a topology cannot play the schedule."""
     ids = [spec.id for spec in schedule]
     for spec in schedule:
         if ids.count(spec.id) > 1:
             raise InputError(
-                f"two faults of the schedule are called {spec.id!r}; give each an id of its own"
+                f"two faults of the schedule have the id {spec.id!r}; give each its own id"
             )
         if spec.fault not in FAULTS:
             raise InputError(
-                f"fault {spec.id!r} is of unknown kind {spec.fault!r}{nearest(spec.fault, FAULTS)};"
-                f" known are {', '.join(sorted(FAULTS))}"
+                f"fault {spec.id!r} has the unknown kind {spec.fault!r}"
+                f"{nearest(spec.fault, FAULTS)}; known are {', '.join(sorted(FAULTS))}"
             )
         if unknown(condition(spec.when)) is not None:
             raise InputError(
-                f"fault {spec.id!r} waits for unknown {spec.when!r}; known are {', '.join(known())}"
+                f"fault {spec.id!r} waits for an unknown trigger: {spec.when!r}; known are "
+                f"{', '.join(known())}"
             )
         reason = FAULTS[spec.fault].applies_to(spec.target, topology)
         if reason:
@@ -54,37 +55,37 @@ def check(schedule: Sequence[FaultSpec], topology: Topology) -> None:
 
 
 def check_runtime(schedule: Sequence[FaultSpec], runtime: str) -> None:
-    """Raises InputError, naming the fault, when a schedule cannot be played on a runtime."""
+    """Raises InputError, with the name of the fault, if a runtime cannot play the schedule."""
     for spec in schedule:
         if spec.fault in IN_CONTAINERS and runtime != "docker":
             raise InputError(
-                f"fault {spec.id!r} ({spec.fault}) is done to containers, and the runtime {runtime}"
-                " has none; run it with --runtime docker"
+                f"fault {spec.id!r} ({spec.fault}) needs containers, and the runtime {runtime} has "
+                "none; run it with --runtime docker"
             )
         if spec.fault in IN_PROCESSES and runtime != "process":
             raise InputError(
-                f"fault {spec.id!r} ({spec.fault}) is done to processes, and the runtime {runtime} "
-                "has containers; run it with --runtime process"
+                f"fault {spec.id!r} ({spec.fault}) needs brokers that are processes, and the "
+                f"runtime {runtime} has containers; run it with --runtime process"
             )
         if spec.fault in BY_FAKETIME:
             faketime.library()
 
 
 def check_losses(schedule: Sequence[FaultSpec], guarantee: Guarantee) -> None:
-    """Raises InputError, naming the fault, when nothing could say what of its losses a mirror may
-    still have."""
+    """Raises InputError for an unclean election with a mirror that does not keep offsets: the lost
+    records could not be found among the mirror's copies."""
     for spec in schedule:
         if spec.fault == UNCLEAN and not guarantee.offsets_kept:
             raise InputError(
-                f"fault {spec.id!r} ({spec.fault}) does not apply: this mirror gives records other "
-                "offsets, so that nothing says which of its copies the source has lost; use one "
-                "that keeps offsets, for example --mirror shadow"
+                f"fault {spec.id!r} ({spec.fault}) does not apply: this mirror does not keep "
+                "offsets, so copies of records that the source has lost cannot be found; use a "
+                "mirror that keeps offsets, for example --mirror shadow"
             )
 
 
 def _before(spec: FaultSpec, schedule: Sequence[FaultSpec]) -> list[FaultSpec]:
-    """The faults that a fault follows, directly or by others, the nearest first. Raises
-    InputError."""
+    """The faults that a fault follows, directly or through others, nearest first. Raises InputError
+    for an unknown fault or a cycle."""
     known = {other.id: other for other in schedule}
     found: list[FaultSpec] = []
     asked = [spec]
@@ -98,8 +99,8 @@ def _before(spec: FaultSpec, schedule: Sequence[FaultSpec]) -> list[FaultSpec]:
                 )
             if name == spec.id:
                 raise InputError(
-                    f"fault {spec.id!r} follows itself, by way of {one.id!r}; let one of them start"
-                    " at a time of its own"
+                    f"fault {spec.id!r} follows itself through {one.id!r}; let one of them start "
+                    "without waiting for the other"
                 )
             if known[name] not in found:
                 found.append(known[name])
@@ -110,10 +111,10 @@ def _before(spec: FaultSpec, schedule: Sequence[FaultSpec]) -> list[FaultSpec]:
 def _check_nothing_revived(
     failover: FaultSpec, schedule: Sequence[FaultSpec], before: Mapping[str, Sequence[FaultSpec]]
 ) -> None:
-    """Refuses a fault whose heal would restart what a failover has ended: the mirror, or brokers of
-    a dead source.
+    """Refuses a fault whose heal would restart the mirror that a failover has ended, or a broker of
+    the source that it has killed. Raises InputError.
 
-    It is allowed after that mirror was reversed.
+    Such a fault is allowed after the mirror was reversed.
     """
     for spec in (spec for spec in schedule if spec.fault not in OF_CLIENTS):
         if (
@@ -124,25 +125,24 @@ def _check_nothing_revived(
             continue
         timed = not before[spec.id] and not before[failover.id]
         if not timed or spec.at + spec.duration > failover.at:
-            ends = f"{spec.at + spec.duration:g} s" if timed else "a time of its own"
+            when = f" at {spec.at + spec.duration:g} s" if timed else ""
             raise InputError(
-                f"fault {spec.id!r} would start {spec.target} again at {ends}, after failover "
-                f"{failover.id!r} {f'at {failover.at:g} s ' if timed else ''}has ended it; let it "
-                "end before"
+                f"fault {spec.id!r} would start {spec.target} again{when}, after failover "
+                f"{failover.id!r} {f'at {failover.at:g} s ' if timed else ''}has ended it; let the "
+                "fault end before the failover"
             )
 
 
 def _heals_what_ended(spec: FaultSpec, failover: FaultSpec) -> bool:
-    """Whether the heal of a fault starts the mirror that a failover ends, or a broker of the source
-    that it kills."""
+    """Whether the heal of a fault starts the mirror that the failover ends, or a broker of the
+    source that the failover kills."""
     mirror = spec.fault == KILL and spec.target == failover.target
     broker = failover.name.forced and spec.on.cluster == failover.on.source
     return mirror or broker
 
 
 def _reversed_between(failover: FaultSpec, before: Sequence[FaultSpec]) -> bool:
-    """Whether among the faults before some other is this failover, and a reversal of its mirror
-    after it."""
+    """Whether `before` (nearest first) has this failover, and after it a reversal of its mirror."""
     if failover not in before:
         return False
     return any(
@@ -152,8 +152,8 @@ def _reversed_between(failover: FaultSpec, before: Sequence[FaultSpec]) -> bool:
 
 
 def _check_reversed(spec: FaultSpec, before: Sequence[FaultSpec], topology: Topology) -> None:
-    """Refuses to fail over or kill a mirror that is gone, and to reverse one that has not failed
-    over. Raises InputError."""
+    """Refuses a failover or kill of a mirror that has ended, and a reversal of a mirror that has
+    not failed over. Raises InputError."""
     turned = spec.on.back
     alive, over = any(link.name == spec.target for link in topology.links), False
     for other in reversed(before):
@@ -163,12 +163,12 @@ def _check_reversed(spec: FaultSpec, before: Sequence[FaultSpec], topology: Topo
             alive, over = True, False
     if spec.fault == REVERSE and not over:
         raise InputError(
-            f"fault {spec.id!r} reverses the mirror of {spec.target}, which has not failed over "
-            "then; let it follow a failover"
+            f"fault {spec.id!r} reverses the mirror of {spec.target}, which has not failed over at "
+            "that time; let it follow a failover"
         )
     if spec.fault != REVERSE and not alive:
         does = "kills the mirror of" if spec.fault == KILL else "fails over"
         raise InputError(
-            f"fault {spec.id!r} {does} {spec.target}, which nothing mirrors then; let it follow a "
-            f"{REVERSE} of {turned}"
+            f"fault {spec.id!r} {does} {spec.target}, which has no mirror at that time; let it "
+            f"follow a {REVERSE} of {turned}"
         )

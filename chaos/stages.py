@@ -1,5 +1,5 @@
-"""Triggers on the state of a mirror, a group or a leader, which only these can report; and the
-target checks of all triggers."""
+"""Triggers that need a report from a mirror, a group coordinator or a leader; and helpers of all
+triggers that find the target's partitions."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _REBALANCING: Final = (
 
 
 def source(spec: FaultSpec) -> str:
-    """The source of the link, or the cluster of the broker, that a fault is done to."""
+    """The source of the target link, or the cluster of the target broker."""
     return spec.on.source
 
 
 def own(cluster: str, world: World) -> list[tuple[str, int]]:
-    """The data partitions at home on a cluster."""
+    """(topic, partition) of the data topics whose home is this cluster."""
     return [
         (topic, n)
         for topic, count in world.topics.items()
@@ -36,21 +36,21 @@ def own(cluster: str, world: World) -> list[tuple[str, int]]:
 
 
 def mirror_holds(spec: FaultSpec, world: World, least: int = 1) -> bool:
-    """The mirror holds records that it has fetched and the destination's replicas have not;
-    `:5000`, so many bytes."""
+    """The mirror holds records that it has fetched and the destination's replicas do not have yet;
+    `:5000`, at least 5000 bytes of them."""
     stage = _stage(spec, world)
     return stage is not None and stage.held >= least
 
 
 def handing_over(spec: FaultSpec, world: World, least: int = 1) -> bool:
-    """The mirror has begun to hand its topics over, and has not ended."""
+    """The mirror is handing its topics over: a failover has begun and not ended."""
     stage = _stage(spec, world)
     return stage is not None and stage.handing_over
 
 
 def partly_promoted(spec: FaultSpec, world: World, least: int = 1) -> bool:
-    """The destination's own brokers lead some partitions of the target's source and not all: within
-    a failover; `:2`, two."""
+    """During a failover: the destination's own brokers lead some of the mirrored partitions, and
+    not all; `:2`, at least two."""
     destination = spec.on.destination or source(spec)
     cluster = world.deployment.clusters[destination]
     stage = _stage(spec, world)
@@ -62,8 +62,8 @@ def partly_promoted(spec: FaultSpec, world: World, least: int = 1) -> bool:
 
 
 def _stage(spec: FaultSpec, world: World) -> MirrorStage | None:
-    """The state that the target's mirror reports (of a cluster: the mirror into it); None where it
-    does not answer."""
+    """The state that the target's mirror reports, or for a cluster the mirror into it. None if the
+    mirror does not answer."""
     cluster = spec.target.removeprefix("*->") if spec.target.startswith("*") else source(spec)
     named = (
         [spec.target]
@@ -78,7 +78,7 @@ def _stage(spec: FaultSpec, world: World) -> MirrorStage | None:
 
 
 def _mirrored_to(cluster: str, world: World) -> list[tuple[str, int]]:
-    """The data partitions of other homes than this cluster."""
+    """(topic, partition) of the data topics whose home is another cluster."""
     return [
         (name, n)
         for name, count in world.topics.items()
@@ -88,8 +88,8 @@ def _mirrored_to(cluster: str, world: World) -> list[tuple[str, int]]:
 
 
 def _leaders(cluster: str, world: World) -> dict[tuple[str, int], int]:
-    """Partition -> its leader by the cluster's metadata; empty while the cluster does not
-    answer."""
+    """(topic, partition) -> broker id of its leader, from the cluster's metadata. Empty while the
+    cluster does not answer."""
     try:
         topics = (
             AdminClient(quiet(world.deployment.clusters[cluster].bootstrap))
@@ -106,7 +106,7 @@ def _leaders(cluster: str, world: World) -> dict[tuple[str, int], int]:
 
 
 def rebalancing(spec: FaultSpec, world: World, least: int = 1) -> bool:
-    """Some consumer group on the target's source is rebalancing; `:2`, two of them."""
+    """A consumer group on the target's source is rebalancing; `:2`, at least two groups."""
     admin = AdminClient(quiet(world.deployment.clusters[source(spec)].bootstrap))
     try:
         states = set(_REBALANCING)
@@ -119,7 +119,7 @@ def rebalancing(spec: FaultSpec, world: World, least: int = 1) -> bool:
 
 
 def epochs(spec: FaultSpec, world: World) -> dict[TopicPartition, int]:
-    """The leader epoch of a partition at home on the target's source has changed since the fault
-    began to wait; `:2`, of two."""
+    """Since the fault began to wait, the leader epoch of a partition of the target's source has
+    changed; `:2`, of at least two partitions."""
     admin = AdminClient(quiet(world.deployment.clusters[source(spec)].bootstrap))
     return leader_epochs(admin, own(source(spec), world), within=ANSWERS_WITHIN)

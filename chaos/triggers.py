@@ -1,4 +1,5 @@
-"""Conditions that a planned fault waits for, so that log state and not a guessed second places it.
+"""Triggers: conditions that a fault waits for, so that it starts in a chosen log state and not at a
+guessed second.
 
 A trigger is a function of the fault and the world. It looks at the state of the logs, or at the
 change of that state since the fault began to wait (CHANGES). `FaultSpec.when` joins any number of
@@ -35,80 +36,78 @@ _DURING: Final = "during:"
 _AND: Final = " and "
 _ALWAYS: Final = "always"
 SEEN_ON_BOTH_SIDES: Final = "seen-on-both-sides"
-"""What every failover waits for that is the first of its scenario: before, there is nothing that it
-could lose."""
+"""The trigger of the first failover of a scenario: without records on both sides, a failover has
+nothing to lose."""
 
 
 class Trigger(Protocol):
-    """Whether it is true now. `least` is what it counts to; each has a default."""
+    """Whether the condition is true now. `least` is the minimum count; each trigger has its own
+    default."""
 
     def __call__(self, spec: FaultSpec, world: World, least: int = ...) -> bool: ...
 
 
 def _always(spec: FaultSpec, world: World, least: int = 0) -> bool:
-    """Nothing is waited for: the fault starts at its time."""
+    """No condition: the fault starts at its time."""
     return True
 
 
 def _open_transactions(spec: FaultSpec, world: World, least: int = 1) -> bool:
-    """Some transaction on the target's source has written and is not ended; `:3`, at least three at
-    once."""
+    """A transaction on the target's source has written records and has not ended; `:3`, at least
+    three at once."""
     return world.clients.open_transactions(source(spec)) >= least
 
 
 def _open_partitions(spec: FaultSpec, world: World, least: int = 1) -> bool:
-    """The last stable offset of some partition on the target's source is below its high watermark;
-    `:3`, of at least three."""
+    """The last stable offset of a partition on the target's source is below its high watermark;
+    `:3`, of at least three partitions."""
     return _unstable(source(spec), world) >= least
 
 
 def _open_at_destination(spec: FaultSpec, world: World, least: int = 1) -> bool:
-    """A partition on the link's destination has data of a transaction and not its marker; `:3`,
-    three partitions."""
+    """A partition on the link's destination has records of a transaction and not its marker; `:3`,
+    at least three partitions."""
     return _unstable(spec.on.destination or spec.on.source, world) >= least
 
 
 def _unstable(cluster: str, world: World) -> int:
-    """How many partitions on a cluster, whatever their home, have a last stable offset below the
-    high watermark.
+    """The number of partitions on a cluster whose last stable offset is below the high watermark.
 
-    After a failover the clients of another home write there; partitions that are not there do not
-    answer.
+    Partitions of every home count, because after a failover the clients of another home write here.
+    Partitions that do not exist on the cluster give no answer.
     """
     admin = AdminClient(quiet(world.deployment.clusters[cluster].bootstrap))
     every = [(topic, n) for topic, count in world.topics.items() for n in range(count)]
-    # In this order: a transaction that ends between the two requests lowers the count and cannot
-    # raise it.
+    # The order matters: a transaction may end between the two requests. With this order, the count
+    # is then too low; it is never too high.
     high = answered_bounds(admin, every, "high", within=ANSWERS_WITHIN)
     stable = answered_bounds(admin, every, "stable", within=ANSWERS_WITHIN)
     return sum(stable[tp] < end for tp, end in high.items() if tp in stable)
 
 
 def _commit_in_flight(spec: FaultSpec, world: World, least: int = 1) -> bool:
-    """A commit is in flight on the target's source: sent, and not answered; `:2`, at least two at
+    """A commit is in flight on the target's source (requested, not returned); `:2`, at least two at
     once."""
     return world.clients.commits_in_flight(source(spec)) >= least
 
 
 def _transactions_ended(spec: FaultSpec, world: World, least: int = 1) -> bool:
-    """That many transactions have been committed or aborted on all clusters together: `:100`, the
-    hundredth marker."""
+    """A transaction has been committed or aborted on any cluster; `:100`, at least one hundred."""
     return world.clients.transactions_ended() >= least
 
 
 def _under_way(spec: FaultSpec, world: World, least: int = UNDER_WAY) -> bool:
-    """1,000 records were acknowledged on the target's source, or as many as are given: every kind
-    of client is at it."""
+    """1,000 records were acknowledged on the target's source, or the given number: by then every
+    kind of client works."""
     return world.clients.acknowledged_since(0, source(spec)) >= least
 
 
 def _seen_on_both_sides(spec: FaultSpec, world: World, least: int = SEEN) -> bool:
-    """Readers on the target's source and on its destination, each workload of them, were given 100
-    records, or as many as asked, and of each group that works on the source a committed offset was
-    sampled.
+    """Each workload of readers, on the target's source and on its destination, got 100 records, or
+    the given number; and a committed offset was sampled of each group on the source.
 
-    So something was committed, mirrored and read when a failover strikes, however slow the machine
-    is. A side without readers is not waited for.
+    So records were committed, mirrored and read before a failover, however slow the machine is. A
+    side without readers is not waited for.
     """
     ends = (spec.on.source, spec.on.destination) if not spec.on.broker else ()
     sides = [name for name in ends if name in world.deployment.clusters]
@@ -118,16 +117,16 @@ def _seen_on_both_sides(spec: FaultSpec, world: World, least: int = SEEN) -> boo
 
 
 def _segments_deleted(spec: FaultSpec, world: World, least: int = 1) -> bool:
-    """Every partition on the target's source has lost segments to retention: its log begins above
-    0, or at least there."""
+    """Retention has deleted segments of every partition on the target's source: each log start
+    offset is at least 1, or the given offset."""
     mine = own(source(spec), world)
     starts = _answered(source(spec), world, mine, "start")
     return len(starts) == len(mine) and all(start >= least for start in starts.values())
 
 
 def _mirrored(spec: FaultSpec, world: World, least: int = 100) -> bool:
-    """Of every partition on the target's source the destination has 100 offsets that the source has
-    not deleted, or as many as are given: what the two have in common can be compared."""
+    """Both clusters have 100 common offsets of every partition, or the given number: the
+    destination's high watermark is that far above the source's log start offset."""
     destination = spec.on.destination
     mine = own(source(spec), world)
     start, high = (
@@ -147,22 +146,22 @@ def _answered(
 
 
 def _mirror_behind(spec: FaultSpec, world: World, least: int = 1) -> bool:
-    """The mirror has read less than there is: killing it now interrupts a write; `:50`, at least 50
-    records less."""
+    """The mirror is behind its source, so that a kill now interrupts its copying; `:50`, at least
+    50 records behind."""
     mirror = world.mirrors.get(spec.target)
     return mirror is not None and (mirror.lag() or 0) >= least
 
 
 def _program_stopped(spec: FaultSpec, world: World, least: int = 1) -> bool:
-    """A program of the user's at the target's source has stopped itself (SIGSTOP): a moment at
-    which it wants to be killed."""
+    """A program of the user's on the target's source has stopped itself (SIGSTOP): it marks a
+    moment at which it can be killed."""
     return sum(program.stands_still for program in world.clients.programs(source(spec))) >= least
 
 
 Change = Callable[[FaultSpec, World], Mapping[TopicPartition, int]]
-"""What a trigger holds against what it was when the fault began to wait."""
+"""Values that a trigger compares with those at the time when the fault began to wait."""
 CHANGES: Mapping[str, Change] = MappingProxyType({"leader-epoch-changed": stages.epochs})
-"""Triggers that are true once so many values have changed (by default 1)."""
+"""Triggers that are true once enough values have changed (default: 1)."""
 
 TRIGGERS: Mapping[str, Trigger] = MappingProxyType(
     {
@@ -187,10 +186,10 @@ TRIGGERS: Mapping[str, Trigger] = MappingProxyType(
 _LASTING: Final = frozenset(
     {SEEN_ON_BOTH_SIDES, "segments-deleted", "transactions-ended", "under-way"}
 )
-"""Triggers that stay true: what clients have done is not undone."""
+"""Triggers that stay true once they are true: their counts never decrease."""
 _LASTING_EVERY: Final = 20_000_000
-"""Nanoseconds between two looks at one of those, which asks every process of the clients; others
-have no time to lose."""
+"""Nanoseconds between two evaluations of such a trigger, because each one asks every process of the
+clients. Other triggers are evaluated without a pause: their moment may be short."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +197,7 @@ class Condition:
     """What a fault waits for: faults that must have ended, faults that must have begun and not
     ended, and triggers.
 
-    `triggers` are (name, least), least being None where the trigger's own default is meant.
+    `triggers` are pairs (name, least); least is None for the trigger's own default.
     """
 
     after: tuple[str, ...] = ()
@@ -211,8 +210,8 @@ class Condition:
         return (*self.after, *self.during)
 
     def watch(self, spec: FaultSpec, world: World) -> Callable[[], bool]:
-        """Whether all triggers are true, to be asked again and again; what changes is held against
-        what is there now."""
+        """A function that says whether all triggers are true. Triggers of CHANGES compare with the
+        values at the time of this call."""
         asked = [_asked(name, least, spec, world) for name, least in self.triggers]
         return lambda: all(one() for one in asked)
 
@@ -221,7 +220,7 @@ class Condition:
         return self.watch(spec, world)()
 
     def __str__(self) -> str:
-        """As `FaultSpec.when` holds it: the opposite of `condition`."""
+        """The text of `FaultSpec.when`: the inverse of `condition`."""
         terms = [f"{_AFTER}{','.join(self.after)}"] if self.after else []
         terms += [f"{_DURING}{','.join(self.during)}"] if self.during else []
         terms += [name if least is None else f"{name}:{least}" for name, least in self.triggers]
@@ -229,7 +228,7 @@ class Condition:
 
 
 def _asked(name: str, least: int | None, spec: FaultSpec, world: World) -> Callable[[], bool]:
-    """One trigger, as a question."""
+    """A function that says whether one trigger is true."""
     if name in TRIGGERS:
         trigger = TRIGGERS[name]
         question = (
@@ -251,7 +250,8 @@ def _asked(name: str, least: int | None, spec: FaultSpec, world: World) -> Calla
 
 
 def _until_true(question: Callable[[], bool]) -> Callable[[], bool]:
-    """The same question, which is asked now and then until it was true, and never again."""
+    """Wraps a trigger of _LASTING: evaluates it every _LASTING_EVERY nanoseconds until it is true,
+    and never again."""
     true, asked = False, 0
 
     def so_far() -> bool:
@@ -265,8 +265,8 @@ def _until_true(question: Callable[[], bool]) -> Callable[[], bool]:
 
 
 def condition(when: str) -> Condition:
-    """What `FaultSpec.when` says. A name that no trigger has stays among the triggers, for the
-    caller to refuse (`unknown`)."""
+    """Parses `FaultSpec.when`. An unknown name stays among the triggers; the caller finds it with
+    `unknown`."""
     after_: list[str] = []
     during: list[str] = []
     triggers: list[tuple[str, int | None]] = []
@@ -295,5 +295,6 @@ def known() -> Sequence[str]:
 
 
 def after(*faults: str, once: str = _ALWAYS) -> str:
-    """What `FaultSpec.when` holds of a fault that follows others, once something is true."""
+    """The text of `FaultSpec.when` for a fault that follows other faults and then waits for the
+    trigger `once`."""
     return f"{_AFTER}{','.join(faults)}" + (f"{_AND}{once}" if once != _ALWAYS else "")

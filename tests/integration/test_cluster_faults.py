@@ -254,7 +254,7 @@ def test_a_runtime_without_containers_refuses_before_anything_starts(name: str) 
     with pytest.raises(
         InputError,
         match=(
-            "is done to containers, and the runtime process has none; run it with --runtime docker"
+            "needs containers, and the runtime process has none; run it with --runtime docker"
         ),
     ):
         check(broken, "process")

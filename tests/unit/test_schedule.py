@@ -27,12 +27,15 @@ HOME = FaultSpec(
 @pytest.mark.parametrize(
     ("specs", "says"),
     [
-        ([CUT, CUT], "two faults of the schedule are called 'cut'"),
+        ([CUT, CUT], "two faults of the schedule have the id 'cut'"),
         (
             [replace(CUT, fault="link-snip")],
             "unknown kind 'link-snip' (did you mean 'link-flap'?); known are broker-",
         ),
-        ([replace(CUT, when="full-moon")], "waits for unknown 'full-moon'; known are always"),
+        (
+            [replace(CUT, when="full-moon")],
+            "waits for an unknown trigger: 'full-moon'; known are always",
+        ),
         ([replace(CUT, target="A->C")], "cannot be applied to 'A->C'"),
         ([replace(CUT, options={"rate": 3})], "no option 'rate'"),
         (
@@ -53,7 +56,7 @@ HOME = FaultSpec(
         ([replace(CUT, when="after:cut")], "follows itself"),
         (
             [replace(CUT, when="after:b"), replace(CUT, id="b", when="after:cut")],
-            "follows itself, by way of",
+            "follows itself through",
         ),
         (
             [CUT, replace(CUT, id="b", when="after:cut,noon")],
@@ -61,34 +64,37 @@ HOME = FaultSpec(
         ),
         (
             [CUT, replace(CUT, id="b", when="after:cut and full-moon")],
-            "waits for unknown 'after:cut and full-moon'",
+            "waits for an unknown trigger: 'after:cut and full-moon'",
         ),
         (
             [replace(HOME, when="always")],
-            "fails over B->A, which nothing mirrors then; let it follow a mirror-reverse of A->B",
+            (
+                "fails over B->A, which has no mirror at that time; let it follow a mirror-reverse "
+                "of A->B"
+            ),
         ),
-        ([AWAY, replace(HOME, when="after:away")], "which nothing mirrors then"),
-        ([AWAY, replace(AWAY, id="again", when="after:away")], "which nothing mirrors then"),
+        ([AWAY, replace(HOME, when="after:away")], "which has no mirror at that time"),
+        ([AWAY, replace(AWAY, id="again", when="after:away")], "which has no mirror at that time"),
         (
             [CRASH],
             (
-                "kills the mirror of B->A, which nothing mirrors then; let it follow a "
+                "kills the mirror of B->A, which has no mirror at that time; let it follow a "
                 "mirror-reverse of A->B"
             ),
         ),
         (
             [AWAY, replace(CRASH, when="after:away")],
-            "kills the mirror of B->A, which nothing mirrors then",
+            "kills the mirror of B->A, which has no mirror at that time",
         ),
         (
             [AWAY, REVERSE, replace(CRASH, target="A->B", when="after:reverse")],
-            "kills the mirror of A->B, which nothing mirrors",
+            "kills the mirror of A->B, which has no mirror",
         ),
         ([AWAY, REVERSE, HOME, replace(CRASH, when="after:reverse")], "would start B->A again"),
-        ([replace(REVERSE, when="always")], "which has not failed over then"),
+        ([replace(REVERSE, when="always")], "which has not failed over at that time"),
         (
             [AWAY, REVERSE, replace(REVERSE, id="again", when="after:reverse")],
-            "which has not failed over then",
+            "which has not failed over at that time",
         ),
         (
             [

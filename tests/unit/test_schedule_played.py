@@ -185,7 +185,7 @@ def test_a_fault_is_not_played_after_one_that_was_not_healed(
     (bite,) = [data for data in events.of("fault-bite") if data["id"] == "second"]
     assert (bite["bit"], bite["measured"]) == (
         False,
-        "fault cut, which it follows, was not played to its end",
+        "fault cut, which it follows, was not played or not healed",
     )
     assert [data["id"] for data in events.of("fault-start")] == ["cut"]
 

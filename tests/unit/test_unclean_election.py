@@ -233,7 +233,7 @@ def test_it_is_drawn_where_a_suite_names_it_and_a_cluster_has_three_brokers() ->
 def test_a_mirror_that_moves_offsets_is_refused_with_the_reason_and_not_drawn() -> None:
     with pytest.raises(
         InputError,
-        match="'f' \\(unclean-election\\) does not apply: this mirror gives records other offsets",
+        match="'f' \\(unclean-election\\) does not apply: this mirror does not keep offsets",
     ):
         check_losses([spec()], mm2.guarantee({}))
     check_losses([spec()], shadow.guarantee({}))
