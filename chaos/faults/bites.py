@@ -24,9 +24,14 @@ def watch(
     measure: Measure,
     *,
     within: float = BITES_WITHIN,
+    falling: bool = False,
 ) -> Bite:
     """Measures until it bites, `within` seconds have passed, or the run ends; the last measurement
-    is the evidence."""
+    is the evidence.
+
+    `falling`: the measurement is a number that falls until the fault bites; the seconds count from
+    the last time that it fell (`until`).
+    """
     seen: tuple[bool, object] = (False, "nothing")
 
     def over() -> bool:
@@ -34,8 +39,16 @@ def watch(
         seen = measure()
         return seen[0] or world.stopping
 
+    def left() -> float | None:
+        return seen[1] if isinstance(seen[1], int | float) else None
+
     with contextlib.suppress(DeadlineExceeded):
-        until(over, within=within, what=f"{observable} to show the fault")
+        until(
+            over,
+            within=within,
+            what=f"{observable} to show the fault",
+            left=left if falling else None,
+        )
     return Bite(bit=seen[0], observable=observable, measured=seen[1], expected=expected)
 
 

@@ -135,9 +135,10 @@ class FailoverPlanned(_Failover):
         self._world.clients.pause(self._source.name)
         admin = AdminClient(quiet(self._source.bootstrap))
         state = "the source's open transactions"
+        lag: int | None = None
 
         def drained() -> bool:
-            nonlocal state
+            nonlocal state, lag
             if self._world.stopping:
                 raise FaultError(
                     f"failover {self._spec.id} was abandoned: the run is ending, and it still "
@@ -159,6 +160,7 @@ class FailoverPlanned(_Failover):
                 every=0.05,
                 what=f"{self._spec.target} to drain",
                 state=lambda: state,
+                left=lambda: lag,
             )
         except DeadlineExceeded as error:
             raise FaultError(f"failover {self._spec.id} was abandoned: {error}") from error

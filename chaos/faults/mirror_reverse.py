@@ -126,7 +126,7 @@ class MirrorReverse:
             f"offsets of the new source that have not reached {self._cluster.name}, of those it had"
             " at the start"
         )
-        return watch(self._world, name, 0, self._measure, within=REACHES_WITHIN)
+        return watch(self._world, name, 0, self._measure, within=REACHES_WITHIN, falling=True)
 
     def _measure(self) -> tuple[bool, object]:
         written = self._written()

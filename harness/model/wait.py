@@ -3,6 +3,7 @@ busy machine."""
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable
@@ -22,21 +23,28 @@ def until(
     what: str,
     every: float = 0.02,
     state: Callable[[], object] | None = None,
+    left: Callable[[], float | None] | None = None,
 ) -> T:
     """Polls `condition` until it returns something truthy, and returns that.
 
     `within` and `every` are seconds. `what` completes "waited 5 s for …"; `state` is asked once at
-    the end, for the error. Raises DeadlineExceeded with the last state seen. An exception in
-    `condition` is the caller's and ends the wait.
+    the end, for the error. `left` returns how much remains to be done, None if unknown: each time
+    that is less than ever before, the deadline starts again, up to ten times `within` in all.
+    Raises DeadlineExceeded with the last state seen. An exception in `condition` is the caller's
+    and ends the wait.
     """
-    deadline = time.monotonic() + within
+    began = time.monotonic()
+    deadline, least = began + within, math.inf
     while True:
         result = condition()
         if result:
             return result
+        if left is not None and (rest := left()) is not None and rest < least:
+            least = rest
+            deadline = min(time.monotonic(), began + (_SLOWEST - 1) * within) + within
         if time.monotonic() >= deadline:
             seen = f"; last seen: {state()}" if state else ""
-            raise DeadlineExceeded(f"waited {within:g} s for {what}{seen}")
+            raise DeadlineExceeded(f"waited {deadline - began:.3g} s for {what}{seen}")
         time.sleep(min(every, max(0.0, deadline - time.monotonic())))
 
 

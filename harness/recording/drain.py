@@ -16,7 +16,8 @@ from linkflap.harness.recording.world import RunWorld
 from linkflap.harness.wire.offsets import answered_bounds, quiet
 
 SETTLE = 60.0
-"""Seconds that mirrors and readers may take to reach the end once producers have stopped."""
+"""Seconds that readers may take to reach the end once producers have stopped, and mirrors since
+they last came closer to it."""
 ORPHANED = 5.0
 """Seconds that open transactions may take to end on a cluster that is still mirrored to from a dead
 one, also over others."""
@@ -28,12 +29,20 @@ def drain(world: RunWorld, topics: Mapping[str, int], watch: Callable[[], bool])
 
     A deadline that passes here is not an error: the verdict reports what was not read or mirrored.
     """
+    lags: list[int | None] = []
+
+    def caught_up() -> bool:
+        nonlocal lags
+        lags = [mirror.lag() for mirror in world.able_mirrors]
+        return watch() or all(lag == 0 for lag in lags)
+
     with contextlib.suppress(DeadlineExceeded):
         until(
-            lambda: watch() or all(mirror.lag() == 0 for mirror in world.able_mirrors),
+            caught_up,
             within=SETTLE,
             what="mirrors to catch up",
             every=0.1,
+            left=lambda: sum(lag or 0 for lag in lags) if None not in lags else None,
         )
     topology = world.deployment.topology
     with contextlib.suppress(DeadlineExceeded):
