@@ -35,9 +35,9 @@ ALL: Final = (
     "A<->B",
     "A->B->C->A",
 )
-"""Pairs, chains to four clusters, fan-in, fan-out, a round trip, a ring."""
+"""Pairs, chains of up to four clusters, fan-in, fan-out, a round trip, a ring."""
 PRIVILEGED: Final = frozenset({"broker-disk-full", "broker-disk-slow", "clock-skew"})
-"""Faults that take rights or packages which not every machine has: drawn only where a suite names
+"""Faults that need root or packages that not every machine has: drawn only if a suite names
 them."""
 LOSSY: Final = frozenset({"records-deleted", "topic-recreated", "unclean-election"})
 """Faults after which acknowledged records may be missing without a violation: drawn only if a suite
@@ -46,10 +46,13 @@ names them."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """`topologies` in their notation, `mirrors` by kind, `faults` by name (empty: all that the
-    runtime can do), `kafka` the releases of which each cluster gets one, `clients` the libraries of
-    which a run has one, or all by turns; `longest` seconds that one fault is held, `most` faults
-    beside failovers."""
+    """What may be drawn.
+
+    `topologies` are in arrow notation or by name, `mirrors` and `faults` by name (no fault: all
+    that the runtime can play). Each cluster gets one release of `kafka`. The clients of a run use
+    one library of `clients`, or alternate between all of them. `longest` is the longest duration of
+    a fault in seconds. `most` is the largest number of faults besides failovers.
+    """
 
     topologies: tuple[str, ...] = (PAIR,)
     mirrors: tuple[str, ...] = ("shadow",)
@@ -74,24 +77,25 @@ class Bounds:
 
     @property
     def crews(self) -> tuple[str, ...]:
-        """Whose clients a run can have: each library alone, and where there are several, all of
-        them by turns."""
+        """The client libraries that a run can have: each one alone, and if there are several, all
+        of them alternating."""
         return self.clients if len(self.clients) == 1 else (*self.clients, ",".join(self.clients))
 
     @property
     def _all_tls(self) -> bool:
-        """Whether every cluster of every topology shows certificates."""
+        """Whether every cluster of every topology uses TLS."""
         every = [cluster for name in self.topologies for cluster in parse(arrows_of(name)).clusters]
         return all(secured(cluster.security).tls for cluster in every)
 
     def check(self) -> None:
-        """Raises InputError for an unknown name."""
+        """Raises InputError for an unknown name, and for what this machine or the runtime cannot
+        play."""
         for name in self.topologies:
             parse(arrows_of(name))
         for kind in self.mirrors:
             if kind not in mirrors.MIRRORS:
                 raise InputError(
-                    f"there is no mirror {kind!r}; there is {', '.join(mirrors.MIRRORS)}"
+                    f"there is no mirror {kind!r}; choose from {', '.join(mirrors.MIRRORS)}"
                 )
             for release in self.kafka:
                 mirrors.check_played(_smallest(kind, release), self.runtime)
@@ -99,7 +103,7 @@ class Bounds:
             libraries(named)
         for fault in self.faults:
             if fault not in FAULTS:
-                raise InputError(f"there is no fault {fault!r}; there is {', '.join(FAULTS)}")
+                raise InputError(f"there is no fault {fault!r}; choose from {', '.join(FAULTS)}")
             if fault in BY_FAKETIME:
                 faketime.library()
         if not self.topologies or not self.mirrors or not self.kafka or not self.clients:
@@ -110,7 +114,8 @@ class Bounds:
 
 
 def _smallest(kind: str, release: str) -> Scenario:
-    """Only a mirror on clusters of one release: shows whether the mirror is available at all."""
+    """A scenario with only a mirror, on two clusters of one release: to check whether this mirror
+    is available."""
     pair = parse(PAIR)
     topology = replace(
         pair, clusters=tuple(replace(cluster, kafka=release) for cluster in pair.clusters)
@@ -127,5 +132,5 @@ def _smallest(kind: str, release: str) -> Scenario:
 
 
 def arrows_of(name: str) -> str:
-    """The notation of a topology: the given one, or that of a named topology."""
+    """The arrow notation of a topology, which may be given by name (`pair`) or in this notation."""
     return arrows(TOPOLOGIES[name]()) if name in TOPOLOGIES else name

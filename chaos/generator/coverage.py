@@ -1,23 +1,22 @@
-"""What generated runs exercised, as counts of cells, and how much a scenario would add to it.
+"""The coverage of generated runs as counts of cells, and how much a scenario would add to it.
 
-A cell is a text of up to four parts. The generator knows those of a scenario before it is run
-(`cells_of`); what a run really did is read from its run directory, in the same words.
+A cell is a text: its kind and two to four parts. The generator computes the cells that a scenario
+is meant to hit (`cells_of`). The cells that a run did hit are read from its run directory
+(`harness.suite.observed`).
 
-    strike   fault, the log state that it struck in, position, mirror
-             strike/link-cut/open-transactions/link-1/shadow
-    after    fault, the one before it on the same timeline
-             after/mirror-kill/failover-forced
-    over     fault, one that lasted when it began                         over/mirror-kill/link-cut
-    again    fault, mirror: a second time on what it had struck        again/mirror-kill/shadow
-    how      fault, an option of it that is a choice, mirror
-             how/client-kill/workload=readers/shadow
-    with     mirror, one of its options with its value                    with/shadow/bound=lso
-    on       mirror, the shape of the topology                            on/shadow/A->B->C
-    kafka    mirror, the releases on both sides of one of its links    kafka/mm2/3.9.2->4.3.1
-    clients  mirror, the library of its clients where it is not the usual
-             clients/shadow/java,librdkafka
-    topic    mirror, what topics are made of
-             topic/mm2/cleanup.policy=compact
+    strike    fault, log state in which it struck, position, mirror
+              strike/link-cut/open-transactions/link-1/shadow
+    after     fault, fault that ended before it         after/mirror-kill/failover-forced
+    over      fault, fault that lasted when it began    over/mirror-kill/link-cut
+    again     fault, mirror: the fault struck the same target at least twice
+              again/mirror-kill/shadow
+    how       fault, an option with a choice, mirror    how/client-kill/workload=readers/shadow
+    with      mirror, an option with its value          with/shadow/bound=lso
+    on        mirror, shape of the topology             on/shadow/A->B->C
+    kafka     mirror, releases on both sides of a link  kafka/mm2/3.9.2->4.3.1
+    clients   mirror, client library if not librdkafka  clients/shadow/java,librdkafka
+    workload  mirror, kind of workload                  workload/shadow/relay
+    topic     mirror, a topic config with its value     topic/mm2/cleanup.policy=compact
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ from linkflap.harness.model.scenario import FaultSpec, Scenario
 from linkflap.harness.model.topology import ClusterSpec, Topology
 
 PLAIN = "plain"
-"""The log state of a fault of which nothing particular was true."""
+"""The log state of a fault if none of the named states was true."""
 _OF_ALL = {"kafka": 3, "clients": 3}
-"""What a pair of releases or a client library counts for, in cells: every fault brings cells of its
-own, and they are true of all of a run."""
+"""Weights of cells in `novelty` (default: 1). A pair of releases or a client library counts more:
+it applies to a whole run, while every fault adds several cells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,14 +45,13 @@ class Coverage:
     hits: Mapping[str, int] = field(default_factory=dict)
 
     def with_run(self, cells: Iterable[str]) -> Coverage:
-        """After one more run."""
+        """The coverage with one more run, which hit these cells."""
         counts = Counter(self.hits)
         counts.update(set(cells))
         return Coverage(hits=dict(counts))
 
     def novelty(self, cells: Iterable[str]) -> float:
-        """How much of these was seldom hit: 1 for each that never was, less the more often; of
-        releases and clients, more."""
+        """The sum of weight / (1 + hits) over these cells: rarely hit cells count most."""
         return sum(
             _OF_ALL.get(cell.partition("/")[0], 1) / (1 + self.hits.get(cell, 0))
             for cell in set(cells)
@@ -61,8 +59,8 @@ class Coverage:
 
 
 def position(target: str, topology: Topology) -> str:
-    """Where a fault strikes: `link-1` (the first hop), `back-1` (its reverse), `clients`, or the
-    role of a cluster."""
+    """Where a fault strikes: `link-1` (the first hop), `back-1` (its reverse), `clients` (the path
+    of clients), or the role of a cluster: `source`, `middle` or `destination`."""
     on = Target.parse(target)
     if on.is_client_path:
         return "clients"
@@ -82,8 +80,8 @@ def position(target: str, topology: Topology) -> str:
 
 
 def hop(cluster: str, topology: Topology) -> int:
-    """How many links lie before a cluster, and one: the first hop is 1. In a ring every hop is the
-    first."""
+    """The number of the hop that begins at a cluster: 1 plus the links before it. In a ring every
+    hop is 1."""
     seen, frontier, depth = {cluster}, {cluster}, 1
     while True:
         frontier = {link.source for link in topology.links if link.destination in frontier} - seen
@@ -107,7 +105,7 @@ def shape(topology: Topology) -> str:
 
 
 def strike(fault: FaultSpec, state: str, topology: Topology, mirror: str) -> str:
-    """The cell of one fault."""
+    """The `strike` cell of one fault in one log state."""
     return f"strike/{fault.fault}/{state}/{position(fault.target, topology)}/{mirror}"
 
 
@@ -148,8 +146,7 @@ def cells_of(scenario: Scenario) -> set[str]:
 
 
 def manners(struck: Sequence[FaultSpec], mirror: str) -> set[str]:
-    """The cells of how faults struck: with which choices, and which of them a target more than
-    once."""
+    """The cells `how` (options that are choices) and `again` of faults."""
     chosen = (
         (fault, name, value)
         for fault in struck
@@ -162,6 +159,6 @@ def manners(struck: Sequence[FaultSpec], mirror: str) -> set[str]:
 
 
 def repeated(struck: Iterable[FaultSpec], mirror: str) -> set[str]:
-    """The cells of faults that struck a target more than once."""
+    """The cells `again`: faults that struck the same target more than once."""
     counts = Counter((fault.fault, fault.target) for fault in struck)
     return {f"again/{fault}/{mirror}" for (fault, _), count in counts.items() if count > 1}

@@ -1,8 +1,8 @@
-"""A schedule under construction: what is up at its end, and which faults must not overlap.
+"""A schedule under construction (draft): what runs at its end, and which faults must not overlap.
 
-Every fault holds some objects exclusively and needs others undisturbed. Two faults that want the
-same object follow one another (`after:`); others overlap freely. So no fault prevents the bite of
-another: a link whose brokers are down cannot be measured to be slow.
+Every fault holds some objects exclusively and needs others undisturbed. If two faults conflict over
+an object, one follows the other (`after:`); all others may overlap. So no fault hides the bite of
+another: for example, latency on a link cannot be measured while its brokers are down.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ NONE: frozenset[str] = frozenset()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wants:
-    """What a fault `holds` for itself while it lasts, and what it `needs` to be left alone."""
+    """The objects that a fault `holds` exclusively while it lasts, and those that it `needs`
+    undisturbed."""
 
     holds: frozenset[str] = NONE
     needs: frozenset[str] = NONE
@@ -31,35 +32,35 @@ class Wants:
 
 
 def brokers(cluster: str) -> str:
-    """The brokers of a cluster, as something to be held."""
+    """The brokers of a cluster, as an object for `Wants`."""
     return f"brokers {cluster}"
 
 
 def path(link: str) -> str:
-    """The proxied path of a link, likewise."""
+    """The proxied path of a link, as an object for `Wants`."""
     return f"path {link}"
 
 
 def mirror(link: str) -> str:
-    """The mirror of a link, likewise."""
+    """The mirror of a link, as an object for `Wants`."""
     return f"mirror {link}"
 
 
 def clients(cluster: str) -> str:
-    """The clients of a cluster, likewise."""
+    """The clients of a cluster, as an object for `Wants`."""
     return f"clients {cluster}"
 
 
 @dataclass(slots=True, kw_only=True)
 class Draft:
-    """The schedule so far. `up` are the clusters whose brokers run, `mirrored` the links (and
-    reverse links) with a mirror, `at` where the clients of a home are, by the end of all that was
-    added."""
+    """The schedule so far, and the state after all its faults. `up` are the clusters whose brokers
+    run. `mirrored` are the links and reverse links with a mirror. `at` maps a home to the cluster
+    that its clients use."""
 
     topology: Topology
     dice: random.Random
     partitions: int = 2
-    """Of each topic."""
+    """Partitions of each topic."""
     up: set[str] = field(default_factory=set)
     mirrored: set[str] = field(default_factory=set)
     at: dict[str, str] = field(default_factory=dict)
@@ -80,8 +81,8 @@ class Draft:
         once: Condition | None = None,
         begins: tuple[float, float] = (0.1, 1.0),
     ) -> FaultSpec:
-        """Adds a fault behind all that it must not overlap. `once`: triggers, and faults that it is
-        to overlap."""
+        """Adds a fault that follows every fault that it must not overlap. `once` has its triggers,
+        and the faults that it must overlap. `begins` is the range of its start time in seconds."""
         id_ = f"{len(self.faults) + 1}-{fault}"
         once = once or Condition()
         before = self._before(wants, once.during)
@@ -102,8 +103,7 @@ class Draft:
         return spec
 
     def delay(self, id_: str, triggers: Sequence[tuple[str, int | None]]) -> None:
-        """Makes a fault wait for more conditions; a new one replaces an old one of the same
-        name."""
+        """Adds triggers to a fault. A new trigger replaces an old one of the same name."""
         nth = next(nth for nth, fault in enumerate(self.faults) if fault.id == id_)
         once = condition(self.faults[nth].when)
         kept = [one for one in once.triggers if one[0] not in dict(triggers)]
@@ -112,15 +112,17 @@ class Draft:
         )
 
     def _before(self, wants: Wants, during: Collection[str]) -> tuple[str, ...]:
-        """The faults that it must come after: the last of each line of them."""
+        """The faults that a new fault must follow, without those that one of the others follows
+        anyway."""
         clashing = [
             f.id for f in self.faults if f.id not in during and wants.clash(self._wants[f.id])
         ]
         return tuple(a for a in clashing if not any(a in self._ancestors[b] for b in clashing))
 
     def _held_back(self, during: Sequence[str], before: Sequence[str]) -> bool:
-        """Has those that a fault overlaps wait for what it comes after: else they may have ended by
-        then. False, and nothing is changed, where one of them cannot wait for that."""
+        """Makes the faults of `during` wait for the faults of `before` too: otherwise they could
+        end before the new fault may begin. Returns False, without a change, if one of them cannot
+        wait for that."""
         nth = {fault.id: n for n, fault in enumerate(self.faults)}
         due = [(a, b) for a in during for b in before if b not in self._ancestors[a]]
         if any(nth[b] > nth[a] or b in condition(self.faults[nth[a]].when).during for a, b in due):
@@ -133,14 +135,15 @@ class Draft:
         return True
 
     def _precedes(self, earlier: str, id_: str) -> None:
-        """Notes that a fault, and whatever follows it, comes after an earlier one."""
+        """Notes that a fault, and every fault that follows it, comes after `earlier`."""
         more = {earlier, *self._ancestors[earlier]}
         for follower, ancestors in self._ancestors.items():
             if follower == id_ or id_ in ancestors:
                 self._ancestors[follower] = ancestors | more
 
     def lasting(self, kinds: str) -> list[FaultSpec]:
-        """Faults of a family that are held for a while, and that nothing was made to follow."""
+        """Faults whose names begin with `kinds`, that last at least a second, and that no fault
+        waits for yet."""
         followed = {name for fault in self.faults for name in condition(fault.when).faults}
         return [
             f

@@ -1,4 +1,4 @@
-"""The possible targets of a fault at the end of a draft: links, brokers, clusters, clients."""
+"""The possible targets of a fault at the end of a draft: links, brokers, clusters or clients."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ OF_BROKERS: Final = frozenset(
     }
     | {UPGRADE, UNCLEAN, "clock-skew", "broker-disk-slow", "mirror-coordinator-loss"}
 )
-"""Faults of the brokers of one cluster, which overlap no other of these."""
+"""Faults of the brokers of one cluster. On the same cluster, two of them never overlap."""
 
 
 RESTARTED: Final = frozenset({"broker-restart", "clock-skew", "broker-disk-slow"})
-"""Faults of one broker, which is shut down in good order."""
+"""Faults that shut one broker down cleanly."""
 
 
 _TAKEN_OVER: Final = RESTARTED | {
@@ -46,11 +46,11 @@ _TAKEN_OVER: Final = RESTARTED | {
     "rolling-restart",
     UPGRADE,
 }
-"""Faults that are about how the other brokers of a cluster take over."""
+"""Faults that test how the other brokers of a cluster take over."""
 
 
 RULED: Final = frozenset({"mirror-source-moved", "mirror-verbs"})
-"""Faults that are an admin's, of a mirror that brokers are."""
+"""Admin requests to a mirror that runs inside the brokers (Cluster Mirroring)."""
 
 
 def targets(fault: str, draft: Draft) -> list[str]:
@@ -68,13 +68,14 @@ def _is_of_brokers(fault: str) -> bool:
 
 
 def _candidates(fault: str, draft: Draft) -> Sequence[str]:
-    """What there is by now of the kind that a fault is done to."""
+    """The existing objects of the kind that a fault targets."""
     if FaultName(fault).of_link or fault in (*OF_CERTIFICATES, KILL, *RULED):
         return _of_links(fault, draft)
     if fault in OF_CLIENTS:
         return written_clusters(draft)
     if fault in ("partitions-added", DELETED, RECREATED):
-        # After a failover what is at home is judged up to it, and stays as it is.
+        # After a failover, the home's own partitions are judged up to the failover and must not
+        # change any more.
         return sorted(home for home, at in draft.at.items() if home == at)
     if _is_of_brokers(fault):
         return _of_brokers(fault, draft)
@@ -82,7 +83,8 @@ def _candidates(fault: str, draft: Draft) -> Sequence[str]:
 
 
 def _of_links(fault: str, draft: Draft) -> Sequence[str]:
-    """Links with a mirror whose source is up, or both of whose ends are."""
+    """Links with a mirror and a running source. Faults of the mirror itself need a running
+    destination too."""
     links = [LinkSpec.parse(link) for link in sorted(draft.mirrored)]
     if fault == KILL or fault in RULED:
         links = [link for link in links if set(link.ends) <= draft.up]
@@ -93,17 +95,17 @@ def _of_links(fault: str, draft: Draft) -> Sequence[str]:
 
 
 def _of_brokers(fault: str, draft: Draft) -> Sequence[str]:
-    """Brokers, or clusters of which the fault chooses a broker."""
+    """Brokers; or clusters, if the fault chooses the broker itself."""
     if fault == UNCLEAN:
         return _at_home_of_three(draft)
     if fault == "leadership-move":
-        # Elsewhere mirrors lead, or nobody writes.
+        # On other clusters, mirrors lead the partitions or nobody writes.
         return [
             name for name in written_clusters(draft) if draft.topology.cluster(name).brokers > 1
         ]
     if fault in _TAKEN_OVER:
-        # Alone in its cluster a broker that shuts down can lose a commit (docs/scenarios.md), and
-        # nobody takes its part.
+        # The only broker of a cluster can lose a commit when it shuts down (docs/scenarios.md), and
+        # no other broker can take over.
         spared = brokers_of_at_least(draft, least=3)
         clusters = sorted({Target.parse(broker).cluster for broker in spared})
         if fault == "mirror-coordinator-loss":
@@ -121,7 +123,8 @@ def _of_brokers(fault: str, draft: Draft) -> Sequence[str]:
 
 
 def _at_home_of_three(draft: Draft) -> list[str]:
-    """Clusters of three brokers or more whose clients are at home: elsewhere mirrors lead."""
+    """Clusters of at least three brokers whose clients are at home. On other clusters, mirrors lead
+    the partitions."""
     return sorted(
         home
         for home, at in draft.at.items()
@@ -130,12 +133,12 @@ def _at_home_of_three(draft: Draft) -> list[str]:
 
 
 def written_clusters(draft: Draft) -> list[str]:
-    """Running clusters that clients are at."""
+    """Running clusters that have clients now."""
     return sorted(set(draft.at.values()) & draft.up)
 
 
 def brokers_of_at_least(draft: Draft, *, least: int) -> list[str]:
-    """Brokers of running clusters that have at least so many."""
+    """The brokers (`A/1`) of running clusters with at least `least` brokers."""
     counts = {name: draft.topology.cluster(name).brokers for name in sorted(draft.up)}
     return [
         f"{name}/{n}"
@@ -146,8 +149,8 @@ def brokers_of_at_least(draft: Draft, *, least: int) -> list[str]:
 
 
 def written_or_mirrored(draft: Draft) -> set[str]:
-    """The clusters that get what clients write by now, as theirs or by mirrors: nothing passes over
-    a link from any other."""
+    """The clusters that receive records, from clients or through mirrors. Nothing passes over a
+    link that leaves any other cluster."""
     found, links = set(draft.at.values()), [LinkSpec.parse(link) for link in sorted(draft.mirrored)]
     for _ in links:
         found |= {link.destination for link in links if link.source in found}

@@ -1,5 +1,5 @@
-"""Generates a scenario from (seed, number, coverage so far, bounds): of several candidates the one
-that adds most to the coverage."""
+"""Generates a scenario from (seed, number, coverage so far, bounds): draws several candidates and
+takes the one that adds most to the coverage."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from linkflap.harness.model.topology import LinkSpec, Topology
 CANDIDATES: Final = 12
 TRIES: Final = 200
 _SHORT: Final = 3
-"""What a run costs beside its faults, in faults."""
+"""The fixed cost of a run (start, end), in the cost of one fault."""
 _DEAD: Final = 0.5
-"""How often a source is killed outright, of mirrors that may refuse a failover then."""
+"""The share of forced failovers with a killed source, for mirrors that may refuse such a failover;
+the others suspend the source."""
 TURNS: Final = (0, 0, 1, 1, 1, 2, 3)
-"""Failovers of one scenario, there and back."""
+"""How many failovers a scenario has, back and forth; drawn evenly."""
 RETENTION: Final = "retention.bytes"
 MINIMUMS: Final = Minimums(committed=5, aborted=1, reads=20, afterwards=300)
 
@@ -33,11 +34,11 @@ MINIMUMS: Final = Minimums(committed=5, aborted=1, reads=20, afterwards=300)
 def generate(
     seed: int, number: int, coverage: Coverage, bounds: Bounds, *, guided: bool = True
 ) -> Scenario:
-    """Scenario `number` of a suite. `guided`: the candidate with the most that was seldom hit; else
-    the first, at random."""
+    """Scenario `number` of a suite. `guided` takes the candidate whose cells were hit most rarely;
+    otherwise the first one drawn is taken."""
     candidates = [_drawn(seed, number, n, bounds) for n in range(CANDIDATES if guided else 1)]
-    # A long schedule always has something new in it, and takes its time: what counts is what each
-    # fault adds.
+    # A long schedule always has new cells, but also takes longer. So novelty is divided by the cost
+    # of the run.
     return max(
         candidates,
         key=lambda made: coverage.novelty(cells_of(made)) / (_SHORT + len(made.schedule)),
@@ -45,15 +46,16 @@ def generate(
 
 
 def baseline(seed: int, bounds: Bounds) -> Scenario:
-    """The same clients with nothing broken: what is wrong there is no fault's doing."""
+    """The baseline: the clients of a suite without faults. A failure there was not caused by a
+    fault."""
     dice = random.Random(f"linkflap suite {seed} baseline")
     made = _scenario(seed, bounds, dice, name="baseline")
     return replace(made, schedule=(), about="nothing is broken")
 
 
 def _drawn(seed: int, number: int, candidate: int, bounds: Bounds) -> Scenario:
-    """One candidate that can be played. Raises InputError where none is found, which only bounds
-    without sense bring about."""
+    """One playable candidate. Raises InputError if none is found in TRIES attempts: then the bounds
+    allow none."""
     for attempt in range(TRIES):
         dice = random.Random(f"linkflap suite {seed} {number} {candidate} {attempt}")
         made = _scenario(dice.getrandbits(32), bounds, dice, name=f"generated-{number:04d}")
@@ -61,12 +63,12 @@ def _drawn(seed: int, number: int, candidate: int, bounds: Bounds) -> Scenario:
             return made
     raise InputError(
         f"no fault of {', '.join(bounds.allowed)} can be played on {', '.join(bounds.topologies)}; "
-        "let the suite draw from more topologies or faults"
+        "allow more topologies or faults"
     )
 
 
 def playable(scenario: Scenario) -> bool:
-    """Whether a scenario passes all that is checked before anything is started."""
+    """Whether a scenario passes all checks that linkflap makes before it starts anything."""
     try:
         schedule_checks.check(scenario.schedule, scenario.topology)
         reversed_ = any(fault.name.reverses for fault in scenario.schedule)
@@ -82,14 +84,14 @@ def _scenario(seed: int, bounds: Bounds, dice: random.Random, *, name: str) -> S
     mirror, topics = setting.mirror(bounds, dice), setting.topics(dice)
     guarantee = mirrors.resolve(mirror).guarantee
     if without := mirrors.MIRRORS[mirror.kind].without:
-        # If nothing is left, the named ones stay: the scenario is not playable, and the error
-        # reports it.
+        # If no fault is left, the named ones stay: the scenario is then not playable, and the error
+        # names them.
         bounds = replace(
             bounds,
             faults=tuple(name for name in bounds.allowed if name not in without) or bounds.faults,
         )
     if not guarantee.offsets_kept:
-        # A copy at another offset can be compared with its original only while the original exists.
+        # If the copy has another offset, it can be compared only while the original exists.
         topics = replace(
             topics,
             config={name: value for name, value in topics.config.items() if name != RETENTION},
@@ -99,8 +101,8 @@ def _scenario(seed: int, bounds: Bounds, dice: random.Random, *, name: str) -> S
             faults=tuple(name for name in bounds.allowed if name not in packages.OF_KEPT_OFFSETS)
             or bounds.faults,
         )
-    # Where old segments are deleted nothing may be left of what was mirrored before a failover, and
-    # nothing to be judged.
+    # Retention may delete all records that were mirrored before a failover. Then there is nothing
+    # to judge.
     turns = 0 if RETENTION in topics.config else dice.choice(TURNS)
     draft = Draft(topology=topology, dice=dice, partitions=topics.partitions)
     _story(draft, bounds, turns=turns, reversible=guarantee.reversible)
@@ -121,16 +123,16 @@ def _scenario(seed: int, bounds: Bounds, dice: random.Random, *, name: str) -> S
 
 
 def _source_may_stall(fault: FaultSpec, dice: random.Random) -> FaultSpec:
-    """Every other forced failover is from a suspended source: not every mirror fails over from a
-    dead one."""
+    """Gives some forced failovers (1 - _DEAD) a suspended source, because not every mirror fails
+    over from a dead one."""
     if not fault.name.forced or dice.random() < _DEAD:
         return fault
     return replace(fault, options={**fault.options, "source": "stalled"})
 
 
 def _story(draft: Draft, bounds: Bounds, *, turns: int, reversible: bool) -> None:
-    """Faults, then a failover, more faults, a failback, and so on, `turns` of them; all in the
-    order in which they were drawn."""
+    """Draws the schedule: faults, a failover, more faults, a failback, and so on, with `turns`
+    failovers and failbacks in total."""
     topology, dice = draft.topology, draft.dice
     _begin(draft)
     link = _first(topology)
@@ -156,15 +158,16 @@ def _story(draft: Draft, bounds: Bounds, *, turns: int, reversible: bool) -> Non
 
 
 def _begin(draft: Draft) -> None:
-    """Every cluster runs, every link is mirrored, all clients are at home."""
+    """The state at the start: every cluster runs, every link is mirrored, all clients are at
+    home."""
     draft.up = {cluster.name for cluster in draft.topology.clusters}
     draft.mirrored = {link.name for link in draft.topology.links}
     draft.at = {home: home for home in setting.homes(draft.topology)}
 
 
 def _clean(topology: Topology, link: LinkSpec, *, forced: bool) -> bool:
-    """Whether a failback over this link truncates nothing that another mirror copies: what that
-    mirror's readers may see then is undefined."""
+    """Whether a failback over this link truncates no records that another mirror has copied. What
+    readers of such copies may see is undefined."""
     return not forced or not any(
         other.source == link.source and other.destination != link.destination
         for other in topology.links
@@ -172,8 +175,8 @@ def _clean(topology: Topology, link: LinkSpec, *, forced: bool) -> bool:
 
 
 def _first(topology: Topology) -> LinkSpec | None:
-    """The link whose source may fail: one that is mirrored from and not to, and that carries no
-    other cluster's topics."""
+    """The link for failovers, or None. Its source is no mirror's destination and has no other link,
+    and the link carries the topics of one home."""
     into = {link.destination for link in topology.links}
     able = [
         link
@@ -186,5 +189,5 @@ def _first(topology: Topology) -> LinkSpec | None:
 
 
 def _alone(topology: Topology, link: LinkSpec) -> bool:
-    """Whether its source is mirrored over no other link, whose mirror would be left without one."""
+    """Whether the source has no other link. The mirror of another link would lose its source."""
     return sum(other.source == link.source for other in topology.links) == 1

@@ -11,11 +11,11 @@ from linkflap.harness.mirrors import MIRRORS
 from linkflap.harness.model.scenario import Option
 
 GIVEN = 0.4
-"""How often an option is given at all."""
+"""The share of options that get a value; the others keep their defaults."""
 
 
 def of_fault(name: str, dice: random.Random) -> dict[str, Option]:
-    """Options of a fault, most left at their default. A default of 0 (switched off) is always
+    """Options of a fault that differ from their defaults. A default of 0 (switched off) is always
     kept."""
     return {
         option: value
@@ -36,7 +36,7 @@ def _around(default: Option, dice: random.Random) -> Option | None:
 
 
 def of_mirror(kind: str, dice: random.Random) -> Mapping[str, Option]:
-    """Options of a mirror, of those values with which it keeps what it promises."""
+    """Options of a mirror, with values for which its guarantee holds (`Kind.sound`)."""
     return {
         option: dice.choice(values)
         for option, values in MIRRORS[kind].sound.items()

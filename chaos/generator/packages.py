@@ -1,6 +1,6 @@
-"""The families of faults, each with its possible targets, and the failovers between them.
+"""The families of faults (packages): how each is drawn, and the failovers between them.
 
-A fault without a family is drawn too, on any target that it applies to, and overlaps nothing.
+A fault without a family is drawn on any target to which it applies, and overlaps no other fault.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from linkflap.harness.model.topology import LinkSpec, Topology
 FAILOVERS: Final = (PLANNED, FORCED)
 LINK_CUT: Final = "link-cut"
 OF_KEPT_OFFSETS: Final = frozenset({DELETED, RECREATED, UNCLEAN})
-"""Faults after which a copy at another offset than its original's could not be judged, or is known
-to be of two topics."""
+"""Faults that are drawn only with mirrors that keep offsets. With other offsets, the copies could
+not be compared with their originals, or would mix two topics of one name."""
 ENDED: Final = "transactions-ended"
 BEGUN: Final = 40
-"""Transactions that have ended before a first failover."""
+"""The first failover waits for this many ended transactions."""
 ONCE: Final = 0.6
-"""How often a fault waits for a log state."""
+"""The share of faults that wait for a log state."""
 TAIL: Final = 0.5
-"""How often a forced failover before a failback is given a cut that it happens in."""
+"""The share of forced failovers before a failback that happen during an added link-cut."""
 AGAIN: Final = 0.25
-"""How often a fault is done once more where it was done before: a second restart meets what the
-first has left."""
+"""The share of faults that repeat an earlier one on the same target: for example, a second restart
+of a broker finds the state that the first restart left."""
 VICTIMS: Final[Sequence[Mapping[str, Option]]] = (
     {"workload": "transactional", "moment": "any"},
     {"workload": "transactional", "moment": "transaction"},
@@ -51,13 +51,13 @@ VICTIMS: Final[Sequence[Mapping[str, Option]]] = (
     {"workload": "zombie", "moment": "any"},
     {"workload": "readers", "moment": "any"},
 )
-"""Clients that can be killed, and what they can have in flight."""
+"""Options of client-kill: which clients are killed, and at what moment."""
 _LONG_ENOUGH: Final = {"link-flap": 1.5, "broker-pause": 0.5}
-"""Seconds that a fault has to last at least, to be what it is."""
+"""The shortest durations in seconds, for faults that have no effect if they are shorter."""
 
 
 def everything(topology: Topology) -> Wants:
-    """For a fault that must overlap nothing."""
+    """The objects of a fault that must not overlap any other: all of them."""
     names = [c.name for c in topology.clusters]
     links = [f"{a}->{b}" for a in ("*", *names) for b in names if a != b]
     return Wants(
@@ -68,7 +68,7 @@ def everything(topology: Topology) -> Wants:
 
 
 def wants(fault: str, target: str, topology: Topology) -> Wants:
-    """What a fault holds and needs, by its family."""
+    """The objects that a fault holds and needs, by its family."""
     on = Target.parse(target)
     if FaultName(fault).of_link or fault in OF_CERTIFICATES:
         return Wants(holds=frozenset([path(target)]), needs=frozenset([brokers(on.entered)]))
@@ -90,8 +90,8 @@ def wants(fault: str, target: str, topology: Topology) -> Wants:
 
 
 def failover_wants(fault: str, link: LinkSpec) -> Wants:
-    """A drained failover needs the path; a forced one does without. Neither overlaps what is done
-    to its brokers or clients."""
+    """The objects that a failover holds. A planned one is drained, so it also holds the path of the
+    link. No failover overlaps a fault of its brokers or clients."""
     a, b = link.source, link.destination
     held = frozenset([mirror(link.name), clients(a), clients(b), brokers(a), brokers(b)])
     paths = frozenset([path(link.name), path(f"*->{a}")])
@@ -99,7 +99,7 @@ def failover_wants(fault: str, link: LinkSpec) -> Wants:
 
 
 def disturb(draft: Draft, bounds: Bounds) -> None:
-    """Adds one fault that is healed again; nothing where none can be done."""
+    """Adds one fault that is healed. Adds none if no allowed fault has a target."""
     names = [n for n in bounds.allowed if n not in (*FAILOVERS, REVERSE)]
     able = [
         (name, found) for name in names if (found := targets(name, draft)) and _due(name, draft)
@@ -120,7 +120,7 @@ def disturb(draft: Draft, bounds: Bounds) -> None:
 
 
 def _options(fault: str, dice: random.Random) -> Mapping[str, Option]:
-    """Options of a fault; of clients those of whom there are some."""
+    """Options of a fault. For faults of clients, only clients that every scenario has."""
     options: Mapping[str, Option] = of_fault(fault, dice)
     if fault == "client-kill":
         return dice.choice(VICTIMS)
@@ -130,8 +130,8 @@ def _options(fault: str, dice: random.Random) -> Mapping[str, Option]:
 
 
 def _something_to_delete(once: Condition, home: str, draft: Draft) -> Condition:
-    """Not before clients have done something; often during a link-cut, so that it goes before the
-    mirror has got it."""
+    """The condition of a deletion of records: after BEGUN transactions, and often during a fault of
+    a link, so that records are deleted before the mirror has fetched them."""
     if ENDED not in dict(once.triggers):
         once = replace(once, triggers=((ENDED, BEGUN), *once.triggers))
     lasting = [fault.id for fault in draft.lasting("link-") if _from(fault, home)]
@@ -143,19 +143,23 @@ def _something_to_delete(once: Condition, home: str, draft: Draft) -> Condition:
 
 
 def _from(fault: FaultSpec, home: str) -> bool:
-    """Whether a fault of links is one of a mirror's path out of a cluster."""
+    """Whether the target of a fault is a link whose source is this cluster."""
     return fault.on.link is not None and fault.on.source == home
 
 
 def _again(draft: Draft, able: Mapping[str, Sequence[str]]) -> tuple[str, str] | None:
-    """A fault that the schedule has already, on the same target, where that can be done still."""
+    """(fault, target) of an earlier fault of the schedule that can be repeated now, or None."""
     before = [(f.fault, f.target) for f in draft.faults if f.target in able.get(f.fault, ())]
     return draft.dice.choice(before) if before else None
 
 
 def _due(fault: str, draft: Draft) -> bool:
-    """Partitions are added once, and while mirrors carry them from home: they would be others on
-    each side. Upgraded is once."""
+    """Whether a fault may be drawn now. An upgrade, and an addition of partitions, are drawn at
+    most once.
+
+    Partitions are added only while all clients are at home and all links are mirrored: otherwise
+    the clusters would have different partitions.
+    """
     if fault == UPGRADE:
         return not any(other.fault == UPGRADE for other in draft.faults)
     if fault != "partitions-added":
@@ -168,8 +172,8 @@ def _due(fault: str, draft: Draft) -> bool:
 
 
 def moment(fault: str, target: str, draft: Draft, own: Wants) -> Condition:
-    """The log state that a fault waits for: one that the present clients and mirrors reach by
-    themselves."""
+    """The log state that a fault waits for, or no condition. Only states that the present clients
+    and mirrors reach without another fault."""
     if draft.dice.random() > ONCE:
         return Condition()
     source = Target.parse(target).source
@@ -189,17 +193,17 @@ def moment(fault: str, target: str, draft: Draft, own: Wants) -> Condition:
 def fail_over(
     draft: Draft, bounds: Bounds, link: LinkSpec, *, forced: bool, back: bool = False
 ) -> None:
-    """Adds a failover along a link or a reverse link that has a mirror; then, where a link is
-    disturbed, maybe during that.
+    """Adds a failover along a link or reverse link that has a mirror. A forced one often happens
+    during a fault of this link.
 
-    `back`: a failback follows, which has something to truncate where the source dies with what
-    never crossed: half of those that are forced are during a cut, which is added where there is
-    none.
+    `back`: a failback follows. It truncates records only if the source died with records that were
+    never mirrored. So half of these forced failovers happen during a link-cut, which is added if
+    there is none.
     """
     name = FORCED if forced else PLANNED
     if name not in bounds.allowed:
         return
-    # Before clients have done something there is nothing to be judged.
+    # Without ended transactions there is nothing to judge.
     begun: tuple[tuple[str, int | None], ...] = () if draft.moved else ((ENDED, BEGUN),)
     triggers: Sequence[tuple[str, int | None]] = begun
     during: tuple[str, ...] = ()
@@ -212,7 +216,7 @@ def fail_over(
         triggers = (*begun, draft.dice.choice(states))
         during = _disturbed(draft, bounds, link, back=back)
         if during and begun:
-            # Within the disturbance there may be no time for it.
+            # The disturbance may be too short for so many transactions: so it waits for them.
             triggers = triggers[len(begun) :]
             draft.delay(during[0], begun)
     once = Condition(during=during, triggers=tuple(triggers))
@@ -227,7 +231,7 @@ def fail_over(
 
 
 def _disturbed(draft: Draft, bounds: Bounds, link: LinkSpec, *, back: bool) -> tuple[str, ...]:
-    """The disturbance of the link that a forced failover waits for, if any."""
+    """The id of the link fault during which a forced failover happens, if any."""
     disturbed = [f.id for f in draft.lasting("link-") if f.target == link.name]
     if back and not disturbed and LINK_CUT in bounds.allowed and draft.dice.random() < TAIL:
         return (

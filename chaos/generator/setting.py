@@ -1,4 +1,4 @@
-"""The rest of a generated scenario: topology, mirror, workloads, topics."""
+"""The setting of a generated scenario, besides its faults: topology, mirror, workloads, topics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ _RECORDS: Mapping[str, tuple[Option, ...]] = {
     "partitions": (1, 3),
     "compression": ("lz4", "zstd", "snappy", "gzip"),
 }
-"""What records of all workloads of a scenario can be like, each beside its default."""
+"""Options of the workloads that shape records, with the values that are drawn besides the
+default."""
 _TOPICS: tuple[Mapping[str, str], ...] = (
     {},
     {},
@@ -37,13 +38,14 @@ _TOPICS: tuple[Mapping[str, str], ...] = (
     {"message.timestamp.type": "LogAppendTime"},
     {"segment.ms": "1000", "retention.bytes": "300000"},
 )
-"""Kinds of topics; the usual one twice. No compacted one: once a live source's cleaner has removed
-a record, nothing shows whether its copy is right, so most of such runs are unknown
-(`compacted-topic` is the scenario for it)."""
+"""Topic configs; the default twice, so that it is drawn more often.
+
+Compacted topics are not drawn (the scenario `compacted-topic` covers them). Once the log cleaner of
+the source has removed a record, its copy cannot be compared, so most of such runs are unknown."""
 
 
 def topology(bounds: Bounds, dice: random.Random) -> Topology:
-    """One of those that may be drawn, each cluster with one of the releases."""
+    """A topology within the bounds; each cluster gets one of the Kafka releases."""
     drawn = parse(arrows_of(dice.choice(bounds.topologies)))
     return replace(
         drawn, clusters=tuple(replace(c, kafka=dice.choice(bounds.kafka)) for c in drawn.clusters)
@@ -51,28 +53,28 @@ def topology(bounds: Bounds, dice: random.Random) -> Topology:
 
 
 def homes(topology: Topology) -> tuple[str, ...]:
-    """The clusters that topics begin on: those that no link leads to; all of them where each is
-    mirrored to."""
+    """The home clusters of topics: those that no link leads to, or all clusters if a link leads to
+    each."""
     mirrored = {link.destination for link in topology.links}
     every = tuple(cluster.name for cluster in topology.clusters)
     return tuple(name for name in every if name not in mirrored) or every
 
 
 def topics(dice: random.Random) -> TopicSpec:
-    """How topics are made."""
+    """The number of partitions and the config of the topics."""
     return TopicSpec(partitions=dice.choice([1, 2, 2, 3, 5]), config=dict(dice.choice(_TOPICS)))
 
 
 def workloads(
     topology: Topology, topics: TopicSpec, dice: random.Random
 ) -> tuple[WorkloadSpec, ...]:
-    """The everyday clients of each home, with records of one kind, and sometimes relays, or fewer
-    of them."""
+    """The everyday clients of each home, with the same shape of records. Sometimes a relay is
+    added, on two clusters with default topics."""
     records = {
         name: dice.choice(values) for name, values in _RECORDS.items() if dice.random() < 0.25
     }
     if "retention.bytes" in topics.config:
-        records.pop("value_size", None)  # segments would be gone before anybody had read them
+        records.pop("value_size", None)  # large records: deleted before a reader gets them
     every = homes(topology)
     found = [
         w
@@ -97,8 +99,7 @@ def _clients(
     group = f"{GROUP}.{home}" if several else GROUP
     found = []
     for workload in everyday(topology, home):
-        # What all writers know is in the options of one of them: readers, which know none of it,
-        # are left as they are.
+        # The options of records apply only to workloads that write; readers do not have them.
         own = {
             name: value for name, value in records.items() if name in KINDS[workload.kind].options
         }
@@ -110,14 +111,14 @@ def _clients(
 def with_clients(
     workloads: tuple[WorkloadSpec, ...], bounds: Bounds, dice: random.Random
 ) -> tuple[WorkloadSpec, ...]:
-    """The workloads with the clients of one of the libraries that may be drawn, or of all by
-    turns."""
+    """The workloads with clients of one library within the bounds, or of all libraries,
+    alternating."""
     crews = bounds.crews
-    # One that is drawn of one would move the dice, and with it all that a seed has given so far.
+    # With one choice, nothing is drawn: a draw would change the scenarios of every existing seed.
     return with_library(workloads, crews[0] if len(crews) == 1 else dice.choice(crews))
 
 
 def mirror(bounds: Bounds, dice: random.Random) -> MirrorSpec:
-    """One of those that may be drawn, with some of its options."""
+    """A mirror within the bounds, with some of its options."""
     kind = dice.choice(bounds.mirrors)
     return MirrorSpec(kind=kind, options=dict(of_mirror(kind, dice)))
