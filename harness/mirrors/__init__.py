@@ -1,4 +1,4 @@
-"""Mirrors: what replicates over a link. A kind is one module, and one entry of `MIRRORS`.
+"""Mirrors: what replicates over a link. Each kind is one module and one entry of `MIRRORS`.
 
 A factory takes `(spec, link, deployment, recorder)` and starts nothing. It raises InputError for an
 option that its mirror does not have.
@@ -40,13 +40,16 @@ def _plays_all(_scenario: Scenario) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """What a kind of mirror is made of. `module` has its factory, and is imported when a mirror is
-    made: a shadow's own process is below this package and needs none of them. `options` reads its
-    options, and raises InputError for one that it does not have; `about` lists them for people.
-    `sound` are options and those of their values with which runs are meant to be valid: what
-    generated scenarios are drawn from. `refusal` says in one sentence why it cannot play a
-    scenario, None where it can; `without` are faults that have no object with it, and why; `not_in`
-    runtimes that it cannot be played in, and why.
+    """One kind of mirror.
+
+    `module` has its factory. It is imported only when a mirror is made, because the shadow's own
+    process imports this package and needs no factory. `options` reads the options of the kind, and
+    raises InputError for unknown ones; `about` describes them for the command line. `sound` are
+    options and those of their values with which runs are expected to be valid; generated scenarios
+    use these.
+
+    `refusal` returns why the kind cannot play a scenario, None if it can. `without` are faults that
+    do not apply to it, and why; `not_in` are runtimes that do not apply, and why.
     """
 
     module: str
@@ -57,8 +60,8 @@ class Kind:
     without: Mapping[str, str] = field(default_factory=dict)
     not_in: Mapping[str, str] = field(default_factory=dict)
     asks_source: bool = False
-    """Whether a failover may be refused while the source is dead: half of the generated ones stall
-    it instead."""
+    """Whether a failover may be refused while the source is dead. Half of the generated failovers
+    then stall the source instead."""
 
     @property
     def make(self) -> MirrorFactory:
@@ -67,8 +70,8 @@ class Kind:
 
 _A_PROCESS: Final[Mapping[str, str]] = dict.fromkeys(
     OF_BROKERS_MIRRORS,
-    "it is a process, not brokers that take verbs and keep its states; use --mirror "
-    "cluster-mirroring",
+    "it is a process outside the brokers, without admin commands or states of its own in them; use "
+    "--mirror cluster-mirroring",
 )
 MIRRORS: Final[Mapping[str, Kind]] = {
     cluster_mirroring_settings.KIND: Kind(
@@ -101,12 +104,12 @@ MIRRORS: Final[Mapping[str, Kind]] = {
 
 
 BY_COMMAND: Final = "command"
-"""The kind of those that users bring: only its manifest says what it promises."""
+"""The kind of the users' own mirrors, whose guarantees are in their manifests."""
 
 
 def resolve(spec: MirrorSpec) -> MirrorSpec:
-    """The mirror with all its options and its guarantee. Raises InputError for an unknown kind,
-    option or value."""
+    """The mirror spec with all its options and its guarantee. Raises InputError for an unknown
+    kind, option or value."""
     if spec.kind not in MIRRORS:
         raise InputError(
             f"there is no mirror {spec.kind!r}{nearest(spec.kind, MIRRORS)}; there is "
@@ -121,20 +124,20 @@ def resolve(spec: MirrorSpec) -> MirrorSpec:
 
 
 def check(spec: MirrorSpec, *, reversible: bool = False) -> None:
-    """Raises InputError for an unknown kind, option or value, and for a kind that cannot be
-    reversed where that is needed."""
+    """Raises InputError for an unknown kind, option or value; with `reversible`, also for a kind
+    that cannot be reversed."""
     if not resolve(spec).guarantee.reversible and reversible:
         known = [declared(MirrorSpec(kind=kind)) for kind in MIRRORS if kind in DECLARATIONS]
         able = ", ".join(other.kind for other in known if other.guarantee.reversible)
         raise InputError(
-            f"mirror {spec.kind} cannot be reversed, as the schedule wants it; a mirror that can is"
-            f" {able}, or a command whose manifest has commands.failback"
+            f"mirror {spec.kind} cannot be reversed, which the schedule needs; use {able}, or a"
+            " command whose manifest has commands.failback"
         )
 
 
 def check_played(scenario: Scenario, runtime: str = "process") -> None:
     """Raises InputError where the mirror of a scenario cannot play it: in this runtime, on these
-    clusters, with these faults."""
+    clusters, or with these faults."""
     kind = scenario.mirror.kind
     if runtime in MIRRORS[kind].not_in:
         raise InputError(
@@ -146,13 +149,13 @@ def check_played(scenario: Scenario, runtime: str = "process") -> None:
     for fault in scenario.schedule:
         if reason := MIRRORS[kind].without.get(fault.fault):
             raise InputError(
-                f"NOT APPLICABLE: fault {fault.id!r} ({fault.fault}) has no object with mirror "
+                f"NOT APPLICABLE: fault {fault.id!r} ({fault.fault}) does not apply to mirror "
                 f"{kind}: {reason}"
             )
 
 
 def commands(spec: MirrorSpec) -> Mapping[str, Sequence[str]]:
-    """Name -> words of the user's own commands that a mirror runs; nothing of other kinds. Raises
+    """Name -> words of the user's commands that a mirror runs; empty for other kinds. Raises
     InputError."""
     return (
         manifest.read(manifest.path_of(spec.options)).every_command

@@ -1,5 +1,5 @@
-"""One record that proves a mirror's complete path: written to the source directly, awaited on the
-destination directly."""
+"""The canary: one record that proves the complete path of a mirror. It is written to the source and
+read from the destination, both without the link."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from linkflap.harness.wire.offsets import quiet
 
 
 class Canary:
-    """Written when made; once it has arrived, `arrived` stays true. The topic has one partition and
-    exists on both sides."""
+    """Writes the record when it is made. Once it has arrived, `arrived` stays true. The topic has
+    one partition and exists on both sides."""
 
     def __init__(self, source: str, destination: str, topic: str) -> None:
         self._token = uuid.uuid4().bytes
@@ -27,8 +27,8 @@ class Canary:
         self._write(source, topic)
 
     def _write(self, source: str, topic: str) -> None:
-        # Not idempotent: the canary draws no producer id on a cluster whose producer ids are
-        # checked.
+        # Not idempotent, so that the canary allocates no producer id: the producer ids of clusters
+        # are checked.
         producer = Producer(
             quiet(source) | {"enable.idempotence": False, "acks": "all", "linger.ms": 0}
         )

@@ -1,9 +1,9 @@
-"""Whether Java accepts a regular expression (java.util.regex.Pattern), decided without a Java,
-before a run starts anything.
+"""Checks whether Java accepts a regular expression (java.util.regex.Pattern). Needs no Java, so
+that wrong input fails before a run starts anything.
 
-It judges patterns without backslashes, which no option here may have. Java refuses everything that
-this module refuses, with three exceptions: the flag x, a look-behind with `*`, `+` or `{n,}` in it,
-and `{n}` where nothing is repeated.
+It only handles patterns without backslashes, which no option allows. Java rejects everything that
+this module rejects, with three exceptions: the flag x, a look-behind with `*`, `+` or `{n,}` in it,
+and `{n}` without anything before it to repeat.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _MOST: Final = 1 << 31
 
 
 class _Refused(Exception):
-    """Why Java does not take it, in a few words."""
+    """Why Java rejects the pattern, in a few words."""
 
 
 @dataclass(slots=True)
 class _Reader:
-    """A cursor over a pattern, and the names that its groups have so far."""
+    """A cursor over a pattern, and the group names so far."""
 
     text: str
     at: int = 0
@@ -46,7 +46,7 @@ class _Reader:
 
 
 def reason_against(pattern: str) -> str:
-    """Why Java refuses a pattern, in a few words, or empty."""
+    """Why Java rejects a pattern, in a few words; empty if it accepts it."""
     reader = _Reader(pattern)
     try:
         _alternatives(reader, behind=False)
@@ -58,7 +58,8 @@ def reason_against(pattern: str) -> str:
 
 
 def _alternatives(reader: _Reader, *, behind: bool) -> None:
-    """Up to the end, or to the `)` of the group that they are in. `behind`: in a look-behind."""
+    """Reads to the end of the pattern, or to the `)` of the surrounding group. `behind`: inside a
+    look-behind."""
     while (character := reader.peek()) not in ("", ")"):
         if character == "|":
             reader.at += 1
@@ -70,7 +71,7 @@ def _alternatives(reader: _Reader, *, behind: bool) -> None:
 
 
 def _one(reader: _Reader, *, behind: bool) -> bool:
-    """A character, class or group; False for flags, which cannot be repeated."""
+    """Reads a character, class or group. False for flags, which cannot be repeated."""
     if reader.takes("["):
         _class(reader)
     elif reader.takes("("):
@@ -90,24 +91,24 @@ def _repetition(reader: _Reader, *, behind: bool) -> None:
     else:
         return
     if endless and behind:
-        raise _Refused("a look-behind of any length")
+        raise _Refused("a look-behind of unlimited length")
     if reader.peek() and reader.peek() in "?+":
         reader.at += 1
 
 
 def _counted(reader: _Reader) -> bool:
-    """Whether it has no upper bound."""
+    """Whether the repetition has no upper bound."""
     found = reader.match(_COUNTED)
     if not found or (found[3] and not found[2]):
-        raise _Refused("a '{' that begins no {n}, {n,} or {n,m}")
+        raise _Refused("a '{' that does not begin {n}, {n,} or {n,m}")
     least, most = int(found[1]), int(found[3] or found[1])
     if most < least or most >= _MOST:
-        raise _Refused(f"{found[0]}, which no number of times is")
+        raise _Refused(f"{found[0]}, which is an impossible number of times")
     return bool(found[2]) and not found[3]
 
 
 def _group(reader: _Reader, *, behind: bool) -> bool:
-    """After its `(`. False when it only sets flags."""
+    """Reads a group after its `(`. False when it only sets flags."""
     if reader.takes("?"):
         if reader.takes("<=") or reader.takes("<!"):
             behind = True
@@ -116,7 +117,7 @@ def _group(reader: _Reader, *, behind: bool) -> bool:
         elif not (reader.peek() and reader.peek() in ":=!>"):
             flags = reader.match(_FLAGS)
             if not flags:
-                raise _Refused(f"'(?{reader.peek()}', which begins no group")
+                raise _Refused(f"'(?{reader.peek()}', which does not begin a group")
             if flags[1] == ")":
                 return False
         else:
@@ -132,13 +133,13 @@ def _named(reader: _Reader) -> None:
     if not name:
         raise _Refused("'(?<' without a name of letters and digits and '>'")
     if name[1] in reader.names:
-        raise _Refused(f"two groups of the name {name[1]}")
+        raise _Refused(f"two groups with the name {name[1]}")
     reader.names.add(name[1])
 
 
 def _class(reader: _Reader) -> None:
-    """After its `[`: a `]` at its beginning is one of its characters, and there may be classes in
-    it."""
+    """Reads a class after its `[`. A `]` as its first character is part of it, and classes may be
+    nested."""
     reader.takes("^")
     empty = True
     while reader.peek():
@@ -149,7 +150,7 @@ def _class(reader: _Reader) -> None:
             _class(reader)
         elif reader.takes("&&"):
             if empty and reader.peek() in ("]", "&"):
-                raise _Refused("'&&' between nothing and nothing")
+                raise _Refused("'&&' without operands")
         else:
             _range(reader)
         empty = False

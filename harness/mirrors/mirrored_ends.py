@@ -1,4 +1,4 @@
-"""The ends of mirrored partitions on a destination, and when they have stopped moving."""
+"""The ends of mirrored partitions on a destination, and a wait until they stop moving."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from linkflap.harness.wire.offsets import Partition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirroredEnds:
-    """Asked of a destination, for topics of `homes`; waits so many seconds for each answer."""
+    """Asks a destination about the topics of `homes`. `answers_within` is the timeout of each
+    request, in seconds."""
 
     admin: AdminClient
     destination: str
@@ -46,9 +47,10 @@ class MirroredEnds:
             if stable.get((topic, partition), end) < end
         ]
 
-    def await_still(self, within: float, *, closed: bool = False) -> None:
-        """Returns when two answers are equal: requests of a killed process may be in a broker's
-        socket buffer yet. `closed`: and when no transaction is open. Raises DeadlineExceeded."""
+    def await_unchanged(self, within: float, *, closed: bool = False) -> None:
+        """Returns when two consecutive answers are equal, because a broker's socket buffer may
+        still have requests of a killed process. `closed`: also waits until no transaction is open.
+        Raises DeadlineExceeded."""
         last: Mapping[Partition, int] | None = None
 
         def still() -> bool:
@@ -56,6 +58,6 @@ class MirroredEnds:
             before, last = last, self.at()
             return last is not None and last == before and (not closed or last == self.at("stable"))
 
-        what = f"mirrored partitions of {self.destination} to stand still"
+        what = f"mirrored partitions of {self.destination} to stop growing"
         what += ", without open transactions" if closed else ""
         until(still, within=within, every=0.2, what=what, state=lambda: last)

@@ -1,9 +1,9 @@
-"""MirrorMaker 2 in dedicated mode on one link: one worker, its source behind the link's proxies,
-its destination direct.
+"""MirrorMaker 2 in dedicated mode on one link: one worker, which reads the source through the
+link's proxies and writes to the destination directly.
 
-`start` and `restart` return when Connect reports a running task of the source connector and a
-canary record written to the source has arrived on the destination. MirrorMaker keeps the order of
-records, not offsets: markers, repeats and omitted aborted records all shift them.
+`start` and `restart` return when Connect reports running tasks of the source connector, and a
+canary record has arrived on the destination. MirrorMaker keeps the order of records but not their
+offsets: markers, repeated records and omitted aborted records shift them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _FILE: Final = "mm2.properties"
 def make(
     spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder
 ) -> MirrorMaker:
-    """The factory; InputError for an unknown option or value. Nothing is started."""
+    """The factory. Starts nothing. Raises InputError for an unknown option or value."""
     return MirrorMaker(spec, link, deployment, recorder)
 
 
@@ -82,7 +82,7 @@ class MirrorMaker:
     def _prepare(self, deployment: Deployment) -> Service:
         if brokers_alone(self._destination.kafka):
             raise InputError(
-                f"the jars of Kafka {self._destination.kafka} are a broker's alone, without "
+                f"the jars of Kafka {self._destination.kafka} are only those of a broker, without "
                 f"MirrorMaker; give cluster {self.link.destination} another release, or name a "
                 "directory with all jars"
             )
@@ -109,10 +109,10 @@ class MirrorMaker:
         return self._service.alive
 
     def start(self) -> None:
-        """Makes the topics, starts the worker and waits until a record went through.
+        """Creates the topics, starts the worker, and waits until a canary record has arrived.
 
-        Raises SetupError when the worker ends, DeadlineExceeded when nothing goes through, with the
-        last lines of its log.
+        Raises SetupError when the worker ends, DeadlineExceeded when no record arrives; both with
+        the last lines of its log.
         """
         copy_topics(self._source, self._destination, self._homes)
         self._run()
@@ -124,7 +124,8 @@ class MirrorMaker:
         began = time.monotonic()
         with self._asking:
             self._progress.forget_states()
-        # Connect makes no more tasks than there are partitions; one more is the canary's.
+        # Connect starts at most one task per partition, and the canary topic has one partition
+        # more.
         tasks = min(self._options.tasks, 1 + sum(data_topics(self._there, self._homes).values()))
         self._service.start()
         topic = topic_name(self.link.source, CANARY)
@@ -157,9 +158,8 @@ class MirrorMaker:
         return canary.arrived() and running >= tasks
 
     def _refresh(self) -> bool:
-        """Takes in what Connect wrote, and writes down what has changed its state. Nothing is
-        started again: a connector or task that has failed stays so, as it would elsewhere until
-        somebody comes."""
+        """Reads what Connect wrote, and records state changes. Restarts nothing: a failed connector
+        or task stays failed, as in production until somebody intervenes."""
         known = self._progress.refresh()
         for change in self._progress.changes():
             self._recorder.write(
@@ -184,13 +184,13 @@ class MirrorMaker:
         self._recorder.write(MirrorCrashed(link=self.link.name, by="SIGKILL"))
 
     def stop(self) -> None:
-        """Ends the worker, and whatever it left open on the destination. Safe to call twice.
+        """Ends the worker, and its open transactions on the destination. Safe to call twice.
 
-        A worker that ends gracefully commits its last transaction. One that was killed, or that
-        could not end in time, leaves one open, and the coordinator would append an abort marker at
-        any moment until the transaction's timeout: so its transactional ids are taken over here,
-        which aborts now what is open. Raises DeadlineExceeded when the destination has brokers but
-        does not settle.
+        A worker that ends gracefully commits its last transaction. One that was killed, or did not
+        end in time, leaves one open. Until the transaction timeout, the coordinator could append an
+        abort marker at any moment. So a producer here initializes the same transactional ids, which
+        aborts the open transactions now. Raises DeadlineExceeded when the destination has brokers
+        but does not settle.
         """
         drained = self._service.alive and self.lag() == 0
         self._look_at_states()
@@ -203,8 +203,8 @@ class MirrorMaker:
         self._recorder.write(MirrorStopped(link=self.link.name, drained=drained))
 
     def _look_at_states(self) -> None:
-        """Before the worker is stopped, which ends all of them; and which connectors never had a
-        state. Not of a dead worker."""
+        """Records state changes, and connectors that never had a state. Has to run before the
+        worker is stopped, which ends all states. Does nothing for a dead worker."""
         if not self._service.alive or not is_running(self._destination):
             return
         with self._asking, contextlib.suppress(KafkaException, DeadlineExceeded):
@@ -222,7 +222,7 @@ class MirrorMaker:
                     )
 
     def _settle(self) -> None:
-        """Returns when nothing of the worker's can be appended to the destination any more."""
+        """Returns when nothing from the worker can be appended to the destination any more."""
         if self._options.delivery == "exactly-once":
             opened = self._ends.open
             if opened() != []:
@@ -230,7 +230,7 @@ class MirrorMaker:
                     self._take_over(name)
             what = f"open transactions of {self.link.name} to end"
             until(lambda: opened() == [], within=SETTLE_SECONDS, what=what, state=opened)
-        self._ends.await_still(SETTLE_SECONDS)
+        self._ends.await_unchanged(SETTLE_SECONDS)
 
     def _take_over(self, transactional_id: str) -> None:
         taker = Producer(
@@ -245,7 +245,7 @@ class MirrorMaker:
             ) from error
 
     def fail_over(self, kind: FailoverKind) -> None:
-        """Both kinds are a stop: a drained source has nothing more to give."""
+        """Does the same for both kinds: stops."""
         del kind
         self.stop()
 
@@ -254,16 +254,16 @@ class MirrorMaker:
 
     def reversed(self) -> Mirror:
         raise InputError(
-            "MirrorMaker 2 keeps no offsets, so it cannot take topics over for a failback; use "
-            "--mirror shadow"
+            "MirrorMaker 2 does not keep offsets, so it cannot take topics over for a failback; "
+            "use --mirror shadow"
         )
 
     def lag(self) -> int | None:
         """Records of the source that are not known to be on the destination; None while the source
         does not answer.
 
-        An upper bound by offsets while anything moves; exact, by reading the tail, once source and
-        mirror stand still.
+        An upper bound, by offsets, while source or mirror move. Exact, by reading the tail, once
+        both stand still.
         """
         if not is_running(self._source):
             return None

@@ -42,10 +42,10 @@ ABOUT: Final[Mapping[str, OptionAbout]] = {
     "isolation": OptionAbout(
         choices=_CHOICES["isolation"],
         default="read_committed",
-        about="what its consumer reads of the source",
+        about="isolation level of its consumer at the source",
     ),
     "groups": OptionAbout(
-        takes="a regular expression of Java's, without backslashes; empty: none",
+        takes="a Java regular expression without backslashes; empty: none",
         default=".*",
         about="consumer groups whose offsets are synced every second (KIP-545)",
     ),
@@ -53,21 +53,20 @@ ABOUT: Final[Mapping[str, OptionAbout]] = {
         takes=f"1 to {_MOST_TASKS}", default=2, about="tasks.max of its connectors"
     ),
 }
-"""Its options, as they are listed."""
+"""The options, as the command line lists them."""
 SOUND: Final[Mapping[str, tuple[Option, ...]]] = {
     "delivery": _CHOICES["delivery"],
     "tasks": (1, 2, 4),
 }
-"""Options and values with which runs are meant to be valid."""
+"""Options and values with which runs are expected to be valid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a scenario may say of MirrorMaker 2.
+    """A scenario's options of MirrorMaker 2. Its own default isolation level is read_uncommitted.
 
-    `groups` is a Java regular expression of the consumer groups whose offsets are synced (every
-    second); empty: none, and the checkpoint connector does not run. MirrorMaker's own default
-    isolation is read_uncommitted, ours is not.
+    `groups` is a Java regular expression of the consumer groups whose offsets are synced every
+    second. Empty: none, and the checkpoint connector does not run.
     """
 
     delivery: Delivery = "at-least-once"
@@ -77,8 +76,8 @@ class Options:
 
 
 def options(given: Mapping[str, Option]) -> Options:
-    """The options of a MirrorSpec; InputError that names an unknown option or value and what is
-    allowed."""
+    """The options of a MirrorSpec. Raises InputError for an unknown option or value, and lists the
+    valid ones."""
     for name in given:
         if name not in ABOUT:
             raise InputError(
@@ -104,11 +103,11 @@ def _groups(value: Option) -> str:
             f"option groups of mirror mm2 is {value!r}; it must be a regular expression of group "
             "names on one line without backslashes, or empty for no group offset sync"
         )
-    # MirrorMaker takes commas for `|` (MirrorUtils.compilePatternList).
+    # MirrorMaker replaces commas by `|` (MirrorUtils.compilePatternList).
     if reason := reason_against("|".join(part.strip() for part in value.split(","))):
         raise InputError(
-            f"option groups of mirror mm2 is {value!r}, which Java does not take as a regular "
-            f"expression: {reason}; correct it, or write several with commas between them"
+            f"option groups of mirror mm2 is {value!r}, which Java rejects as a regular "
+            f"expression: {reason}; correct it, or separate several patterns with commas"
         )
     return value
 
@@ -123,8 +122,8 @@ def _tasks(value: Option) -> int:
 
 
 def offsets_topic(link: LinkSpec) -> str:
-    """Connect's source offsets on the destination: what was read of the source and is acknowledged
-    by the destination."""
+    """Connect's source offsets on the destination. Records up to them are acknowledged by the
+    destination."""
     return f"mm2-offsets.{link.source}.internal"
 
 
@@ -134,7 +133,7 @@ def status_topic(link: LinkSpec) -> str:
 
 
 def connectors(chosen: Options) -> tuple[str, ...]:
-    """The connectors that have something to do."""
+    """The connectors that run with these options."""
     return (SOURCE_CONNECTOR, *([CHECKPOINT_CONNECTOR] if chosen.groups else []))
 
 
@@ -157,11 +156,11 @@ def properties(
     replicas: int,
     port: int,
 ) -> dict[str, str]:
-    """All properties of the worker. `source` and `destination` are bootstrap servers, `topics` a
+    """All properties of the worker. `source` and `destination` are bootstrap servers, `topics` is a
     Java regular expression.
 
-    `replicas` is the replication factor of what MirrorMaker creates on the destination, `port` its
-    internal REST listener's (exactly-once only).
+    `replicas` is the replication factor of topics that MirrorMaker creates on the destination.
+    `port` is the port of its internal REST listener (exactly-once only).
     """
     a, b = link.source, link.destination
     flow = f"{a}->{b}"
@@ -172,13 +171,14 @@ def properties(
         f"{flow}.enabled": "true",
         f"{b}->{a}.enabled": "false",
         f"{flow}.topics": topics,
-        # Everything MirrorMaker writes goes to the destination: a dead source then holds up neither
-        # its stop nor its start.
+        # MirrorMaker writes only to the destination, so that a dead source delays neither its start
+        # nor its stop.
         f"{flow}.offset-syncs.topic.location": "target",
         f"{flow}.emit.heartbeats.enabled": "false",
         f"{b}->{a}.emit.heartbeats.enabled": "false",
         "replication.policy.class": "org.apache.kafka.connect.mirror.IdentityReplicationPolicy",
-        # Scanning the class path for plugins costs seconds; the worker gets it again below.
+        # Scanning the class path for plugins takes seconds. `_worker` sets this again for the
+        # worker itself.
         "plugin.discovery": "service_load",
         "tasks.max": str(chosen.tasks),
         "sync.topic.acls.enabled": "false",
@@ -199,7 +199,7 @@ def properties(
 
 
 def _entered(cluster: str, address: str) -> dict[str, str]:
-    """How the worker enters a secured cluster. A password stays in the file where it is (KIP-297,
+    """How the worker connects to a secured cluster. A password stays in its own file (KIP-297,
     FileConfigProvider)."""
     security = security_of(address)
     values = security.java()
@@ -212,18 +212,18 @@ def _entered(cluster: str, address: str) -> dict[str, str]:
 
 
 def _worker(destination: str) -> dict[str, str]:
-    """Settings of the Connect worker itself: MirrorMakerConfig hands it these only with the
+    """Settings of the Connect worker itself. MirrorMakerConfig passes these on only with the
     destination's prefix."""
     settings = {
         "plugin.discovery": "service_load",
         "offset.flush.interval.ms": "1000",
-        # A killed worker stays a member of Connect's group for the session timeout, and its
-        # successor waits for that. 6 s is the least that brokers allow by default
-        # (group.min.session.timeout.ms). There is no other worker to wait for after that.
+        # A killed worker stays a member of Connect's group until the session timeout, and its
+        # successor waits for that. 6 s is the lowest session timeout that brokers allow by default
+        # (group.min.session.timeout.ms). After that there is no other worker to wait for.
         "session.timeout.ms": "6000",
         "heartbeat.interval.ms": "500",
         "scheduled.rebalance.max.delay.ms": "0",
-        # With a dead source the checkpoint task does not stop by itself, and a forced failover
+        # With a dead source the checkpoint task does not stop on its own, and a forced failover
         # waits for it (default 5 s).
         "task.shutdown.graceful.timeout.ms": "2000",
     }
@@ -273,8 +273,8 @@ def _clients(chosen: Options, link: LinkSpec) -> dict[str, str]:
         f"{a}.consumer.max.poll.records": "2000",
         f"{b}.producer.batch.size": str(256 << 10),
         f"{b}.producer.linger.ms": "5",
-        # Whatever the source has taken is to be written: what a batch may have is the destination's
-        # topic's affair.
+        # Large enough for every batch of the source: limits are up to the destination's topic
+        # config.
         f"{b}.producer.max.request.size": str(LARGEST_REQUEST),
     }
 
@@ -284,13 +284,13 @@ def _exactly_once(chosen: Options, link: LinkSpec, port: int) -> dict[str, str]:
         return {}
     return {
         f"{link.destination}.exactly.once.source.support": "enabled",
-        # Dedicated mode hands zombie fencing requests over this listener (KIP-710).
+        # Dedicated mode sends zombie fencing requests over this listener (KIP-710).
         "dedicated.mode.enable.internal.rest": "true",
         "listeners": f"http://127.0.0.1:{port}",
         f"{link.name}.transaction.boundary": "interval",
         f"{link.name}.transaction.boundary.interval.ms": "500",
-        # What a killed worker left open is aborted by its successor, or after this time by the
-        # coordinator.
+        # A killed worker's open transaction is aborted by its successor, or by the coordinator
+        # after this timeout.
         f"{link.destination}.producer.transaction.timeout.ms": str(TRANSACTION_TIMEOUT_MS),
     }
 

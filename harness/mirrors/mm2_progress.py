@@ -1,8 +1,8 @@
 """The progress of a MirrorMaker 2 worker, read from Connect's own records on the destination.
 
 Connect writes a source offset only after the destination acknowledged every record up to it. So a
-position read here is never ahead of the truth. It trails by up to `offset.flush.interval.ms`
-(at-least-once) or by one transaction (exactly-once).
+position read here is never ahead of the mirrored records. It trails them by up to
+`offset.flush.interval.ms` (at-least-once) or one transaction (exactly-once).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from linkflap.harness.wire.offsets import Partition, quiet
 
 _BATCH: Final = 5000
 _TRACE: Final = 4000
-"""Characters of a stack trace that are kept: its causes are behind some frames each."""
+"""How many characters of a stack trace are kept: its causes come after many frames."""
 
 
 def reader(bootstrap: str, isolation: str) -> Consumer:
-    """A consumer without a group that is called when it has read to the end."""
+    """A consumer without group management that reports the end of a partition."""
     return Consumer(
         quiet(bootstrap)
         | {
@@ -45,8 +45,8 @@ def reader(bootstrap: str, isolation: str) -> Consumer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateChange:
-    """A connector (`task` is -1), or one of its tasks, is in another state; `trace` says why it
-    failed."""
+    """A connector (`task` is -1), or one of its tasks, has a new state; `trace` is the stack trace
+    of a failure."""
 
     connector: str
     task: int
@@ -55,8 +55,7 @@ class StateChange:
 
 
 class Progress:
-    """The tables that Connect keeps in its compacted internal topics of one link. Not safe for use
-    by several threads."""
+    """Connect's compacted internal topics of one link, as tables. Not thread-safe."""
 
     def __init__(self, link: LinkSpec, bootstrap: str) -> None:
         self._link = link
@@ -65,17 +64,17 @@ class Progress:
         self._reader = reader(bootstrap, "read_committed")
         self._assigned = False
         self.positions: dict[Partition, int] = {}
-        """Per source partition, the first offset that is not known to be mirrored."""
+        """Source partition -> the first offset that is not known to be mirrored."""
         self.states: dict[str, str] = {}
-        """Connector and task states as Connect wrote them, for example task MirrorSourceConnector-0
-        -> RUNNING."""
+        """Connector and task states as Connect wrote them, for example `task
+        MirrorSourceConnector-0` -> RUNNING."""
         self._changes: list[StateChange] = []
 
     def close(self) -> None:
         self._reader.close()
 
     def refresh(self) -> bool:
-        """Takes in what was written since; False while Connect has not made its topics."""
+        """Reads new records. False while Connect has not created its topics."""
         if not self._assigned and not self._assign():
             return False
         while messages := self._reader.consume(_BATCH, timeout=0):
@@ -84,13 +83,12 @@ class Progress:
         return True
 
     def changes(self) -> list[StateChange]:
-        """What has changed its state since this was asked last, in the order in which Connect wrote
-        it."""
+        """State changes since the last call, in the order in which Connect wrote them."""
         changes, self._changes = self._changes, []
         return changes
 
     def running_tasks(self) -> list[str]:
-        """The source connector's tasks that Connect says are running."""
+        """The source connector's tasks that Connect reports as running."""
         prefix = f"task {mm2_config.SOURCE_CONNECTOR}-"
         return [
             name
@@ -99,7 +97,7 @@ class Progress:
         ]
 
     def forget_states(self) -> None:
-        """Called before a restart: forgets what Connect reported of the worker that died."""
+        """Forgets what Connect reported about a worker that died. Called before a restart."""
         self.refresh()
         self.states.clear()
         self._changes.clear()
@@ -177,12 +175,12 @@ def _at_end(message: Message) -> bool:
 
 
 class Gap:
-    """Counts the records of the source between a position and an end that a consumer of the
-    mirror's isolation is given.
+    """Counts the records of the source between two offsets that a consumer with the mirror's
+    isolation level gets.
 
-    An offset difference says little: control records and aborted transactions take offsets and are
-    never mirrored. Counts are kept, so that a gap that stays as it is is read once. Not safe for
-    use by several threads.
+    An offset difference says little, because control records and aborted transactions take offsets
+    but are never mirrored. Counts are cached, so that an unchanged gap is read only once. Not
+    thread-safe.
     """
 
     def __init__(self, bootstrap: str, isolation: str) -> None:

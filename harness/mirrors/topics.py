@@ -1,9 +1,9 @@
 """Creates the mirrored topics on the destination before the mirror starts.
 
-With the identity policy MirrorMaker 2 would create them itself, seconds after it starts. Readers on
-the destination would have to wait for that, and a topic that is created late is mirrored late.
-Created here, they have the source's partition counts, and those of its topic configs that
-MirrorMaker 2 copies, so that it changes none of them later.
+With the identity policy, MirrorMaker 2 would create them itself, some seconds after its start.
+Readers on the destination would have to wait, and a topic that is created late is mirrored late.
+Created here, the topics have the source's partition counts, and the topic configs that MirrorMaker
+2 copies, so that it changes none of them later.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NO_TIME: Final = frozenset(
         KafkaError.NOT_CONTROLLER,
     }
 )
-"""Answers that say nothing of a request but that there was no time for it."""
+"""Errors that only mean that a request timed out or found no controller."""
 NOT_COPIED: Final = frozenset(
     {
         "follower.replication.throttled.replicas",
@@ -43,9 +43,9 @@ NOT_COPIED: Final = frozenset(
         "unclean.leader.election.enable",
     }
 )
-"""What MirrorMaker 2 leaves out by default (config.properties.exclude of its
-DefaultConfigPropertyFilter). A destination that stamped records when they are appended would lose
-the source's timestamps."""
+"""Configs that MirrorMaker 2 does not copy by default (config.properties.exclude of its
+DefaultConfigPropertyFilter). With a copied message.timestamp.type, for example, the destination
+might replace the source's timestamps by append times."""
 
 
 def data_topics(
@@ -62,10 +62,10 @@ def data_topics(
 def copy_topics(
     source: Cluster, destination: Cluster, homes: tuple[str, ...], *, canary: str = ""
 ) -> dict[str, int]:
-    """Makes the data topics of `source` on `destination` where they are missing; safe to call
-    again. Returns topic -> partitions.
+    """Creates the data topics of `source` on `destination` where they are missing. Safe to call
+    again. Returns topic -> partition count.
 
-    The mirrors' canary topic (by default that of the source) is made on both. Raises SetupError
+    Creates the mirror's canary topic (by default that of the source) on both. Raises SetupError
     when a cluster refuses.
     """
     there, here = AdminClient(quiet(source.bootstrap)), AdminClient(quiet(destination.bootstrap))
@@ -81,14 +81,14 @@ def copy_topics(
         create(here, [*new, NewTopic(canary, 1, replicas)])
     except KafkaException as error:
         raise SetupError(
-            f"the topics of {source.name} could not be made on {destination.name} "
+            f"the topics of {source.name} could not be created on {destination.name} "
             f"({error.args[0]}); see the brokers' logs"
         ) from error
     return wanted
 
 
 def _configs(admin: AdminClient, topics: list[str]) -> dict[str, dict[str, str]]:
-    """Per topic, the configs that were set on the topic itself and that MirrorMaker 2 copies."""
+    """Topic -> the configs that are set on the topic itself and that MirrorMaker 2 copies."""
     if not topics:
         return {}
     asked = admin.describe_configs(
@@ -110,11 +110,12 @@ def _of_topic(source: object) -> bool:
 
 
 def create(admin: AdminClient, topics: list[NewTopic]) -> None:
-    """Makes what is missing of these topics, and returns when every partition of all has a leader.
+    """Creates those of the topics that are missing. Returns when every partition of all has a
+    leader.
 
-    Asks again while a cluster only has no time, as one on a busy machine, whose clients have to
-    come in by TLS and SCRAM first. Raises KafkaException where it refuses, or has had no time for a
-    minute; DeadlineExceeded where nobody leads.
+    Retries for a minute while requests time out, as on a busy machine whose clients first
+    authenticate by TLS and SCRAM. Raises KafkaException when the cluster refuses or keeps timing
+    out, DeadlineExceeded when a partition gets no leader.
     """
     deadline = time.monotonic() + PATIENCE
     missing = {topic.topic: topic for topic in topics}
@@ -134,7 +135,7 @@ def create(admin: AdminClient, topics: list[NewTopic]) -> None:
 
 
 def _refused(future: Future[None]) -> KafkaException | None:
-    """Why a topic was not made; None where it is there."""
+    """Why a topic was not created; None when it exists."""
     try:
         future.result()
     except KafkaException as error:
@@ -143,8 +144,8 @@ def _refused(future: Future[None]) -> KafkaException | None:
 
 
 def _led(admin: AdminClient, names: list[str]) -> bool:
-    """Whether every partition of these topics has a leader: a topic is created before brokers know
-    of it."""
+    """Whether every partition of these topics has a leader in the metadata: brokers learn of a
+    topic after its creation."""
     try:
         found = admin.list_topics(timeout=_SECONDS).topics
     except KafkaException as error:
@@ -158,15 +159,15 @@ def _led(admin: AdminClient, names: list[str]) -> bool:
 
 
 def partitions_of(topics: Mapping[str, int]) -> list[Partition]:
-    """Every partition of topics, whose number of partitions is given."""
+    """Every partition of these topics (topic -> partition count)."""
     return [(topic, number) for topic, count in topics.items() for number in range(count)]
 
 
 def ends_on(
     admin: AdminClient, homes: tuple[str, ...], which: Literal["stable", "high"], *, within: float
 ) -> dict[Partition, int] | None:
-    """Of the data partitions of these homes on a cluster; None when it, or a leader, does not
-    answer."""
+    """Last stable offsets or high watermarks of the data partitions of these homes on a cluster.
+    None when it, or a leader, does not answer."""
     try:
         topics = data_topics(admin, homes, within=within)
         partitions = partitions_of(topics)

@@ -279,7 +279,7 @@ def test_other_mirrors_are_processes_and_have_no_object_for_these_faults(kind: s
         schedule=(fault,),
     )
     with pytest.raises(
-        InputError, match=r"NOT APPLICABLE: fault 'f' \(mirror-verbs\) has no object with mirror"
+        InputError, match=r"NOT APPLICABLE: fault 'f' \(mirror-verbs\) does not apply to mirror"
     ):
         mirrors.check_played(scenario)
 

@@ -138,7 +138,7 @@ def test_a_manifest_is_looked_for_beside_the_scenario_file() -> None:
 def test_a_failback_needs_a_command_for_it(tmp_path: Path) -> None:
     with pytest.raises(
         InputError,
-        match="a mirror that can is cluster-mirroring, shadow, or a command whose manifest has",
+        match="use cluster-mirroring, shadow, or a command whose manifest has",
     ):
         mirrors.check(
             MirrorSpec(kind="command", options={"manifest": str(written(tmp_path))}),
@@ -182,7 +182,7 @@ def test_a_promotion_that_is_said_is_by_topic_and_partition() -> None:
         ("A.orders", 1): 7,
     }
     assert answers.promoted("done\n", "mine") == {}
-    with pytest.raises(EnvironmentFailure, match="no promotion"):
+    with pytest.raises(EnvironmentFailure, match="a malformed promotion"):
         answers.promoted('{"promoted": {"A.orders": [-1]}}', "mine")
 
 

@@ -134,8 +134,7 @@ def test_a_mirror_that_cannot_be_reversed_is_refused_before_anything_starts() ->
     with pytest.raises(
         InputError,
         match=(
-            "mirror mm2 cannot be reversed, as the schedule wants it; a mirror that can is "
-            "cluster-mirroring, shadow"
+            "mirror mm2 cannot be reversed, which the schedule needs; use cluster-mirroring, shadow"
         ),
     ):
         check(MirrorSpec(kind="mm2"), reversible=True)

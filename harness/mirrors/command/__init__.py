@@ -1,7 +1,6 @@
-"""A mirror of the user's own, run by the commands of a manifest: linkflap starts, stops and judges
-it.
+"""A user's own mirror, run by the commands of a manifest: linkflap starts, stops and judges it.
 
-manifest    what the user writes: the guarantee, the commands, their environment
-behind      how far it is behind, by the bytes on both sides
-mirror      the Mirror that runs the commands
+manifest      the file that the user writes: guarantee, commands, environment
+measured_lag  its lag, from the records on both sides
+mirror        the Mirror that runs the commands
 """

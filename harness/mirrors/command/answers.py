@@ -29,7 +29,7 @@ def answer_of(printed: str) -> str:
 
 
 def lag(printed: str) -> int | None:
-    """The answer of the command `lag`; None if it is unreadable."""
+    """The lag that the command `lag` printed; None if it is unreadable."""
     try:
         return msgspec.json.decode(answer_of(printed), type=_Lag).lag
     except msgspec.DecodeError:
@@ -37,14 +37,15 @@ def lag(printed: str) -> int | None:
 
 
 def promoted(printed: str, name: str) -> dict[TopicPartition, int]:
-    """The promotion that a failover reported: topic -> first offset of the destination's own, by
-    partition; empty if it reported none. Raises EnvironmentFailure if the report is malformed.
-    """
+    """The promotion that a failover reported: (topic, partition) -> the first offset of the
+    destination's own records. Empty if it reported none. Raises EnvironmentFailure if the report is
+    malformed."""
     try:
         said = msgspec.json.decode(answer_of(printed), type=_Promoted).promoted
     except msgspec.DecodeError as error:
         raise EnvironmentFailure(
-            f"what the failover of mirror {name} printed last is no promotion ({error})"
+            f"the failover of mirror {name} printed a malformed promotion ({error}); see "
+            "docs/own-mirror.md"
         ) from None
     return {
         (topic, number): offset
@@ -56,11 +57,11 @@ def promoted(printed: str, name: str) -> dict[TopicPartition, int]:
 def refuse_impossible(
     name: str, promoted: Mapping[Partition, int], ends: Mapping[Partition, int]
 ) -> None:
-    """Raises EnvironmentFailure if a report names a topic that the link does not mirror, or an
-    offset behind the log's end."""
+    """Raises EnvironmentFailure if a report names a partition that the link does not mirror, or an
+    offset beyond the log end."""
     for (topic, number), offset in promoted.items():
-        said = f"{name} says that it promoted {topic}-{number} at {offset}"
+        said = f"{name} reports that it promoted {topic}-{number} at {offset}"
         if (topic, number) not in ends:
-            raise EnvironmentFailure(f"{said}, and no such partition crosses the link")
+            raise EnvironmentFailure(f"{said}, but the link mirrors no such partition")
         if offset > ends[topic, number]:
-            raise EnvironmentFailure(f"{said}, and the log ends at {ends[topic, number]}")
+            raise EnvironmentFailure(f"{said}, but the log ends at {ends[topic, number]}")

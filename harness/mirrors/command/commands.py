@@ -1,4 +1,4 @@
-"""Runs the commands of a manifest, with their output and exit status."""
+"""Runs the commands of a manifest, and reads their output and exit status."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _READY_EVERY: Final = 0.2
 
 
 class ManifestCommands:
-    """A mirror of  over whose process these run."""
+    """The commands of one link's mirror, and its running process."""
 
     link: LinkSpec
     _manifest: manifests.Manifest
@@ -32,7 +32,7 @@ class ManifestCommands:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs, and no process of it has been lost to a crash since its last start."""
+        """Whether it runs, and none of its processes crashed since its last start."""
         child = self._child
         return child is not None and child.end_group() is None and not self._lost
 
@@ -59,7 +59,7 @@ class ManifestCommands:
                 within=left,
                 every=_READY_EVERY,
                 what=what,
-                state=lambda: "ready" if said_so else "not ready by its own word",
+                state=lambda: "ready" if said_so else "its command ready has not succeeded",
             )
         except DeadlineExceeded as error:
             raise DeadlineExceeded(f"{error}; it printed:\n{self._foreign.last_words()}") from error
@@ -67,8 +67,8 @@ class ManifestCommands:
             canary.close()
 
     def _command(self, name: str, *, within: float) -> int:
-        """The exit status of a command. If it does not end in time, it is killed and counts as
-        failed."""
+        """The exit status of a command. A command that does not end in time is killed and counts as
+        failed (-1)."""
         with contextlib.suppress(DeadlineExceeded):
             return self._foreign.run(
                 self._manifest.every_command[name],
@@ -83,7 +83,7 @@ class ManifestCommands:
         return {"LINKFLAP_COMMAND": name, "LINKFLAP_PID": str(child.pid if child else 0)}
 
     def _ask(self, name: str, *, within: float) -> str:
-        """What a command printed. Raises EnvironmentFailure where it failed."""
+        """The output of a command. Raises EnvironmentFailure if the command failed."""
         words = self._manifest.every_command[name]
         ran = self._foreign.run(words, what=name, within=within, **self._variables(name))
         if ran.status:

@@ -1,5 +1,5 @@
-"""The environment of a mirror's commands: addresses of its clusters, the topics to mirror, and
-credentials of secured clusters."""
+"""The environment variables of a mirror's commands: addresses of its clusters, the topics to
+mirror, and the login of secured clusters."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from linkflap.harness.model.topology import LinkSpec, topic_pattern
 def environment_of(
     deployment: Deployment, link: LinkSpec, homes: tuple[str, ...], folder: Path
 ) -> dict[str, str]:
-    """What every command of a link's mirror finds in its environment (docs/own-mirror.md); it may
-    keep files in `folder`."""
+    """The environment variables of every command of a link's mirror (docs/own-mirror.md). The
+    mirror may keep files in `folder`."""
     source, destination = (
         deployment.links[link.name].bootstrap,
         deployment.clusters[link.destination].bootstrap,
@@ -34,7 +34,8 @@ def environment_of(
 
 
 def _entered(side: str, address: str) -> dict[str, str]:
-    """The files with the login of a secured cluster: with Java's names, and with librdkafka's."""
+    """The files with the login of a secured cluster: one with Java's names, one with
+    librdkafka's."""
     security = security_of(address)
     if not security.file:
         return {}

@@ -1,9 +1,9 @@
-"""The manifest of a mirror of the user's own (TOML): its promise, and the commands that run it.
-Reading one executes nothing.
+"""The manifest of a user's own mirror (TOML): its guarantee, and the commands that run it. Reading
+a manifest executes nothing.
 
-Commands are lists of words, started without a shell. A word is passed unchanged. The first is a
-program: a path (from the manifest's folder, where commands run), or a name in PATH, where the
-folder of linkflap's own Python comes first.
+Commands are lists of words, started without a shell; each word is passed unchanged. The first word
+is a program: a path relative to the manifest's folder, where commands run, or a name in PATH. The
+folder of linkflap's own Python comes first in PATH.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LARGEST: Final = 1 << 20
 
 
 class Manifest(Table, frozen=True, kw_only=True):
-    """A mirror of the user's own."""
+    """A user's own mirror."""
 
     schema: int
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,59}$")]
@@ -50,11 +50,11 @@ class Manifest(Table, frozen=True, kw_only=True):
     environment: Mapping[str, str] = {}
     seconds: SecondsTable = SecondsTable()
     kafka: str = ""
-    """The Kafka whose programs its commands run: a release, or a folder of jars."""
+    """The Kafka for its commands: a release, or a folder of jars."""
 
     @property
     def every_command(self) -> Mapping[str, Sequence[str]]:
-        """Name -> words of the commands that are present."""
+        """Name -> words, for the commands that the manifest has."""
         named = {
             name: getattr(self.commands, name)
             for name in ("start", "ready", "lag", "stop", "crash", "restart", "failback")
@@ -67,7 +67,7 @@ class Manifest(Table, frozen=True, kw_only=True):
 
     @property
     def promised(self) -> Guarantee:
-        """What it promises, as the verifier asks it."""
+        """Its guarantee, as the verifier needs it."""
         fields = msgspec.structs.asdict(self.guarantee)
         fields["appended_at_promotion"] = tuple(self.guarantee.appended_at_promotion)
         fields["allowed"] = tuple(
@@ -77,8 +77,8 @@ class Manifest(Table, frozen=True, kw_only=True):
 
 
 def read(path: Path) -> Manifest:
-    """The manifest of a file. Raises InputError: one sentence with the file, what is wrong, and
-    what was expected."""
+    """Reads a manifest. Raises InputError: one sentence with the file, what is wrong, and how to
+    fix it."""
     content = _content(path)
     if content.get("schema") != SCHEMA:
         _fail(
@@ -109,8 +109,7 @@ def read(path: Path) -> Manifest:
         if program(words[0], path.parent) is None:
             _fail(
                 path,
-                f"command {name}: there is no program {words[0]!r} to run; give its path, or "
-                "install it",
+                f"command {name}: there is no program {words[0]!r}; give its path, or install it",
             )
     return manifest
 
@@ -132,8 +131,8 @@ def _asked_kafka(manifest: Manifest, path: Path) -> str:
 
 
 def java_of(manifest: Manifest, path: Path) -> Mapping[str, str]:
-    """What its commands find Java and the jars of its `kafka` by; fetches them, once. Raises
-    SetupError."""
+    """Environment variables with the Java and the jars of its `kafka`. Downloads them if necessary.
+    Raises SetupError."""
     if not manifest.kafka:
         return {}
     found = kafka(_asked_kafka(manifest, path))
@@ -148,7 +147,7 @@ def _content(path: Path) -> Mapping[str, object]:
         if path.stat().st_size > LARGEST:
             _fail(
                 path,
-                f"it is larger than {LARGEST >> 20} MiB, which no manifest is; name a manifest",
+                f"it is larger than {LARGEST >> 20} MiB, too large for a manifest; name a manifest",
             )
         return tomllib.loads(path.read_text())
     except FileNotFoundError:
@@ -168,8 +167,7 @@ def _fail(path: Path, reason: str) -> NoReturn:
 
 
 def _wrong(manifest: Manifest) -> Iterator[str]:
-    """Promises that contradict each other, and names of environment variables that there cannot
-    be."""
+    """Contradictions in the guarantee, and invalid names of environment variables."""
     promised = manifest.guarantee
     if promised.equality != "order" and not promised.offsets_kept:
         yield (
@@ -178,7 +176,7 @@ def _wrong(manifest: Manifest) -> Iterator[str]:
         )
     if promised.producer_ids == "replaced" and promised.equality == "bytes":
         yield (
-            "equality is bytes, and producer_ids are replaced: no batch can be the same then;"
+            "equality is bytes, but producer_ids are replaced, so no batch can be equal;"
             ' declare equality = "records"'
         )
     for name, value in manifest.environment.items():
@@ -198,13 +196,13 @@ ABOUT: Final[Mapping[str, OptionAbout]] = {
     "manifest": OptionAbout(
         default="",
         takes="a file (docs/own-mirror.md)",
-        about="what it promises, and the commands that run it",
+        about="its guarantee, and the commands that run it",
     )
 }
 
 
 def path_of(options: Mapping[str, Option]) -> Path:
-    """Where the manifest is. Raises InputError for any other option, or none."""
+    """The path of the manifest. Raises InputError for any other option, or when it is missing."""
     if unknown := sorted(options.keys() - {"manifest"}):
         raise InputError(f"mirror command has no option {unknown[0]!r}; it has manifest")
     given = options.get("manifest")
@@ -218,8 +216,8 @@ def path_of(options: Mapping[str, Option]) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The mirror as run.json has it: every command, and of its environment the names without the
-    values."""
+    """The mirror in run.json: every command, and the names of its environment variables without
+    their values."""
 
     manifest: str
     name: str
@@ -243,5 +241,5 @@ def options(given: Mapping[str, Option]) -> Options:
 
 
 def guarantee(given: Mapping[str, Option]) -> Guarantee:
-    """What its manifest declares. Raises InputError."""
+    """The guarantee that the manifest declares. Raises InputError."""
     return read(path_of(given)).promised

@@ -1,4 +1,4 @@
-"""The tables of a manifest, as msgspec reads them."""
+"""The tables of a manifest, as msgspec types."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Seconds = Annotated[float, Meta(gt=0, le=3600)]
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Any table of the file."""
+    """Base of all tables: immutable, unknown keys are errors."""
 
 
 class AllowedTable(Table, frozen=True, kw_only=True):
-    """As `harness.model.guarantee.Allowance`."""
+    """The same fields as `harness.model.guarantee.Allowance`."""
 
     kind: str
     rule: Rule
@@ -41,7 +41,8 @@ class AllowedTable(Table, frozen=True, kw_only=True):
 
 
 class GuaranteeTable(Table, frozen=True, kw_only=True):
-    """As `harness.model.guarantee.Guarantee`; a mirror by commands keeps no journal of its end."""
+    """The same fields as `harness.model.guarantee.Guarantee`, without those about a journal, which
+    such a mirror does not have."""
 
     equality: Equality
     offsets_kept: bool
@@ -58,14 +59,14 @@ class GuaranteeTable(Table, frozen=True, kw_only=True):
 
 
 class FailoverTable(Table, frozen=True, kw_only=True):
-    """Makes the destination writable: exit status 0 once it is."""
+    """Commands that make the destination writable: exit status 0 once it is."""
 
     forced: Words | None = None
     planned: Words | None = None
 
 
 class CommandsTable(Table, frozen=True, kw_only=True):
-    """What is run; all but `start` may be missing."""
+    """The commands; only `start` is required."""
 
     start: Words
     ready: Words | None = None
@@ -75,11 +76,13 @@ class CommandsTable(Table, frozen=True, kw_only=True):
     restart: Words | None = None
     failover: FailoverTable = FailoverTable()
     failback: Words | None = None
-    """Prepares a former source for mirroring into it: exit status 0 once it is ready."""
+    """Prepares a former source as a destination of the reverse link: exit status 0 once it is
+    ready."""
 
 
 class SecondsTable(Table, frozen=True, kw_only=True):
-    """What a command may take at most. `ready`: from the start until a record went through."""
+    """The timeout of each command, in seconds. `ready`: from the start until a record has
+    arrived."""
 
     ready: Seconds = 90.0
     lag: Seconds = 10.0

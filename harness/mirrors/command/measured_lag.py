@@ -1,9 +1,9 @@
-"""Measures the lag of a mirror by the bytes on both sides. The mirror's own report is compared with
-it, and never replaces it.
+"""Measures the lag of a mirror from the records on both sides. The mirror's own report is compared
+with it, and never replaces it.
 
-The lag of a source partition is the number of records behind the last one that has arrived on the
-destination. A record that was lost before that one is no lag: it will not arrive by waiting, and
-lost-write finds it. linkflap's own clients read both sides directly.
+The lag of a source partition is the number of records after the last one that has arrived on the
+destination. A record that was lost before that one does not count: waiting would not make it
+arrive, and the anomaly lost-write reports it. linkflap's own clients read both sides directly.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _READ_WITHIN: Final = 20.0
 
 
 class _Side:
-    """One cluster's data topics, read from the beginning on. One thread at a time."""
+    """One cluster's data topics, read from their beginning. Not thread-safe."""
 
     def __init__(self, bootstrap: str, homes: tuple[str, ...], isolation: Isolation) -> None:
         self._homes, self._isolation = homes, isolation
@@ -40,9 +40,9 @@ class _Side:
         self._positions: dict[Partition, int] = {}
 
     def read(self, take: Callable[[Partition, int], None]) -> None:
-        """Takes what came since, up to where partitions end now: the key of each record, in order.
-        Raises KafkaException when the cluster does not answer, DeadlineExceeded when it does not
-        hand out what it has."""
+        """Reads the new records up to the current ends, and passes the key of each to `take`, in
+        order. Raises KafkaException when the cluster does not answer, DeadlineExceeded when records
+        do not arrive."""
         partitions = [
             (t, p)
             for t, count in data_topics(self._admin, self._homes, within=_ASK).items()
@@ -73,7 +73,7 @@ class _Side:
         partition, offset = (str(message.topic()), cast(int, message.partition())), message.offset()
         if partition not in self._positions or offset is None:
             return
-        if message.error() is not None:  # the end: what lies before it are markers, or was aborted
+        if message.error() is not None:  # partition end; before it only markers and aborted records
             self._positions[partition] = max(self._positions[partition], offset)
             return
         take(partition, _key(message))
@@ -84,7 +84,8 @@ class _Side:
 
 
 def _key(message: Message) -> int:
-    """What names a record on both sides: its payload id, else a digest of what it holds."""
+    """The identity of a record on both sides: its payload id, else a digest of its key, value and
+    timestamp."""
     uid = uid_in(cast("list[tuple[str, bytes | None]] | None", message.headers()))
     if uid != FOREIGN:
         return uid
@@ -93,13 +94,13 @@ def _key(message: Message) -> int:
 
 
 class Order:
-    """What of one partition waits to arrive, in the source's order."""
+    """The records of one partition that have not arrived yet, in the source's order."""
 
     def __init__(self) -> None:
         self._waiting: deque[int] = deque()
         self._among: set[int] = set()
         self._ahead: set[int] = set()
-        """What has arrived of which the source's side has not been read yet; and repeats."""
+        """Records that arrived before they were read at the source, and repeated records."""
 
     def sent(self, key: int) -> None:
         self._waiting.append(key)
@@ -109,7 +110,7 @@ class Order:
             self.arrived(key)
 
     def arrived(self, key: int) -> None:
-        """It, and all before it."""
+        """Removes this record and all earlier ones."""
         if key not in self._among:
             self._ahead.add(key)
             return
@@ -125,7 +126,7 @@ class Order:
 
 
 class Behind:
-    """Both sides of one link. Safe from several threads."""
+    """Both sides of one link. Thread-safe."""
 
     def __init__(
         self, source: str, destination: str, homes: tuple[str, ...], isolation: Isolation
@@ -138,7 +139,7 @@ class Behind:
         self._lock = threading.Lock()
 
     def count(self) -> int | None:
-        """How many records; None while a side does not answer."""
+        """The lag in records; None while a side does not answer."""
         with self._lock:
             try:
                 self._source.read(lambda partition, key: self._orders[partition].sent(key))

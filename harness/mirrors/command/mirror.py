@@ -1,11 +1,11 @@
-"""command: a replicator of the user's own, run by the commands of a manifest (option manifest=FILE;
-docs/own-mirror.md).
+"""The kind `command`: a user's own replicator, run by the commands of a manifest (option
+manifest=FILE; docs/own-mirror.md).
 
-`start` runs for as long as the mirror does, in a process group that is killed as one. The mirror
-has started when `ready`, if there is one, has ended with exit status 0, and a record written to the
-source has arrived on the destination. The mirror's own report of its lag is recorded beside the
-measured one, and never used. If a failover reports no promotion offsets, they are the ends of the
-mirrored partitions, read when the mirror has ended and before a client writes.
+The command `start` runs as long as the mirror does, in a process group that is killed as one. The
+mirror has started once `ready`, if there is one, has exited with 0 and a canary record has arrived
+on the destination. The lag that the mirror itself reports is recorded beside the measured one, and
+never used. If a failover reports no promotion offsets, they are the ends of the mirrored
+partitions, read after the mirror has ended and before a client writes.
 
 A failback is a mirror over the reverse link. It begins with the command `failback`, which prepares
 the old cluster for mirroring. linkflap measures the records that its partitions lose by that, and
@@ -52,7 +52,7 @@ _ASK_SECONDS: Final = 5.0
 def make(
     spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder
 ) -> CommandMirror:
-    """The factory; InputError for a manifest that is none. Nothing is started."""
+    """The factory. Starts nothing. Raises InputError for an invalid manifest."""
     return CommandMirror(spec, link, deployment, recorder)
 
 
@@ -80,7 +80,7 @@ class CommandMirror(ManifestCommands):
         self._homes: tuple[str, ...] = (
             deployment.topology.homes_over(link) if reverses is None else reverses._homes
         )
-        # A topic that crosses both ways: what a mirror and its reverse copy are the same topics.
+        # One canary topic for a mirror and its reverse, because both copy the same topics.
         self._canary: str = (
             topic_name(link.source, CANARY) if reverses is None else reverses._canary
         )
@@ -119,9 +119,9 @@ class CommandMirror(ManifestCommands):
         deployment.at_close(self._end)
 
     def start(self) -> None:
-        """Makes the topics, runs `start` and waits until it mirrors.
+        """Creates the topics, runs `start`, and waits until it mirrors.
 
-        Raises SetupError when it ends, DeadlineExceeded when nothing goes through, with the last
+        Raises SetupError when it ends, DeadlineExceeded when no record arrives; both with the last
         lines that it printed.
         """
         self._state.mkdir(parents=True, exist_ok=True)
@@ -131,8 +131,8 @@ class CommandMirror(ManifestCommands):
         self._run("start")
 
     def _fail_back(self) -> None:
-        """Runs `failback`, and records what it removed. Raises EnvironmentFailure if it failed, or
-        left a state from which this mirror cannot continue."""
+        """Runs `failback`, and records what it truncated. Raises EnvironmentFailure if it failed,
+        or left a log that this mirror cannot continue."""
         before = self._ends.known(SETTLE_SECONDS)
         self._ask("failback", within=self._manifest.seconds.failback)
         after = self._ends.known(SETTLE_SECONDS)
@@ -141,8 +141,8 @@ class CommandMirror(ManifestCommands):
             if left and not self._manifest.guarantee.offsets_kept:
                 raise EnvironmentFailure(
                     f"command failback of {self._foreign.name} left {topic}-{number} of "
-                    f"{self.link.destination} ending at {left}; a mirror that moves offsets has to "
-                    "begin with an empty log: have it delete the topic, which is made again"
+                    f"{self.link.destination} ending at {left}; a mirror that changes offsets "
+                    "needs an empty log: let it delete the topic, which is created again"
                 )
             if left < end:
                 self._recorder.write(
@@ -158,7 +158,7 @@ class CommandMirror(ManifestCommands):
 
     def restart(self) -> None:
         again = self._manifest.commands.restart
-        if self._lost and again:  # what is left of it goes on, and gets back what it lost
+        if self._lost and again:  # some processes still run; the command restarts the others
             self._ask("restart", within=self._manifest.seconds.ready)
             self._lost = frozenset()
             self._await_ready(time.monotonic())
@@ -184,8 +184,8 @@ class CommandMirror(ManifestCommands):
         )
 
     def crash(self) -> None:
-        """SIGKILL of the process group; or the command `crash`, after which some process of it is
-        gone."""
+        """Kills the process group with SIGKILL, or runs the command `crash`, which kills at least
+        one of its processes."""
         child = self._child
         if self._manifest.commands.crash and child is not None:
             before = child.group()
@@ -194,7 +194,7 @@ class CommandMirror(ManifestCommands):
                 until(
                     lambda: before - child.group(),
                     within=self._manifest.seconds.crash,
-                    what="a process of it to be gone",
+                    what="one of its processes to end",
                 )
             self._lost = before - child.group()
             by = "its command"
@@ -204,8 +204,8 @@ class CommandMirror(ManifestCommands):
         self._recorder.write(MirrorCrashed(link=self.link.name, by=by))
 
     def stop(self) -> None:
-        """Ends it and returns when the destination's mirrored partitions have stopped growing. Safe
-        to call twice."""
+        """Ends the mirror. Returns when the destination's mirrored partitions have stopped growing.
+        Safe to call twice."""
         with self._lock:
             drained = self.alive and self._compared()
             if self.alive and self._manifest.commands.stop:
@@ -213,14 +213,14 @@ class CommandMirror(ManifestCommands):
             if self._child is not None:
                 self._foreign.end(self._child, within=self._manifest.seconds.stop)
             if is_running(self._destination):
-                # Transactions that it left open have ended, and requests of a killed process are no
-                # longer in a broker's socket buffer.
-                self._ends.await_still(SETTLE_SECONDS, closed=True)
+                # Also waits for its open transactions, and for requests of a killed process in a
+                # broker's socket buffer.
+                self._ends.await_unchanged(SETTLE_SECONDS, closed=True)
             self._recorder.write(MirrorStopped(link=self.link.name, drained=drained))
 
     def fail_over(self, kind: FailoverKind) -> None:
         """Runs the failover command of this kind, if there is one, and ends the remaining
-        processes. Raises EnvironmentFailure if it failed, or reported an impossible promotion."""
+        processes. Raises EnvironmentFailure if it failed."""
         name = f"failover {kind}"
         if name in self._manifest.every_command:
             printed = self._ask(name, within=self._manifest.seconds.failover)
@@ -228,7 +228,7 @@ class CommandMirror(ManifestCommands):
         self.stop()
 
     def _compared(self) -> bool:
-        """Whether the lag is zero, by the bytes; the mirror's own report is recorded beside it."""
+        """Whether the measured lag is zero. Records the mirror's own report beside it."""
         measured = self.lag()
         if self._manifest.commands.lag:
             said: int | None = None
@@ -238,8 +238,9 @@ class CommandMirror(ManifestCommands):
         return measured == 0
 
     def promotion(self) -> Mapping[Partition, int]:
-        """The offsets that it reported at the failover; else the log ends. Called after
-        `fail_over`, before a client writes."""
+        """The offsets that the failover reported, and log ends for the other partitions. Called
+        after `fail_over`, before a client writes. Raises EnvironmentFailure for an impossible
+        report, DeadlineExceeded."""
         ends = self._ends.known(SETTLE_SECONDS)
         answers.refuse_impossible(self._foreign.name, self._promoted, ends)
         return {**ends, **self._promoted}
@@ -257,7 +258,7 @@ class CommandMirror(ManifestCommands):
         return self._behind.count() if is_running(self._source) else None
 
     def _end(self) -> None:
-        """SIGKILL of whatever of it runs."""
+        """Kills the process group with SIGKILL."""
         with self._lock:
             if self._child is not None:
                 self._foreign.kill(self._child)
