@@ -82,7 +82,7 @@ def test_a_log_that_never_gets_there_is_named_but_not_where_it_is_awaited_in_vai
     monkeypatch.setattr(first_start, "LOADED_SECONDS", 0.1)
     with pytest.raises(
         DeadlineExceeded,
-        match=rf"log of the mirrors' states \({STATES}\) on brokers 1, 2; last seen: .*{said}",
+        match=rf"replicas of {STATES} on brokers 1, 2; last seen: .*{said}",
     ):
         destination.wait()
     destination.wait(in_vain=True)

@@ -253,7 +253,8 @@ def test_addresses_of_the_source_are_read_and_changed() -> None:
 
 def test_settings_that_are_refused_are_a_fault_that_cannot_be() -> None:
     with pytest.raises(
-        FaultError, match=r"was given no other addresses of its source: .*INVALID_REQUEST \(42\)"
+        FaultError,
+        match=r"the source addresses of mirror .* could not be changed: .*INVALID_REQUEST \(42\)",
     ):
         rule(Admin(refuses=True)).move_source(["h:3"])
     with pytest.raises(FaultError, match="could not be read"):

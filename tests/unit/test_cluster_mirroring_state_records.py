@@ -47,7 +47,7 @@ def test_the_latest_record_of_a_partition_counts_and_a_tombstone_takes_it_away()
 
 @pytest.mark.parametrize("record", [(b"\x00", b""), (key(0), b"\x00"), (key(0), value(99))])
 def test_bytes_of_another_form_are_said(record: tuple[bytes, bytes]) -> None:
-    with pytest.raises(ValueError, match="__mirror_state is of another form"):
+    with pytest.raises(ValueError, match="__mirror_state has an unknown format"):
         latest([record])
 
 

@@ -1,7 +1,7 @@
-"""ACLs on the topics of a mirror's source: the run creates some, and reads them on both ends.
+"""ACLs on the topics of a mirror's source: the run creates some, and reads them on both sides.
 
-Brokers of a build with Cluster Mirroring have an authorizer that makes every anonymous client a
-super user, so they refuse nobody.
+In a build with Cluster Mirroring, the authorizer makes every anonymous client a super user, so that
+it refuses nobody.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _MADE: Final = (
     ("User:linkflap-reader", AclOperation.READ, AclPermissionType.ALLOW),
     ("User:linkflap-nobody", AclOperation.WRITE, AclPermissionType.DENY),
 )
-"""On each topic. Nobody is called that."""
+"""Created on each topic, for principals that no client uses."""
 PER_TOPIC: Final = len(_MADE)
 _EVERY: Final = AclBindingFilter(
     ResourceType.TOPIC,
-    cast(str, None),  # any; the client's types do not say so
+    cast(str, None),  # any; missing in the client's type hints
     ResourcePatternType.LITERAL,
     cast(str, None),
     cast(str, None),
@@ -40,7 +40,8 @@ Acls = Mapping[str, Collection[str]]
 
 
 def make(admin: AdminClient, topics: Collection[str]) -> bool:
-    """Makes them on each of these topics; whether the cluster keeps ACLs. Raises KafkaException."""
+    """Creates the ACLs on each of these topics. Returns whether the cluster has an authorizer.
+    Raises KafkaException."""
     asked = admin.create_acls(list(_made(topics)), request_timeout=_SECONDS) if topics else {}
     try:
         for future in asked.values():
@@ -61,7 +62,7 @@ def _made(topics: Collection[str]) -> Iterator[AclBinding]:
 
 
 def acls_of(admin: AdminClient, topics: Collection[str]) -> Acls | None:
-    """Topic -> the ACLs on it by its name, in words; None where the cluster keeps none. Raises
+    """Topic -> the ACLs on its name, in words; None when the cluster has no authorizer. Raises
     KafkaException."""
     try:
         listed = admin.describe_acls(_EVERY, request_timeout=_SECONDS).result(2 * _SECONDS)

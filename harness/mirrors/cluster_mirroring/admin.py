@@ -1,11 +1,11 @@
-"""The verbs of Cluster Mirroring, called on the Java Admin of the build under test. A refusal is a
-value with its error.
+"""Calls the verbs of Cluster Mirroring on the Java Admin of the build under test. Refusals are
+values with their errors.
 
 If this Admin lacks a verb, or has it with other arguments, the build's command line
 (`command_line`) is called instead.
 
-Each verb has its own Admin: one that survives the loss of a broker sooner or later ends with a
-mismatch of correlation ids, and refuses all later calls.
+Each call uses a new Admin. One that survives the loss of a broker sooner or later fails with a
+mismatch of correlation ids, and then fails all later calls.
 """
 
 from __future__ import annotations
@@ -31,16 +31,14 @@ T = TypeVar("T")
 
 
 class NotThere(Exception):
-    """The Java Admin of this build has no such method, or no class of its arguments, as it is
-    called here."""
+    """The Java Admin of this build has no such method, or not with these arguments."""
 
 
 class MirrorAdmin:
-    """The verbs on one cluster. Nothing is started before the first; the JVM dies with this
-    process, or by `close`.
+    """The verbs on one cluster. The JVM starts at the first verb. It ends at `close`, or with this
+    process.
 
-    `by_command` are the verbs that the command line is asked for because the Java Admin has them
-    not.
+    `by_command` are the verbs that use the command line, because the Java Admin lacks them.
     """
 
     def __init__(self, kafka: Kafka, java: Java, folder: Path, bootstrap: str) -> None:
@@ -52,7 +50,7 @@ class MirrorAdmin:
         self.by_command: set[str] = set()
 
     def create(self, name: str, configs: Mapping[str, str]) -> None:
-        """Raises Refused, as every verb here."""
+        """Raises Refused, like every verb here."""
 
         def call(admin: Handle, java: Handle) -> Handle:
             return admin.createClusterMirror(name, dict(configs), java.CreateClusterMirrorOptions())
@@ -60,7 +58,7 @@ class MirrorAdmin:
         self._do("create", call, lambda: self._command.create(name, configs))
 
     def start(self, name: str, topics: Sequence[str], patterns: Sequence[str]) -> None:
-        """Starts these topics, and whatever else the source has or gets that matches the
+        """Starts these topics, and all existing and future topics of the source that match the
         patterns."""
 
         def call(admin: Handle, java: Handle) -> Handle:
@@ -100,7 +98,7 @@ class MirrorAdmin:
         self._do("delete", call, lambda: self._command.delete(name))
 
     def setting(self, name: str, setting: str) -> str:
-        """The value of one of a mirror's own settings. Raises Refused."""
+        """The value of one config of a mirror. Raises Refused."""
 
         def read(admin: Handle, jvm: Handle) -> str:
             resource = settings_of(jvm, name)
@@ -115,7 +113,7 @@ class MirrorAdmin:
         return self._with("describe-configs", read)
 
     def change(self, name: str, setting: str, value: str) -> None:
-        """Gives one of a mirror's own settings another value. Raises Refused."""
+        """Changes one config of a mirror. Raises Refused."""
 
         def write(admin: Handle, jvm: Handle) -> None:
             kinds = jvm.org.apache.kafka.clients.admin
@@ -127,7 +125,7 @@ class MirrorAdmin:
         self._with("alter-configs", write)
 
     def replicas(self, brokers: Collection[int]) -> dict[int, set[TopicPartition]]:
-        """Broker -> what it holds a replica of, by each broker's own answer. Raises Refused."""
+        """Broker -> its replicas, as it reports them itself (DescribeLogDirs). Raises Refused."""
 
         def read(admin: Handle, jvm: Handle) -> dict[int, set[TopicPartition]]:
             asked = admin.describeLogDirs(list(brokers)).allDescriptions()
@@ -144,7 +142,7 @@ class MirrorAdmin:
         return self._with("describe-log-dirs", read)
 
     def lead(self, orders: Mapping[TopicPartition, Sequence[int]]) -> None:
-        """Has the first broker of each order lead its partition. Raises Refused."""
+        """Makes the first broker of each order the leader of its partition. Raises Refused."""
 
         def move(admin: Handle, jvm: Handle) -> None:
             common, kinds = jvm.org.apache.kafka.common, jvm.org.apache.kafka.clients.admin
@@ -162,8 +160,7 @@ class MirrorAdmin:
         self._with("elect-leaders", move)
 
     def describe(self, name: str) -> list[Row]:
-        """The rows of a mirror, those that there are: some may be missing, and some be of a moment
-        ago."""
+        """The rows of a mirror. Some may be missing, and some slightly outdated."""
 
         def read(admin: Handle, jvm: Handle) -> list[Row]:
             asked = admin.describeClusterMirrors([name])
@@ -245,11 +242,11 @@ class MirrorAdmin:
 
 
 class Describing:
-    """Asks a mirror all the time what it says of itself, and notes each answer with when it was
-    asked.
+    """Describes a mirror every second, and passes each answer to `note` with the time of the
+    request.
 
-    It goes on when the mirror has stopped: what it says then is to be true as well. What is refused
-    says nothing.
+    Continues after the mirror has stopped, because its states must be right then too. Refused
+    requests are skipped.
     """
 
     def __init__(
@@ -269,6 +266,6 @@ class Describing:
                         self._note(asked, rows)
 
     def end(self) -> None:
-        """Nothing more is noted; an answer that is under way is not waited for."""
+        """Nothing is noted after this returns. Does not wait for a request in progress."""
         with self._noting:
             self._ended.set()

@@ -1,4 +1,5 @@
-"""A cluster's answers to verbs and to describe, as values; and retries until a verb is accepted."""
+"""A cluster's answers to verbs and to describe, as values; and the retries until a verb is
+accepted."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from linkflap.harness.model.wait import until
 MIRRORING: Final = "MIRRORING"
 FAILED: Final = "FAILED"
 NEVER_AGAIN: Final = -1
-"""What describe says of the retries of a partition that is not tried again."""
+"""The retry count that describe reports for a partition that is not retried any more."""
 ALREADY_EXISTS: Final = "CLUSTER_MIRROR_ALREADY_EXISTS"
 _EVERY: Final = 0.25
 _SHOWN: Final = 2
@@ -29,8 +30,8 @@ _SHOWN: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What describe says of a partition. Offsets and lag are -1 outside of MIRRORING, and the lag
-    is a cached one."""
+    """One partition in describe's answer. Offsets and lag are -1 outside of MIRRORING; the lag is a
+    cached value."""
 
     topic: str
     partition: int
@@ -43,8 +44,8 @@ class Row:
 
 
 class Refused(Exception):
-    """A verb that was refused or not answered: Kafka's name of the error, its code, and what came
-    with it."""
+    """A verb that was refused or not answered: Kafka's name of the error, its code, and its
+    message."""
 
     def __init__(self, verb: str, name: str, code: int, message: str) -> None:
         super().__init__(f"{verb} was refused with {name} ({code}): {message}")
@@ -53,8 +54,8 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """How a verb was answered: how often each error, `seconds` until it was accepted or given
-    up."""
+    """The answer to a verb: whether it was accepted, how often each error came (`refused`), and the
+    seconds until it was accepted or given up."""
 
     verb: str
     accepted: bool
@@ -64,7 +65,7 @@ class Answer:
 
     @property
     def written(self) -> VerbAnswer:
-        """As it is written down with what the verb did."""
+        """As a part of another event."""
         return VerbAnswer(
             verb=self.verb,
             accepted=self.accepted,
@@ -74,7 +75,7 @@ class Answer:
         )
 
     def event(self, link: str) -> MirrorVerb:
-        """As it is written down by itself."""
+        """As an event of its own."""
         return MirrorVerb(
             link=link,
             verb=self.verb,
@@ -93,8 +94,8 @@ def until_accepted(
     note: Callable[[Answer], None],
     never: str = "",
 ) -> Answer:
-    """Asks until it is accepted, and notes the answer. Raises the last Refused: at once for error
-    `never`, else in the end."""
+    """Repeats a verb until it is accepted, and passes the answer to `note`. Raises the last Refused
+    at the deadline, or at once for the error `never`."""
     began, tries = time.monotonic(), 0
     errors: Counter[str] = Counter()
     last = Refused(verb, "NO_ANSWER", -1, "it was never answered")
@@ -127,7 +128,8 @@ def until_accepted(
 
 
 def given_up(rows: Sequence[Row]) -> dict[str, str]:
-    """Topic -> why it is mirrored no more, where a partition has failed for good."""
+    """Topic -> why it is no longer mirrored, for topics with a partition that has failed for
+    good."""
     return {
         row.topic: row.error or FAILED
         for row in rows
@@ -142,7 +144,8 @@ def mirroring(rows: Sequence[Row], partitions: Collection[TopicPartition]) -> bo
 
 
 def described(link: str, asked: int, rows: Sequence[Row]) -> MirrorDescribed:
-    """What describe said when it was asked, as it is written down; the canary is nobody's topic."""
+    """Describe's answer as an event, without the canary topic. `asked` is the time of the
+    request."""
     named = tuple(
         DescribedPartition(
             topic=r.topic,
@@ -158,8 +161,7 @@ def described(link: str, asked: int, rows: Sequence[Row]) -> MirrorDescribed:
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """For people: how many partitions are in which state, and the first errors that came with
-    it."""
+    """The number of partitions in each state, and the first error messages, in words."""
     counted = ", ".join(
         f"{count} {state}" for state, count in Counter(row.state for row in rows).most_common()
     )

@@ -1,5 +1,5 @@
-"""The verbs of Cluster Mirroring by the build's own command line, for builds whose Java Admin lacks
-a verb in the form used here.
+"""Calls the verbs of Cluster Mirroring through the build's own command line. For builds whose Java
+Admin lacks a verb, or has it in another form.
 
 A call starts a JVM, which takes a second or more. A refusal is recognised by its output: the class
 of Kafka's exception and its message.
@@ -36,17 +36,16 @@ ERRORS: Final[Mapping[str, tuple[str, int]]] = {
     "InvalidMirrorState": ("INVALID_CLUSTER_MIRROR_STATES", 145),
     "MirrorTopicNotStopped": ("MIRROR_TOPIC_NOT_STOPPED", 146),
 }
-"""Exception, without that word -> the error's name and code: the command line prints the exception
-alone."""
+"""Exception name, without "Exception" -> the error's name and code. The command line prints only
+the exception."""
 _THROWN: Final = re.compile(r"org\.apache\.kafka\.common\.errors\.(\w+?)Exception: (.*)")
 NO_TOPICS: Final = "NO_TOPICS"
-"""What the command line accepts for no topic at all, because none there matches: the verb took no
-effect."""
+"""The name for an accepted command that matched no topic, so that it had no effect."""
 
 
 class MirrorCommand:
-    """The command line on one cluster. Its verbs are those of `MirrorAdmin`, and raise Refused as
-    those do."""
+    """The command line for one cluster. Has the verbs of `MirrorAdmin`, which raise Refused in the
+    same cases."""
 
     def __init__(self, kafka: Kafka, java: Java, folder: Path, bootstrap: str) -> None:
         self._kafka, self._java, self._folder, self._bootstrap = kafka, java, folder, bootstrap
@@ -106,13 +105,12 @@ class MirrorCommand:
 
 
 def listed(topics: Sequence[str], patterns: Sequence[str] = ()) -> str:
-    """Topics as the command line takes them: patterns, with commas between them."""
+    """Topics as the command line expects them: patterns, separated by commas."""
     return ",".join([*(re.escape(topic).replace("\\-", "-") for topic in topics), *patterns])
 
 
 def refusal(verb: str, said: str) -> Refused:
-    """What it printed as the error that it stands for; UNREADABLE where it names none of
-    Kafka's."""
+    """The refusal that the output describes; UNREADABLE when it names no error of Kafka's."""
     if found := _THROWN.search(said):
         name, code = ERRORS.get(found[1], (found[1], -1))
         return Refused(verb, name, code, found[2].strip())
@@ -122,8 +120,8 @@ def refusal(verb: str, said: str) -> Refused:
 
 
 def rows_of(said: str, name: str) -> list[Row]:
-    """The rows of `--describe --json`, which other lines may stand before. Raises Refused where
-    there are none to read."""
+    """The rows in the output of `--describe --json`, where other lines may come first. Raises
+    Refused when there is no JSON."""
     try:
         every = json.loads(said[said.index("[{") :] if "[{" in said else said[said.index("[]") :])
         return [
@@ -145,5 +143,5 @@ def rows_of(said: str, name: str) -> list[Row]:
 
 
 def _escaped(value: str) -> str:
-    """As a value of a properties file."""
+    """Escapes a value for a properties file."""
     return value.replace("\\", "\\\\")

@@ -1,9 +1,9 @@
-"""Compares the topics of a mirror's two ends: whether the destination has each, with as many
-partitions and the same settings and ACLs.
+"""Compares the topics of a mirror's source and destination: existence, partition counts, configs
+and ACLs.
 
-The settings are those that were set on the source's topic itself (DYNAMIC_TOPIC_CONFIG), without
-those that a mirror leaves out by default. Settings that only the destination has are not compared:
-mirrors set what the source has, and do not remove what was removed there.
+Only configs set on the source's topic itself count (DYNAMIC_TOPIC_CONFIG), without those that a
+mirror excludes by default. Configs that only the destination has are not compared: a mirror copies
+the source's configs, but does not remove those that were removed at the source.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from linkflap.harness.model.events import ComparedTopic, TopicsCompared
 from linkflap.harness.model.wait import until
 
 SYNCED_WITHIN: Final = 20.0
-"""How long topics and settings may take to be synced, several times the refresh of a mirror's
+"""How long a sync of topics and configs may take: several times the refresh interval of a mirror's
 metadata (2 s here)."""
 LEFT_OUT: Final = frozenset(
     {
@@ -38,7 +38,7 @@ LEFT_OUT: Final = frozenset(
         "min.insync.replicas",
     }
 )
-"""What is not synced by default (mirror.topic.properties.exclude), by what topics call it."""
+"""Topic configs that are not synced by default (mirror.topic.properties.exclude)."""
 _OWN: Final = "mirror."
 _ON_THE_TOPIC: Final = 1
 _SECONDS: Final = 10.0
@@ -46,7 +46,8 @@ Settings = Mapping[str, Mapping[str, str]]
 
 
 def with_acls(row: ComparedTopic, there: Acls, here: Acls) -> ComparedTopic:
-    """The row with what differs of its ACLs, by the source's (`there`) and the destination's."""
+    """The row with the differences between the ACLs of the source (`there`) and the destination
+    (`here`)."""
     theirs, ours = set(there.get(row.topic, ())), set(here.get(row.topic, ()))
     return msgspec.structs.replace(
         row,
@@ -59,8 +60,8 @@ def with_acls(row: ComparedTopic, there: Acls, here: Acls) -> ComparedTopic:
 def compared(
     there: Mapping[str, int], here: Mapping[str, int], theirs: Settings, ours: Settings
 ) -> tuple[ComparedTopic, ...]:
-    """A row for each topic of the source. Topic -> partitions and topic -> settings, of the source
-    and of the destination."""
+    """A row per topic of the source. The arguments map topics to partition counts, and topics to
+    configs, at the source and at the destination."""
     return tuple(
         _row(topic, count, here.get(topic, 0), theirs.get(topic, {}), ours.get(topic, {}))
         for topic, count in there.items()
@@ -95,8 +96,9 @@ def awaited(
     homes: tuple[str, ...],
     disagreeing: Callable[[Sequence[str]], Mapping[str, tuple[str, ...]]],
 ) -> TopicsCompared | None:
-    """Of the data topics of these homes, at the source (`there`) and the destination; see `agreed`.
-    `disagreeing`: of topics, what the mirror's own records and describe disagree about."""
+    """Compares the data topics of these homes at the source (`there`) and the destination (`here`);
+    see `agreed`. `disagreeing` returns the differences between the mirror's own records and
+    describe."""
 
     def ask() -> Sequence[ComparedTopic]:
         theirs, ours = data_topics(there, homes), data_topics(here, homes)
@@ -117,8 +119,8 @@ def awaited(
 def agreed(
     link: str, ask: Callable[[], Sequence[ComparedTopic]], *, within: float = SYNCED_WITHIN
 ) -> TopicsCompared | None:
-    """What was there when all agreed, or when the time was up; None where a cluster never answered,
-    which proves nothing."""
+    """Compares until all topics agree or the time is up. Returns the last comparison; None when a
+    cluster never answered, which proves nothing."""
     began, last = time.monotonic(), list[ComparedTopic]()
 
     def synced() -> bool:
@@ -139,7 +141,7 @@ def agreed(
 
 
 def settings_of(admin: AdminClient, topics: Sequence[str]) -> Settings:
-    """What was set on each of these topics. Raises KafkaException."""
+    """Topic -> the configs that were set on it. Raises KafkaException."""
     if not topics:
         return {}
     asked = admin.describe_configs(

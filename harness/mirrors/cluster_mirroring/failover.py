@@ -1,5 +1,5 @@
-"""The failover of a cluster mirror: when an accepted stop has taken effect, and what is recorded if
-it never does."""
+"""The failover of a cluster mirror: when an accepted stop has taken effect, and the record of one
+that never did."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from linkflap.harness.model.wait import until
 
 STOPPING: Final = "STOPPING"
 NEVER_MIRRORED: Final = "NEVER_MIRRORED"
-"""The error of a failback whose mirror was started and never mirrored: nobody can fail over along
-it."""
+"""The error of a failback whose mirror was started but never mirrored, so that no failover over it
+is possible."""
 NO_EFFECT: Final = "ACCEPTED_WITHOUT_EFFECT"
-"""A stop that was accepted, of partitions that are neither STOPPED nor STOPPING when it should long
-be over."""
+"""A stop that was accepted, although partitions are neither STOPPED nor STOPPING after the
+deadline."""
 
 
 def await_stopped(
@@ -32,10 +32,10 @@ def await_stopped(
     rows: Callable[[], Sequence[Row]],
     within: float,
 ) -> None:
-    """By the bytes a reset more than before (`resets`), in every partition; and writable then,
-    which is a moment later.
+    """Waits until every partition's log has one reset record more than before (`resets`), and then
+    until describe reports STOPPED, when it becomes writable.
 
-    `rows`: what describe says. Raises DeadlineExceeded.
+    `rows` returns describe's answer. Raises DeadlineExceeded.
     """
     left = list(wanted)
 
@@ -67,8 +67,8 @@ def await_stopped(
 def not_promoted(
     link: str, kind: FailoverKind, error: Refused, *, seconds: float, states: str
 ) -> tuple[FailoverRefused, FaultError]:
-    """A failover that was refused for as long as it was asked, or accepted and not carried out: its
-    event and its error."""
+    """The event and the error of a failover that was refused until the deadline, or accepted
+    without effect."""
     event = FailoverRefused(
         link=link,
         mode=kind,

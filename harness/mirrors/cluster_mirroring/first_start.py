@@ -1,8 +1,8 @@
-"""Waits at a start for the log of the mirrors' states, which a cluster's first create makes, on
-every running broker.
+"""Waits at a start until every running broker has its replicas of `__mirror_state`, which the first
+create on a cluster creates.
 
-A broker that is asked for the state of a partition before it has that log answers that it is not
-the coordinator, and is never asked again: the partition stays behind
+A broker that is asked for a partition's state before it has its replica answers NOT_COORDINATOR,
+and is never asked again. The partition then stays stuck
 (docs/findings/cluster-mirroring-stuck-at-start.md).
 """
 
@@ -23,10 +23,10 @@ from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.wait import until
 
 STATES: Final = "__mirror_state"
-"""The internal topic that keeps the states of mirrored partitions."""
+"""The internal topic with the states of mirrored partitions."""
 LOADED_SECONDS: Final = 60.0
 LEFT_SECONDS: Final = 10.0
-"""After so long in that state a partition is left behind: others are through in two."""
+"""A partition is stuck after this long in the state; others leave it within two seconds."""
 _ANSWERS_WITHIN: Final = 5.0
 _NAMED: Final = 4
 
@@ -34,8 +34,8 @@ _NAMED: Final = 4
 def lacking(
     replicas: Mapping[int, Collection[int]], held: Mapping[int, Collection[TopicPartition]]
 ) -> list[str]:
-    """The brokers that have not made their part of the log: partition -> its brokers, against what
-    each broker holds."""
+    """Which brokers lack replicas of the state topic, in words. `replicas`: partition -> its
+    brokers; `held`: broker -> its replicas."""
     missing: dict[int, list[int]] = {}
     for partition, brokers in sorted(replicas.items()):
         for broker in brokers:
@@ -50,11 +50,11 @@ def lacking(
 def await_loaded(
     admin: MirrorAdmin, here: AdminClient, destination: Cluster, *, in_vain: bool = False
 ) -> None:
-    """Returns when each running broker of the destination holds its replicas of the log, and every
-    partition of it has a leader.
+    """Returns when each running broker of the destination has its replicas of the state topic, and
+    every partition of that has a leader.
 
-    Raises DeadlineExceeded with what is not there; but not where it may be awaited in vain: what
-    comes of a start is judged then.
+    Raises DeadlineExceeded with what is missing. With `in_vain` it only waits, and the start that
+    follows is judged instead.
     """
     said = "no answer"
     brokers = sorted(
@@ -76,14 +76,14 @@ def await_loaded(
         said = "; ".join(missing[:_NAMED]) if found else f"there is no {STATES}"
         return bool(found) and not missing
 
-    what = f"the log of the mirrors' states ({STATES}) on brokers {', '.join(map(str, brokers))}"
+    what = f"replicas of {STATES} on brokers {', '.join(map(str, brokers))}"
     with suppress(DeadlineExceeded) if in_vain else nullcontext():
         until(loaded, within=LOADED_SECONDS, every=0.1, what=what, state=lambda: said)
 
 
 class LeftBehind:
-    """The partitions that a first start leaves in the state `aligning`, because their coordinator
-    did not know them yet. Each gets another leader, once, who asks anew."""
+    """Partitions that are stuck in the state `aligning` at a first start, because their coordinator
+    did not know them yet. Each gets another leader once, which asks again."""
 
     def __init__(self, admin: MirrorAdmin, here: AdminClient, aligning: str) -> None:
         self._admin, self._here, self._aligning = admin, here, aligning
@@ -91,7 +91,7 @@ class LeftBehind:
         self.moved: list[TopicPartition] = []
 
     def look(self, rows: Sequence[Row], now: float) -> None:
-        """Holds what describe says at `now`, in seconds, against what it said before."""
+        """Compares describe's rows at time `now`, in seconds, with the earlier ones."""
         aligning = {(row.topic, row.partition) for row in rows if row.state == self._aligning}
         self._since = {tp: self._since.get(tp, now) for tp in sorted(aligning)}
         left = [tp for tp, since in self._since.items() if now - since >= LEFT_SECONDS]
@@ -106,7 +106,7 @@ class LeftBehind:
             if several := {tp: order for tp, order in orders.items() if len(order) > 1}:
                 self._admin.lead(several)
         except (KafkaException, KeyError, Refused):
-            return  # asked again at the next look
+            return  # retried at the next call
         self.moved.extend(partitions)
 
 

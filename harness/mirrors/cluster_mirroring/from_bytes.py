@@ -1,8 +1,8 @@
 """Reads the logs of mirrored partitions from the brokers' own files: the promotion offset, and the
 offset where two logs diverge.
 
-Describe may be late, stale or silent; the bytes are not. The results are written to the run's
-events, and later compared with captured bytes.
+Describe may be late, stale or unanswered; the bytes are not. The results are recorded as events,
+and later compared with the captured logs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     pass
 
 _SAME: Final = ("base_offset", "length", "crc", "leader_epoch")
-"""What batches of two logs have to have in common to be one batch."""
+"""The header fields in which two logs' batches must agree to be the same batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +36,9 @@ class Parted:
 
 
 def longest(cluster: Cluster, tp: TopicPartition) -> Headers | None:
-    """The headers of the replica that has most of a partition; None where no broker has it."""
-    # not above: numba takes a second to import, also where no log is read
+    """The headers of a partition's longest replica; None when no broker has one."""
+    # imported here, because numba takes a second to import, which callers that read no log need not
+    # pay
     from linkflap.harness.log import batches
 
     found = [
@@ -58,13 +59,13 @@ def segments_of(log_dir: Path, tp: TopicPartition) -> list[Path]:
 
 
 def end_of(headers: Headers) -> int:
-    """The offset behind the last batch; 0 for an empty log."""
+    """The offset after the last batch; 0 for an empty log."""
     return int(headers.last_offset[-1]) + 1 if len(headers) else 0
 
 
 def journal(tp: TopicPartition, headers: Headers) -> JournalPartition | None:
-    """What a stop left in a log; None where there is no reset. `mirrored` is where the
-    destination's own part begins."""
+    """What a stop appended to a log; None when there is no reset record. `mirrored` is where the
+    destination's own records begin."""
     mirrored = promoted(headers)
     if mirrored is None:
         return None
@@ -87,7 +88,7 @@ def journal(tp: TopicPartition, headers: Headers) -> JournalPartition | None:
 
 
 def journals(logs: Mapping[TopicPartition, Headers]) -> tuple[JournalPartition, ...]:
-    """What a stop left in each log that has a reset."""
+    """What a stop appended, for each log with a reset record."""
     return tuple(
         found for tp, headers in logs.items() if (found := journal(tp, headers)) is not None
     )
@@ -100,11 +101,11 @@ def _named(headers: Headers, row: int) -> str:
 
 
 def promoted(headers: Headers) -> int | None:
-    """Where the destination's own part begins: the ABORT markers right before the last reset, in
-    its leader epoch, or that reset.
+    """Where the destination's own records begin: at the ABORT markers directly before the last
+    reset record, in the same leader epoch, or at the reset record itself.
 
-    None where there is no reset. Type 7 (MIRROR_PID_RESET) is the one control record besides
-    markers that data partitions have.
+    None when there is no reset record. Type 7 (MIRROR_PID_RESET) is the only control record besides
+    markers in data partitions.
     """
     resets = np.flatnonzero(headers.control == layout.OTHER_CONTROL)
     if not len(resets):
@@ -124,13 +125,13 @@ def _ends_a_transaction(headers: Headers, row: int, reset: int) -> bool:
 
 
 def resets(headers: Headers) -> int:
-    """How many resets a log has."""
+    """The number of reset records in a log."""
     return int(np.count_nonzero(headers.control == layout.OTHER_CONTROL))
 
 
 def parted(before: Headers, other: Headers) -> Parted | None:
-    """Where `before` has what `other` has not, batch by batch from the later of their beginnings;
-    None where it has no more."""
+    """The first difference of `before` from `other`, batch by batch from the later of their start
+    offsets. None when `other` has all of it."""
     if not len(before):
         return None
     start = max(int(before.base_offset[0]), int(other.base_offset[0]) if len(other) else 0)
@@ -149,6 +150,6 @@ def _from(headers: Headers, start: int) -> np.ndarray[tuple[int, int], np.dtype[
 def every(
     cluster: Cluster, partitions: Iterable[TopicPartition]
 ) -> Mapping[TopicPartition, Headers]:
-    """The longest captured replica of each partition."""
+    """The headers of the longest replica of each partition."""
     found = {tp: longest(cluster, tp) for tp in partitions}
     return {tp: headers for tp, headers in found.items() if headers is not None}

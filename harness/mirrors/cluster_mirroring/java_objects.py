@@ -1,4 +1,5 @@
-"""Objects of the build's Java Admin: its arguments, and its answers as rows and errors."""
+"""Converts objects of the build's Java Admin: its arguments, the rows of describe, and its
+errors."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from linkflap.harness.mirrors.cluster_mirroring.answers import Refused, Row
 
 
 def settings_of(jvm: Handle, name: str) -> Handle:
-    """A mirror, as something that has settings."""
+    """A mirror as a ConfigResource."""
     kinds = jvm.org.apache.kafka.common.config
     return kinds.ConfigResource(
         getattr(kinds, "ConfigResource$Type").valueOf("CLUSTER_MIRROR"), name
@@ -28,7 +29,8 @@ def row_of(row: Handle) -> Row:
 
 
 def refused_by(verb: str, thrown: Handle, jvm: Handle) -> Refused:
-    """Kafka's own error behind the exception of a future, by the table of the build (`Errors`)."""
+    """The Kafka error inside a future's exception, looked up in the build's own table
+    (`Errors`)."""
     while (
         thrown.getClass().getSimpleName() == "ExecutionException" and thrown.getCause() is not None
     ):

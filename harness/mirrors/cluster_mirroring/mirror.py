@@ -1,10 +1,11 @@
-"""cluster-mirroring: KIP-1279 itself, on clusters that run a build of its branch
+"""The kind `cluster-mirroring`: KIP-1279 itself, on clusters that run a build of its branch
 (docs/cluster-mirroring.md).
 
-The mirror is the destination's own brokers: it has no process to kill. It has started when every
-partition is MIRRORING and a record has arrived. A failover is the verb stop. linkflap does not
-override a refusal of the build: it repeats the verb until it is accepted or the deadline passes,
-and records each answer. The promotion offset is read from the bytes, never from describe.
+The destination's own brokers are the mirror: it has no process to kill. It has started when every
+partition is MIRRORING and a canary record has arrived. A failover is the verb stop. linkflap does
+not override a refusal of the build: it repeats the verb until it is accepted or the deadline
+passes, and records each answer. The promotion offset is read from the log files, never from
+describe.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ STOP_SECONDS: Final = 60.0
 def make(
     spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder
 ) -> ClusterMirror:
-    """The factory; InputError for an unknown option, or a Kafka without the feature. Nothing is
-    started."""
+    """The factory. Starts nothing. Raises InputError for an unknown option, or a Kafka without the
+    feature."""
     return ClusterMirror(spec, link, deployment, recorder)
 
 
@@ -120,7 +121,7 @@ class ClusterMirror(StartingMirror):
         deployment.at_close(self.close)
 
     def close(self) -> None:
-        """Nothing is asked of the build any more."""
+        """Ends all requests to the build."""
         if self._describing is not None:
             self._describing.end()
         if self._watching is not None:
@@ -129,22 +130,22 @@ class ClusterMirror(StartingMirror):
 
     @property
     def alive(self) -> bool:
-        """Whether it was started and not stopped: there is no process of its own that could end."""
+        """Whether it was started and not stopped. It has no process of its own that could end."""
         return self._running
 
     def crash(self) -> None:
-        """There is nothing to kill: the destination's brokers go on. From now on it counts as one
-        that is left alone."""
+        """Kills nothing: the mirror has no process, and the destination's brokers keep running. It
+        is only recorded as crashed."""
         self._running = False
         self._recorder.write(
-            MirrorCrashed(link=self.link.name, by="left alone: it has no process of its own")
+            MirrorCrashed(link=self.link.name, by="nothing: it has no process of its own")
         )
 
     def restart(self) -> None:
         raise InputError(settings.NO_PROCESS)
 
     def stop(self) -> None:
-        """Pauses it, so that nothing is appended any more and nothing is promoted. Safe to call
+        """Pauses the mirror: nothing is appended any more, and nothing is promoted. Safe to call
         twice."""
         with self._stopping:
             if not self._running:
@@ -179,11 +180,11 @@ class ClusterMirror(StartingMirror):
                 )
 
     def fail_over(self, kind: FailoverKind) -> None:
-        """Promotes the destination: stop, until it is accepted, and until every partition's log has
-        its reset.
+        """Promotes the destination. Repeats the verb stop until it is accepted, and waits until
+        every partition's log has its reset record.
 
-        Raises FaultError where it is refused for as long as it is asked: the source may have to be
-        there, and it is not.
+        Raises FaultError when stop is refused until the deadline, for example because it needs the
+        source and that is dead.
         """
         with self._stopping:
             if self._promoted:
@@ -210,7 +211,7 @@ class ClusterMirror(StartingMirror):
                 )
             except DeadlineExceeded as error:
                 if any(row.state == STOPPING for row in self._rows()):
-                    raise  # it is under way, on a machine that is too slow to say more
+                    raise  # still in progress, on a slow machine: proves nothing
                 raise self._not_promoted(
                     kind, Refused("stop", NO_EFFECT, 0, str(error)), STOP_SECONDS
                 ) from error

@@ -1,5 +1,6 @@
-"""Whether mirrored partitions accept a client's write: each broker of the destination gets one, to
-a partition that it leads, and must refuse it (KIP-1279: READ_ONLY_TOPIC until a stop)."""
+"""Checks whether mirrored partitions refuse clients' writes. Each broker of the destination gets
+one write, to a partition that it leads, and must refuse it (KIP-1279: READ_ONLY_TOPIC until a
+stop)."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ _WRITTEN_WITHIN: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """One record to a partition that `broker` leads, and how it was answered: 0 is acknowledged, -1
-    nothing that proves anything."""
+    """One record to a partition that `broker` leads, and the error code of the answer: 0 is
+    acknowledged, -1 is an answer that proves nothing."""
 
     broker: int
     topic: str
@@ -40,19 +41,18 @@ class Write:
 
     @property
     def wrong(self) -> str:
-        """What disagrees with the KIP; empty: nothing."""
+        """How the answer contradicts the KIP; empty if it does not."""
         if self.code in (READ_ONLY_TOPIC, _NO_ANSWER):
             return ""
         return f"{self.words}, expected: refused with READ_ONLY_TOPIC ({READ_ONLY_TOPIC})"
 
 
 Writing = Callable[[Collection[str]], Sequence[Write]]
-"""Asks for the writes, to these topics."""
+"""Sends the writes to these topics."""
 
 
 def written(here: AdminClient, bootstrap: str, topics: Collection[str]) -> list[Write]:
-    """One write for each broker that leads a partition of these topics; none where no broker
-    answers."""
+    """One write per broker that leads a partition of these topics; empty when no broker answers."""
     try:
         known = here.list_topics(timeout=_ANSWERS_WITHIN).topics
     except KafkaException:
@@ -79,7 +79,8 @@ def one_each(leaders: Mapping[TopicPartition, int]) -> dict[int, TopicPartition]
 
 
 def code_of(error: KafkaError | None) -> int:
-    """What an answer proves: an error that is tried again, or the client's own, nothing."""
+    """The error code that an answer proves. A retriable error, or one of the client itself, proves
+    nothing."""
     if error is None:
         return _ACKNOWLEDGED
     return int(error.code()) if error.code() > 0 and not error.retriable() else _NO_ANSWER
@@ -87,7 +88,7 @@ def code_of(error: KafkaError | None) -> int:
 
 def _answer(bootstrap: str, topic: str, partition: int) -> int:
     codes: list[int] = []
-    # Not idempotent: it draws no producer id on a cluster whose producer ids are checked.
+    # Not idempotent, so that it allocates no producer id: the producer ids of clusters are checked.
     settings = {
         "enable.idempotence": False,
         "acks": "all",

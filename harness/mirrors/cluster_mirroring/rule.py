@@ -1,5 +1,5 @@
-"""Administers a mirror while it mirrors: verbs that promote nothing, the addresses of its source,
-its coordinator."""
+"""Administers a running mirror: verbs that do not promote, the addresses of its source, and its
+coordinator."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _ANSWERS_WITHIN: Final = 5.0
 
 
 def partition_of(name: str, partitions: int) -> int:
-    """The partition of the state topic whose leader coordinates a mirror of this name: by Java's
-    hash of it."""
+    """The partition of the state topic whose leader coordinates the mirror of this name. Uses the
+    hash of Java's String."""
     hashed = 0
-    # names are ASCII: one byte of two says all
+    # names are ASCII, so the low byte of each character suffices
     for each in name.encode("utf-16-be", "surrogatepass")[1::2]:
         hashed = (31 * hashed + each) & 0xFFFFFFFF
     signed = hashed - 0x100000000 if hashed >= 0x80000000 else hashed
@@ -38,8 +38,8 @@ def partition_of(name: str, partitions: int) -> int:
 
 
 class Rule:
-    """Over one mirror: `name` at the destination whose Java Admin is `admin` and whose clients ask
-    `here`."""
+    """Administers one mirror, `name` at the destination. `admin` is the destination's Java Admin,
+    `here` its librdkafka admin."""
 
     def __init__(
         self,
@@ -52,9 +52,10 @@ class Rule:
         configs: Mapping[str, str],
         write: Writing,
     ) -> None:
-        """`bootstrap` is what the setting of the source's addresses is called, `configs` what it is
-        created with: the Java Admin asks the source for its cluster id before it sends a create,
-        also one that has to be refused. `write` asks the destination for writes."""
+        """`bootstrap` is the name of the config with the source's addresses. `configs` is the
+        mirror's configs at creation: the Java Admin asks the source for its cluster id before it
+        sends any create, even one that is to be refused. `write` sends the writes that must be
+        refused."""
         self._name, self._link, self._admin, self._here, self._recorder = (
             name,
             link,
@@ -80,7 +81,7 @@ class Rule:
             return sorted(filter(None, self._admin.setting(self._name, self._bootstrap).split(",")))
         except Refused as error:
             raise FaultError(
-                f"the settings of mirror {self._name} could not be read: {error}"
+                f"the configs of mirror {self._name} could not be read: {error}"
             ) from error
 
     def move_source(self, addresses: Sequence[str]) -> None:
@@ -88,7 +89,7 @@ class Rule:
             self._admin.change(self._name, self._bootstrap, ",".join(addresses))
         except Refused as error:
             raise FaultError(
-                f"mirror {self._name} was given no other addresses of its source: {error}"
+                f"the source addresses of mirror {self._name} could not be changed: {error}"
             ) from error
         self._recorder.write(SourceMoved(link=self._link, addresses=tuple(addresses)))
 
@@ -101,12 +102,14 @@ class Rule:
         return found
 
     def resume_all(self, topics: Sequence[str]) -> Sequence[str]:
-        """Resumes those that are paused. Raises DeadlineExceeded."""
+        """Resumes the paused topics. Returns all topics once they are MIRRORING. Raises
+        DeadlineExceeded."""
         self._until_all(topics, resume=True)
         return sorted(topics)
 
     def _until_all(self, topics: Sequence[str], *, resume: bool = False) -> None:
-        """Returns when every partition of these topics is mirrored."""
+        """Returns when every partition of these topics is MIRRORING. `resume`: resumes paused
+        topics meanwhile."""
         said: dict[str, set[str]] = {}
 
         def mirrored() -> bool:
@@ -132,8 +135,8 @@ class Rule:
 
 
 class Ruled(ABC):
-    """What a mirror has of `Administered` (`harness.model.protocols`): by its own `_rule`, of the
-    topics that cross it."""
+    """The methods of `Administered` (`harness.model.protocols`), through `_rule`, for the topics
+    that the mirror copies."""
 
     _rule: Rule
 

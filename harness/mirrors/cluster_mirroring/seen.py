@@ -1,4 +1,4 @@
-"""Observes a cluster mirror on both clusters: mirrored topics, describe's answers, lag, and
+"""Observes a cluster mirror on both clusters: its topics, the rows of describe, its lag, and its
 promotion offsets."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ASK_SECONDS: Final = 5.0
 
 
 class Seen(Ruled):
-    """A mirror of `link` that its destination calls `_name`; nothing here changes anything."""
+    """A mirror of `link`, named `_name` at the destination. Only observes; changes nothing."""
 
     link: LinkSpec
     _name: str
@@ -56,9 +56,8 @@ class Seen(Ruled):
         return summary(self._rows())
 
     def disagreeing(self, topics: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-        """Topic -> what the records of `__mirror_state` say of its partitions and describe does
-        not; nothing where this generation's records are of a form that is not known. Raises
-        KafkaException."""
+        """Topic -> differences between the records of `__mirror_state` and describe. Empty for
+        generations whose record format is unknown. Raises KafkaException."""
         if self._generation.name != state_records.GENERATION:
             return {}
         return state_records.disagreeing(
@@ -70,8 +69,8 @@ class Seen(Ruled):
         return given_up(self._rows())
 
     def _topics(self) -> dict[str, int]:
-        """Topic -> partitions of what crosses, as its home has it: the source of a hop may still
-        have to get it."""
+        """Topic -> partition count of the mirrored topics at their home clusters: in a chain, the
+        source may not have all of them yet."""
         found: dict[str, int] = {}
         for home in self._homes:
             cluster = self._deployment.clusters[home]
@@ -87,7 +86,7 @@ class Seen(Ruled):
         return partitions_of(self._topics())
 
     def _destination_partitions(self) -> list[TopicPartition]:
-        """What the destination has of the mirrored topics."""
+        """The partitions of mirrored topics that the destination has."""
         return partitions_of(data_topics(self._here, self._homes))
 
     def promotion(self) -> Mapping[TopicPartition, int]:
@@ -99,8 +98,8 @@ class Seen(Ruled):
         }
 
     def lag(self) -> int | None:
-        """Offsets that the source has and the destination has not, by both of their high
-        watermarks; never by describe."""
+        """Offsets that the source has and the destination lacks, from the high watermarks of both,
+        never from describe. None while either does not answer."""
         if not (is_running(self._source) and is_running(self._destination)):
             return None
         try:

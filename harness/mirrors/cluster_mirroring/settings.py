@@ -21,7 +21,7 @@ KIND: Final = "cluster-mirroring"
 LOADED, AT_ONCE = "loaded", "at-once"
 ABOUT: Final[Mapping[str, OptionAbout]] = {
     "groups": OptionAbout(
-        takes="a regular expression of Java's; empty: none",
+        takes="a Java regular expression; empty: none",
         default=".*",
         about="consumer groups whose offsets are synced",
     ),
@@ -29,12 +29,13 @@ ABOUT: Final[Mapping[str, OptionAbout]] = {
         choices=(LOADED, AT_ONCE),
         default=LOADED,
         about=(
-            "start is asked for once every broker has the log of the mirrors' states, and what it "
-            "leaves behind gets another leader; or right after create"
+            "loaded: the verb start comes once every broker has its replicas of __mirror_state, "
+            "and partitions that are stuck then get another leader; at-once: start comes right "
+            "after create"
         ),
     ),
 }
-"""Its options, as they are listed."""
+"""The options, as the command line lists them."""
 NO_PROCESS: Final = (
     "the brokers of the destination are the mirror, so it has no process of its own; kill or pause "
     "one of them"
@@ -45,15 +46,15 @@ NOT_IN: Final[Mapping[str, str]] = {
         "neither of which reaches into containers; leave --runtime out"
     )
 }
-"""Runtimes that it cannot be played in, and why."""
+"""Runtimes in which it cannot be played, and why."""
 WITHOUT: Final[Mapping[str, str]] = {KILL: NO_PROCESS}
-"""Faults that have no object with this mirror, and why."""
+"""Faults that do not apply to this mirror, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a scenario may say of it. `groups` is a Java regular expression; empty: no group offsets
-    are synced."""
+    """A scenario's options of the mirror. `groups` is a Java regular expression; empty: no group
+    offsets are synced."""
 
     groups: str = ".*"
     first_start: str = LOADED
@@ -70,8 +71,8 @@ def options(given: Mapping[str, Option]) -> Options:
     groups = given.get("groups", ".*")
     if not isinstance(groups, str) or "\n" in groups or (groups and reason_against(groups)):
         raise InputError(
-            f"option groups of mirror {KIND} is {groups!r}; it must be a regular expression of "
-            "Java's on one line"
+            f"option groups of mirror {KIND} is {groups!r}; it must be a Java regular expression "
+            "on one line"
         )
     first = given.get("first_start", LOADED)
     if first not in ABOUT["first_start"].choices:
@@ -83,17 +84,17 @@ def options(given: Mapping[str, Option]) -> Options:
 
 
 def patterns(homes: tuple[str, ...]) -> list[str]:
-    """What start and stop are given beside the topics that there are: all topics of these homes,
-    also those made later.
+    """The patterns for start and stop, besides the existing topics: all topics of these homes,
+    including those created later.
 
-    But not the topic that a mirror proves its path with: the mirror back would take it over as
-    well, and make it read-only where the next mirror writes to it.
+    The canary topic is excluded. Otherwise the reverse mirror would take it over and make it
+    read-only where the next mirror has to write to it.
     """
     return [rf"(?!.*\.{CANARY}$){topic_pattern(homes)}"]
 
 
 def without_feature(cluster: str, asked: str, build: Kafka | None) -> str:
-    """Why a cluster cannot be mirrored to; `build`: None for a release."""
+    """Why a cluster cannot be a destination; `build`: None for a release."""
     version = asked if build is None else build.version
     return (
         f"cluster {cluster} runs Kafka {version}, which {cluster_mirroring.lacking(build)} "
@@ -102,11 +103,11 @@ def without_feature(cluster: str, asked: str, build: Kafka | None) -> str:
 
 
 def refusal(scenario: Scenario) -> str | None:
-    """None, or one sentence why this mirror cannot play a scenario."""
+    """Why this mirror cannot play a scenario, in one sentence; None if it can."""
     for fault in scenario.schedule:
         if fault.fault in WITHOUT:
             return (
-                f"NOT APPLICABLE: fault {fault.id!r} ({fault.fault}) has no object with mirror "
+                f"NOT APPLICABLE: fault {fault.id!r} ({fault.fault}) does not apply to mirror "
                 f"{KIND}: {WITHOUT[fault.fault]}"
             )
     if secured := [cluster.name for cluster in scenario.topology.clusters if cluster.security]:
@@ -123,7 +124,7 @@ def refusal(scenario: Scenario) -> str | None:
 
 
 def _destinations(scenario: Scenario) -> list[str]:
-    """The clusters that something is mirrored to: those of links, and those that a mirror goes back
+    """All clusters that become destinations: those of links, and those that a mirror is reversed
     to."""
     back = [fault.on.source for fault in scenario.schedule if fault.name.reverses]
     return list(dict.fromkeys([*(link.destination for link in scenario.topology.links), *back]))

@@ -1,5 +1,5 @@
 """Starts a cluster mirror: creates it on the destination, starts its topics, and waits until a
-record has arrived."""
+canary record has arrived."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ START_SECONDS: Final = 120.0
 
 
 TRUNCATES_WITHIN: Final = 15.0
-"""How long a mirror that takes topics over is waited for to truncate, once it says that it
-mirrors."""
+"""How long a mirror that takes topics over may take to truncate, once all partitions are
+MIRRORING."""
 
 
 class StartingMirror(Seen):
-    """Its verbs are asked again until they are accepted, and what was refused is written down."""
+    """Repeats verbs until they are accepted, and records refusals."""
 
     spec: MirrorSpec
     _options: settings.Options
@@ -55,9 +55,9 @@ class StartingMirror(Seen):
     _watching: truncations.Watch | None
 
     def start(self) -> None:
-        """Makes the mirror, starts its topics and waits until a record went through. Raises
-        DeadlineExceeded with what describe says, SetupError where a verb is refused for good,
-        FaultError where it was to take topics over and never did."""
+        """Creates the mirror, starts its topics, and waits until a canary record has arrived.
+        Raises DeadlineExceeded with describe's states, SetupError for a verb that is refused for
+        good, FaultError for a failback that never mirrors."""
         began = time.monotonic()
         canary = topic_name(self.link.source, CANARY)
         create(self._there, [NewTopic(canary, 1, min(3, len(self._source.brokers)))])
@@ -85,8 +85,8 @@ class StartingMirror(Seen):
                 "planned", Refused("start", NEVER_MIRRORED, 0, str(error)), START_SECONDS
             ) from error
         self._mirrored = True
-        # A partition is MIRRORING, and another's record is through, before its log is truncated.
-        # One that never is, is judged so.
+        # A partition can be MIRRORING, and the canary on another one arrive, before its log is
+        # truncated. A log that is never truncated is left to the checks.
         with suppress(DeadlineExceeded):
             until(
                 lambda: not watch.not_yet_truncated,
@@ -109,19 +109,19 @@ class StartingMirror(Seen):
         )
 
     def _make_acls(self) -> None:
-        """So that there are some to sync. A source that keeps none, as a released Kafka, stays
-        without."""
+        """Creates ACLs, so that there are some to sync. A source without an authorizer, such as a
+        released Kafka, stays without."""
         own = data_topics(self._there, (self.link.source,))
         try:
             acls.make(self._there, own)
         except KafkaException as error:
             raise SetupError(
-                f"cluster {self.link.source} made no ACLs on its topics: {error}"
+                f"cluster {self.link.source} created no ACLs on its topics: {error}"
             ) from error
 
     def _create(self) -> None:
-        """The mirror as an object of the destination; one that an earlier turn over this link has
-        left is used again."""
+        """Creates the mirror on the destination. Reuses one that an earlier mirror over this link
+        left behind."""
         try:
             self._ask_until(
                 "create",
@@ -132,11 +132,12 @@ class StartingMirror(Seen):
         except Refused as error:
             if error.name != ALREADY_EXISTS or self._nth == 0:
                 raise SetupError(
-                    f"mirror {self._name} of {self.link.name} could not be made: {error}"
+                    f"mirror {self._name} of {self.link.name} could not be created: {error}"
                 ) from error
 
     def _await_mirroring(self, began: float) -> list[str]:
-        """The partitions that were left behind, and got another leader."""
+        """Waits for MIRRORING and the canary. Returns the partitions that were stuck and got
+        another leader."""
         canary = Canary(
             self._source.bootstrap,
             self._destination.bootstrap,
@@ -162,8 +163,8 @@ class StartingMirror(Seen):
     def _ask_until(
         self, verb: str, ask: Callable[[], None], within: float, *, never: str = ""
     ) -> VerbAnswer:
-        """See `answers.until_accepted`. What was refused before it was accepted is written down,
-        with the time that it took."""
+        """See `answers.until_accepted`. Records the refusals before it was accepted, and the time
+        that it took."""
 
         def note(answer: Answer) -> None:
             self._recorder.write(answer.event(self.link.name))
@@ -171,21 +172,20 @@ class StartingMirror(Seen):
         return until_accepted(verb, ask, within=within, never=never, note=note).written
 
     def _watch(self) -> truncations.Watch:
-        """Events `truncation`, of a mirror that takes topics over: where and when each log that
-        follows again is truncated."""
+        """Records events `truncation` for a mirror that takes topics over: where and when each log
+        is truncated."""
         partitions = self._partitions() if self._reverses is not None else []
         return truncations.watch(
             self.link, self._source, self._destination, partitions, self._recorder
         )
 
     def _watched(self) -> None:
-        """Its truncations are over: those that there were are noted."""
+        """Stops watching for truncations, once all that happened are noted."""
         if self._watching is not None:
             self._watching.close()
 
     def _not_promoted(self, kind: FailoverKind, error: Refused, seconds: float) -> FaultError:
-        """Writes down a failover that was refused for as long as it was asked, or accepted and not
-        carried out."""
+        """Records a failover that was refused until the deadline, or accepted without effect."""
         event, failed = not_promoted(
             self.link.name, kind, error, seconds=seconds, states=self._states()
         )

@@ -1,8 +1,8 @@
 """Compares the latest record of each partition in `__mirror_state` with describe.
 
-Keys and values have the format of the first generation of the branch (MirrorPartitionStateKey,
-MirrorPartitionStateValue). Brokers answer describe from them, and the two must agree once nothing
-changes any more.
+Keys and values have the format of the branch's first generation (MirrorPartitionStateKey,
+MirrorPartitionStateValue). Brokers answer describe from these records, so both must agree once
+nothing changes any more.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
 
 GENERATION: Final = "prefixed keys"
-"""The generation whose records these are."""
+"""The generation with this record format."""
 OF_PARTITIONS: Final = 2
-"""The kind of record that has a partition's state; the other kind has its last epoch."""
+"""The kind of record with a partition's state; the other kind has its last epoch."""
 NAMES: Final[Mapping[int, str]] = dict(
     enumerate(
         (
@@ -54,8 +54,8 @@ Key = tuple[str, str, int]
 
 
 def latest(records: Iterable[tuple[bytes, bytes | None]]) -> dict[Key, str]:
-    """The state of each partition by keys and values in the order of each log; none of those that a
-    tombstone took away. Raises ValueError for bytes of another form."""
+    """The latest state of each partition, from keys and values in log order, without those removed
+    by a tombstone. Raises ValueError for another format."""
     found: dict[Key, str] = {}
     for key, value in records:
         try:
@@ -70,14 +70,15 @@ def latest(records: Iterable[tuple[bytes, bytes | None]]) -> dict[Key, str]:
             else:
                 found[about] = NAMES[struct.unpack_from(">hb", value)[1]]
         except (struct.error, KeyError) as error:
-            raise ValueError(f"a record of {STATES} is of another form: {error}") from error
+            raise ValueError(f"a record of {STATES} has an unknown format: {error}") from error
     return found
 
 
 def differing(
     mirror: str, found: Mapping[Key, str], ids: Mapping[str, str], rows: Sequence[Row]
 ) -> dict[str, tuple[str, ...]]:
-    """Topic -> what differs of its partitions, of the topics that `ids` names, in words."""
+    """Topic -> differences between the records and describe, in words, one per partition. Only
+    topics in `ids` (topic -> id) are compared."""
     wrong: dict[str, list[str]] = {}
     for row in sorted(rows, key=lambda row: (row.topic, row.partition)):
         if row.topic in ids:
@@ -95,8 +96,8 @@ def ids_of(admin: AdminClient, topics: Sequence[str]) -> dict[str, str]:
 
 
 def read(bootstrap: str) -> list[tuple[bytes, bytes | None]]:
-    """Every record of the log of states, partition by partition. Raises KafkaException, or
-    DeadlineExceeded where it was not read to its end."""
+    """Every record of the state topic, partition by partition. Raises KafkaException, or
+    DeadlineExceeded when its end is not reached."""
     consumer = Consumer(
         quiet(bootstrap)
         | {
@@ -133,8 +134,8 @@ def read(bootstrap: str) -> list[tuple[bytes, bytes | None]]:
 def disagreeing(
     mirror: str, admin: AdminClient, bootstrap: str, topics: Sequence[str], rows: Sequence[Row]
 ) -> dict[str, tuple[str, ...]]:
-    """See `differing`, of a cluster: where a record is of another form, that of every topic. Raises
-    KafkaException where the cluster does not answer in time."""
+    """Does the same as `differing` for a running cluster. A record of an unknown format counts as a
+    difference of every topic. Raises KafkaException when the cluster does not answer in time."""
     try:
         records, ids = read(bootstrap), ids_of(admin, topics)
         return differing(mirror, latest(records), ids, rows)

@@ -1,11 +1,11 @@
-"""Observes when logs of a cluster are truncated because it follows another again: watches their
-files until each has lost its tail.
+"""Observes when logs of a cluster are truncated because it becomes a destination again: watches
+their files until each has lost its tail.
 
-An accepted verb has truncated nothing yet: the build looks for the source's metadata, raises leader
-epochs, and truncates one to several seconds later. Until then the leader serves its old log to
-clients. New records may follow a truncation within milliseconds, so the log's end and size prove
-nothing: this module compares the bytes where the two logs diverge. It reads them and does not map
-them: a mapped file that is truncated ends the process that reads it.
+When a verb is accepted, nothing is truncated yet. The build first gets the source's metadata and
+raises leader epochs, and truncates one to several seconds later. Until then the leader serves its
+old log to clients. New records may follow a truncation within milliseconds, so the log's end and
+size prove nothing. This module compares the bytes where the two logs diverge. It reads them and
+does not map them: a truncated mapping kills the process that reads it (SIGBUS).
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _EVERY: Final = 0.03
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tail:
-    """What a replica has of a log from where that parts from the source's: the file, the place in
-    it, and the bytes there.
+    """The tail of a replica's log after the point where it diverges from the source's: the file,
+    the position in it, and the bytes there.
 
-    No bytes: it has nothing that the source has not, and whatever comes to stand there is the
-    source's.
+    Empty bytes: the replica has nothing that the source lacks, so anything appended there comes
+    from the source.
     """
 
     path: Path
@@ -52,7 +52,7 @@ class Tail:
 
     @property
     def gone(self) -> bool:
-        """Whether something else is there now, or the file is not."""
+        """Whether the bytes were replaced, or the file was deleted."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self.position)
@@ -63,8 +63,8 @@ class Tail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """A log before it follows: the files of every replica that has all of it, with their headers,
-    and where it ends."""
+    """A log before it follows the source: its end, and the files and headers of each replica that
+    reaches that end."""
 
     replicas: tuple[tuple[tuple[Path, ...], Headers], ...]
     end: int
@@ -73,7 +73,8 @@ class Log:
 def logs_of(
     cluster: Cluster, partitions: Collection[TopicPartition]
 ) -> Mapping[TopicPartition, Log]:
-    """The logs that a cluster has of partitions. Asked before it is made to follow."""
+    """The logs of these partitions on a cluster. Called before the cluster becomes a
+    destination."""
     from linkflap.harness.log import batches  # not above: numba takes a second to import
 
     found: dict[TopicPartition, Log] = {}
@@ -86,7 +87,7 @@ def logs_of(
         replicas = [(paths, batches.scan(paths, sums=False).headers) for paths in files if paths]
         if replicas:
             end = max(end_of(headers) for _, headers in replicas)
-            # One that is behind grows by the old log first.
+            # A replica that is behind still appends records of the old log first.
             found[tp] = Log(
                 replicas=tuple(replica for replica in replicas if end_of(replica[1]) == end),
                 end=end,
@@ -95,8 +96,8 @@ def logs_of(
 
 
 def expected(log: Log, source: Headers) -> tuple[Parted, list[Tail]]:
-    """Where a log has to be truncated, and what its replicas have there: at its end, where the
-    source has all of it."""
+    """Where a log has to be truncated (at its end, if the source has all of it), and the tails of
+    its replicas there."""
     where = parted(log.replicas[0][1], source) or Parted(offset=log.end, end=log.end)
     return where, [_tail(paths, headers, where.offset) for paths, headers in log.replicas]
 
@@ -112,8 +113,8 @@ def _tail(paths: tuple[Path, ...], headers: Headers, offset: int) -> Tail:
 
 
 class Watch:
-    """Looks until every log was truncated, and notes each once, when that is seen. What was never
-    seen is not noted."""
+    """Polls until every log was truncated. Calls `note` once per log, when the truncation is seen.
+    Truncations that were never seen are not noted."""
 
     def __init__(
         self,
@@ -137,18 +138,18 @@ class Watch:
 
     @property
     def not_yet_truncated(self) -> list[TopicPartition]:
-        """Partitions whose logs reach beyond their truncation offset."""
+        """Partitions that have to lose records and were not seen truncated yet."""
         return [tp for tp, (where, _) in list(self._left.items()) if where.offset < where.end]
 
     def close(self) -> None:
-        """A last look is taken: what was truncated before this call is noted when it returns. Safe
+        """Polls once more, so that every truncation before this call is noted when it returns. Safe
         to call again."""
         if not self._ended.is_set():
             self.end()
             self._look_once()
 
     def end(self) -> None:
-        """Looks no more: what was not noted by now never is."""
+        """Stops polling. Truncations that were not noted until now never are."""
         self._ended.set()
         self._thread.join()
 
@@ -160,8 +161,8 @@ def watch(
     partitions: Collection[TopicPartition],
     recorder: Recorder,
 ) -> Watch:
-    """Looks at these partitions of a destination that is to follow, and writes down where and when
-    each log is truncated."""
+    """Watches these partitions of a future destination, and records where and when each log is
+    truncated."""
     before = logs_of(destination, partitions)
     theirs = every(source, before)
 

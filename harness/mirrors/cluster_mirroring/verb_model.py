@@ -1,10 +1,10 @@
-"""A reference model of KIP-1279's verbs: the answer to each in each state, and the state after it.
-Pure.
+"""A reference model of KIP-1279's verbs: the answer to each verb in each state, and the state after
+it. Pure.
 
 A mirror exists or not, and each of its topics is mirroring, paused or stopped. A verb is atomic
-over the topics that it names: if the state of one topic does not allow it, it is refused for all,
-and nothing changes. A verb on a mirror that does not exist is refused. Concurrent verbs of several
-admins must be explained by some order in which the cluster may have taken them.
+over the topics that it names: if one topic's state does not allow it, it is refused for all, and
+nothing changes. A verb on a mirror that does not exist is refused. Concurrent verbs of several
+admins must be explained by some sequential order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MIRRORING: Final = "MIRRORING"
 PAUSED: Final = "PAUSED"
 STOPPED: Final = "STOPPED"
 NONE: Final = ""
-"""The answer to a verb that is accepted; and the state of a topic that is in no mirror."""
+"""The answer to a verb that is accepted; also the state of a topic that is in no mirror."""
 UNKNOWN_MIRROR: Final = "UNKNOWN_CLUSTER_MIRROR"
 _EXISTS: Final = frozenset({"CLUSTER_MIRROR_ALREADY_EXISTS"})
 _WRONG_STATE: Final[Mapping[str, frozenset[str]]] = {
@@ -47,14 +47,14 @@ _WRONG_STATE: Final[Mapping[str, frozenset[str]]] = {
         {"CLUSTER_MIRROR_NOT_EMPTY", "MIRROR_TOPIC_NOT_STOPPED", "INVALID_CLUSTER_MIRROR_STATES"}
     ),
 }
-"""Verb -> the errors that a refusal for a topic's state may have (KIP-1279, error codes 136 to
+"""Verb -> the errors that are allowed when a topic's state forbids it (KIP-1279, error codes 136 to
 146)."""
 _WITHOUT_MIRROR: Final[Mapping[str, frozenset[str]]] = dict.fromkeys(
     ("pause", "resume", "stop", "delete"),
     frozenset({UNKNOWN_MIRROR, "INVALID_CLUSTER_MIRROR_STATES"}),
 )
-"""Verb -> its errors where there is no mirror, if there are several: a topic of none is in no state
-that these verbs allow."""
+"""Verb -> its allowed errors when there is no mirror, if there are several: a topic without a
+mirror is in no state that these verbs allow."""
 _FROM: Final[Mapping[str, frozenset[str]]] = {
     "start": frozenset({NONE, STOPPED}),
     "pause": frozenset({MIRRORING}),
@@ -62,7 +62,7 @@ _FROM: Final[Mapping[str, frozenset[str]]] = {
     "stop": frozenset({MIRRORING, PAUSED}),
     "delete": frozenset({STOPPED}),
 }
-"""Verb -> the states in which every topic that it is about has to be."""
+"""Verb -> the states that it allows for each of its topics."""
 _TO: Final[Mapping[str, str]] = {
     "start": MIRRORING,
     "pause": PAUSED,
@@ -70,13 +70,13 @@ _TO: Final[Mapping[str, str]] = {
     "stop": STOPPED,
 }
 _ALONE: Final = 0.75
-"""How likely a step is one verb alone."""
+"""Probability that a step is a single verb."""
 _ACCEPTED: Final = 0.6
-"""How likely one verb alone is drawn until it is one that is accepted: otherwise most are refused,
-and nothing happens."""
+"""Probability that a single verb is redrawn until the model accepts it. Otherwise most verbs would
+be refused, and little would happen."""
 NAMES: Final[tuple[Name, ...]] = ("create", "start", "pause", "resume", "stop", "delete")
 DRAWN: Final[tuple[Name, ...]] = (*NAMES, "start", "stop")
-"""What a sequence is drawn from."""
+"""The verbs that sequences are drawn from."""
 PROMOTING_NOTHING: Final[tuple[Name, ...]] = (
     "create",
     "start",
@@ -86,13 +86,13 @@ PROMOTING_NOTHING: Final[tuple[Name, ...]] = (
     "resume",
     "delete",
 )
-"""Verbs of a mirror in the middle of a run, whose topics are mirrored or paused: none of them
-promotes, or ends the mirror."""
+"""Verbs for a mirror in the middle of a run, whose topics are mirroring or paused: none promotes,
+or ends the mirror."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb:
-    """What an admin asks for; `topics`: of start, pause, resume and stop."""
+    """A request of an admin. `topics` is only for start, pause, resume and stop."""
 
     name: Name
     topics: tuple[str, ...] = ()
@@ -104,7 +104,7 @@ class Verb:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """The mirror, as the KIP has it."""
+    """The state of the mirror, according to the KIP."""
 
     exists: bool = False
     topics: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -124,8 +124,8 @@ NOTHING: Final = World()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What the KIP says of a verb: accepted when there are no `errors`, else refused with one of
-    them; and what is true then."""
+    """The KIP's answer to a verb: accepted when `errors` is empty, else refused with one of them.
+    `after` is the state after it."""
 
     errors: frozenset[str]
     after: World
@@ -156,8 +156,8 @@ def expected(world: World, verb: Verb) -> Expected:
 
 
 def explained(world: World, answered: Sequence[tuple[Verb, str]]) -> list[World]:
-    """The worlds that may be true after verbs that were asked for at the same time and answered so;
-    none: the KIP allows no such answers in any order."""
+    """The possible states after concurrent verbs with these answers. Empty: no sequential order
+    explains the answers."""
     found: list[World] = []
     for order in permutations(answered):
         at, fits = world, True
@@ -170,12 +170,12 @@ def explained(world: World, answered: Sequence[tuple[Verb, str]]) -> list[World]
 
 
 def known(world: World, verb: Verb) -> str:
-    """Which disagreement of the build that was run (docs/findings/cluster-mirroring-verbs.md) a
-    verb would meet; empty: none."""
+    """The known disagreement of the build (docs/findings/cluster-mirroring-verbs.md) that a verb
+    would run into; empty: none."""
     if verb.name == "start" and not world.exists:
         return "start-without-a-mirror"
     if verb.name == "delete" and world.topics and not expected(world, verb).errors:
-        return "created-anew"  # what is created under this name from now on has these topics
+        return "created-anew"  # a mirror created later under this name still has these topics
     if verb.name == "stop" and any(world.topics.get(topic) == PAUSED for topic in verb.topics):
         return "stop-of-a-paused-topic"
     return ""
@@ -191,10 +191,12 @@ def sequence(
     begin: World = NOTHING,
     names: Sequence[Name] = DRAWN,
 ) -> Iterator[tuple[Verb, ...]]:
-    """Steps of a random sequence: one verb, or two that are asked for at once. A pure function of
-    its arguments; the states are the model's own. `legal`: only what the model accepts, one at a
-    time. `but_known`: nothing that meets what is known, which would end the sequence there. It
-    begins in the world `begin` and has no verbs but those of `names`."""
+    """Steps of a random sequence: one verb, or two concurrent ones. A pure function of its
+    arguments, from the state `begin`, with verbs of `names`. Follows the states of the model.
+
+    `legal`: only single verbs that the model accepts. `but_known`: no verb that runs into a known
+    disagreement, which would end the sequence there.
+    """
     chance = random.Random(seed)
     worlds = [begin]
 
@@ -222,7 +224,7 @@ def sequence(
 
 
 def _before(worlds: Sequence[World], order: Sequence[Verb]) -> Iterator[tuple[World, Verb]]:
-    """Each verb with each world in which it may be taken."""
+    """Each verb with each state in which it may run."""
     for world in worlds:
         at = world
         for verb in order:

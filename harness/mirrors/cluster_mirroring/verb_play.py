@@ -1,5 +1,5 @@
-"""Plays sequences of verbs on a build, and compares each answer, and the state after it, with the
-model (`verb_model`)."""
+"""Plays sequences of verbs on a build. Compares each answer, and the state after it, with the model
+(`verb_model`)."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ SETTLE_SECONDS: Final = 60.0
 
 REFUSED_FOR_A_MOMENT: Final = "INVALID_CLUSTER_MIRROR_STATES"
 RETRY_SECONDS: Final = 10.0
-"""A verb that describe's states allow may be refused for a moment; longer than this is a
-disagreement."""
+"""A verb that describe's states allow may be refused for a moment. A refusal for longer than this
+is a disagreement."""
 
 
 class Asked(Protocol):
-    """A mirror on a build. Each verb returns the name of the error, or nothing."""
+    """A mirror on a build. Each verb returns the name of its error, or an empty string."""
 
     def ask(self, verb: Verb) -> str: ...
     def describe(self) -> Sequence[Row]: ...
 
 
 class OnBuild:
-    """A mirror of two clusters of a build, by its Java Admin. Topics are named in full; no pattern
-    starts any other."""
+    """A mirror between two clusters of a build, through its Java Admin. Topics are named in full;
+    no pattern starts others."""
 
     def __init__(self, admin: MirrorAdmin, name: str, configs: Mapping[str, str]) -> None:
         self._admin, self._name, self._configs = admin, name, configs
@@ -73,10 +73,11 @@ class OnBuild:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """Verbs asked for at once, in the world before them, how each was answered, and what describe
-    said once it stood still.
+    """Concurrent verbs, the model's state before them, the answer to each, and describe's states
+    after they settled.
 
-    `early`: how often a single verb that the states allow was refused before it was accepted."""
+    `early`: how often a single verb that the states allow was refused before it was accepted.
+    """
 
     before: World
     answers: tuple[tuple[Verb, str], ...]
@@ -98,8 +99,8 @@ def play(
     note: Callable[[Step], None] = lambda _: None,
     begin: World = NOTHING,
 ) -> list[Step]:
-    """Every step from `begin` on, up to the first that disagrees with the model: then nobody can
-    say what is expected."""
+    """Plays the steps from the state `begin`, up to the first that disagrees with the model. After
+    that, no expectation is defined."""
     world, played = begin, list[Step]()
     for verbs in steps:
         step, world = _played(asked, world, verbs, within)
@@ -133,7 +134,7 @@ def _played(
             agrees,
             within=within,
             every=0.2,
-            what="describe to say what the verbs made of the mirror",
+            what="describe to report the states after the verbs",
         )
     except DeadlineExceeded:
         wanted = " or ".join(world.words for world in worlds)
@@ -145,7 +146,7 @@ def _played(
 def _answered(
     asked: Asked, before: World, verbs: tuple[Verb, ...]
 ) -> tuple[tuple[tuple[Verb, str], ...], int]:
-    """How each verb was answered, and how often a single one was refused for a moment only."""
+    """The answer to each verb, and how often a single verb was only refused for a moment."""
     if len(verbs) > 1:
         with ThreadPoolExecutor(len(verbs)) as admins:
             return tuple(zip(verbs, admins.map(asked.ask, verbs), strict=True)), 0
@@ -174,7 +175,7 @@ def _said(answer: str) -> str:
 
 
 def _states(asked: Asked) -> Mapping[str, str]:
-    """Topic -> the state of its partitions; several states, while they differ."""
+    """Topic -> the state of its partitions, or several states while they differ."""
     found: dict[str, set[str]] = {}
     try:
         for row in asked.describe():

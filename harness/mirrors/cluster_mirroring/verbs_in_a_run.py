@@ -1,4 +1,4 @@
-"""A random sequence of verbs of a mirror in use: none promotes anything, and each is compared with
+"""A random sequence of verbs on a mirror in use. None promotes anything, and each is compared with
 a model (`verb_model`).
 
 Topics are paused and resumed. Verbs that their states do not allow must be refused and change
@@ -35,12 +35,12 @@ NO_ANSWER: Final = frozenset(
         "CLOSED",
     }
 )
-"""Errors that are no answer to a verb: no broker could be asked, or none answered in time."""
+"""Errors that are not an answer to a verb: no broker could be reached, or none answered in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Only:
-    """A mirror on a build of which only some topics are looked at."""
+    """A mirror on a build, of which only some topics are described."""
 
     asked: Asked
     topics: frozenset[str]
@@ -53,7 +53,8 @@ class Only:
 
 
 def steps_of(seed: str, topics: Sequence[str], count: int) -> list[tuple[Verb, ...]]:
-    """The steps: the first pauses all topics, so that every sequence changes something."""
+    """The steps of a sequence. The first pauses all topics, so that every sequence changes
+    something."""
     first = Verb(name="pause", topics=tuple(sorted(topics)))
     paused = World(exists=True, topics=dict.fromkeys(topics, "PAUSED"))
     return [
@@ -72,8 +73,8 @@ def played(
     *,
     within: float = SETTLE_SECONDS,
 ) -> tuple[VerbsPlayed, PlayedVerbs]:
-    """Plays them on topics that are all mirrored, and asks for writes to them in the end: what is
-    written down of it, and what a fault gets."""
+    """Plays a sequence on topics that are all MIRRORING, then writes to them. Returns the event,
+    and the result for the fault."""
     begin = World(exists=True, topics=dict.fromkeys(topics, MIRRORING))
     seen = play(
         Only(asked, frozenset(topics)), steps_of(seed, topics, count), begin=begin, within=within
@@ -100,12 +101,12 @@ def played(
 
 
 def _words(writes: Sequence[Write]) -> tuple[str, ...] | None:
-    """The writes in words; None where none was asked for."""
+    """The writes in words; None when there were none."""
     return tuple(each.words for each in writes) or None
 
 
 def _unanswered(last: Step) -> str:
-    """The verb that had no answer, and its error; empty: none."""
+    """The verb that got no answer, and its error; empty if all did."""
     return next(
         (f"{verb.words}: {error}" for verb, error in last.answers if error in NO_ANSWER), ""
     )
