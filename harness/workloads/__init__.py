@@ -84,14 +84,14 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 
 COMMAND: Final = "command"
-"""A program of the user's own (`harness.workloads.command`): it is no client of ours, and writes no
+"""A user's own program (`harness.workloads.command`): not a client of linkflap, and without a
 history."""
 COMMAND_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "via": ("direct", "proxy"),
     "move": ("restart", "signal"),
     "group": (),
 }
-"""Its options, each with what it may be, the default first; any text where nothing is named."""
+"""Its options: the values of each, the default first; any text where no values are listed."""
 
 
 def check(spec: WorkloadSpec) -> Kind:
@@ -108,8 +108,8 @@ def check(spec: WorkloadSpec) -> Kind:
 
 
 def topics(specs: Sequence[WorkloadSpec]) -> dict[str, str]:
-    """Topic -> home of all that these workloads write: one topic for each home, and one more for
-    its relays."""
+    """Topic -> home, for all topics that these workloads write: one topic per home, and one more
+    for its relays."""
     homes = {topic_name(spec.home, "orders"): spec.home for spec in specs if spec.kind != COMMAND}
     homes |= {
         topic_name(spec.home, topic): spec.home
@@ -124,8 +124,7 @@ def topics(specs: Sequence[WorkloadSpec]) -> dict[str, str]:
 def topics_for(
     spec: WorkloadSpec, specs: Sequence[WorkloadSpec], topics: Mapping[str, int]
 ) -> dict[str, int]:
-    """Those of `topics` that a workload may touch: what a program writes, clients of linkflap's
-    only read."""
+    """The topics that a workload may use: linkflap's clients only read what a program writes."""
     theirs = {topic_name(other.home, topic) for other in specs for topic in other.writes}
     return {
         topic: count
@@ -135,7 +134,7 @@ def topics_for(
 
 
 def groups(specs: Sequence[WorkloadSpec]) -> list[str]:
-    """The consumer groups of these workloads, whose committed offsets are sampled."""
+    """The consumer groups of these workloads. Their committed offsets are sampled."""
     named = {readers.group_of(spec) for spec in specs if spec.kind == "readers"}
     named |= {str(spec.options.get("group", relay.GROUP)) for spec in specs if spec.kind == "relay"}
     named |= {str(spec.options.get("group", "")) for spec in specs if spec.kind == COMMAND}
@@ -144,7 +143,7 @@ def groups(specs: Sequence[WorkloadSpec]) -> list[str]:
 
 def _used(spec: WorkloadSpec, kind: Kind, topic: str) -> bool:
     """Whether a workload uses a topic of its home: topics that relays write have no other
-    writer."""
+    writers."""
     return spec.kind == "relay" or kind.reads or topic != topic_name(spec.home, relay.OUTPUT)
 
 
@@ -160,11 +159,9 @@ def context(
     library: ClientLibrary | None = None,
     deaths: int = 0,
 ) -> Context:
-    """What the clients of a workload share; of `topics` (topic -> partitions, of all homes) those
-    named `<home>.*` are used.
-
-    Raises InputError where the spec has a wrong option, or its home no topics.
-    """
+    """The context that the clients of a workload share. Of `topics` (topic -> partitions, of all
+    homes) they use those named `<home>.*`. Raises InputError for a wrong option, or a home without
+    topics."""
     kind = check(spec)
     own = {
         topic: count
@@ -188,5 +185,5 @@ def context(
 
 
 def first_cluster(context: Context) -> str:
-    """Where the clients of a workload begin."""
+    """The cluster on which the clients of a workload begin."""
     return readers.reader_cluster(context) if KINDS[context.spec.kind].reads else context.spec.home

@@ -21,13 +21,11 @@ REFUSALS: Final = frozenset(
         KafkaError.INVALID_RECORD,
     }
 )
-"""Errors that depend on the record alone, so that an earlier attempt whose answer was lost met them
-too: certainly not written.
-
-Fencing, timeouts and purges are not among them: a first attempt may have been appended before the
-retry was turned away. So it is with what depends on whom was asked (POLICY_VIOLATION: a mirror that
-leads the partition by now), or when (INVALID_TIMESTAMP, _UNKNOWN_PARTITION).
-"""
+"""Errors that depend only on the record. An earlier attempt whose answer was lost must have met
+them too, so the record is certainly not written. Fencing, timeouts and purges are not among them: a
+first attempt may have been appended before the retry was rejected. Neither are errors that depend
+on the broker (POLICY_VIOLATION: a mirror leads the partition by now) or on the time
+(INVALID_TIMESTAMP, _UNKNOWN_PARTITION)."""
 
 
 class Appended(Protocol):

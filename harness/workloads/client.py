@@ -109,22 +109,21 @@ class Client(ABC):
         return self._stopping.is_set() or self._paused or self._target is not None
 
     def rest(self, seconds: float) -> None:
-        """Waits, or less when there is something to obey."""
+        """Waits, but less when there is a command to obey."""
         if seconds > 0 and not self.ending:
             self._wake.wait(seconds)
 
     def start(self, *, paused: bool = False) -> None:
-        """`paused`: it waits until it is moved, as the client before it did."""
+        """`paused`: waits until it is moved, like its predecessor."""
         self._paused = paused
         self._thread.start()
 
     def in_flight_at(self, moment: Moment) -> int | None:
-        """The operation that it has in flight, if this is such a moment; 0 for a client without
-        operations."""
+        """The operation in flight, if this is such a moment; 0 for a client without operations."""
         return 0 if moment == "any" else None
 
     def state(self) -> ClientState:
-        """What it is and has done, as of now."""
+        """Its present state and counts."""
         return ClientState(
             name=self.name,
             cluster=self.cluster,
@@ -197,7 +196,7 @@ class Client(ABC):
         return self._target is None or not self._thread.is_alive()
 
     def join(self, within: float) -> None:
-        """Returns when the thread is gone; DeadlineExceeded when it is not in time."""
+        """Returns when the thread has ended. Raises DeadlineExceeded."""
         if self._thread.ident is not None:
             until(
                 lambda: not self._thread.is_alive(),

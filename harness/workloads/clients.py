@@ -27,7 +27,7 @@ READY_WITHIN: Final = 180.0
 
 
 class WorkloadClients:
-    """The clients of several workloads. Safe from several threads as far as each call goes."""
+    """The clients of several workloads. Each call is thread-safe."""
 
     def __init__(self, workloads: Sequence[Crew], recorder: Recorder) -> None:
         self.workloads = workloads
@@ -39,8 +39,8 @@ class WorkloadClients:
             workload.prepare()
 
     def start(self) -> None:
-        """Has the clients begin, all at once. Raises DeadlineExceeded where a process of theirs
-        does not get ready."""
+        """Makes all clients begin at once. Raises DeadlineExceeded when a process does not get
+        ready."""
         self.prepare()
         until(
             self._ready,
@@ -52,8 +52,8 @@ class WorkloadClients:
             workload.start()
 
     def _ready(self) -> bool:
-        """Whether every process has what its clients need: while a JVM starts, others would write
-        and be failed over."""
+        """Whether every process is ready. Otherwise other clients would write and be failed over
+        while a JVM still starts."""
         waiting = [
             worker
             for crew in self.workloads
@@ -65,11 +65,11 @@ class WorkloadClients:
         return not waiting
 
     def open_transactions(self, cluster: str) -> int:
-        """Transactions that have written something and are not ended, on this cluster, now."""
+        """The number of transactions on this cluster that have written records and are open now."""
         return sum(workload.open_transactions(cluster) for workload in self.workloads)
 
     def commits_in_flight(self, cluster: str) -> int:
-        """The number of commits that were requested and are not answered, on this cluster, now."""
+        """The number of commits on this cluster that are requested and not answered now."""
         return sum(workload.commits_in_flight(cluster) for workload in self.workloads)
 
     def transactions_ended(self) -> int:
@@ -89,13 +89,10 @@ class WorkloadClients:
         return sum(w.acknowledged_since(time, cluster) for w in recorded or self.workloads)
 
     def read_on(self, cluster: str) -> int | None:
-        """Records that the readers on this cluster have been given, of the kind of readers that was
-        given least.
-
-        Readers of topics without a writer are left out. None where there are no readers. A group
-        joins for seconds when readers with fixed partitions have long read, and has committed
-        nothing until then.
-        """
+        """Records that the readers on this cluster have received, for the kind of readers that
+        received least. Leaves out readers of topics without a writer. None where there are no
+        readers. A group takes seconds to join while readers with fixed partitions already read, and
+        commits nothing until then."""
         here = [
             (workload, read)
             for workload in self.workloads
@@ -109,8 +106,8 @@ class WorkloadClients:
         )
 
     def groups_on(self, cluster: str) -> frozenset[str]:
-        """Groups of readers and relays at this cluster, of topics that have a writer: they are to
-        commit offsets there."""
+        """Groups of readers and relays on this cluster that read topics with a writer, so that they
+        have to commit offsets there."""
         written = {w.spec.home for w in self.workloads if w.progress().acknowledged}
         here = [
             w.spec
@@ -120,29 +117,25 @@ class WorkloadClients:
         return frozenset(groups([spec for spec in here if spec.home in written]))
 
     def can_write(self, running: Collection[str]) -> bool:
-        """Whether any producer is at a cluster that runs; also where there are no producers."""
+        """Whether any producer is on a running cluster; True where there are no producers."""
         producing = [crew for crew in self.workloads if isinstance(crew, Producers)]
         return not producing or any(not crew.clusters.isdisjoint(running) for crew in producing)
 
     def grown(self, topic: str, partitions: int) -> None:
-        """A topic has so many partitions now; its clients take that in before their next operation,
-        or when they look again."""
+        """A topic now has this many partitions. Its clients use them from their next operation or
+        metadata lookup on."""
         for workload in self.workloads:
             workload.grown(topic, partitions)
 
     def pause(self, cluster: str) -> None:
-        """Lets producers' operations in flight end and begins no new ones; returns when nothing is
-        in flight."""
+        """Begins no new operations of producers. Returns when none is in flight."""
         for workload in self.workloads:
             workload.pause(cluster)
 
     def move(self, source: str, destination: str, *, drained: bool) -> None:
         """Moves producers and following readers of `source` to `destination`; returns when all have
-        left `source`.
-
-        drained: operations in flight have a grace to end; else they are info at once. Paused
-        clients work again afterwards.
-        """
+        left `source`. drained: operations in flight have a grace period to end; otherwise they are
+        info at once. Paused clients continue afterwards."""
         asked = [
             c for w in self.workloads for c in w.ask_to_move(source, destination, drained=drained)
         ]
@@ -161,7 +154,7 @@ class WorkloadClients:
         self._recorder.write(ClientsMoved(cluster=source, to=destination))
 
     def stop_producers(self) -> None:
-        """Stops everything that writes; readers read on."""
+        """Stops all writing clients; readers continue."""
         self._stop([workload for workload in self.workloads if isinstance(workload, Producers)])
 
     def drain(self, ends: Mapping[str, Mapping[tuple[str, int], int]], *, within: float) -> None:
@@ -182,8 +175,7 @@ class WorkloadClients:
             workload.stop()
 
     def deaths(self) -> Sequence[Death]:
-        """Processes of clients that died, so far, in the order of their deaths; each was also
-        written as an event."""
+        """The deaths of client processes so far, in order; each was also recorded as an event."""
         every = [
             death
             for workload in self.workloads
@@ -195,12 +187,9 @@ class WorkloadClients:
     def kill(
         self, cluster: str, *, workload: str, moment: Moment, by: str, within: float
     ) -> ClientDeath:
-        """SIGKILLs a process with clients of this kind (or `any`) at a cluster, at such a moment of
-        one of them, `by` a fault.
-
-        Returns when it is gone. Raises InputError where no such client is there, DeadlineExceeded
-        when the moment does not come.
-        """
+        """Kills (SIGKILL) a process with clients of this kind (or `any`) on a cluster, when one of
+        them is at this moment, on behalf of the fault `by`. Returns when it has ended. Raises
+        InputError where there is no such client, DeadlineExceeded when the moment does not come."""
         if workload == COMMAND:
             return self._program(cluster).kill(by=by)
         worker = self._victim(cluster, workload, moment)
@@ -221,8 +210,8 @@ class WorkloadClients:
             raise
 
     def _victim(self, cluster: str, kind: str, moment: Moment) -> Worker:
-        """The process that is at such a moment now, else one that can get there. Writers are
-        preferred to readers."""
+        """The process that is at such a moment now, else one that can get there. Prefers writers to
+        readers."""
         crews = [
             w
             for w in self.workloads
@@ -251,26 +240,26 @@ class WorkloadClients:
         return [workload for workload in self.workloads if isinstance(workload, Command)]
 
     def _program(self, cluster: str) -> Command:
-        """One that is at a cluster. Raises InputError."""
+        """A user's program on a cluster. Raises InputError."""
         for program in self._programs():
             if program.cluster == cluster and program.alive:
                 return program
         raise InputError(f"no program of a workload with a command runs at {cluster}")
 
     def programs(self, cluster: str) -> Sequence[Command]:
-        """The programs of the user's that are at a cluster."""
+        """The users' programs on a cluster."""
         return [program for program in self._programs() if program.cluster == cluster]
 
     def process(self, cluster: str, *, workload: str) -> Program:
-        """A process with clients of this kind (or `any`) at a cluster, those that write before
-        readers. Raises InputError."""
+        """A process with clients of this kind (or `any`) on a cluster; prefers writers to readers.
+        Raises InputError."""
         if workload == COMMAND:
             return self._program(cluster)
         return self._victim(cluster, workload, "any")
 
     def done_since_restart(self, process: str) -> int:
-        """Records that the clients of a process have acknowledged or read since it was started
-        last; 0 while it does not run."""
+        """Records that the clients of a process have acknowledged or read since its last start; 0
+        while it does not run."""
         done = sum(
             program.done_since_restart() for program in self._programs() if program.name == process
         )
@@ -287,8 +276,8 @@ class WorkloadClients:
 
     @property
     def crashes(self) -> list[str]:
-        """Clients that ended by an error of ours, and those that died too often; each was also
-        written as an event."""
+        """Clients that ended with an error in linkflap, and those that died too often; each was
+        also recorded as an event."""
         return [crash for workload in self.workloads for crash in workload.crashes]
 
     def progress(self) -> WorkloadProgress:

@@ -1,10 +1,10 @@
-"""command: a program of the user's own as a workload, with the clusters' addresses in its
-environment, judged by the bytes.
+"""The workload `command`: a user's own program, with the clusters' addresses in its environment,
+judged by the bytes.
 
 It writes no history: the logs of the topics that it names in `writes` show its records, and its
 groups show its progress. A failover moves it: linkflap restarts it with the other address, or sends
-a signal after which it reads its address again. If it ends by itself, linkflap starts it again, as
-a supervisor would. It runs in a process group that is killed as one
+a signal after which it reads its address again. If it ends by itself, linkflap restarts it, as a
+supervisor would. It runs in a process group that is killed as one
 (`harness.machine.user_programs`).
 """
 
@@ -41,7 +41,7 @@ _WORDS: Final = 3
 
 
 class Command(Producers):
-    """One program. Calls come from the run's thread and those of faults."""
+    """One program. Called by the run's thread and those of faults."""
 
     def __init__(
         self, spec: WorkloadSpec, name: str, addresses: Addresses, writer: RunWriter
@@ -108,7 +108,7 @@ class Command(Producers):
         return frozenset({self.cluster})
 
     def prepare(self) -> None:
-        """Nothing: it starts when the workload does."""
+        """Does nothing: the program starts with the workload."""
 
     def start(self) -> None:
         with self._lock:
@@ -184,8 +184,8 @@ class Command(Producers):
         return child is not None and child.end_group() is None
 
     def pause(self, cluster: str) -> None:
-        """Ends it, until it is moved; one that moves by a signal is asked to write nothing more
-        (SIGUSR2)."""
+        """Ends the program until it is moved. One that moves by a signal is asked to stop writing
+        instead (SIGUSR2)."""
         with self._lock:
             if self.cluster != cluster or self._child is None:
                 return
@@ -232,10 +232,10 @@ class Command(Producers):
         else:
             self._foreign.kill(child)
 
-    # What faults do to it.
+    # Calls of faults.
 
     def kill(self, *, by: str) -> ProgramDeath:
-        """SIGKILL of its process group, and a new start. Raises InputError where it does not
+        """Kills its process group (SIGKILL) and starts it again. Raises InputError when it does not
         run."""
         with self._lock:
             child = self._child
@@ -249,8 +249,8 @@ class Command(Producers):
             return death
 
     def done_since_restart(self) -> int:
-        """Offsets that were written to its topics since it was started last; of one that names
-        none, whether it runs."""
+        """Offsets written to its topics since its last start; for a program without topics, whether
+        it runs."""
         if not self._written.topics:
             return int(self.alive)
         with self._lock:
@@ -265,7 +265,7 @@ class Command(Producers):
 
     @property
     def stands_still(self) -> bool:
-        """Whether some process of it does."""
+        """Whether any of its processes is suspended."""
         child = self._child
         return child is not None and child.stands_still
 
@@ -278,7 +278,7 @@ class Command(Producers):
         child.pause()
 
     def thaw(self) -> None:
-        """SIGCONT. Safe to call again, and on one that has ended."""
+        """SIGCONT. Safe to call again, and after it has ended."""
         child = self._child
         if child is not None and self.alive:
             child.resume()

@@ -18,7 +18,7 @@ from linkflap.harness.workloads.share_group import LOCK_MS, ShareClient
 from linkflap.harness.workloads.worker import Worker
 
 QUIET_FOR: Final = LOCK_MS / 1000 + 5.0
-"""Seconds: what a member that is gone had acquired is given to others within that time."""
+"""Seconds within which records of a member that has ended are redelivered to others."""
 
 
 class Readers(Crew):
@@ -56,22 +56,22 @@ class Readers(Crew):
         return sum(there) if there else None
 
     def drain(self, ends: Ends, *, within: float) -> None:
-        """Reads on until every partition that `ends` has of the readers' topics and cluster was
-        read to its end: by one reader of the group, or by each reader with fixed partitions. Writes
-        a row of kind drained for each reader that got there, and one of kind error for what was not
-        reached in time; raises nothing, because the verdict judges that. A reader that is killed
-        after it got there and before it wrote that is waited for again, as the one after it."""
+        """Reads on until the readers have reached every end in `ends` of their topics on their
+        cluster: one reader of a group, or each reader with fixed partitions. Each reader that got
+        there writes a row of kind drained, and one of kind error names ends that were not reached
+        in time. Raises nothing, because the verdict judges that. If a reader is killed after it
+        reached the ends and before it wrote that, its successor is waited for."""
         try:
             until(
                 lambda: self._concluded(ends),
                 within=within,
-                what="readers to reach the ends and to write that",
+                what="readers to reach the ends and to record that",
             )
         except DeadlineExceeded:
             self._conclude(ends, self._missing(ends))
 
     def _concluded(self, ends: Ends) -> bool:
-        """Has readers write that they are at the ends, once all are; whether all have."""
+        """Once all readers are at the ends, makes them record that. Returns whether all have."""
         self.look()
         if not self._missing(ends):
             self._conclude(ends, {})
@@ -86,12 +86,12 @@ class Readers(Crew):
                     worker.drained(member, reached=reached, missing=missing.get(member.name, ""))
 
     def _peers(self, member: Member) -> Sequence[Member]:
-        """Who reads the partitions of a reader with it: its group's members, or nobody else."""
+        """The readers that share a reader's partitions: the members of its group, or only
+        itself."""
         return [m for m in self.members if m.cluster == member.cluster] if self._group else [member]
 
     def _undrained(self, member: Member, ends: Ends) -> dict[tuple[str, int], int]:
-        """What is due of it, and neither it nor its group has written yet to have read to the
-        end."""
+        """The ends that neither this reader nor its group has recorded as reached."""
         peers = self._peers(member)
         due = self._due(member, ends).items()
         return {tp: end for tp, end in due if all(peer.drained.get(tp, -1) < end for peer in peers)}
@@ -100,7 +100,7 @@ class Readers(Crew):
         return {tp: end for tp, end in ends.get(member.cluster, {}).items() if tp[0] in self.topics}
 
     def _missing(self, ends: Ends) -> dict[str, str]:
-        """Per reader, what it or its group has not reached."""
+        """Reader -> the ends that it, or its group, has not reached."""
         missing: dict[str, str] = {}
         for member in self.members:
             positions = [peer.positions for peer in self._peers(member)]
@@ -118,13 +118,11 @@ class ShareGroup(Readers):
     """Members of a share group."""
 
     def drain(self, ends: Ends, *, within: float) -> None:
-        """Reads on until the group is done with every partition up to its end, or is given nothing
-        more; then a member writes how far the group's coordinator holds it to be done.
-
-        A group need not be done with the markers at the end of a log, so that its end is not always
-        reached. Nothing is claimed by having waited: what lies behind that start offset was not
-        read to the end for the verdict either.
-        """
+        """Reads on until the group is finished with every partition up to its end, or gets no more
+        records. Then a member records how far the group's coordinator says that it is finished. A
+        group need not finish the markers at the end of a log, so its end is not always reached.
+        Waiting proves nothing: for the verdict, records beyond that start offset were not read to
+        the end."""
         quiet = _Quiet()
         with contextlib.suppress(DeadlineExceeded):
             until(
@@ -140,7 +138,7 @@ class ShareGroup(Readers):
             until(
                 lambda: self.look() >= 0 and self._settled(ends),
                 within=within,
-                what="share groups to say how far they are",
+                what="share groups to record how far they are",
             )
 
     def _over(self, ends: Ends, quiet: _Quiet) -> bool:

@@ -1,5 +1,5 @@
-"""The context of a workload's clients: addresses of the clusters, topics, the writer of rows, and
-numbers."""
+"""The context of a workload's clients: addresses of clusters, topics, the writer of rows, and
+incarnation numbers."""
 
 from __future__ import annotations
 
@@ -48,20 +48,19 @@ class Context:
         return [(topic, p) for topic, count in sorted(self.topics.items()) for p in range(count)]
 
     def grown(self, topic: str, partitions: int) -> None:
-        """A topic has so many partitions now. Nothing, when the workload has nothing to do with
-        it."""
+        """A topic now has this many partitions. Ignored if the workload does not use it."""
         if topic in self.topics:
             self.topics[topic] = partitions
 
     def bootstrap(self, cluster: str) -> str:
-        """Bootstrap servers towards a cluster: its own listener, or with `via=proxy` the proxied
-        path of ordinary clients."""
+        """Bootstrap servers of a cluster: its own listener, or with `via=proxy` the proxied path of
+        ordinary clients."""
         if self.text("via", "direct") == "proxy":
             return self.links[f"*->{cluster}"]
         return self.clusters[cluster]
 
     def number(self, name: str, default: float, *, low: float = 0.0, high: float = 1e9) -> float:
-        """A numeric option; InputError when it is no number or out of range."""
+        """A numeric option. Raises InputError when it is not a number or out of range."""
         value = self.spec.options.get(name, default)
         if (
             isinstance(value, bool)

@@ -44,7 +44,7 @@ class Names:
         self._given: dict[str, int] = {}
 
     def next(self, kind: str) -> str:
-        """Of this kind, the next."""
+        """The next name of this kind."""
         number = self._given[kind] = self._given.get(kind, 0) + 1
         return f"{kind}-{number}"
 
@@ -78,8 +78,8 @@ class WorkloadProgress:
 
 
 class Crew:
-    """Some clients with one purpose (harness.model.protocols.Workload). Calls come from one thread,
-    questions from any."""
+    """Some clients with one purpose (harness.model.protocols.Workload). One thread makes calls; any
+    thread may ask questions."""
 
     def __init__(
         self, spec: WorkloadSpec, workers: Sequence[Worker], topics: Mapping[str, int]
@@ -99,8 +99,8 @@ class Crew:
 
     @property
     def crashes(self) -> list[str]:
-        """Clients that ended by an error of ours, `name: reason` each; and processes that died too
-        often to be started again."""
+        """Clients that ended with an error in linkflap, `name: reason` each; and processes that
+        died too often to be restarted."""
         crashed = [
             f"{member.name}: {member.state.crash}" for member in self.members if member.state.crash
         ]
@@ -112,7 +112,7 @@ class Crew:
             worker.prepare()
 
     def start(self) -> None:
-        """Has the clients begin; operations do when their cluster answers."""
+        """Makes the clients begin; their operations begin once their cluster answers."""
         for worker in self.workers:
             worker.start()
 
@@ -122,17 +122,17 @@ class Crew:
         return sum([worker.look(cluster=cluster, since=since) for worker in self.workers])
 
     def pause(self, cluster: str) -> None:
-        """Lets operations in flight on this cluster end; what did not within the grace is info.
-        Readers read on."""
+        """Lets operations in flight on this cluster end; after the grace period they are info.
+        Readers continue."""
 
     def grown(self, topic: str, partitions: int) -> None:
-        """Lets the clients know that a topic has so many partitions now."""
+        """Reports a topic's new partition count to the clients."""
         for worker in self.workers:
             worker.grown(topic, partitions)
 
     @property
     def follows(self) -> bool:
-        """Whether clients go along when their cluster fails over."""
+        """Whether clients move to the destination when their cluster fails over."""
         return True
 
     def ask_to_move(self, source: str, destination: str, *, drained: bool) -> Sequence[Member]:
@@ -154,9 +154,9 @@ class Crew:
             worker.stop()
 
     def stop(self) -> None:
-        """No new operations; those in flight end, or are info after the grace. Transactions held
-        open are aborted where the cluster still answers. No process is left; DeadlineExceeded when
-        one had to be killed."""
+        """Begins no new operations. Those in flight end, or are info after the grace period. Open
+        transactions are aborted where the cluster still answers. All processes have ended when it
+        returns; raises DeadlineExceeded when one had to be killed."""
         self.ask_to_stop()
         for worker in self.workers:
             worker.join(JOIN_WITHIN)
@@ -165,11 +165,11 @@ class Crew:
         """Producers do nothing."""
 
     def open_transactions(self, cluster: str) -> int:
-        """Transactions that have written something and are not ended, on this cluster, now."""
+        """The number of transactions on this cluster that have written records and are open now."""
         return 0
 
     def commits_in_flight(self, cluster: str) -> int:
-        """The number of commits that were requested and are not answered, on this cluster, now."""
+        """The number of commits on this cluster that are requested and not answered now."""
         return 0
 
     def acknowledged_since(self, time: int, cluster: str) -> int:
@@ -189,7 +189,7 @@ class Crew:
         )
 
     def read_on(self, cluster: str) -> int | None:
-        """Records that its readers on a cluster were given; None where it has none there."""
+        """Records that its readers on a cluster have received; None where it has none there."""
         return None
 
 
@@ -198,7 +198,7 @@ class Producers(Crew):
 
     @property
     def clusters(self) -> frozenset[str]:
-        """Where they are."""
+        """The clusters on which they are."""
         return frozenset(member.cluster for member in self.members)
 
     def pause(self, cluster: str) -> None:

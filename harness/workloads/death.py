@@ -23,9 +23,9 @@ _WIDTH: Final = 160
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """One death. `by` is a fault's id, or itself; `in_flight` are the operations that never
-    returned; `falling` is the last report of a process that was ordered to die at some moment.
-    `idle`: the process had done nothing since it began."""
+    """One death. `by` is a fault's id, or itself. `in_flight` are the operations that never
+    returned. `falling` is the last report of a process that was ordered to die at some moment.
+    `idle`: the process had made no progress since its start."""
 
     time: int
     process: str
@@ -42,8 +42,8 @@ class Death:
 
     @property
     def expected(self) -> int | None:
-        """The operation that it reported in flight right before it was killed; 0 for a reader, None
-        if it reported nothing."""
+        """The operation that it reported as in flight right before it was killed; 0 for a reader,
+        None without a report."""
         return None if self.falling is None else self.falling.operation
 
     @property
@@ -57,7 +57,7 @@ class Death:
 
     @property
     def sentence(self) -> str:
-        """What happened, for a person."""
+        """The death in one sentence."""
         by = "by itself" if self.by == ITSELF else f"by fault {self.by}"
         flying = f"{len(self.in_flight)} operation{'s' * (len(self.in_flight) != 1)} in flight"
         words = f"; its last words: {' | '.join(self.last_words)}" if self.last_words else ""
@@ -67,7 +67,7 @@ class Death:
         )
 
     def event(self, *, again: bool) -> ClientDied:
-        """Its form in the event."""
+        """As an event."""
         return ClientDied(
             process=self.process,
             by=self.by,
@@ -107,11 +107,8 @@ def examined(
     began: int,
     known: set[int],
 ) -> Death:
-    """Looks at what a process that died since `began` left behind, and removes a row that it had
-    not finished.
-
-    `known` are operations of earlier processes that never returned; those of this one join them.
-    """
+    """Examines the rows of a process that died since `began`, and removes an incomplete row.
+    `known` are operations of earlier processes that never returned; those of this one are added."""
     rows = {member.name: last_rows(root, member.name) for member in members}
     in_flight = [
         op
@@ -142,7 +139,7 @@ def _unreturned(rows: Sequence[Operation]) -> Iterator[Operation]:
 
 
 def _worked(rows: LastRows, since: int) -> bool:
-    """Whether something was acknowledged or read."""
+    """Whether any record was acknowledged or read."""
     done = any(
         row.time > since and row.phase == "return" and row.outcome == "ok"
         for row in rows.operations
@@ -176,8 +173,8 @@ def _last_words(log: Path) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramDeath:
-    """A program that was killed (`harness.model.protocols.ClientDeath`): nothing is known of what
-    it had in flight."""
+    """The kill of a user's program (`harness.model.protocols.ClientDeath`): its operations in
+    flight are unknown."""
 
     process: str
     by: str

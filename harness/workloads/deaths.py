@@ -13,36 +13,37 @@ from linkflap.harness.workloads.members import Member
 from linkflap.harness.workloads.protocol import Fall, Falling
 
 DEATHS_IN_A_ROW: Final = 5
-"""So many deaths of one process soon after its start, nothing done in between, and it is not
-started again."""
+"""After this many deaths of a process soon after its start, without progress, it is not
+restarted."""
 SOON: Final = int(5e9)
-"""Nanoseconds. Who lives longer and has done nothing has perhaps a cluster that does not answer."""
+"""In nanoseconds. A process that lived longer without progress may just have a cluster that does
+not answer."""
 
 
 class Deaths:
-    """Counts them, and keeps the order by which a fault has the process killed. Whoever has it
-    locks around its methods."""
+    """Counts the deaths, and keeps a fault's order to kill the process. Not thread-safe: its owner
+    locks."""
 
     def __init__(self, name: str, *, root: Path, log: Path) -> None:
         self.count = self.in_vain = 0
         self.order: Fall | None = None
         self.falling: Falling | None = None
-        """The last report of a process before it was killed as ordered."""
+        """The last report of a process before it was killed by such an order."""
         self._name, self._root, self._log = name, root, log
         self._killer = ""
         self._never_returned: set[int] = set()
 
     @property
     def hopeless(self) -> bool:
-        """Whether it is not to be started again."""
+        """Whether it is no longer restarted."""
         return self.in_vain >= DEATHS_IN_A_ROW
 
     def ordered(self, order: Fall | None, *, by: str) -> None:
-        """A fault has it killed, or takes that back."""
+        """A fault orders its death, or cancels the order."""
         self.order, self._killer, self.falling = order, by, None
 
     def examined(self, members: Sequence[Member], *, pid: int, status: int, began: int) -> Death:
-        """Examines a process that began at a time and has just ended."""
+        """Examines the process that began at this time and has just ended."""
         killed = status == -signal.SIGKILL and self.falling is not None
         death = examined(
             self._name,

@@ -14,7 +14,7 @@ Runs = tuple[tuple[int, int, int], ...]
 
 
 def fetched(messages: Iterable[ClientMessage]) -> dict[Partition, Runs]:
-    """The runs of each partition; records that are not ours have uid FOREIGN and runs of one."""
+    """The runs of each partition. Records of other programs have uid FOREIGN and runs of one."""
     collected: dict[Partition, list[list[int]]] = {}
     for message in messages:
         tp, offset = partition_of(message), message.offset()
@@ -35,6 +35,6 @@ def fetched(messages: Iterable[ClientMessage]) -> dict[Partition, Runs]:
 
 
 def partition_of(message: ClientMessage) -> Partition | None:
-    """The partition of a message or event; None when it is about none."""
+    """The partition of a message or event; None when it concerns none."""
     topic, partition = message.topic(), message.partition()
     return None if topic is None or partition is None or partition < 0 else (topic, partition)

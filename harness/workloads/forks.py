@@ -23,28 +23,27 @@ import msgspec
 
 FORKS: Final = "forks"
 SERVES: Final = "serves"
-"""What a program does with the socket that it is given: fork processes as asked there, or serve it
-itself."""
+"""What a program does with its socket: fork processes as requested there, or serve it itself."""
 MESSAGE: Final = 1 << 12
-"""Bytes of the longest message."""
+"""The size limit of a message, in bytes."""
 _PR_SET_PDEATHSIG: Final = 1
 
 
 class Fork(msgspec.Struct, frozen=True, tag=True):
-    """Fork a process that works in `folder`. With it come the socket that it serves, and the file
-    for what it prints."""
+    """Fork a process that works in `folder`. The message carries its socket, and the file for its
+    output."""
 
     folder: str
 
 
 class Reap(msgspec.Struct, frozen=True, tag=True):
-    """The end of this process was taken in: its pid may be used again."""
+    """The harness has read the end of this process, so its pid may be reused."""
 
     pid: int
 
 
 class Forked(msgspec.Struct, frozen=True, tag=True):
-    """What was forked for the oldest request that is not answered yet."""
+    """The process that was forked for the oldest unanswered request."""
 
     pid: int
 
@@ -62,16 +61,16 @@ Serve = Callable[[socket.socket], int]
 
 
 def serve_forks(control: socket.socket, serve: Serve) -> None:
-    """Forks a process for each request, which calls `serve` with its socket and ends with what that
-    returns; until the other end of `control` is closed. To be called in the only thread, after
-    everything was imported."""
+    """Forks a process for each request, until the other end of `control` is closed. The process
+    calls `serve` with its socket and exits with its result. To be called after all imports, in the
+    only thread."""
     gc.collect()
-    gc.freeze()  # no process need look through what is there now, and its pages stay shared
+    gc.freeze()  # keeps garbage collection off existing objects, so that their pages stay shared
     _Forks(control, serve).serve()
 
 
 class _Forks:
-    """What was forked and runs, and the wake-up of each death."""
+    """The running forked processes, and the wake-up at each death."""
 
     def __init__(self, control: socket.socket, serve: Serve) -> None:
         self._control, self._serve = control, serve
@@ -79,7 +78,7 @@ class _Forks:
         self._wakes, self._woken = socket.socketpair()
         for end in (self._wakes, self._woken):
             end.setblocking(False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)  # else no death would wake
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # otherwise a death would not wake the loop
         signal.set_wakeup_fd(self._woken.fileno(), warn_on_full_buffer=False)
 
     def serve(self) -> None:
@@ -95,7 +94,7 @@ class _Forks:
                 self._report_the_dead()
 
     def _obey(self) -> bool:
-        """Does what is asked; False when nobody asks any more."""
+        """Handles a request. False when the other end is closed."""
         packet, handles, _, _ = socket.recv_fds(self._control, MESSAGE, 2)
         if not packet:
             return False
@@ -132,7 +131,7 @@ class _Forks:
 
 
 def _become(source: int, folder: str, handles: Sequence[int], serve: Serve) -> NoReturn:
-    """In what was forked: what harness.machine.children does between fork and the real program, and
+    """In the forked process: first what harness.machine.children does between fork and exec, then
     the program."""
     status = 1
     try:
@@ -151,6 +150,6 @@ def _become(source: int, folder: str, handles: Sequence[int], serve: Serve) -> N
         traceback.print_exc()
     finally:
         sys.stderr.flush()
-        # Not sys.exit: threads of a client library may still be at work, and all that matters is
+        # Not sys.exit: threads of a client library may still run, and everything that matters is
         # written.
         os._exit(status)

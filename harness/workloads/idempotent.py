@@ -37,8 +37,8 @@ class IdempotentClient(Producing):
             return Ended(outcome="ok", usable=True)
         if all(group.all_refused for group in flight.groups):
             return Ended(outcome="fail", usable=not refused, error=refused or flight.error)
-        # after a failed delivery the sequence continues in a new epoch, or the producer is fatally
-        # ill: a new one is certain
+        # after a failed delivery the sequence continues in a new epoch, or the producer has a fatal
+        # error: only a new producer is certain
         return Ended(
             outcome="info",
             usable=False,

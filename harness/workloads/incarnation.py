@@ -35,17 +35,17 @@ from linkflap.harness.workloads.librdkafka import STATISTICS_MS, describe, produ
 from linkflap.harness.workloads.values import Values
 
 ORIGIN: Final = "linkflap-input"
-"""Header of a record that was made from another: topic-partition@offset of that one, on the same
-cluster. For people."""
+"""A header of relayed records, for people: topic-partition@offset of the input record, on the same
+cluster."""
 ASK: Final = 1.0
-"""Seconds for an answer about a topic."""
+"""Timeout of a metadata request about a topic, in seconds."""
 IDENTITY_WAIT: Final = 3.0
-"""Seconds. A broker that needs its next block of ids answers COORDINATOR_LOAD_IN_PROGRESS until it
-has one."""
+"""In seconds. A broker that needs a new block of producer ids answers COORDINATOR_LOAD_IN_PROGRESS
+until it has one."""
 
 
 class Incarnation:
-    """Made by a client for one cluster; not to be used once `drop` was called."""
+    """Made by a client for one cluster. Must not be used after `drop`."""
 
     def __init__(
         self,
@@ -83,14 +83,13 @@ class Incarnation:
         self.identity = (producer_id, epoch)
 
     def _noticed(self, error: KafkaError) -> None:
-        """The library's own notices (a broker is down, …): counted only, operations carry their own
-        errors."""
+        """The library's own notices (such as a broker that is down) are only counted: operations
+        carry their own errors."""
         self._client.tally.errors += 1
 
     def serve(self, seconds: float) -> None:
         """Serves deliveries and statistics. confluent-kafka raises a fatal error (fencing) out of
-        whichever poll comes next: it is kept in `fatal`, and what was queued behind it is served
-        all the same."""
+        the next poll: it is kept in `fatal`, and events queued after it are still served."""
         try:
             self.producer.poll(seconds)
         except KafkaException as error:
@@ -108,12 +107,9 @@ class Incarnation:
         made_from: Sequence[Fetched] = (),
         group: str = "",
     ) -> InFlight:
-        """Numbers an operation and its records, (topic, partition, how many) each, and writes that
-        it begins.
-
-        `made_from` are, one for each row of the plan, the records that these are made from, as
-        members of `group` got them.
-        """
+        """Numbers an operation and its records, given as (topic, partition, how many), and records
+        its begin. `made_from` has, per row of the plan, the input records of its records, as
+        members of `group` read them."""
         self._operation += 1
         groups = []
         for (topic, partition, count), origin in zip_longest(plan, made_from):
@@ -132,7 +128,7 @@ class Incarnation:
         return flight
 
     def returned(self, flight: InFlight, outcome: OutcomeName, error: str = "") -> None:
-        """Writes that an operation returned, and counts what it acknowledged."""
+        """Records that an operation returned, and counts its acknowledgements."""
         if flight.returned:
             return
         flight.returned = True
@@ -154,7 +150,7 @@ class Incarnation:
             self._client.tally.errors += 1
 
     def _settle_identity(self, flight: InFlight, outcome: OutcomeName) -> None:
-        """The epoch of a transactional producer changes between transactions only, that of an
+        """The epoch of a transactional producer changes only between transactions, that of an
         idempotent one at any time."""
         if flight.kind == "send" and flight.identity not in ((-1, -1), self.identity):
             flight.identity = (-1, -1)
@@ -191,8 +187,8 @@ class Incarnation:
         )
 
     def send(self, flight: InFlight) -> str:
-        """Hands all records of the operation to the producer; the reason when it did not take them
-        all."""
+        """Passes all records of the operation to the producer. Returns the reason if it did not
+        accept them all."""
         for group in flight.groups:
             error = self._send_group(flight.number, group)
             if error:
@@ -233,7 +229,8 @@ class Incarnation:
         return ""
 
     def _while_full(self) -> Iterator[None]:
-        """One go, and more each time that polling made room, until the client is interrupted."""
+        """One attempt, and one more each time that polling made room in the queue, until the client
+        is interrupted."""
         yield
         while not self._client.interrupted:
             self.serve(SLICE)
@@ -254,7 +251,7 @@ class Incarnation:
                 return
 
     def partitions(self, topic: str) -> int:
-        """The cluster's number of partitions of a topic, which the producer knows from then on; 0
+        """The partition count of a topic on the cluster, which the producer knows from then on; 0
         if the cluster does not know the topic."""
         try:
             return len(self.producer.list_topics(topic, timeout=ASK).topics[topic].partitions)
@@ -283,13 +280,13 @@ class Incarnation:
         block, aborts nothing."""
         self.producer.purge(in_queue=True, in_flight=True, blocking=False)
         self.serve(0)
-        # what the producer calls are bound methods of self: without this the cycle would keep the
-        # producer for the collector
+        # the producer's callbacks are bound methods of self: without this, the reference cycle
+        # would keep the producer until garbage collection
         del self.producer
 
 
 def _origins(made_from: Fetched | None) -> list[tuple[str, str | bytes | None]]:
-    """A header for each record that was made from another: its place."""
+    """The ORIGIN header of each relayed record."""
     if made_from is None:
         return []
     where = f"{made_from.topic}-{made_from.partition}"

@@ -21,7 +21,7 @@ from linkflap.harness.workloads.library import Jvm
 from linkflap.harness.workloads.readers import PROTOCOLS
 
 SHARE_GROUPS: Final = "4.2.0"
-"""The first release whose share groups (KIP-932) are for production."""
+"""The first release whose share groups (KIP-932) are ready for production."""
 
 
 def _too_old(release: str) -> bool:
@@ -32,7 +32,7 @@ def _too_old(release: str) -> bool:
 
 
 def check(spec: WorkloadSpec) -> None:
-    """Raises InputError for unknown clients."""
+    """Raises InputError for clients that their library or release does not support."""
     new_protocol = spec.options.get("protocol", PROTOCOLS[0]) != PROTOCOLS[0]
     for each in libraries(spec.library):
         if spec.kind == share_group.KIND and each.name != JAVA:
@@ -52,8 +52,8 @@ def check(spec: WorkloadSpec) -> None:
 
 
 def resolve(specs: Sequence[WorkloadSpec], topology: Topology) -> tuple[WorkloadSpec, ...]:
-    """The same workloads, each release named. Raises InputError, or SetupError where what they need
-    cannot be fetched."""
+    """The same workloads, with every release named. Raises InputError, or SetupError when a release
+    cannot be downloaded."""
     known = released()
     theirs = [cluster.kafka for cluster in topology.clusters if cluster.kafka in known]
     newest = max(theirs, key=known.index) if theirs else DEFAULT_KAFKA
@@ -78,7 +78,7 @@ def resolve(specs: Sequence[WorkloadSpec], topology: Topology) -> tuple[Workload
 
 
 def jvm(library: Library, log: Path) -> Jvm | None:
-    """What a process of this library's clients runs its JVM by; None for librdkafka."""
+    """The JVM for a process with clients of this library; None for librdkafka."""
     if library.name != JAVA:
         return None
     theirs, java = _installed(library.release)
@@ -98,8 +98,8 @@ def jvm(library: Library, log: Path) -> Jvm | None:
 
 
 def given(library: Library) -> dict[str, str]:
-    """What a program of the user's finds Java and the jars of this library by; nothing for
-    librdkafka."""
+    """Environment variables with the Java and the jars of this library, for a user's program; empty
+    for librdkafka."""
     if library.name != JAVA:
         return {}
     theirs, java = _installed(library.release)

@@ -27,7 +27,7 @@ Config = Mapping[str, str | int | float | bool]
 Identified = Callable[[int, int], None]
 """Called with a producer's id and epoch, as often as its library knows them."""
 Loose = Any
-"""What the two libraries have types of their own for."""
+"""Objects for which each library has types of its own."""
 OnCommit = Callable[[KafkaError | None, list[TopicPartition]], None]
 QUIET: Final = logging.getLogger("linkflap.librdkafka")
 """librdkafka prints fatal errors (a fenced producer: expected) on stderr, whatever log_level says;
@@ -37,7 +37,7 @@ QUIET.propagate = False
 
 
 class ClientMessage(Protocol):
-    """A record that was consumed, or what a consumer noticed."""
+    """A consumed record, or an event of a consumer."""
 
     def topic(self) -> str | None: ...
     def partition(self) -> int | None: ...
@@ -93,14 +93,14 @@ class ClientConsumer(Protocol):
 
 
 class ClientLibrary(Protocol):
-    """What makes clients, from librdkafka's configuration of them."""
+    """Makes clients from their librdkafka configuration."""
 
     def prepare(self) -> None:
-        """Begins with what takes long, so that clients are made quickly later."""
+        """Begins slow preparations, so that clients are made quickly later."""
 
     @property
     def ready(self) -> bool:
-        """Whether that is done."""
+        """Whether the preparations are complete."""
 
     def producer(
         self, config: Config, *, identified: Identified, noticed: Callable[[KafkaError], None]
@@ -121,11 +121,11 @@ class ClientLibrary(Protocol):
 
 
 class Librdkafka:
-    """confluent-kafka. Its statistics alone have the producer id and epoch of records that never
+    """confluent-kafka. Only its statistics have the producer id and epoch of records that never
     reached a log."""
 
     def prepare(self) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     @property
     def ready(self) -> bool:
@@ -163,14 +163,13 @@ class Librdkafka:
         raise NotImplementedError("librdkafka has no share consumer")
 
     def discard(self, consumer: ClientConsumer | JavaShareConsumer) -> None:
-        """Destroyed without being closed, when nobody refers to it: close waits, with no deadline,
-        for a coordinator that may be dead or on the move (seen: as long as the session timeout with
-        a commit pending). The group notices by that timeout."""
+        """Destroys the consumer without closing it, once nobody refers to it. Closing waits without
+        a deadline for a coordinator that may be dead or moving (seen: as long as the session
+        timeout with a commit pending). The group notices after that timeout."""
 
 
 class Jvm(msgspec.Struct, frozen=True, kw_only=True):
-    """What Java clients run in: which Java, the classes of which release, and the log of the
-    JVM."""
+    """What Java clients need: the Java, the classes of a Kafka release, and the log of the JVM."""
 
     java: str
     major: int
@@ -181,7 +180,7 @@ class Jvm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JavaLibrary:
-    """Kafka's own clients, all of this process in one JVM, which is started once and dies with this
+    """Kafka's own clients. All of a process share one JVM, which starts once and ends with the
     process."""
 
     def __init__(self, jvm: Jvm) -> None:
@@ -245,5 +244,5 @@ class JavaLibrary:
 
 
 def library(jvm: Jvm | None) -> ClientLibrary:
-    """librdkafka, or with a JVM Java."""
+    """Java's library if there is a JVM, else librdkafka."""
     return Librdkafka() if jvm is None else JavaLibrary(jvm)

@@ -1,4 +1,4 @@
-"""Settings that workloads give librdkafka, and its errors as texts."""
+"""librdkafka's configuration for workloads, and its errors as texts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError, KafkaException
 from linkflap.harness.model.security import security_of
 
 ROOM: Final = 4096
-"""Bytes that a batch has beside the value of its only record: headers, key, and what the formats of
-both take."""
+"""Bytes of a batch besides the value of its only record: its headers and key, and the overhead of
+the format."""
 
 STATISTICS_MS: Final = 100
 
@@ -37,12 +37,9 @@ def identity_in(statistics: str) -> tuple[int, int]:
 def producer_config(
     bootstrap: str, transactional_id: str, *, timeout: float, compression: str, largest: int = 0
 ) -> dict[str, str | int | float | bool]:
-    """librdkafka's configuration of a workload producer. `timeout` is seconds: of the transaction,
-    or of a record's delivery.
-
-    `largest` is bytes of a value: a producer's own limit is raised to that where need be, the
-    topic's is the scenario's affair.
-    """
+    """librdkafka's configuration of a workload producer. `timeout` is in seconds, of the
+    transaction or of a record's delivery. `largest` is the size of the largest value in bytes: the
+    producer's own limit is raised to fit it, while the topic's limit is up to the scenario."""
     config: dict[str, str | int | float | bool] = {
         **security_of(bootstrap).librdkafka(),
         "bootstrap.servers": bootstrap,
@@ -67,14 +64,14 @@ def producer_config(
 
 
 def describe(error: KafkaException) -> str:
-    """A librdkafka error as one short text: its name and its words."""
+    """A librdkafka error as one short text: its name and its message."""
     cause = error.args[0] if error.args else None
     return f"{cause.name()}: {cause.str()}" if isinstance(cause, KafkaError) else str(error)
 
 
 def consumer_config(bootstrap: str, group: str) -> dict[str, str | int | float | bool]:
-    """librdkafka's configuration of any workload consumer: it notices soon what a cluster has, and
-    that it is back."""
+    """librdkafka's configuration of any workload consumer: it soon notices metadata changes, and
+    that a cluster is back."""
     return {
         **security_of(bootstrap).librdkafka(),
         "bootstrap.servers": bootstrap,

@@ -32,7 +32,7 @@ work in flight."""
 
 
 class _Nowhere:
-    """Where a client writes that is made only to see whether its options are right."""
+    """A writer for clients that are only made to check their options."""
 
     def __init__(self) -> None:
         self._opened: list[Appender[Operation] | Appender[Poll]] = []
@@ -57,8 +57,8 @@ class _Nowhere:
 def _shared_out(
     hosted: Sequence[Hosted], every: Sequence[Library]
 ) -> Iterator[tuple[Library, Sequence[Hosted]]]:
-    """The clients of each process, which are of one library; several libraries take turns, client
-    by client."""
+    """The clients of each process. All clients of a process have one library; several libraries
+    take turns, client by client."""
     for number, library in enumerate(every):
         own = hosted[number :: len(every)]
         for first in range(0, len(own), PER_PROCESS):
@@ -75,12 +75,9 @@ def make(
     names: Names,
     forks: Prefork,
 ) -> Crew:
-    """A workload that is not started yet.
-
-    `addresses` is the Deployment (only bootstrap servers are taken from it); `topics` is topic ->
-    partitions of all homes, of which those named `<home>.*` are used; `names` and `forks` are one
-    object each for the whole run. Raises InputError.
-    """
+    """A workload, not started. `addresses` is the Deployment, of which only bootstrap servers are
+    used. `topics` is topic -> partitions of all homes; the workload uses those named `<home>.*`.
+    `names` and `forks` are shared by the whole run. Raises InputError."""
     clusters = {name: str(cluster.bootstrap) for name, cluster in addresses.clusters.items()}
     links = {name: str(link.bootstrap) for name, link in addresses.links.items()}
     root = writer.root.resolve()  # processes of clients work in a folder of their own

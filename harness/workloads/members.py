@@ -23,11 +23,12 @@ class Member:
     state: ClientState = field(default_factory=lambda: ClientState(name="", cluster=""))
     before: Counts = field(default_factory=Counts)
     drained: dict[tuple[str, int], int] = field(default_factory=dict)
-    """Where a reader, or one before it of its name, was when it wrote that it is drained."""
+    """Where a reader, or its predecessor of the same name, was when it recorded that it is
+    drained."""
 
     @property
     def hosted(self) -> Hosted:
-        """How it begins when it is started now."""
+        """How it begins if it is started now."""
         return Hosted(name=self.name, cluster=self.cluster, paused=self.paused)
 
     @property
@@ -53,14 +54,14 @@ class Member:
         return {(topic, partition): at for topic, partition, at in self.state.positions}
 
     def said(self, state: ClientState, number: int) -> None:
-        """Takes its answer to a question."""
+        """Takes in its answer to a question."""
         self.state = state
         self.answered = max(self.answered, number)
         self.drained.update({(topic, partition): at for topic, partition, at in state.drained})
 
     def died(self, answered: int) -> None:
-        """Its process is gone: it holds nothing any more, and another of its name may begin as it
-        was commanded."""
+        """Its process has ended: it has nothing in flight, and a successor of the same name may
+        begin as it was commanded."""
         self.before += self.state.counts
         self.state = ClientState(name=self.name, cluster=self.cluster, alive=False)
         self.answered = answered

@@ -1,9 +1,6 @@
-"""Numbers of producer and reader incarnations: from 1, each once in a run, in all processes
-together.
-
-A small file with a lock holds them. The kernel releases the lock when its holder is killed, so that
-no other process waits for it.
-"""
+"""Numbers of producer and reader incarnations: from 1, each used once in a run, across all
+processes. A small file with a lock keeps the last one. The kernel releases the lock when its holder
+is killed, so that no other process waits for it."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ class Numbers:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._lock = threading.Lock()  # the kernel's lock is the process', not the thread's
+        self._lock = threading.Lock()  # the kernel's lock is per process, not per thread
 
     def next(self) -> int:
         """The number of a new incarnation."""

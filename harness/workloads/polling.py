@@ -21,8 +21,7 @@ SAME_ERROR_EVERY: Final = int(1e9)
 
 
 class PollingClient(Client):
-    """A client whose history is that of its polls. `group` is the group that it reads in, empty for
-    none."""
+    """A client whose history is its polls. `group` is its consumer group, empty for none."""
 
     def __init__(
         self, context: Context, name: str, cluster: str, *, group: str, follows: bool
@@ -45,7 +44,7 @@ class PollingClient(Client):
         """Records the positions of these partitions, now that the requested ends are reached."""
 
     def not_drained(self, missing: str) -> None:
-        """Writes what was not reached in time."""
+        """Records the ends that were not reached in time."""
         self._write(now(), "error", error=f"not drained: {missing}")
 
     def state(self) -> ClientState:

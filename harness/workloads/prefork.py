@@ -58,13 +58,12 @@ class Prefork:
         return children.adopt(process, name)
 
     def enter(self) -> None:
-        """Says that somebody is going to call `start`, perhaps again and again, until it calls
-        `leave`."""
+        """Announces a user, who may call `start` repeatedly until it calls `leave`."""
         with self._lock:
             self._users += 1
 
     def leave(self) -> None:
-        """Ends the process that was forked from with the last of its users."""
+        """Removes a user. With the last one, the process that forks ends."""
         with self._lock:
             self._users -= 1
             if self._users == 0 and self._source is not None:
@@ -121,8 +120,8 @@ class _Source:
             forked = None
         if forked is None:
             raise SetupError(
-                f"cannot start {name}: the process that clients are forked from is gone or stands "
-                f"still; see {log}"
+                f"cannot start {name}: the process that clients are forked from has ended or "
+                f"hangs; see {log}"
             )
         return _Process(forked.pid, self)
 

@@ -33,14 +33,14 @@ from linkflap.harness.workloads.protocol import (
     Channel,
     Command,
     Drained,
+    Host,
     Fall,
     Falling,
-    Grown,
-    Happened,
-    Host,
     Move,
+    Grown,
     Pause,
     Report,
+    Happened,
     Start,
     State,
     Stop,
@@ -49,11 +49,11 @@ from linkflap.harness.workloads.protocol import (
 LOOK_EVERY: Final = 0.02
 FALLS_WITHIN: Final = 600.0
 ORPHANED: Final = 3
-"""Exit status of a process whose harness has gone."""
+"""Exit status of a process whose harness has ended."""
 
 
 class Process:
-    """The clients of one process, and what the harness has it do."""
+    """The clients of one process, and the harness's commands to it."""
 
     def __init__(self, channel: Channel[Report, Command], host: Host) -> None:
         self._channel = channel
@@ -86,7 +86,7 @@ class Process:
         self._channel.send(Happened.of(event))
 
     def obey(self, command: Command) -> None:
-        """Executes the harness's commands; nothing here waits."""
+        """Executes the harness's commands without waiting."""
         match command:
             case Ask():
                 self._channel.send(self.state(command))
@@ -163,7 +163,7 @@ class Process:
 
     @property
     def over(self) -> bool:
-        """Whether it was asked to stop, and every client has."""
+        """Whether it was asked to stop, and every client has stopped."""
         return self.stopping and not any(client.state().alive for client in self.clients)
 
     def close(self) -> None:
@@ -171,7 +171,7 @@ class Process:
 
 
 def serve(channel: Channel[Report, Command]) -> int:
-    """Hosts clients until the harness stops them, or is gone; the exit status."""
+    """Runs clients until the harness stops them, or has ended. Returns the exit status."""
     process: Process | None = None
     try:
         while process is None or not process.over:
@@ -203,7 +203,7 @@ def main() -> None:
         return
     status = _serve(end)
     sys.stderr.flush()
-    # Not sys.exit: librdkafka's threads may still be at work, and all that matters is written.
+    # Not sys.exit: librdkafka's threads may still run, and everything that matters is written.
     os._exit(status)
 
 

@@ -1,5 +1,5 @@
-"""Base of all producing clients: an incarnation per cluster, a pace, and an end that records every
-operation in flight."""
+"""Base of all producing clients: one producer instance ("incarnation") per cluster, a pace, and a
+record of how every operation ended."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ class Producing(Client):
     def __init__(self, context: Context, name: str, cluster: str) -> None:
         super().__init__(context, name, cluster)
         self.shape = Shape.of(context)
-        # The successor of a dead client draws anew: the same draws could lead to the same death,
-        # and to nothing else.
+        # The successor of a dead client uses another seed: the same draws could kill it at once
+        # again, so that nothing else is tested.
         self.random = random.Random(
             f"linkflap {context.seed} {name}" + (f" {context.deaths}" if context.deaths else "")
         )
@@ -101,7 +101,7 @@ class Producing(Client):
 
     @property
     def open_transaction(self) -> bool:
-        """Whether a transaction that has written something is not ended, as far as this client
+        """Whether a transaction that has written records is still open, as far as this client
         knows."""
         flight = self.flight
         return (
@@ -139,8 +139,8 @@ class Producing(Client):
         return [(topic, p, share + (n < rest)) for n, (topic, p) in enumerate(chosen)]
 
     def _take_in_growth(self) -> None:
-        """A partition is written to once the producer's own metadata have it: before, librdkafka
-        refuses records for it."""
+        """Writes to a new partition only once the producer's own metadata has it: before that,
+        librdkafka rejects records for it."""
         wanted = self.context.topics
         if self.incarnation is None or wanted == self._written:
             return

@@ -31,7 +31,7 @@ _CHUNK: Final = 1 << 16
 
 
 class Hosted(msgspec.Struct, frozen=True, kw_only=True):
-    """One client of a process: where it begins, and whether it waits there until it is moved."""
+    """One client of a process: its first cluster, and whether it waits there until it is moved."""
 
     name: str
     cluster: str
@@ -39,9 +39,10 @@ class Hosted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The first message: which clients, of what, towards where. `clusters`, `links` are name ->
-    bootstrap servers; `entries` is how these clients enter secured clusters, by name; `jvm`, what
-    Java clients run in; `deaths`, how many processes of these clients died before."""
+    """The first message: the clients of the process, their workload, and their clusters. `clusters`
+    and `links` are name -> bootstrap servers. `entries` is how these clients authenticate to
+    secured clusters, by name. `jvm` is what Java clients run in. `deaths` is how many processes of
+    these clients died before."""
 
     spec: WorkloadSpec
     topics: Mapping[str, int]
@@ -71,7 +72,7 @@ class Pause(msgspec.Struct, frozen=True, tag=True):
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Go on at another cluster."""
+    """Continue at another cluster."""
 
     clients: tuple[str, ...]
     destination: str
@@ -79,14 +80,14 @@ class Move(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Grown(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A topic has so many partitions now."""
+    """A topic now has this many partitions."""
 
     topic: str
     partitions: int
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):
-    """Stop every client, say a last `State`, and end."""
+    """Stop every client, send a last `State`, and end."""
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -108,8 +109,8 @@ class Drained(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Fall(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Kill yourself (SIGKILL) at this moment of a client at `cluster`. An empty cluster takes an
-    earlier one back."""
+    """Kill yourself (SIGKILL) at this moment of a client at `cluster`. An empty cluster cancels an
+    earlier order."""
 
     cluster: str
     moment: Moment = "any"
@@ -141,8 +142,8 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientState(msgspec.Struct, frozen=True, kw_only=True):
-    """One client: where it is, whether it has obeyed, what it has in flight, how far a reader got,
-    and where it was when it wrote that it is drained."""
+    """One client: its cluster, whether it has obeyed, its operation in flight, a reader's
+    positions, and its positions when it recorded that it is drained."""
 
     name: str
     cluster: str
@@ -158,8 +159,8 @@ class ClientState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The answer to `Ask`. `broken` is why nothing can be written any more, empty while it can;
-    `ready`, whether clients that are started now begin at once."""
+    """The answer to `Ask`. `broken` is why nothing can be written any more, empty while it
+    can; `ready`, whether clients that are started now begin at once."""
 
     number: int
     clients: tuple[ClientState, ...]
@@ -183,7 +184,7 @@ class Happened(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Falling(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The last words of a process that obeys `Fall`: which client has what in flight."""
+    """The last message of a process that obeys `Fall`: which client has what in flight."""
 
     client: str
     operation: int
@@ -197,10 +198,10 @@ Received = TypeVar("Received")
 
 
 class Channel(Generic[Sent, Received]):
-    """One end. Any thread may send, one receives."""
+    """One end. Any thread may send; only one receives."""
 
     def __init__(self, end: socket.socket, received: object) -> None:
-        """`received` is the type of what the other side sends."""
+        """`received` is the type of the other side's messages."""
         self._socket = end
         self._encoder = msgspec.json.Encoder()
         self._decoder: msgspec.json.Decoder[Received] = msgspec.json.Decoder(received)
@@ -210,7 +211,7 @@ class Channel(Generic[Sent, Received]):
         self._incoming.register(end, select.POLLIN)
 
     def send(self, message: Sent) -> bool:
-        """Whether it could be sent: the other side may have gone."""
+        """Returns whether it was sent: the other side may have ended."""
         body = self._encoder.encode(message)
         try:
             with self._lock:
@@ -220,11 +221,11 @@ class Channel(Generic[Sent, Received]):
         return True
 
     def receive(self, within: float | None = None) -> Received | None:
-        """The next message; None when none came within so many seconds. Raises EOFError when the
-        other side has gone."""
+        """The next message; None when none came within this many seconds. Raises EOFError when the
+        other side has ended."""
         while (message := self._next()) is None:
             try:
-                # Not the socket's own timeout: that would be the senders' too.
+                # Not the socket's own timeout, which would apply to senders too.
                 if not self._incoming.poll(None if within is None else within * 1000):
                     return None
                 more = self._socket.recv(_CHUNK)

@@ -12,8 +12,7 @@ Answer = queue.SimpleQueue[State | None]
 
 
 class Questions:
-    """The open questions of one process and its successors. Whoever has it locks around its
-    methods."""
+    """The open questions of one process and its successors. Not thread-safe: its owner locks."""
 
     def __init__(self) -> None:
         self.last = 0
@@ -22,12 +21,12 @@ class Questions:
 
     @property
     def too_many(self) -> bool:
-        """Whether so many are open that nothing more is asked."""
+        """Whether so many questions are open that no more are asked."""
         return len(self._open) >= _MOST
 
     def ask(self) -> tuple[int, Answer]:
-        """The number of a new question, and the queue that its answer is put into: None where the
-        process ends without one."""
+        """The number of a new question, and the queue that receives its answer: None if the process
+        ends without one."""
         self.last += 1
         answer = self._open[self.last] = Answer()
         return self.last, answer
@@ -42,8 +41,8 @@ class Questions:
             answer.put(state)
 
     def gone(self) -> int:
-        """The process is gone and answers nothing more; the number that stands for its last
-        answer."""
+        """The process has ended and answers nothing more. Returns the number that stands for its
+        last answer."""
         for answer in self._open.values():
             answer.put(None)
         self._open.clear()

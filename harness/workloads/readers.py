@@ -40,12 +40,12 @@ OPTIONS: Final = frozenset(
     }
 )
 PROTOCOLS: Final = ("classic", "consumer")
-"""Of a group: the classic one, or that of KIP-848, which Java's clients have here."""
+"""Group protocols: the classic one, and that of KIP-848, which only Java's clients use here."""
 LOOK_EVERY: Final = int(0.5e9)
 ENDS_A_CONSUMER: Final = (KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID)
-"""After these errors, each reported once, a consumer gets no more records. A static member can get
-there by itself: if its session expires while it does not poll, librdkafka sends heartbeats without
-a member id (docs/findings/librdkafka-3437.md)."""
+"""After these errors, each reported once, a consumer gets no more records. A static member can
+cause that itself: if its session expires while it does not poll, librdkafka sends heartbeats
+without a member id (docs/findings/librdkafka-3437.md)."""
 
 
 def group_of(spec: WorkloadSpec) -> str:
@@ -57,8 +57,8 @@ def group_of(spec: WorkloadSpec) -> str:
 
 
 def reader_cluster(context: Context) -> str:
-    """Where the readers of a workload begin: option `cluster`, by default the home of the
-    topics."""
+    """The cluster on which the readers of a workload begin: option `cluster`, by default the home
+    of the topics."""
     return context.text("cluster", context.spec.home)
 
 
@@ -82,8 +82,8 @@ class ReaderClient(GroupMember):
         self._out_of_range: set[Partition] = set()
 
     def _config(self) -> dict[str, str | int | float | bool]:
-        # A static member (KIP-345): the successor of a killed one takes its place at once, not at
-        # its session's end.
+        # A static member (KIP-345): the successor of a killed one replaces it at once, not only
+        # when its session ends.
         member: dict[str, str | int | float | bool] = (
             {"group.instance.id": self.name} if self.group else {}
         )
@@ -169,12 +169,12 @@ class ReaderClient(GroupMember):
         if rows:
             self._write(invoked, "poll", rows)
             self.tally.read += len(data)
-            # after the row: whoever finds a position here finds it written
+            # after the row: a position that is visible here has been recorded
             self.positions.update(positions)
 
     def _look_whether_it_ended(self, error: object) -> None:
-        """The next step replaces a consumer that gets no more records by a new one, which joins
-        anew."""
+        """If the consumer gets no more records, the next step replaces it by a new one, which joins
+        again."""
         if isinstance(error, KafkaError) and (error.fatal() or error.code() in ENDS_A_CONSUMER):
             self._ended = True
 
@@ -232,8 +232,8 @@ class ReaderClient(GroupMember):
             self._write(invoked, "assign", rows_at(starts), error="reset to earliest")
 
     def _look_for_partitions(self, consumer: ClientConsumer) -> None:
-        """Assigns partitions when they appear: those of a mirrored topic appear on the destination
-        in mid-run, and some topics grow."""
+        """Assigns new partitions: those of a mirrored topic appear on the destination during the
+        run, and some topics grow."""
         if (
             len(self.positions) == len(self.context.partitions)
             or now() < self._looked_at + LOOK_EVERY
@@ -257,8 +257,8 @@ class ReaderClient(GroupMember):
             self._write(invoked, "assign", rows_at(starts))
 
     def drained(self, partitions: Sequence[Partition]) -> None:
-        """Records that these partitions were read to the requested ends; not those that it has lost
-        since."""
+        """Records that these partitions were read to the requested ends, except those that it has
+        lost since."""
         held = dict(self.positions)
         if reached := {tp: held[tp] for tp in partitions if tp in held}:
             self._write(now(), "drained", rows_at(reached))

@@ -5,12 +5,12 @@ A step polls as a member of a group in read_committed, writes one record for eac
 the group's offsets in the same transaction. It passes the group's metadata to
 send_offsets_to_transaction, so that a replaced member is fenced. Outputs go to the partition of the
 same number of `<home>.relayed`. After an abort the relay processes the same inputs again. After an
-unknown outcome a new incarnation finds the truth: initialising ends the open transaction, and the
-group's offset is then that of the last commit. Each send group names its inputs
-(`SendGroup.made_from`), and so does a header of each record.
+unknown outcome, a new incarnation initialises, which ends the open transaction; the group's offset
+is then that of the last commit.
 
-When its cluster fails over, the relay continues at the destination, from the group's offset there,
-which the mirror has written.
+Each send group names its inputs (`SendGroup.made_from`), and so does a header of each record. When
+its cluster fails over, the relay continues at the destination, from the group's offset there, which
+the mirror has written.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from linkflap.harness.workloads.producers import COMMON, RETRY, Producing
 from linkflap.harness.workloads.readers import ReaderClient
 
 OUTPUT: Final = "relayed"
-"""The topic of each cluster that only relays write to."""
+"""The topic of each home that only relays write to."""
 GROUP: Final = "linkflap.relay"
 OPTIONS: Final = (COMMON - {"records", "partitions"}) | {"group", "abort_share", "batch"}
 _INPUT_OPTIONS: Final = ("via", "group", "batch")
@@ -66,7 +66,7 @@ class Input(ReaderClient):
         }
         super().__init__(replace(context, spec=spec, topics=inputs), name, cluster)
         self.lost = False
-        """Whether the group's offsets could not be read, so that it is unknown where to begin."""
+        """Whether the group's offsets could not be read, so that the starting point is unknown."""
 
     @property
     def consumer(self) -> ClientConsumer:
@@ -100,7 +100,7 @@ class Input(ReaderClient):
         return got
 
     def rewind(self, before: Mapping[Partition, int]) -> None:
-        """Goes on where an aborted transaction began."""
+        """Returns to where an aborted transaction began."""
         self.positions.update({tp: at for tp, at in before.items() if tp in self.positions})
         invoked = now()
         self._assign(self.consumer)
@@ -111,14 +111,14 @@ class Input(ReaderClient):
         self._write(invoked, "assign", tuple(rows), error="the transaction was aborted")
 
     def committed(self, asked_at: int, positions: Mapping[Partition, Fetched]) -> None:
-        """Writes that these offsets were committed, with a transaction."""
+        """Records that these offsets were committed with a transaction."""
         self._write(
             asked_at, "commit", tuple(replace(each, runs=()) for each in positions.values())
         )
 
     def _on_assign(self, consumer: ClientConsumer, partitions: list[TopicPartition]) -> None:
-        """As every reader; but a relay that cannot have the group's offsets begins nowhere: a
-        replay would be written twice."""
+        """Like every reader, except that a relay without the group's offsets does not begin: a
+        replay would write records twice."""
         try:
             unknown = (
                 any(p.error for p in consumer.committed(partitions, timeout=ASK))
@@ -201,12 +201,9 @@ class RelayClient(Producing):
         self, incarnation: Incarnation, got: Mapping[Partition, Fetched]
     ) -> tuple[str, bool]:
         """Why the offsets could not be added to the transaction, empty when they were; and whether
-        that call still hangs.
-
-        In a thread that is left behind where need be: librdkafka forgets the call's timeout, and
-        may never come back when the group's coordinator went down in the middle of it (librdkafka
-        issues 5456 and 5511; seen with 2.16).
-        """
+        that call still hangs. The call runs in a thread that is abandoned if necessary: librdkafka
+        does not observe the call's timeout, and may never return when the group's coordinator dies
+        during it (librdkafka issues 5456 and 5511; seen with 2.16)."""
         offsets = [TopicPartition(t, p, each.position) for (t, p), each in got.items()]
         producer, metadata = incarnation.producer, self.input.consumer.consumer_group_metadata()
         answers: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -227,7 +224,7 @@ class RelayClient(Producing):
         return "the group's offsets could not be added in time", True
 
     def _given_up(self, flight: InFlight, refused: str) -> endings.Ended:
-        """No commit was sent, and none will be: the next incarnation aborts the transaction."""
+        """No commit was sent, and none will be. The next incarnation aborts the transaction."""
         outcome: OutcomeName = "fail" if flight.ending == "commit" else "info"
         return endings.Ended(outcome=outcome, usable=False, error=refused)
 
@@ -239,8 +236,7 @@ class RelayClient(Producing):
         return replace(ended, error=refused) if refused and not ended.error else ended
 
     def forget(self) -> None:
-        """The producer and the consumer go together: only both together know where to begin
-        again."""
+        """Drops the producer and the consumer together, because a new start needs both."""
         super().forget()
         self.input.leave(clean=False)
         self.input.cluster = self.cluster
@@ -251,5 +247,5 @@ class RelayClient(Producing):
 
 
 def first(got: Fetched) -> int:
-    """The offset of the first record of what was got."""
+    """The offset of the first of these records."""
     return got.runs[0][1]

@@ -42,8 +42,8 @@ LOOK_EVERY: Final = int(1e9)
 OFTEN: Final = 3
 """A record with this delivery count is not released again: at five, brokers archive it."""
 LOCK_MS: Final = 15_000
-"""How long a record stays with a member that is gone: the shortest that brokers permit by
-default."""
+"""The acquisition lock of a record: the shortest that brokers allow by default. Until it expires, a
+record stays with a member that has ended."""
 
 
 def group_of(spec: WorkloadSpec) -> str:
@@ -52,7 +52,7 @@ def group_of(spec: WorkloadSpec) -> str:
 
 
 class ShareClient(PollingClient):
-    """One poll a step, and the acknowledgement of all that it gave."""
+    """One poll per step, and the acknowledgement of all its records."""
 
     def __init__(self, context: Context, name: str, cluster: str) -> None:
         group = context.text("group", "") or group_of(context.spec)
@@ -81,8 +81,8 @@ class ShareClient(PollingClient):
             self.rest(SLICE)
 
     def _join(self) -> JavaShareConsumer:
-        """A new member. The settings of its group are set first: otherwise a group begins at the
-        log's end."""
+        """A new member. Sets the configs of its group first: otherwise the group begins at the end
+        of the log."""
         self._process = self.context.numbers.next()
         config = consumer_config(self.context.bootstrap(self.cluster), self.group)
         consumer = self._consumer = self.context.library.share_consumer(config, batch=self._batch)
@@ -112,7 +112,7 @@ class ShareClient(PollingClient):
     def _acknowledge(
         self, consumer: JavaShareConsumer, chosen: Mapping[Acknowledgement, Sequence[Acquired]]
     ) -> None:
-        """Written before it is sent, and again where a broker confirmed it."""
+        """Records acknowledgements before it sends them, and again once a broker confirmed them."""
         asked = now()
         for how, theirs in chosen.items():
             self._write(asked, how, _rows(theirs))
@@ -126,7 +126,7 @@ class ShareClient(PollingClient):
                 self._error(now(), f"acknowledging {topic}-{partition}: {wrong}")
 
     def _chosen(self, record: Acquired) -> Acknowledgement:
-        """What becomes of a record: mostly it is accepted."""
+        """The acknowledgement type of a record: mostly accept."""
         drawn = self._random.random()
         for how, share in self._shares.items():
             if drawn < share:
@@ -135,7 +135,7 @@ class ShareClient(PollingClient):
         return "accept"
 
     def _look(self, consumer: JavaShareConsumer) -> None:
-        """Reads the group's start offset now and then, and records it if requested."""
+        """Reads the group's start offset from time to time, and records it if requested."""
         asked = now()
         if not self._settle and asked < self._looked_at + LOOK_EVERY:
             return
@@ -147,11 +147,11 @@ class ShareClient(PollingClient):
         self._settle -= due
 
     def drained(self, partitions: Sequence[Partition]) -> None:
-        """Has it write how far its group is done with these partitions, at its next step."""
+        """Makes it record at its next step how far its group is finished with these partitions."""
         self._settle |= frozenset(partitions)
 
     def leave(self, *, clean: bool) -> None:
-        del clean  # whatever it holds, its brokers give to others
+        del clean  # brokers redeliver its acquired records to others
         if self._consumer is not None:
             self.context.library.discard(self._consumer)
         self._consumer = None

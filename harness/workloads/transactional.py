@@ -1,9 +1,9 @@
 """Transactional producers: each transaction writes to several partitions, then commits, aborts, or
 stays open for a while.
 
-A transaction that is to stay open is held with all its records acknowledged. It is aborted when its
-time is over, or when the client must pause, stop, or move from a living cluster. If its cluster
-dies first, nobody ends it: it stays `open`, outcome info.
+A transaction that stays open is held with all its records acknowledged. It is aborted after its
+time, or when the client has to pause, stop, or move away from a cluster that is alive. If its
+cluster dies first, nobody ends it: it is recorded as `open`, outcome info.
 """
 
 from __future__ import annotations

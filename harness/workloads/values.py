@@ -16,20 +16,17 @@ _HASHED: Final = 0xFFFF_FFFF_FFFF_FFFF
 # Knuth's multiplicative hash, of 64 bits: its high bits depend on all of the uid
 _MULTIPLIER: Final = 0x9E3779B97F4A7C15
 _OTHER: Final = 0xC2B2_AE3D_27D4_EB4F
-"""Odd, as the other: what decides over tombstones has nothing to do with where in the pool a value
-begins."""
+"""Odd, like the other factor. Whether a record is a tombstone is thus independent of where in the
+pool its value begins."""
 KEYS: Final = 64
 LARGEST: Final = 8 << 20
 
 
 class Values:
-    """Keys and values of one run. `size` is bytes per value (1 to `LARGEST`); incompressible, as a
-    pool of random bytes is.
-
-    There are `keys` keys, used in turn, or with a `skew` above 1 the first ones the more often:
-    some keys are written all the time, and some once. Of the records a share of `tombstones` has no
-    value.
-    """
+    """Keys and values of one run. `size` is bytes per value (1 to `LARGEST`); values come from a
+    pool of random bytes, so they are incompressible. There are `keys` keys, used in turn; with a
+    `skew` above 1, the first ones are used more often, so that some keys are written all the time
+    and some once. `tombstones` is the share of records without a value."""
 
     __slots__ = ("_keys", "_pool", "_skew", "_tombstones", "size")
 
@@ -45,7 +42,7 @@ class Values:
         self._tombstones = int(tombstones * (_HASHED + 1))
 
     def value(self, uid: int) -> bytes | None:
-        """`size` bytes that belong to this uid, or None where its record is a tombstone."""
+        """The `size` bytes of this uid, or None if its record is a tombstone."""
         if self._tombstones and (uid * _OTHER & _HASHED) < self._tombstones:
             return None
         start = (uid * _MULTIPLIER & _HASHED) >> 64 - _BITS

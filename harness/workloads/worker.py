@@ -27,10 +27,10 @@ from linkflap.harness.workloads.protocol import (
     Channel,
     Command,
     Drained,
-    Fall,
-    Grown,
     Host,
+    Fall,
     Move,
+    Grown,
     Pause,
     Report,
     Start,
@@ -86,7 +86,7 @@ class Worker(WorkerProcess):
             self._thread.start()
 
     def start(self) -> None:
-        """Has the clients begin to work."""
+        """Makes the clients begin to work."""
         self.prepare()
         with self._lock:
             self._started = True
@@ -103,7 +103,7 @@ class Worker(WorkerProcess):
             self._send(Pause(tuple(member.name for member in members)))
 
     def move(self, members: Sequence[Member], destination: str, *, drained: bool) -> None:
-        """Goes on at another cluster; see `Member.moved`."""
+        """Continues at another cluster; see `Member.moved`."""
         with self._lock:
             for member in members:
                 member.cluster, member.paused, member.commanded = (
@@ -116,8 +116,7 @@ class Worker(WorkerProcess):
             self._send(Move(clients=names, destination=destination, drained=drained))
 
     def grown(self, topic: str, partitions: int) -> None:
-        """Lets the clients, and those that take their place, know that a topic has so many
-        partitions now."""
+        """Reports a topic's new partition count to the clients and their successors."""
         with self._lock:
             self._host = msgspec.structs.replace(
                 self._host, topics={**self._host.topics, topic: partitions}
@@ -125,7 +124,7 @@ class Worker(WorkerProcess):
             self._send(Grown(topic=topic, partitions=partitions))
 
     def drained(self, member: Member, *, reached: Sequence[tuple[str, int]], missing: str) -> None:
-        """Has a reader write how far it got; see `Member.drained`."""
+        """Makes a reader record how far it got; see `Member.drained`."""
         with self._lock:
             member.commanded = self._questions.last
             self._send(Drained(client=member.name, reached=tuple(reached), missing=missing))
@@ -156,8 +155,8 @@ class Worker(WorkerProcess):
             raise
 
     def fall(self, order: Fall | None, *, by: str = "") -> None:
-        """Has the process, or one that takes its place, killed (SIGKILL) as `order` says, `by` a
-        fault; None takes it back."""
+        """Makes the process, or its successor, kill itself (SIGKILL) as `order` says, on behalf of
+        the fault `by`; None cancels the order."""
         with self._lock:
             self._fate.ordered(order, by=by)
             self._send(order or Fall(cluster=""))
@@ -176,7 +175,7 @@ class Worker(WorkerProcess):
             if not self._send(Ask(number=number, cluster=cluster, since=since)):
                 self._questions.unsent(number)
                 for member in self.members:
-                    # what is gone holds nothing, and what comes next begins as commanded
+                    # a dead process has nothing in flight, and its successor begins as commanded
                     member.answered = number
         try:
             state = answer.get(timeout=ANSWERS_WITHIN)

@@ -33,10 +33,10 @@ from linkflap.harness.workloads.prefork import Prefork
 from linkflap.harness.workloads.protocol import (
     Channel,
     Command,
-    Falling,
-    Happened,
     Host,
+    Falling,
     Report,
+    Happened,
     Start,
     State,
 )
@@ -46,7 +46,7 @@ ENDS_WITHIN: Final = 10.0
 
 
 class WorkerProcess:
-    """A thread follows one process after another; the worker commands the clients."""
+    """One process after another, followed by one thread; the worker commands the clients."""
 
     name: str
     members: list[Member]
@@ -75,12 +75,12 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """The pid of its present process, or of the last; 0 before the first."""
+        """The pid of its current process, or of the last; 0 before the first."""
         return 0 if self._child is None else self._child.pid
 
     @property
     def alive(self) -> bool:
-        """Whether a process of it runs."""
+        """Whether its process runs."""
         return self._child is not None and self._child.alive
 
     @property
@@ -90,7 +90,7 @@ class WorkerProcess:
 
     @property
     def stands_still(self) -> bool:
-        """The same: it has no other process."""
+        """The same as `frozen`: it has only one process."""
         return self.frozen
 
     def freeze(self) -> None:
@@ -103,7 +103,7 @@ class WorkerProcess:
         child.pause()
 
     def thaw(self) -> None:
-        """SIGCONT. Safe to call again, and on one that has ended."""
+        """SIGCONT. Safe to call again, and after it has ended."""
         if self._child is not None:
             self._child.resume()
 
@@ -131,7 +131,7 @@ class WorkerProcess:
             self._forks.leave()
 
     def _hear(self, channel: Channel[Command, Report]) -> None:
-        """Reads the messages of the process until it is gone."""
+        """Reads the messages of the process until it ends."""
         while True:
             try:
                 report = channel.receive()
@@ -156,7 +156,7 @@ class WorkerProcess:
             self._questions.answered(state)
 
     def _over(self, channel: Channel[Command, Report], child: Running) -> None:
-        """Notes the end of a process: as a death, unless it was asked to end."""
+        """Records the end of a process as a death, unless it was asked to end."""
         try:
             until(
                 lambda: not child.alive, within=ENDS_WITHIN, what=f"clients {self.clients} to end"
@@ -189,7 +189,7 @@ class WorkerProcess:
         self.deaths.append(death)
 
     def _start_again(self) -> bool:
-        """Whether clients could be started again."""
+        """Restarts the clients. Returns whether that succeeded."""
         with self._lock:
             if self._ending:
                 return False

@@ -1,5 +1,5 @@
-"""The offsets that a user's program has written, read from the leaders of its topics: the program
-keeps no history."""
+"""The offsets that a user's program has written, read from the leaders of its topics, because the
+program keeps no history."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ASK: Final = 2.0
 
 
 class WrittenOffsets:
-    """Samples of some topics' ends, by cluster: when how many offsets were written there."""
+    """Samples of the ends of some topics, by cluster: the time, and the number of offsets."""
 
     def __init__(self, topics: Sequence[str], addresses: Addresses) -> None:
         self.topics = topics
@@ -27,7 +27,8 @@ class WrittenOffsets:
         self._samples: dict[str, list[tuple[int, int]]] = {}
 
     def sample(self, cluster: str) -> None:
-        """Notes the ends of the topics on a cluster; nothing while the cluster does not answer."""
+        """Samples the ends of the topics on a cluster; does nothing while the cluster does not
+        answer."""
         try:
             ends = self._bounds(cluster, "high")
         except KafkaException:
@@ -35,16 +36,16 @@ class WrittenOffsets:
         self._samples.setdefault(cluster, []).append((now(), sum(ends.values())))
 
     def total(self, cluster: str) -> int:
-        """Offsets on a cluster, as sampled last."""
+        """The number of offsets on a cluster at the last sample."""
         samples = self._samples.get(cluster)
         return samples[-1][1] if samples else 0
 
     def everywhere(self) -> int:
-        """Offsets on all clusters."""
+        """The number of offsets on all clusters."""
         return sum(self.total(cluster) for cluster in list(self._samples))
 
     def since(self, cluster: str, time: int) -> int:
-        """Offsets that were written on a cluster since a time."""
+        """The number of offsets written on a cluster since a time."""
         samples = self._samples.get(cluster, [])
         before = [total for at, total in samples if at <= time] or [
             total for _, total in samples[:1]

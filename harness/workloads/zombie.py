@@ -21,7 +21,7 @@ OPTIONS: Final = COMMON
 
 
 class ZombieClient(Producing):
-    """One takeover per step; the second becomes the first of the next."""
+    """One takeover per step; the second producer becomes the first of the next step."""
 
     def step(self) -> None:
         first = self.ready()

@@ -67,21 +67,21 @@ class JavaClients:
         return self._durations[millis]
 
     def partition(self, topic: str, partition: int) -> Handle:
-        """A TopicPartition of Java's."""
+        """A Java TopicPartition."""
         tp = topic, partition
         if tp not in self._partitions:
             self._partitions[tp] = self._make_partition(topic, partition)
         return self._partitions[tp]
 
     def partitions(self, partitions: Sequence[TopicPartition]) -> Handle:
-        """A list of Java's."""
+        """A Java list of TopicPartitions."""
         made = self._make_list()
         for each in partitions:
             made.add(self.partition(each.topic, each.partition))
         return made
 
     def offsets(self, partitions: Sequence[TopicPartition]) -> Handle:
-        """A map from partitions to offsets."""
+        """A Java map from partitions to offsets."""
         made = self._make_map()
         for each in partitions:
             made.put(self.partition(each.topic, each.partition), self._make_offset(each.offset))
@@ -98,10 +98,8 @@ class JavaClients:
         return self._make_producer(self.bridge.properties({**how, **config}))
 
     def states(self, producer: Handle) -> tuple[Callable[[], str], Callable[[], str]]:
-        """What asks for the state of a producer's transactions, and what asks for its id and epoch.
-
-        They are private to Java's producer, and nothing public has them.
-        """
+        """Two handles: one returns the state of a producer's transactions, the other its producer
+        id and epoch. Both are private in Java's producer, and no public method returns them."""
         field = producer.getClass().getDeclaredField("transactionManager")
         field.setAccessible(True)
         manager = field.get(producer)
@@ -182,7 +180,7 @@ class JavaClients:
         return made(self.bridge.properties({**how, **config}))
 
     def acquired(self, records: Handle) -> list[tuple[str, int, int, bytes, int]]:
-        """As `read`, with how often each record was delivered."""
+        """Like `read`, with each record's delivery count."""
         if self._acquired is None:
             count = self._h.method(_CONSUMED, "deliveryCount", "()Ljava/util/Optional;")
             unknown = self._h.given(
@@ -197,7 +195,7 @@ class JavaClients:
         return rows
 
     def listed(self, records: Handle | None = None) -> Handle:
-        """Records of a poll as a list of Java's."""
+        """The records of a poll as a Java list."""
         made = self._make_list()
         if records is not None:
             add = self._h.given(self._h.method("java.util.List", "add", f"({OBJECT})Z"), 0, made)
@@ -207,7 +205,7 @@ class JavaClients:
         return made
 
     def accepting(self, consumer: Handle) -> Handle:
-        """What has a share consumer accept one record."""
+        """A handle that makes a share consumer accept one record."""
         owner = "org.apache.kafka.clients.consumer.ShareConsumer"
         acknowledge = self._h.method(owner, "acknowledge", f"({descriptor(_CONSUMED)})V")
         return self._h.as_a("java.util.function.Consumer", self._h.given(acknowledge, 0, consumer))

@@ -44,12 +44,13 @@ _LIBRDKAFKAS: Final = frozenset(
 _OF_THE_BROKER: Final = frozenset(
     {"group.instance.id", "heartbeat.interval.ms", "session.timeout.ms"}
 )
-"""With the group protocol of KIP-848, timeouts are the group's; and a static member that was killed
-keeps its place until its session ends, which readers that are killed and started again must not."""
+"""With the group protocol of KIP-848, timeouts are configs of the group. And a static member that
+was killed keeps its membership until its session ends, which does not suit readers that are killed
+and restarted."""
 
 _OF_THE_GROUP: Final = frozenset({"enable.auto.commit", "isolation.level"})
-"""Of a share group (KIP-932): all of its members have one isolation, and there is nothing to commit
-but acknowledgements."""
+"""Configs that belong to a share group (KIP-932): all of its members have one isolation level, and
+only acknowledgements are committed."""
 
 
 def _translated(config: Mapping[str, object]) -> dict[str, object]:
@@ -92,8 +93,8 @@ def of_consumer(config: Mapping[str, object], *, batch: int) -> dict[str, object
 
 
 def of_share_consumer(config: Mapping[str, object], *, batch: int) -> dict[str, object]:
-    """For a KafkaShareConsumer, which acknowledges record by record; what its group is, brokers
-    keep."""
+    """For a KafkaShareConsumer, which acknowledges record by record. The brokers keep the group's
+    own configs."""
     java = {
         name: value
         for name, value in _translated(config).items()

@@ -1,10 +1,10 @@
 """org.apache.kafka.clients.consumer.KafkaConsumer, with the interface of confluent-kafka's Consumer
 that readers use.
 
-A rebalance calls a listener that runs only in Java: it notes the event and pauses the assigned
-partitions. Before the next poll the reader is asked for their positions, as librdkafka's callbacks
-ask it. Java's position moves over control records and aborted ones by itself. Where it moved
-without a record, an end-of-partition notice reports how far the poll has read.
+A rebalance calls a listener that runs only in Java: it queues the event and pauses the assigned
+partitions. Before the next poll, the reader is asked for their positions, as by librdkafka's
+callbacks. Java's position advances over control records and aborted records on its own. Where it
+advanced without a record, an end-of-partition notice reports how far the poll has read.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Changed = Callable[["JavaConsumer", list[TopicPartition]], None]
 
 @dataclass(frozen=True, slots=True)
 class Consumed:
-    """A record, or with an error what a poll noticed of a partition, as confluent-kafka's Message
-    has it."""
+    """A record; or, with an error, a notice about a partition. The same form as confluent-kafka's
+    Message."""
 
     where: Partition
     at: int
@@ -90,10 +90,8 @@ class JavaConsumer:
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
         """Continues at these offsets, on partitions of its own choice or of the group's assignment.
-
-        Partitions of the group that it had already are not moved: the poll that brought new ones
-        may have advanced them.
-        """
+        Partitions that the group had assigned before are not moved, because the poll that brought
+        the new ones may have advanced them."""
         if self._subscribed:
             partitions = [
                 p for p in partitions if self._positions.get((p.topic, p.partition)) != p.offset
@@ -120,8 +118,7 @@ class JavaConsumer:
             self._client.seekToBeginning([tp])
 
     def consume(self, most: int, timeout: float) -> list[Consumed]:
-        """What one poll got, after everything that happened to the group in it. Raises
-        KafkaException."""
+        """The result of one poll, after all events of the group in it. Raises KafkaException."""
         del most  # max.poll.records
         if not self._subscribed and not self._positions:  # which Java takes for a mistake
             threading.Event().wait(timeout)
@@ -149,7 +146,8 @@ class JavaConsumer:
         return [*got, *self._moved({each.where for each in got}), *out_of_range]
 
     def _failed(self, error: JavaError) -> tuple[JavaError | None, list[Consumed]]:
-        """Offsets out of range are notices of their partitions; anything else is the poll's."""
+        """An out-of-range offset is a notice about its partition; any other error is raised for the
+        poll."""
         if error.simple not in ("OffsetOutOfRangeException", "LogTruncationException"):
             return error, []
         with raised():
@@ -181,7 +179,8 @@ class JavaConsumer:
         return notices
 
     def _happened(self) -> bool:
-        """Tells the reader what happened to the group and to commits; whether anything did."""
+        """Passes events of the group and of commits to the reader. Returns whether there were
+        any."""
         happened = False
         while True:
             with raised():
@@ -218,7 +217,7 @@ class JavaConsumer:
     def committed(
         self, partitions: Sequence[TopicPartition], timeout: float
     ) -> list[TopicPartition]:
-        """The group's offsets. Raises KafkaException."""
+        """The group's committed offsets. Raises KafkaException."""
         theirs = [self._clients.partition(p.topic, p.partition) for p in partitions]
         try:
             with raised():
@@ -233,7 +232,7 @@ class JavaConsumer:
         ]
 
     def get_watermark_offsets(self, partition: TopicPartition, timeout: float) -> tuple[int, int]:
-        """The log start offset, and nothing else. Raises KafkaException."""
+        """Only the log start offset. Raises KafkaException."""
         tp = self._clients.partition(partition.topic, partition.partition)
         try:
             with raised():
@@ -268,16 +267,14 @@ class JavaConsumer:
             raise self._clients.errors.raising(error) from error
 
     def consumer_group_metadata(self) -> Handle:
-        """What a producer sends with the group's offsets."""
+        """The group metadata that a producer sends with the group's offsets."""
         with raised():
             return self._client.groupMetadata()
 
     def discard(self) -> None:
-        """Closes the consumer in a thread that nobody waits for: it may wait for a coordinator that
-        is dead.
-
-        A static member does not leave its group by that; a dynamic one does where it can.
-        """
+        """Closes the consumer in a thread that is not joined, because closing may wait for a dead
+        coordinator. A static member does not leave its group by that; a dynamic one does if it
+        can."""
 
         def close() -> None:
             with contextlib.suppress(JavaError), raised():

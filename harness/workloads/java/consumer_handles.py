@@ -24,15 +24,15 @@ _PATIENCE_MILLIS: Final = 50
 
 
 class ConsumerHandles:
-    """Made for each consumer from what all of a process share."""
+    """Made for each consumer from the objects that all clients of a process share."""
 
     def __init__(self, bridge: Bridge, h: Handles, texts: Texts) -> None:
         self._bridge, self._h, self._texts = bridge, h, texts
         self._patience = bridge.java.java.time.Duration.ofMillis(_PATIENCE_MILLIS)
 
     def positions(self, consumer: Handle) -> Callable[[Handle], str]:
-        """What asks a consumer for its positions of a collection of partitions; -1 where it has
-        none."""
+        """A handle that returns a consumer's positions of a collection of partitions; -1 where it
+        has none."""
         h = self._h
         position = h.method(
             _CONSUMER, "position", f"({descriptor(_PARTITION)}Ljava/time/Duration;)J"
@@ -52,10 +52,8 @@ class ConsumerHandles:
         return asked.apply  # type: ignore[no-any-return]
 
     def listener(self, consumer: Handle, queue: Handle) -> Handle:
-        """A ConsumerRebalanceListener that queues each event, and pauses assigned partitions.
-
-        So no record of them is returned before the poller has decided where to begin.
-        """
+        """A ConsumerRebalanceListener that queues each event, and pauses assigned partitions. So no
+        record of them is returned before the poller has decided where to begin."""
         h = self._h
         method = "java.lang.reflect.Method"
         args = "[Ljava.lang.Object;"
@@ -86,7 +84,7 @@ class ConsumerHandles:
         )
 
     def committed(self, queue: Handle) -> Handle:
-        """An OffsetCommitCallback that adds to a queue how a commit ended."""
+        """An OffsetCommitCallback that queues the outcome of a commit."""
         h = self._h
         text = h.then(
             h.cast(self._texts.of, f"({THROWABLE}){STRING}"),

@@ -49,8 +49,8 @@ class JavaError(Exception):
 
 @contextlib.contextmanager
 def raised() -> Iterator[None]:
-    """Java's exceptions of a block as JavaError. Ends the process when its JVM is gone: nothing can
-    be done without it."""
+    """Converts Java's exceptions in a block to JavaError. Ends the process when its JVM has ended,
+    because nothing works without it."""
     from py4j.protocol import Py4JError, Py4JJavaError
 
     try:
@@ -63,7 +63,7 @@ def raised() -> Iterator[None]:
 
 
 def gone(reason: str) -> None:
-    """Ends this process, because its JVM has ended."""
+    """Ends this process because its JVM has ended."""
     sys.stderr.write(f"the JVM of the Java clients has ended ({reason})\n")
     sys.stderr.flush()
     os._exit(JVM_ENDED)
@@ -77,7 +77,7 @@ def _innermost(thrown: Handle) -> tuple[str, str]:
 
 
 class Errors:
-    """Which code of the protocol a class of exceptions stands for."""
+    """The protocol's error code for a class of exceptions."""
 
     def __init__(self, bridge: Bridge, handles: Handles) -> None:
         name = "org.apache.kafka.common.protocol.Errors"
@@ -117,8 +117,8 @@ class Errors:
         retriable: bool = False,
         abortable: bool = False,
     ) -> KafkaError:
-        """The error of an exception of this class; unknown ones are `_FAIL`, and every text begins
-        with the class."""
+        """The error of an exception of this class; `_FAIL` for unknown ones. Every text begins with
+        the class."""
         words = f"{kind.rpartition('.')[2]}: {text}" if text else kind.rpartition(".")[2]
         code = self._codes.get(kind, KafkaError._FAIL)
         return KafkaError(
@@ -126,8 +126,7 @@ class Errors:
         )
 
     def delivery(self, text: str) -> KafkaError:
-        """The error of a delivery, from what its exception says of itself
-        (`Throwable.toString`)."""
+        """The error of a delivery, from the exception's own text (`Throwable.toString`)."""
         kind, _, words = text.partition(": ")
         while kind in WRAPPERS and words:
             inner, _, rest = words.partition(": ")
@@ -137,5 +136,5 @@ class Errors:
         return self.of(kind, words)
 
     def raising(self, error: JavaError) -> KafkaException:
-        """What confluent-kafka's consumer would raise."""
+        """The exception that confluent-kafka's consumer would raise."""
         return KafkaException(self.of(error.kind, error.text))

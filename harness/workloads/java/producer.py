@@ -27,7 +27,7 @@ from linkflap.harness.workloads.java.metadata import Partitions, Topics
 from linkflap.harness.workloads.java.serialization import Record, serialized
 
 BLOCKS: Final = 1.0
-"""Seconds that a call of Java's producer may wait."""
+"""How many seconds a call of Java's producer may block."""
 BATCH: Final = 500
 BATCH_BYTES: Final = 4 << 20
 _WAIT_MS: Final = 20
@@ -57,7 +57,7 @@ class _Sent:
 
 
 class JavaProducer:
-    """One producer. Not safe from several threads, but for `send_offsets_to_transaction`."""
+    """One producer. Not thread-safe, except `send_offsets_to_transaction`."""
 
     def __init__(
         self,
@@ -98,8 +98,8 @@ class JavaProducer:
         *,
         headers: Sequence[tuple[str, str | bytes | None]] = (),
     ) -> None:
-        """Takes a record. BufferError while the producer does not know the partition, or has enough
-        to send."""
+        """Accepts a record. Raises BufferError while the producer does not know the partition, or
+        its buffer is full."""
         if self._known.get(topic, 0) <= partition and self._partitions(topic) <= partition:
             raise BufferError(f"{topic}-{partition} is not known yet")
         names = tuple(name for name, _ in headers)
@@ -124,8 +124,8 @@ class JavaProducer:
         return self._known[topic]
 
     def _send(self) -> None:
-        """Sends the collected records. A record that Java refused may still have been accepted: it
-        has its own error."""
+        """Sends the collected records. Even if Java's send fails for one record, others may have
+        been accepted: each has its own error."""
         waiting, self._waiting, self._bytes = self._waiting, [], 0
         for number, sent in enumerate(waiting):
             try:
@@ -153,8 +153,8 @@ class JavaProducer:
         return self._senders[key]
 
     def poll(self, timeout: float) -> int:
-        """Sends what was collected, and reports deliveries; waits for one if there is none. How
-        many."""
+        """Sends the collected records, and reports deliveries; waits for one if there is none.
+        Returns how many."""
         deadline = now() + int(timeout * 1e9)
         self._send()
         done = self._collect()
@@ -173,7 +173,7 @@ class JavaProducer:
             threading.Event().wait(milliseconds / 1000)
 
     def _collect(self) -> int:
-        """Reports deliveries that are known; how many."""
+        """Reports the deliveries that are known. Returns how many."""
         if self._reported == len(self._reports):
             return 0
         with raised():
@@ -221,7 +221,7 @@ class JavaProducer:
         self._ending("abortTransaction")
 
     def _ending(self, name: str) -> None:
-        """What is known of the deliveries is reported before it raises, as librdkafka does."""
+        """Reports the known deliveries before it raises, like librdkafka."""
         self._send()
         try:
             self._transaction(name)
@@ -272,7 +272,7 @@ class JavaProducer:
             self._identified(int(found[1]), int(found[2]))
 
     def purge(self, *, in_queue: bool, in_flight: bool, blocking: bool) -> None:
-        """Closes the producer without a wait: it drops its queue, aborts nothing, and reports its
+        """Closes the producer without waiting: drops its queue, aborts nothing, and reports its
         records."""
         del in_queue, in_flight, blocking  # all of it
         waiting, self._waiting = self._waiting, []
@@ -280,7 +280,7 @@ class JavaProducer:
             with raised():
                 self._client.close(self._clients.duration(0))
         except JavaError:
-            pass  # a producer that cannot be closed is abandoned all the same
+            pass  # a producer that cannot be closed is abandoned anyway
         self._collect()
         cause = KafkaError(KafkaError._PURGE_QUEUE, "given up")
         for report in (report for sent in waiting for report in sent.reports):

@@ -32,12 +32,12 @@ class ProducerHandles:
         self._waiter = self._waiting()
 
     def send(self, data: bytes, sender: Handle) -> None:
-        """Has a sender send serialized records."""
+        """Makes a sender send serialized records."""
         self._decode_and_send.accept(data, sender)
 
     def _sending(self) -> Handle:
-        """(bytes, what takes one record): the records of a serialized array, one after the
-        other."""
+        """(bytes, a handle for one record): passes the records of a serialized array to it, one by
+        one."""
         h = self._h
         decode = h.then(
             h.cast(h.new("java.io.ByteArrayInputStream", "([B)V"), "([B)Ljava/io/InputStream;"),
@@ -56,8 +56,8 @@ class ProducerHandles:
     def sender(
         self, producer: Handle, futures: Handle, topic: str, partition: int, headers: Sequence[str]
     ) -> Handle:
-        """What sends one record to a partition, from an array of its key, value and headers'
-        values; its future is added."""
+        """A handle that sends one record to a partition, from an array of its key, value and header
+        values, and adds its future to the list."""
         h = self._h
         header = descriptor("org.apache.kafka.common.header.internals.RecordHeader")
         made_header = h.new(

@@ -15,7 +15,8 @@ _FIRST_HANDLE: Final = 0x7E0000
 
 
 def _class(name: str) -> bytes:
-    """An array class: no fields, Serializable; of arrays the version is not compared."""
+    """An array class: no fields, Serializable. Java does not compare the version of array
+    classes."""
     text = name.encode()
     return (
         _CLASS + struct.pack(">H", len(text)) + text + struct.pack(">qBH", 0, 2, 0) + _END + _NULL
@@ -23,9 +24,8 @@ def _class(name: str) -> bytes:
 
 
 def serialized(records: Sequence[Record]) -> bytes:
-    """Records as a `byte[][][]`, in Java's serialization (Java Object Serialization Specification,
-    chapter 6)."""
-    # Numbers of what can be referred to: a class, then the array of it, in the order of their first
+    """Records as a `byte[][][]` in Java's serialization."""
+    # Handle numbers for back references: a class, then the array of it, in the order of their first
     # bytes.
     parts = [_MAGIC, _ARRAY, _class("[[[B"), struct.pack(">i", len(records))]
     next_handle = _FIRST_HANDLE + 2

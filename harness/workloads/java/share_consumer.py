@@ -1,8 +1,8 @@
 """org.apache.kafka.clients.consumer.KafkaShareConsumer (KIP-932): a member of a share group, which
 acknowledges each record.
 
-Where a group begins, its isolation, and how long a record stays acquired are settings of the group
-on the brokers. They are set before a member joins.
+The group's start offset, its isolation level, and how long a record stays acquired are configs of
+the group on the brokers. They are set before a member joins.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from linkflap.harness.workloads.java.consumer import LEAVES_WITHIN, Consumed
 from linkflap.harness.workloads.java.errors import JavaError, raised
 
 ANSWERS_WITHIN: Final = 10_000
-"""Milliseconds that the coordinator of a group may take."""
+"""Timeout for the coordinator of a group, in milliseconds."""
 Acknowledgement = Literal["accept", "release", "reject", "renew"]
 
 
 @dataclass(frozen=True, slots=True)
 class Acquired(Consumed):
-    """A record that this member holds, which of its poll it is, and how often the group was given
-    it, with this time."""
+    """A record that this member has acquired: its poll, and its delivery count, this delivery
+    included."""
 
     number: int = 0
     deliveries: int = 0
@@ -59,7 +59,7 @@ class JavaShareConsumer:
             self._polled = clients.listed()
 
     def configure(self, settings: Mapping[str, str]) -> None:
-        """Sets what the group is, and returns once the brokers have confirmed it."""
+        """Sets the configs of the group. Returns once the brokers have confirmed them."""
         bridge = self._clients.bridge
         java, kafka = bridge.java, bridge.java.org.apache.kafka
         with self._raising():
@@ -83,7 +83,7 @@ class JavaShareConsumer:
             self._client.subscribe(list(topics))
 
     def acquire(self, timeout: float) -> list[Acquired]:
-        """What one poll was given. Every record has to be acknowledged before the next poll."""
+        """The records of one poll. Every record has to be acknowledged before the next poll."""
         with self._raising():
             polled = self._client.poll(self._clients.duration(timeout))
             if not polled.count():
@@ -106,8 +106,8 @@ class JavaShareConsumer:
                     )
 
     def confirm(self, timeout: float) -> dict[Partition, str]:
-        """Sends acknowledgements and waits for the answers: per partition what was wrong, empty
-        where all was confirmed."""
+        """Sends acknowledgements and waits for the answers: partition -> the error, empty if all
+        were confirmed."""
         with self._raising():
             answered = self._client.commitSync(self._clients.duration(timeout))
             found: dict[Partition, str] = {}
@@ -118,8 +118,8 @@ class JavaShareConsumer:
         return found
 
     def starts(self) -> dict[Partition, int]:
-        """The group's start offset in each partition, as its coordinator keeps it: every record
-        below is done with."""
+        """The group's start offset in each partition, as its coordinator has it: every record below
+        it is finished."""
         java = self._clients.bridge.java
         with self._raising():
             asked = java.java.util.HashMap()

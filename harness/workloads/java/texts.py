@@ -10,18 +10,18 @@ STRING: Final = "Ljava/lang/String;"
 OBJECT: Final = "Ljava/lang/Object;"
 THROWABLE: Final = "Ljava/lang/Exception;"
 BETWEEN: Final = "\x01"
-"""Stands between rows."""
+"""Separates rows."""
 WITHIN: Final = "\x02"
-"""Stands between the columns of a row."""
+"""Separates the columns of a row."""
 
 
 def descriptor(name: str) -> str:
-    """A class as method descriptors have it."""
+    """A class in the notation of method descriptors."""
     return f"L{name.replace('.', '/')};"
 
 
 class Texts:
-    """Method handles that make texts."""
+    """Method handles that build texts."""
 
     def __init__(self, h: Handles) -> None:
         self.concat = h.method("java.lang.String", "concat", f"({STRING}){STRING}")
