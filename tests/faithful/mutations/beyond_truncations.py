@@ -15,8 +15,8 @@ READER = "A-uncommitted"
 
 @mutation(ROUND_TRIP, must="poll-continuity/skipped-by-truncation", verdict="valid")
 def stayed_beyond_the_truncation(made: Made, rng: Random) -> None:
-    """A reader of everything had got A's tail before that was truncated, and went on where it
-    stood, in what came from B."""
+    """A reader of everything got A's tail before it was truncated. It then continued at its old
+    position, in records that came from B."""
     truncated_to, since = (
         promotion(made),
         next(e.time for e in made.events if e.kind == "fault-start" and e.data["id"] == "reverse"),

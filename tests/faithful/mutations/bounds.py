@@ -35,8 +35,8 @@ def stable_too_early(made: Made, rng: Random) -> None:
 
 @mutation(PAIR, must=MISMATCH)
 def stable_too_late(made: Made, rng: Random) -> None:
-    """A sample has a last stable offset behind data whose transaction has no marker below the high
-    watermark."""
+    """A sample has a last stable offset after records of a transaction without a marker below the
+    high watermark."""
     batch = data(made, "A", native=True, state="committed")[0]
     first = marks(made, "A")[0]
     made.marks.insert(
@@ -69,7 +69,7 @@ def stable_above_the_high_watermark(made: Made, rng: Random) -> None:
     may=MISMATCH + " uncommitted-read/uncommitted-read",
 )
 def stable_went_back(made: Made, rng: Random) -> None:
-    """A sample has a lower last stable offset than the one before, of the same leader in the same
+    """A sample has a lower last stable offset than the one before, from the same leader in the same
     epoch."""
     before, after = next((a, b) for a, b in _in_one_epoch(made) if a.last_stable > 0)
     change_mark(made, after, last_stable=before.last_stable - 1)
@@ -77,7 +77,7 @@ def stable_went_back(made: Made, rng: Random) -> None:
 
 @mutation(PAIR, must="last-stable-offset/high-watermark-regression")
 def high_watermark_fell(made: Made, rng: Random) -> None:
-    """A sample has a lower high watermark than the one before, of the same leader in the same
+    """A sample has a lower high watermark than the one before, from the same leader in the same
     epoch."""
     before, after = next((a, b) for a, b in _in_one_epoch(made) if a.high_watermark > 0)
     change_mark(made, after, high_watermark=before.high_watermark - 1)
@@ -85,8 +85,8 @@ def high_watermark_fell(made: Made, rng: Random) -> None:
 
 @mutation(PAIR, must="last-stable-offset/log-start-regression")
 def log_start_went_back(made: Made, rng: Random) -> None:
-    """A's log start is raised in one sample and is back in the next, of the same leader in the same
-    epoch."""
+    """A's log start offset is higher in one sample than in the next, from the same leader in the
+    same epoch."""
     before, _ = next((a, b) for a, b in _in_one_epoch(made) if a.last_stable > 0)
     change_mark(made, before, log_start=before.last_stable)
 
@@ -95,8 +95,8 @@ def log_start_went_back(made: Made, rng: Random) -> None:
     PAIR, must="last-stable-offset/log-start-above-lso last-stable-offset/log-start-regression"
 )
 def log_start_above_the_stable(made: Made, rng: Random) -> None:
-    """A sample has a log start above its last stable offset, between two others of the same leader
-    in the same epoch."""
+    """A sample has a log start offset above its last stable offset; the samples before and after it
+    are from the same leader in the same epoch."""
     pairs = _in_one_epoch(made)
     _, mark = next((a, b) for (a, b), (c, _) in pairwise(pairs) if b == c)
     change_mark(made, mark, log_start=mark.last_stable + 1)

@@ -63,7 +63,7 @@ def _stepped_back(made: Made) -> tuple[GroupOffset, GroupOffset]:
 
 @mutation(PLANNED, verdict="valid")
 def coordinator_answers_late(made: Made, rng: Random) -> None:
-    """A broker of B is killed; the coordinator that loads the group anew answers once with an
+    """A broker of B is killed. The coordinator that loads the group again answers once with an
     earlier commit (KAFKA-15910)."""
     earlier, last = _stepped_back(made)
     killed(made, last.time + 1)
@@ -72,8 +72,8 @@ def coordinator_answers_late(made: Made, rng: Random) -> None:
 
 @mutation(PLANNED, must="group-offsets/checkpoint-regression", may="internal-topics/commit-missing")
 def checkpoint_went_back_after_a_kill(made: Made, rng: Random) -> None:
-    """A broker of B is killed, and the group's offset on B is one that nobody had committed, below
-    the last."""
+    """A broker of B is killed, and the group's offset on B is below the last commit, at an offset
+    that was never committed."""
     earlier, last = _stepped_back(made)
     known = {g.offset for g in made.groups}
     never = next((n for n in range(last.offset - 1, 0, -1) if n not in known), None)
@@ -98,8 +98,8 @@ def checkpoint_beyond_the_end(made: Made, rng: Random) -> None:
 
 @mutation(PLANNED, must="group-offsets/checkpoint-ahead")
 def checkpoint_ahead(made: Made, rng: Random) -> None:
-    """The offset that the mirror committed for the group on B is above records that it had not
-    got."""
+    """The offset that the mirror committed for the group on B is above records that B did not have
+    yet."""
     first = _synced(made)[0]
     later = min(p.time for p in polls(made, "follower"))
     made.groups[made.groups.index(first)] = replace(first, time=later - MS, offset=first.offset)

@@ -34,7 +34,7 @@ from tests.faithful.notes import MS, SECOND
     may="ghost-ack inconsistent-offset lost-write unseen",
 )
 def standby_acknowledged(made: Made, rng: Random) -> None:
-    """B acknowledged a client's write while it was mirrored to."""
+    """B acknowledged a client's write while it was the destination of a mirror."""
     row = next(
         o for o in made.operations if (o.cluster, o.phase, o.kind) == ("B", "return", "send")
     )
@@ -56,7 +56,7 @@ def standby_acknowledged(made: Made, rng: Random) -> None:
     may="lost-write/lost-write",
 )
 def came_round(made: Made, rng: Random) -> None:
-    """A's own era has a record that clients handed to B: mirrors in a circle."""
+    """A's own era has a record that clients sent to B: a mirror copied it back."""
     theirs = next(e for e in data(made, "B", native=True, state="plain") if e.pid < 0)
     made.change(
         "A",
@@ -74,7 +74,7 @@ def came_round(made: Made, rng: Random) -> None:
     ),
 )
 def promotion_recorded_too_late(made: Made, rng: Random) -> None:
-    """The promotion of B is recorded behind B's first own batches, so that these are in the era of
+    """The promotion of B is recorded after B's first own batches, so that these are in the era of
     the mirror."""
     first = data(made, "B", native=True)[0]
     index = next(i for i, e in enumerate(made.events) if e.kind == "promotion")
@@ -84,14 +84,14 @@ def promotion_recorded_too_late(made: Made, rng: Random) -> None:
 
 @mutation(ROUND_TRIP, must="truncation-accounting/truncation-too-deep")
 def truncated_too_deep(made: Made, rng: Random) -> None:
-    """A was truncated below where its history and B's part, as the mirror says itself."""
+    """A was truncated below the divergence offset of A and B, as the mirror reports itself."""
     event(made, "truncation", offset=made.log("A")[1].offset)
 
 
 @mutation(ROUND_TRIP, must="truncation-accounting/truncation-too-short")
 def truncated_too_short(made: Made, rng: Random) -> None:
-    """A was truncated above where its history and B's part, as the mirror says itself, and again by
-    B's first batch, of which it says nothing."""
+    """A was truncated above the divergence offset of A and B, as the mirror reports itself. B's
+    first batch truncated it again, without a report."""
     tail = [e for e in made.log("A", moment="1-reverse") if e.offset >= promotion(made, "B")]
     event(made, "truncation", offset=tail[0].end)
 
@@ -102,7 +102,7 @@ def truncated_too_short(made: Made, rng: Random) -> None:
     may="last-stable-offset/lso-mismatch poll-continuity/passed-unread",
 )
 def truncation_not_recorded(made: Made, rng: Random) -> None:
-    """A had a tail that B never had, and nobody wrote down that it was truncated."""
+    """A had a tail that B never had, and its truncation is not recorded."""
     drop_events(made, lambda e: e.kind == "truncation" and e.data["partition"] == 0)
 
 
@@ -112,7 +112,7 @@ def truncation_not_recorded(made: Made, rng: Random) -> None:
     may="truncation-accounting/epoch-mismatch",
 )
 def history_rewritten(made: Made, rng: Random) -> None:
-    """A batch of A from below the truncation has another leader epoch than before."""
+    """A batch of A below the truncation has another leader epoch than before."""
     batch = next(e for e in made.log("A")[::-1] if e.end <= promotion(made, "B"))
     made.change("A", 0, put(batch, leader_epoch=batch.leader_epoch + 1))
 
@@ -127,7 +127,7 @@ def history_rewritten(made: Made, rng: Random) -> None:
     ),
 )
 def tail_not_truncated(made: Made, rng: Random) -> None:
-    """What A had, and B never, is on A still, in place of what B wrote there."""
+    """A still has its tail, which B never had, in place of B's records."""
     parted = promotion(made, "B")
     tail = [e for e in made.log("A", moment="1-reverse") if e.offset >= parted]
     made.change(
@@ -145,7 +145,8 @@ def tail_not_truncated(made: Made, rng: Random) -> None:
     PLANNED_ROUND_TRIP, must="truncation-accounting/truncated-write", may="lost-write/lost-write"
 )
 def acknowledged_and_truncated(made: Made, rng: Random) -> None:
-    """A acknowledged a write after the planned failover from it, and lost it when it followed B."""
+    """A acknowledged a write after a planned failover away from A, and lost it when it followed
+    B."""
     row = next(
         o for o in made.operations if (o.cluster, o.phase, o.kind) == ("A", "return", "send")
     )
@@ -185,7 +186,7 @@ def acknowledged_and_truncated(made: Made, rng: Random) -> None:
     must="truncation-accounting/marker-not-appended",
 )
 def another_marker_than_announced(made: Made, rng: Random) -> None:
-    """The mirror says that it aborted one producer, and the marker is another's."""
+    """The mirror reports that it aborted one producer, and the marker has another producer's id."""
     marker = next(e for e in made.log("B") if e.offset >= promotion(made, "B"))
     made.change("B", 0, put(marker, epoch=marker.epoch + 7))
 
@@ -196,8 +197,8 @@ def another_marker_than_announced(made: Made, rng: Random) -> None:
     may="internal-topics/marker-unexplained",
 )
 def marker_not_announced(made: Made, rng: Random) -> None:
-    """A marker lies between the last mirrored offset and the promoted one, and the mirror does not
-    say so."""
+    """There is a marker between the last mirrored offset and the promotion offset, and the mirror
+    does not report it."""
     rows = next(e for e in made.events if e.kind == "mirror-stopped").data["partitions"]
     reported = [{**row, "appended": row["appended"][1:]} for row in rows]  # type: ignore[attr-defined]
     event(made, "mirror-stopped", 0, partitions=reported)
@@ -209,22 +210,22 @@ def marker_not_announced(made: Made, rng: Random) -> None:
     may="truncation-accounting/promotion-unaccounted",
 )
 def journal_says_something_else(made: Made, rng: Random) -> None:
-    """The mirror says that its own part ended one batch before where B was promoted."""
+    """The mirror reports that its mirrored range ended one batch before B's promotion offset."""
     last = data(made, "B", native=False)[-1]
     journal(made, mirrored=promotion(made, "B"), promoted=last.offset)
 
 
 @mutation(PLANNED, must="truncation-accounting/promotion-unaccounted")
 def journal_does_not_add_up(made: Made, rng: Random) -> None:
-    """The mirror says that it was promoted two offsets behind what it had mirrored, and of no
-    marker there."""
+    """The mirror reports a promotion two offsets after its mirrored range, and no markers in
+    between."""
     journal(made, mirrored=promotion(made, "B") + 2, promoted=promotion(made, "B"))
 
 
 @mutation(PLANNED, must="truncation-accounting/truncation-not-made")
 def truncation_only_announced(made: Made, rng: Random) -> None:
-    """The mirror says that it truncated B's log at its failover, and what was mirrored there is
-    there still."""
+    """The mirror reports that it truncated B's log at its failover, and the mirrored records are
+    still there."""
     log = made.log("B")
     truncated_to = log[len(log) // 4].offset
     journal(made, truncated=[[promotion(made, "B"), truncated_to]])
@@ -232,13 +233,13 @@ def truncation_only_announced(made: Made, rng: Random) -> None:
 
 @mutation(PLANNED, must="truncation-accounting/epoch-mismatch")
 def other_epochs_than_announced(made: Made, rng: Random) -> None:
-    """The mirror wrote down another leader epoch for what it mirrored than B's batches have."""
+    """The mirror recorded another leader epoch for its mirrored range than B's batches have."""
     journal(made, epochs=[[7, 0]])
 
 
 @mutation({**FORCED, "lag": True}, must="failover/rpo-over-budget")
 def more_lost_than_allowed(made: Made, rng: Random) -> None:
-    """The failover cost records, and the scenario allows none."""
+    """The failover lost records, and the scenario allows none."""
     made.scenario = replace(made.scenario, budgets=Budgets(rpo_records=0))
 
 
@@ -250,8 +251,7 @@ def slower_than_allowed(made: Made, rng: Random) -> None:
 
 @mutation(PAIR, must="failover/failover-refused")
 def failover_that_was_refused(made: Made, rng: Random) -> None:
-    """The mirror refused a failover for as long as it was asked, and clients stayed where they
-    were."""
+    """The mirror refused every request for a failover, and clients stayed on the old cluster."""
     data = {
         "kind": "forced",
         "error": "INVALID_CLUSTER_MIRROR_STATES",

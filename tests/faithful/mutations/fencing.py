@@ -24,7 +24,7 @@ from tests.faithful.mutations.base import (
     may="internal-topics/marker-missing internal-topics/marker-unexplained",
 )
 def marker_of_an_older_epoch(made: Made, rng: Random) -> None:
-    """A COMMIT marker of B's own has an epoch below that of the data it ends."""
+    """A COMMIT marker of B's own has a producer epoch below that of the data that it ends."""
     marker = own_marker(made, "B", COMMIT)
     made.change("B", 0, put(marker, epoch=marker.epoch - 2))
 
@@ -35,7 +35,7 @@ def marker_of_an_older_epoch(made: Made, rng: Random) -> None:
     may="sequence-continuity",
 )
 def fenced_producer_wrote(made: Made, rng: Random) -> None:
-    """Data of B's own has the epoch before that of the marker it follows."""
+    """Data of B's own has the producer epoch before that of the marker that it follows."""
     _fenced(made, 1)
 
 
@@ -45,7 +45,7 @@ def fenced_producer_wrote(made: Made, rng: Random) -> None:
     may="producer-id-uniqueness/producer-id-collision",
 )
 def epoch_went_back(made: Made, rng: Random) -> None:
-    """Data of B's own has an epoch below that of its producer's data before it."""
+    """Data of B's own has a producer epoch below that of the same producer's earlier data."""
     _fenced(made, 2)
 
 

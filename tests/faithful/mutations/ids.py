@@ -53,7 +53,7 @@ def _taken(made: Made, clusters: str, old: int, new: int) -> None:
 
 @mutation(FORCED, must=COLLISION)
 def id_of_a_mirrored_producer(made: Made, rng: Random) -> None:
-    """B handed out an id that had come over the link: what Redpanda's shadow links met."""
+    """B assigned a producer id that had been mirrored from A, as in Redpanda's shadow links."""
     mirrored = next(e for e in data(made, "B", native=False, state="plain") if e.pid >= 0)
     _taken(made, "B", _idempotent(made)[0].pid, mirrored.pid)
 
@@ -68,14 +68,14 @@ def id_of_a_mirrored_producer(made: Made, rng: Random) -> None:
     ),
 )
 def id_of_another_producer(made: Made, rng: Random) -> None:
-    """Two of B's own producers, one of them transactional, have one id."""
+    """Two of B's own producers, one of them transactional, have the same producer id."""
     other = next(e for e in data(made, "B", native=True) if e.transactional)
     _taken(made, "B", _idempotent(made)[0].pid, other.pid)
 
 
 @mutation(CHAIN, must=COLLISION)
 def id_of_two_clusters_upstream(made: Made, rng: Random) -> None:
-    """A and B handed out one id, and both reached C."""
+    """A and B assigned the same producer id, and both producers' records reached C."""
     mirrored = next(e for e in data(made, "B", native=False, state="plain") if e.pid >= 0)
     _taken(made, "BC", _idempotent(made)[0].pid, mirrored.pid)
 
@@ -89,8 +89,8 @@ def id_of_two_clusters_upstream(made: Made, rng: Random) -> None:
     ),
 )
 def taken_for_a_repeat(made: Made, rng: Random) -> None:
-    """B acknowledged a new producer's batch with the offset of a mirrored one of the same id, and
-    appended nothing."""
+    """B took a new producer's batch for a duplicate of a mirrored batch with the same id. It
+    acknowledged the mirrored batch's offset and appended nothing."""
     mirrored = next(e for e in data(made, "B", native=False, state="plain") if e.pid >= 0)
     mine = _idempotent(made)
     row = returned(made, mine[0].uids[0])
@@ -106,7 +106,7 @@ def taken_for_a_repeat(made: Made, rng: Random) -> None:
 
 @mutation(FORCED, must="ghost-ack/ghost-ack", may="inconsistent-offset/inconsistent-offset")
 def acknowledged_at_an_old_offset(made: Made, rng: Random) -> None:
-    """A client of B was acknowledged an offset at which another record is."""
+    """B acknowledged a client's record at an offset that has another record."""
     batch = [e for e in data(made, "B", native=True, state="plain") if promised(made, e)][-1]
     row = returned(made, batch.uids[0])
     first = data(made, "B", native=True)[0].offset
@@ -128,7 +128,7 @@ def _uids(group: SendGroup) -> range:
 
 @mutation(FORCED, must="ghost-ack/ghost-ack lost-write/lost-write")
 def acknowledged_beyond_the_end(made: Made, rng: Random) -> None:
-    """A client of B was acknowledged a record, without a transaction, that is nowhere."""
+    """B acknowledged a client's record, outside of a transaction, and the record is in no log."""
     row = [
         o
         for o in made.operations
@@ -144,7 +144,8 @@ def acknowledged_beyond_the_end(made: Made, rng: Random) -> None:
 
 @mutation(FORCED, must="sequence-continuity/sequence-gap")
 def sequence_gap(made: Made, rng: Random) -> None:
-    """From its second batch on, an idempotent producer of B's own is one sequence number ahead."""
+    """From the second batch on, the sequence numbers of an idempotent producer of B's own are one
+    too high."""
     later = {e.offset for e in _idempotent(made)[1:]}
     made.change(
         "B",
@@ -155,7 +156,8 @@ def sequence_gap(made: Made, rng: Random) -> None:
 
 @mutation(FORCED, must="sequence-continuity/sequence-start")
 def sequence_starts_late(made: Made, rng: Random) -> None:
-    """All batches of an idempotent producer of B's own are three sequence numbers ahead."""
+    """The sequence numbers of all batches of an idempotent producer of B's own are three too
+    high."""
     all_of = {e.offset for e in _idempotent(made)}
     made.change(
         "B",
@@ -182,7 +184,7 @@ def without_a_sequence(made: Made, rng: Random) -> None:
 
 @mutation({**PAIR, **V1, "begun": 17, "steps": 90}, must="sequence-continuity/sequence-gap")
 def gap_at_the_wrap(made: Made, rng: Random) -> None:
-    """A producer that came to sequence number 2^31 - 1 went on with 1, and not with 0, on both
+    """After sequence number 2^31 - 1, a producer continued with 1 and not with 0, on both
     clusters."""
     for partition in range(2):
         mine = [e for e in data(made, "A", partition, native=True) if e.pid >= 0]
@@ -206,14 +208,15 @@ def gap_at_the_wrap(made: Made, rng: Random) -> None:
 
 @mutation(PAIR, must="byte-equality/byte-divergence")
 def id_made_negative(made: Made, rng: Random) -> None:
-    """The mirror wrote a producer's batches under a negative id, and had not said so."""
+    """The mirror wrote a producer's batches under a negative id, without having declared that."""
     pid = next(e for e in data(made, "B", native=False, state="plain") if e.pid >= 0).pid
     _mirrored_as(made, pid, -(pid + 2))
 
 
 @mutation(mapped(PAIR, producer_ids="complement"), must="byte-equality/byte-divergence")
 def id_not_mapped(made: Made, rng: Random) -> None:
-    """The mirror wrote one producer's batches under the id that it had on A, though it maps ids."""
+    """The mirror wrote one producer's batches under their id on A, although it maps producer
+    ids."""
     pid = next(e for e in data(made, "A", native=True, state="plain") if e.pid >= 0).pid
     _mirrored_as(made, 2**63 - 1 - pid - 1, pid)
 

@@ -55,14 +55,13 @@ def _middle(made: Made, cluster: str, spot: tuple[str, int]) -> Entry:
 
 @mutation(PAIR, must="internal-topics/corrupt-batch", unknown="recording")
 def own_crc_wrong(made: Made, rng: Random) -> None:
-    """A batch of __transaction_state has a CRC that is not that of its bytes, on every broker."""
+    """A batch of __transaction_state has a wrong CRC, on every broker."""
     _rewrite(made, "A", STATES, put(_middle(made, "A", STATES), crc_flip=0x5A))
 
 
 @mutation(PAIR, must="internal-topics/replica-disagreement")
 def own_replica_changed(made: Made, rng: Random) -> None:
-    """A byte of __consumer_offsets is another one on the broker that does not lead, and the CRC is
-    right again."""
+    """On a follower of __consumer_offsets, one byte has changed, and the CRC was recomputed."""
     entry = _middle(made, "A", COMMITS)
     (record,) = entry.records
     changed = record._replace(value=(record.value or b"")[:-1] + b"\x07")
@@ -71,7 +70,7 @@ def own_replica_changed(made: Made, rng: Random) -> None:
 
 @mutation(PAIR, must="internal-topics/replica-missing internal-topics/offsets-missing")
 def own_replica_without(made: Made, rng: Random) -> None:
-    """A batch of __cluster_metadata is gone from the broker that does not lead."""
+    """A follower of __cluster_metadata lacks a batch."""
     made.rewrite(
         made.log_keys("A", 0, topic=METADATA[0])[1], kept_out(_middle(made, "A", METADATA))
     )
@@ -79,21 +78,21 @@ def own_replica_without(made: Made, rng: Random) -> None:
 
 @mutation(PAIR, must="internal-topics/offsets-missing")
 def own_batch_lost(made: Made, rng: Random) -> None:
-    """A batch in the middle of __transaction_state is gone from every broker."""
+    """Every broker lacks a batch in the middle of __transaction_state."""
     _rewrite(made, "A", STATES, kept_out(_middle(made, "A", STATES)))
 
 
 @mutation(PAIR, must="internal-topics/ends-early")
 def own_tail_lost(made: Made, rng: Random) -> None:
-    """The last batch of __consumer_offsets, below the high watermark, is gone from every broker."""
+    """Every broker lacks the last batch of __consumer_offsets, which is below the high
+    watermark."""
     for key in made.log_keys("A", 0, topic=COMMITS[0]):
         made.logs[key].entries = made.logs[key].entries[:-1]
 
 
 @mutation(PAIR, must="internal-topics/log-disorder")
 def own_file_out_of_order(made: Made, rng: Random) -> None:
-    """Two batches of __transaction_state have changed places in the file of the broker that does
-    not lead."""
+    """Two batches of __transaction_state have changed places in a follower's file."""
     key = made.log_keys("A", 0, topic=STATES[0])[1]
     made.logs[key].edges_at = ()
     made.rewrite(key, lambda log: [log[0], log[2], log[1], *log[3:]])
@@ -101,16 +100,16 @@ def own_file_out_of_order(made: Made, rng: Random) -> None:
 
 @mutation(PAIR, must="internal-topics/leader-epoch-regression")
 def own_epoch_raised(made: Made, rng: Random) -> None:
-    """A batch in the middle of __transaction_state has a later leader epoch than those behind it,
-    on every broker."""
+    """A batch in the middle of __transaction_state has a higher leader epoch than the batches after
+    it, on every broker."""
     entry = _middle(made, "A", STATES)
     _rewrite(made, "A", STATES, put(entry, leader_epoch=entry.leader_epoch + 1))
 
 
 @mutation(PAIR, unknown="internal-topics recording", verdict="unknown")
 def own_segment_torn(made: Made, rng: Random) -> Afterwards:
-    """The last bytes of __transaction_state, below the high watermark, are missing on its
-    leader."""
+    """The leader of __transaction_state lacks the last bytes of the log, which are below the high
+    watermark."""
     key = made.log_keys("A", 0, topic=STATES[0])[0]
 
     def tear(root: Path) -> None:
@@ -130,7 +129,8 @@ def own_segment_torn(made: Made, rng: Random) -> Afterwards:
 
 @mutation(FORCED, must="internal-topics/outcome-disagreement")
 def decided_otherwise(made: Made, rng: Random) -> None:
-    """B's coordinator says that it aborted a transaction, and the partitions have COMMIT."""
+    """B's coordinator recorded that it aborted a transaction, and the partitions have COMMIT
+    markers."""
     log = _own(made, "B", STATES)
     at = next(n for n, e in enumerate(log) if state_in(e) == PREPARE_COMMIT)
     _rewrite(
@@ -147,7 +147,7 @@ def _changed(entry: Entry) -> Entry:
 
 @mutation(FORCED, must="internal-topics/marker-unexplained")
 def nobody_decided_it(made: Made, rng: Random) -> None:
-    """The partitions have a COMMIT of B's own that no coordinator prepared."""
+    """The partitions have a COMMIT marker of B's own that no coordinator prepared."""
     log = _own(made, "B", STATES)
     at = next(n for n, e in enumerate(log) if state_in(e) == PREPARE_COMMIT)
     _rewrite(
@@ -160,8 +160,8 @@ def nobody_decided_it(made: Made, rng: Random) -> None:
 
 @mutation(FORCED, must="internal-topics/marker-missing")
 def completed_without_markers(made: Made, rng: Random) -> None:
-    """B's coordinator says that a transaction is complete of which the partitions have no
-    marker."""
+    """B's coordinator recorded that a transaction is complete, and the partitions have no marker of
+    it."""
     log = _own(made, "B", STATES)
     first = next(n for n, e in enumerate(log) if state_in(e) == PREPARE_COMMIT)
     again = [replace(e, offset=log[-1].end + n) for n, e in enumerate(log[first : first + 2])]
@@ -170,8 +170,7 @@ def completed_without_markers(made: Made, rng: Random) -> None:
 
 @mutation(PAIR, must="internal-topics/commit-missing")
 def commit_not_written(made: Made, rng: Random) -> None:
-    """__consumer_offsets has another offset than the one that a group was seen to have
-    committed."""
+    """__consumer_offsets has another offset than the one that a group was observed to commit."""
     sampled = [g for g in made.groups if g.cluster == "A" and g.partition == 0]
     if not sampled:
         raise NothingToChange("no group was sampled")

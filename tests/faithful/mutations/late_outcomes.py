@@ -64,13 +64,13 @@ def _committed_late(made: Made) -> None:
     verdict="valid",
 )
 def committed_where_it_was_given_up(made: Made, rng: Random) -> None:
-    """A transaction was open at a forced failover: B's mirror aborted it, and A, as it died,
-    committed it."""
+    """A transaction was open at a forced failover. B's mirror aborted it, and A committed it while
+    dying."""
     _committed_late(made)
 
 
 @mutation({**RESETS, **V1, "open_at_death": True}, must=SPLIT)
 def two_outcomes_in_copied_logs(made: Made, rng: Random) -> None:
-    """The same in copied logs, which do not say that the failover was forced."""
+    """The same in copied logs, which do not record that the failover was forced."""
     _committed_late(made)
     without_history(made)

@@ -38,7 +38,7 @@ from tests.faithful.mutations.replicas import changed_records
     may=SEEN + " sequence-continuity",
 )
 def mirrored_batch_lost(made: Made, rng: Random) -> None:
-    """A mirrored batch in the middle of B is gone from every replica."""
+    """Every replica of B lacks a mirrored batch in the middle of the log."""
     made.change("B", 0, kept_out(known_committed(made, "B", rng, native=False)))
 
 
@@ -48,7 +48,7 @@ def mirrored_batch_lost(made: Made, rng: Random) -> None:
     may=SEEN + " sequence-continuity",
 )
 def moved_batch_lost(made: Made, rng: Random) -> None:
-    """A batch that MirrorMaker 2 wrote in the middle of B is gone from every replica."""
+    """Every replica of B lacks a batch in the middle of the log that MirrorMaker 2 wrote."""
     mirrored = data(made, "B", native=False)
     made.change("B", 0, kept_out(next(e for e in mirrored[1:-1] if promised(made, e))))
 
@@ -59,7 +59,7 @@ def moved_batch_lost(made: Made, rng: Random) -> None:
     may=SEEN + " sequence-continuity torn-transaction last-stable-offset/lso-mismatch",
 )
 def native_batch_lost(made: Made, rng: Random) -> None:
-    """An acknowledged batch of B's own is gone from every replica."""
+    """Every replica of B lacks an acknowledged batch of B's own."""
     made.change("B", 0, kept_out(known_committed(made, "B", rng, native=True)))
 
 
@@ -69,8 +69,7 @@ def native_batch_lost(made: Made, rng: Random) -> None:
     may="torn-transaction",
 )
 def tail_lost_though_drained(made: Made, rng: Random) -> None:
-    """What was mirrored last before a planned failover is not on B, and nobody there had seen
-    it."""
+    """B lacks the last records before a planned failover, and no reader of B had got them."""
     last = [e for e in data(made, "B", native=False) if promised(made, e)][-1]
     forget(made, set(range(last.offset, last.end)), "B")
     made.change("B", 0, kept_out(last))
@@ -82,8 +81,8 @@ def tail_lost_though_drained(made: Made, rng: Random) -> None:
     may="order-equality/mirror-hole sequence-continuity " + SEEN,
 )
 def tail_lost_though_shown(made: Made, rng: Random) -> None:
-    """What was mirrored last before a forced failover is not on B, though readers of B had got
-    it."""
+    """B lacks the last mirrored records before a forced failover, although readers of B had got
+    them."""
     made.change(
         "B", 0, kept_out([e for e in data(made, "B", native=False) if promised(made, e)][-1])
     )
@@ -91,8 +90,7 @@ def tail_lost_though_shown(made: Made, rng: Random) -> None:
 
 @mutation(PAIR, unknown="recording", verdict="unknown")
 def segment_torn(made: Made, rng: Random) -> Afterwards:
-    """The last bytes of a segment of B's leader are missing: what is missing may have been
-    there."""
+    """A segment of B's leader lacks its last bytes, so it is unknown what was in them."""
     file = made.log_keys("B", 0)[0]
 
     def tear(root: Path) -> None:
@@ -118,8 +116,8 @@ def segment_torn(made: Made, rng: Random) -> Afterwards:
     ),
 )
 def value_changed(made: Made, rng: Random) -> None:
-    """A byte of a mirrored record is another one in every replica of B, and the CRC is right
-    again."""
+    """In every replica of B, one byte of a mirrored record has changed, and the CRC was
+    recomputed."""
     batch = known_committed(made, "B", rng, native=False)
     made.change("B", 0, put(batch, records=changed_records(batch.records)))
 
@@ -129,8 +127,8 @@ def value_changed(made: Made, rng: Random) -> None:
     must="byte-equality/record-divergence order-equality/mirror-divergence",
 )
 def value_changed_under_another_id(made: Made, rng: Random) -> None:
-    """A byte of a record is another one on B, where the mirror changes producer ids and with them
-    every CRC."""
+    """One byte of a record has changed on B. The mirror changes producer ids, so every CRC differs
+    anyway."""
     batch = known_committed(made, "B", rng, native=False)
     made.change("B", 0, put(batch, records=changed_records(batch.records)))
 
@@ -149,8 +147,8 @@ def timestamp_changed(made: Made, rng: Random) -> None:
     may="leader-epochs/epoch-behind truncation-accounting",
 )
 def epochs_not_kept(made: Made, rng: Random) -> None:
-    """From a mirrored batch on, B has everything in the next leader epoch, though the mirror keeps
-    the source's."""
+    """From one mirrored batch on, B's batches have the next leader epoch, although the mirror keeps
+    the source's epochs."""
     start = known_committed(made, "B", rng, native=False).offset
     made.change(
         "B",
@@ -170,7 +168,7 @@ def epochs_not_kept(made: Made, rng: Random) -> None:
     ),
 )
 def offsets_shifted(made: Made, rng: Random) -> None:
-    """From a mirrored batch on everything on B is one offset too far."""
+    """From one mirrored batch on, all offsets on B are one too high."""
     log = made.log("B")
     start = log[len(log) // 2].offset
     made.change(
@@ -182,7 +180,7 @@ def offsets_shifted(made: Made, rng: Random) -> None:
 
 @mutation(PAIR, must="byte-equality/byte-stranger byte-equality/byte-divergence")
 def batch_split(made: Made, rng: Random) -> None:
-    """The records of one batch are on B in two."""
+    """B has the records of one batch in two batches."""
     batch = next(e for e in data(made, "B", native=False) if len(e.records) > 1)
     first, *rest = batch.records
     one = replace(batch, records=(first,), span=1)
@@ -218,28 +216,28 @@ def mirrored_from_nowhere(made: Made, rng: Random) -> None:
     ),
 )
 def mirrored_beyond_the_source(made: Made, rng: Random) -> None:
-    """Behind all that A has, B has a record, as if it had been mirrored."""
+    """B has a mirrored record after the end of A's log."""
     record = Rec(0, (77 << 40) + 1, 77 << 40, 0, 1_800_000_000_000, None, b"whose?")
     made.change("B", 0, lambda log: [*log, _alone(log[-1], record)])
 
 
 @mutation(PAIR, must="byte-equality/byte-divergence")
 def packed_anew(made: Made, rng: Random) -> None:
-    """The mirror compressed a batch with another codec: the same records in other bytes."""
+    """The mirror compressed a batch again, with another codec: the same records in other bytes."""
     batch = known_committed(made, "B", rng, native=False)
     made.change("B", 0, put(batch, codec="gzip" if batch.codec != "gzip" else "lz4"))
 
 
 @mutation(FORCED, must="provenance/stranger")
 def nobody_sent_it(made: Made, rng: Random) -> None:
-    """A record without a payload id lies at the end of B's log."""
+    """At the end of B's log is a record without a payload id."""
     record = Rec(0, -1, -1, -1, 1_800_000_000_000, None, b"whose?")
     made.change("B", 0, lambda log: [*log, _alone(log[-1], record)])
 
 
 @mutation(FORCED, must="provenance/stranger")
 def nobody_planned_it(made: Made, rng: Random) -> None:
-    """A record with a payload id that no client ever had lies at the end of B's log."""
+    """At the end of B's log is a record with a payload id that no client had."""
     record = Rec(0, (77 << 40) + 1, 77 << 40, 0, 1_800_000_000_000, None, b"whose?")
     made.change("B", 0, lambda log: [*log, _alone(log[-1], record)])
 
@@ -254,7 +252,8 @@ def _alone(last: Entry, record: Rec) -> Entry:
     may="order-equality/mirror-hole sequence-continuity " + SEEN,
 )
 def torn_by_a_planned_failover(made: Made, rng: Random) -> None:
-    """Of a transaction over two partitions one is not on B, though the failover was planned."""
+    """B lacks one partition of a transaction over two partitions, although the failover was
+    planned."""
     parts = [
         {r.operation for e in data(made, "B", p, native=False) for r in e.records} for p in (0, 1)
     ]
@@ -282,5 +281,5 @@ def _without(entry: Entry, operation: int) -> Entry:
 
 @mutation({**FORCED, "tear": True}, must="torn-transaction/torn-by-failover", verdict="valid")
 def torn_by_a_forced_failover(made: Made, rng: Random) -> None:
-    """Of a committed transaction one partition had not arrived when A died: every partition is
-    mirrored on its own."""
+    """One partition of a committed transaction was not mirrored when A died, because each partition
+    is mirrored independently."""

@@ -23,22 +23,22 @@ def _after_the_promotion(made: Made, seconds: int, lag: int) -> None:
 
 @mutation(PLANNED, must="mirror-states/state-lie")
 def said_to_mirror_what_was_promoted(made: Made, rng: Random) -> None:
-    """Six seconds after B was promoted the mirror says that it mirrors a partition to it, and that
-    nothing is behind."""
+    """Six seconds after the promotion of B, the mirror reports that it mirrors a partition to B,
+    with lag 0."""
     _after_the_promotion(made, 6, 0)
 
 
 @mutation(PLANNED, verdict="valid")
 def said_to_mirror_a_moment_after(made: Made, rng: Random) -> None:
-    """Two seconds after B was promoted the mirror still says that it mirrors a partition to it:
-    what it says may be that old."""
+    """Two seconds after the promotion of B, the mirror still reports that it mirrors a partition to
+    B. Its report may be that old."""
     _after_the_promotion(made, 2, 0)
 
 
 @mutation(PLANNED, verdict="valid")
 def said_to_have_stopped(made: Made, rng: Random) -> None:
-    """What the mirror says is what samples show, and six seconds after B was promoted it says that
-    it has stopped."""
+    """The mirror's reports agree with the samples, and six seconds after the promotion of B it
+    reports that it has stopped."""
     _after_the_promotion(made, 6, -1)
 
 
@@ -56,7 +56,8 @@ def _verbs(made: Made, **said: object) -> None:
 
 @mutation(PLANNED, must="mirror-states/verb-disagreement")
 def verb_that_should_be_refused(made: Made, rng: Random) -> None:
-    """A topic was paused, pausing it again was accepted, and what linkflap wrote down says so."""
+    """A paused topic was paused again, and the mirror accepted this. The recorded result is a
+    disagreement with the model."""
     _verbs(
         made,
         wrong=f"pause {TOPIC} was accepted, expected: INVALID_CLUSTER_MIRROR_STATES",
@@ -66,7 +67,7 @@ def verb_that_should_be_refused(made: Made, rng: Random) -> None:
 
 @mutation(PLANNED, must="mirror-states/record-differs")
 def state_that_was_not_recorded(made: Made, rng: Random) -> None:
-    """The last record of a partition says FAILED, and describe MIRRORING."""
+    """The last record of a partition has the state FAILED, and describe reports MIRRORING."""
     time = max(event.time for event in made.events if event.kind != "phase")
     said = ["partition 0: FAILED recorded, MIRRORING described"]
     row = {"topic": TOPIC, "there": 2, "here": 2, "compared": 0, "recorded": said}
@@ -76,18 +77,18 @@ def state_that_was_not_recorded(made: Made, rng: Random) -> None:
 
 @mutation(PLANNED, verdict="valid")
 def verbs_that_agree(made: Made, rng: Random) -> None:
-    """Verbs were asked of the mirror, and each was taken as its model has it."""
+    """Verbs were sent to the mirror, and each answer agrees with the model."""
     _verbs(made)
 
 
 @mutation(PLANNED, verdict="valid")
 def verb_without_an_answer(made: Made, rng: Random) -> None:
-    """The last verb had no answer in time: that is no disagreement."""
+    """The last verb got no answer in time, which is not a disagreement."""
     _verbs(made, unanswered=f"pause {TOPIC}: NO_ANSWER")
 
 
 @mutation(PLANNED, unknown="mirror-states", verdict="unknown")
 def never_described(made: Made, rng: Random) -> None:
-    """A mirror that describes itself was never heard."""
+    """A mirror that describes itself has no recorded description."""
     described(made)
     made.events = [event for event in made.events if event.kind != "mirror-described"]

@@ -14,7 +14,7 @@ SEEN = "read-committed-visibility/phantom-read"
 
 @mutation(FORCED, must="duplicate/duplicate sequence-continuity/sequence-repeat")
 def native_batch_repeated(made: Made, rng: Random) -> None:
-    """An idempotent batch of B's own is there once more at the end."""
+    """An idempotent batch of B's own is repeated at the end of the log."""
     batch = next(e for e in data(made, "B", native=True, state="plain") if e.pid >= 0)
     made.change(
         "B",
@@ -25,7 +25,7 @@ def native_batch_repeated(made: Made, rng: Random) -> None:
 
 @mutation(MM2_PAIR, must="order-equality/mirrored-duplicate duplicate/mirrored-duplicate")
 def moved_batch_repeated(made: Made, rng: Random) -> None:
-    """MirrorMaker 2 wrote a batch once more although nothing had failed."""
+    """MirrorMaker 2 wrote a batch again, although nothing had failed."""
     mirrored = data(made, "B", native=False)
     again = mirrored[rng.randrange(len(mirrored))]
     sequence = mirrored[-1].sequence + len(mirrored[-1].records)
@@ -66,7 +66,7 @@ def records_swapped(made: Made, rng: Random) -> None:
     may="inconsistent-offset send-order " + SEEN,
 )
 def batches_swapped(made: Made, rng: Random) -> None:
-    """What a producer without an id sent in two operations is on B in the wrong order."""
+    """Two sends of a producer without an id are on B in the wrong order."""
     plain = [e for e in data(made, "B", native=True) if e.pid < 0]
     pairs = ((a, b) for a in plain for b in plain if a.offset < b.offset and a.span == b.span)
     one, two = next(

@@ -28,23 +28,23 @@ def _offsets(made: Made, reader: str) -> list[int]:
 
 @mutation(PAIR, must="poll-continuity/passed-unread")
 def head_never_got(made: Made, rng: Random) -> None:
-    """A reader was assigned at the beginning of B, and its first polls returned nothing of what it
-    passed there."""
+    """A reader was assigned B's beginning, and its first polls returned no records of what it
+    passed."""
     offsets = _offsets(made, "B-uncommitted")
     _alone(made, "B-uncommitted", lambda offset: offset >= offsets[len(offsets) // 2])
 
 
 @mutation(PAIR, must="poll-continuity/passed-unread")
 def tail_never_got(made: Made, rng: Random) -> None:
-    """A reader says that it is drained at the end of B, and never got the second half; others
-    did."""
+    """A reader reports that it is drained at the end of B, and never got the second half; other
+    readers did."""
     offsets = _offsets(made, "B-uncommitted")
     _alone(made, "B-uncommitted", lambda offset: offset < offsets[len(offsets) // 2])
 
 
 @mutation(PAIR, must="poll-continuity/passed-unread")
 def member_never_got_the_tail(made: Made, rng: Random) -> None:
-    """A member of a group says that it is drained, and never got the second half; another member
+    """A member of a group reports that it is drained, and never got the second half; another member
     got all of it."""
     offsets = _offsets(made, "follower")
     own = [p for p in made.polls if p.reader == "follower"]
@@ -63,7 +63,7 @@ def _stands(made: Made, reader: str, kind: str, position: int) -> None:
 
 @mutation(PAIR, must="poll-continuity/drained-early")
 def drained_before_the_end(made: Made, rng: Random) -> None:
-    """A reader says that it is drained in the middle of A, and read no further."""
+    """A reader reports that it is drained in the middle of A, and read no further."""
     offsets = _offsets(made, "A-uncommitted")
     middle = offsets[len(offsets) // 4]
     busy = max(row.time for row in made.operations)
@@ -81,14 +81,14 @@ def drained_before_the_end(made: Made, rng: Random) -> None:
 
 @mutation(PAIR, must="poll-continuity/position-beyond-end")
 def position_that_no_log_has(made: Made, rng: Random) -> None:
-    """A reader says that it is drained beyond the end of B's log."""
+    """A reader reports that it is drained after the end of B's log."""
     _stands(made, "B-committed", "drained", made.log("B")[-1].end + 5)
 
 
 @mutation(PAIR, must="poll-continuity/began-ahead", may="unseen")
 def member_began_ahead(made: Made, rng: Random) -> None:
-    """A group's next member was assigned beyond where the one before it had been, and nobody got
-    what lies between."""
+    """A group's next member was assigned a position after that of the member before it, and no
+    member got the records between."""
     rows = [p for p in made.polls if p.reader == "follower" and p.cluster == "A"]
     full = [p for p in rows if p.kind == "poll" and got(p)]
     if len(full) < 3:

@@ -49,8 +49,8 @@ def _made_from(made: Made, entry: Entry, uid: int) -> None:
     ),
 )
 def program_output_aborted(made: Made, rng: Random) -> None:
-    """A transaction of a program is aborted in one partition, on both clusters, though its offsets
-    were committed."""
+    """A transaction of a program is aborted in one partition, on both clusters, although its
+    offsets were committed."""
     log = made.log("A", topic=OUTPUTS)
     batch = _outputs(made)[-1]
     marker = next(e for e in log if e.offset == states(log).marker[batch.offset])
@@ -60,21 +60,21 @@ def program_output_aborted(made: Made, rng: Random) -> None:
 
 @mutation(COPYING, must="program-copies/input-copied-twice program-copies/input-not-copied")
 def program_output_twice(made: Made, rng: Random) -> None:
-    """A program made an output from an input that it had used, and none from the one that was
-    due."""
+    """A program wrote an output for an input that it had already processed, and none for the next
+    input."""
     first, *_, last = _outputs(made, least=2)
     _made_from(made, last, first.records[0].uid)
 
 
 @mutation(COPYING, must="program-copies/copy-without-input program-copies/input-not-copied")
 def program_output_of_nothing(made: Made, rng: Random) -> None:
-    """A program made an output from a record that is not there."""
+    """A program wrote an output for an input record that does not exist."""
     _made_from(made, _outputs(made)[-1], (77 << 40) + 9)
 
 
 @mutation(COPYING, unknown="program-copies", verdict="unknown")
 def program_output_unlabelled(made: Made, rng: Random) -> None:
-    """An output carries on no header of an input, so that its input is unknown."""
+    """An output lacks the header that names its input, so its input is unknown."""
     _made_from(made, _outputs(made)[-1], -1)
 
 
@@ -84,8 +84,8 @@ def program_output_unlabelled(made: Made, rng: Random) -> None:
     verdict="valid",
 )
 def program_began_anew(made: Made, rng: Random) -> None:
-    """The group's offset was not synced to B, so that a program began anew there, and made again
-    what had arrived."""
+    """The group's offset was not synced to B, so a program began again on B and repeated outputs
+    that were already mirrored."""
     moved = min(e.time for e in made.events if e.kind == "promotion")
     made.groups = [g for g in made.groups if (g.cluster, g.group) != ("B", GROUP) or g.time > moved]
 
@@ -96,5 +96,5 @@ def program_began_anew(made: Made, rng: Random) -> None:
     verdict="valid",
 )
 def program_outputs_left_behind(made: Made, rng: Random) -> None:
-    """The group's offset was synced to B before A died, and what had been made of its inputs was
-    not mirrored."""
+    """The group's offset was synced to B before A died, and the outputs of its inputs were not
+    mirrored."""

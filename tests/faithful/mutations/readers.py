@@ -43,13 +43,13 @@ def _shown(made: Made, reader: str, entry: Entry) -> None:
 
 @mutation(PAIR, must="aborted-read/aborted-read read-committed-visibility/phantom-read")
 def aborted_was_read(made: Made, rng: Random) -> None:
-    """A reader of committed records got a transaction whose abort was acknowledged."""
+    """A read_committed reader got a transaction whose abort was acknowledged."""
     _shown(made, "B-committed", data(made, "B", native=False, state="aborted")[0])
 
 
 @mutation(PAIR, must="uncommitted-read/uncommitted-read")
 def read_before_the_commit(made: Made, rng: Random) -> None:
-    """A reader of committed records got one whose commit was asked for only later."""
+    """A read_committed reader got a transaction before its commit was requested."""
     decided = states(made.log("A")).state
     poll, uid = next(
         (p, uid)
@@ -67,7 +67,7 @@ def read_before_the_commit(made: Made, rng: Random) -> None:
 
 @mutation(PAIR, must="read-committed-visibility/hidden-committed", may="poll-continuity unseen")
 def committed_was_hidden(made: Made, rng: Random) -> None:
-    """No reader of committed records on B got what is committed there, though they passed it."""
+    """No read_committed reader on B got the committed records, although they passed them."""
     batch = next(e for e in data(made, "B", native=False)[2:-2] if promised(made, e))
     for poll in list(made.polls):
         if poll.cluster == "B" and poll.isolation == "read_committed":
@@ -80,8 +80,8 @@ def committed_was_hidden(made: Made, rng: Random) -> None:
     may="poll-continuity read-committed-visibility/hidden-committed",
 )
 def never_seen(made: Made, rng: Random) -> None:
-    """Nobody got what was committed last on B, though readers say that they have read to the
-    end."""
+    """No reader got the last committed records on B, although readers report that they have read to
+    the end."""
     last = [e for e in data(made, "B", native=True) if promised(made, e)][-1]
     forget(made, set(range(last.offset, last.end)), "B")
 
@@ -95,7 +95,7 @@ def poll_skipped(made: Made, rng: Random) -> None:
 
 @mutation(PAIR, must="poll-continuity/poll-regression")
 def poll_went_back(made: Made, rng: Random) -> None:
-    """A reader of everything got the last record of a poll again in the next."""
+    """A reader of everything got the last record of a poll again in the next poll."""
     before, after = polls(made, "A-uncommitted")[:2]
     change_poll(made, after, [got(before)[-1], *got(after)])
 
@@ -126,7 +126,7 @@ def poll_out_of_order(made: Made, rng: Random) -> None:
     may="unseen",
 )
 def read_what_is_not_there(made: Made, rng: Random) -> None:
-    """A reader of committed records got, at one offset, a record that no log has."""
+    """A read_committed reader got, at one offset, a record that is in no log."""
     poll = _read(made, "B-committed", least=1)
     (_, offset), *rest = got(poll)
     change_poll(made, poll, [((77 << 40) + 3, offset), *rest])
@@ -134,7 +134,7 @@ def read_what_is_not_there(made: Made, rng: Random) -> None:
 
 @mutation(PAIR, must="inconsistent-offset/inconsistent-offset")
 def readers_disagree(made: Made, rng: Random) -> None:
-    """Of two readers of one cluster one got another record at an offset than the other."""
+    """Two readers of one cluster got different records at the same offset."""
     poll = _read(made, "A-uncommitted", least=1)
     (_, offset), *rest = got(poll)
     change_poll(made, poll, [((77 << 40) + 3, offset), *rest])
@@ -153,7 +153,7 @@ def _first_on_b(made: Made) -> Poll:
     may="group-offsets internal-topics/commit-missing poll-continuity",
 )
 def group_skipped(made: Made, rng: Random) -> None:
-    """The group began on B behind records that it had neither got nor committed on A."""
+    """The group began on B after records that it had neither got nor committed on A."""
     own = [p for p in made.polls if p.reader == "follower"]
     before = {uid for p in own if p.cluster == "A" for uid, _ in got(p)}
     visible = data(made, "B", native=False, state="committed plain")
@@ -186,14 +186,14 @@ def group_skipped(made: Made, rng: Random) -> None:
 
 @mutation(PLANNED, must="group-offsets/group-replay", verdict="valid")
 def group_replayed_a_little(made: Made, rng: Random) -> None:
-    """The group got again on B what it had committed on A shortly before: offset translation may
-    step back."""
+    """The group got records again on B that it had committed on A shortly before. Offset
+    translation may step back."""
     _replay(made)
 
 
 @mutation({**PLANNED, "steps": 600}, must="group-offsets/group-replay", may="group-offsets")
 def group_replayed_too_much(made: Made, rng: Random) -> None:
-    """The group got again on B more than 100 records that it had committed on A long before."""
+    """The group got more than 100 records again on B that it had committed on A long before."""
     early = min(p.returned for p in made.polls if p.reader == "follower" and p.kind == "commit")
     own = [
         p for p in made.polls if p.reader == "follower" and p.kind == "commit" and p.cluster == "A"

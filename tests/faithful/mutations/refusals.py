@@ -60,20 +60,22 @@ def _without(group: SendGroup, entry: Entry, *, refused: bool) -> SendGroup:
 
 @mutation(PAIR, must="provenance/refused-write aborted-read/refused-read")
 def refused_was_written(made: Made, rng: Random) -> None:
-    """A send without a transaction was refused for certain, and is in A's log; readers got it."""
+    """A send outside of a transaction was refused for certain, and is in A's log; readers got
+    it."""
     _not_acknowledged(made, _batch(made, "plain"), refused=True)
 
 
 @mutation(PAIR, must="provenance/refused-write aborted-read/refused-read")
 def refused_in_a_committed_transaction(made: Made, rng: Random) -> None:
-    """Some records of a transaction that was committed were refused for certain, and are in A's
-    log; readers got them."""
+    """Some records of a committed transaction were refused for certain, and are in A's log; readers
+    got them."""
     _not_acknowledged(made, _batch(made, "committed"), refused=True)
 
 
 @mutation(PAIR, must="provenance/refused-write", may="poll-continuity read-committed-visibility")
 def refused_was_written_and_not_read(made: Made, rng: Random) -> None:
-    """A send without a transaction was refused for certain, and is in A's log; nobody got it."""
+    """A send outside of a transaction was refused for certain, and is in A's log; no reader got
+    it."""
     batch = _batch(made, "plain")
     _not_acknowledged(made, batch, refused=True)
     for cluster in "AB":
@@ -82,8 +84,8 @@ def refused_was_written_and_not_read(made: Made, rng: Random) -> None:
 
 @mutation(PAIR, verdict="valid")
 def given_up_and_written(made: Made, rng: Random) -> None:
-    """A send without a transaction was given up in flight, which says nothing: it is in A's log,
-    and readers got it."""
+    """A send outside of a transaction was given up in flight, so its outcome is unknown. It is in
+    A's log, and readers got it."""
     _not_acknowledged(made, _batch(made, "plain"), refused=False)
 
 
@@ -91,6 +93,6 @@ def given_up_and_written(made: Made, rng: Random) -> None:
     PAIR, must="commit-aborted/abort-committed aborted-read/aborted-read", may="torn-transaction"
 )
 def never_asked_for_and_committed(made: Made, rng: Random) -> None:
-    """A commit was certainly never asked for, and the transaction ends in COMMIT."""
+    """A commit was certainly never requested, and the transaction ends in COMMIT."""
     row = returned(made, _batch(made, "committed").uids[0])
     change_return(made, row, outcome="fail")

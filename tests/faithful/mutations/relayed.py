@@ -63,7 +63,7 @@ def _inputs(group: SendGroup) -> tuple[int, int]:
     ),
 )
 def output_lost(made: Made, rng: Random) -> None:
-    """The outputs of a relay's transaction are aborted in one partition, on both clusters, though
+    """The outputs of a relay's transaction are aborted in one partition, on both clusters, although
     its offsets were committed."""
     _, group = _steps(made, least=1)[-1]
     log = made.log("A", topic=OUTPUTS)
@@ -75,7 +75,7 @@ def output_lost(made: Made, rng: Random) -> None:
 
 @mutation(RELAYED, must="exactly-once/output-duplicated", may="exactly-once/input-lost")
 def output_made_twice(made: Made, rng: Random) -> None:
-    """A relay made its outputs from an input that it had made outputs from before."""
+    """A relay wrote outputs twice for the same input."""
     steps = _steps(made, least=2)
     row, group = steps[-1]
     assert group.made_from is not None
@@ -87,7 +87,7 @@ def output_made_twice(made: Made, rng: Random) -> None:
 
 @mutation(RELAYED, must="exactly-once/output-without-input")
 def output_of_nothing(made: Made, rng: Random) -> None:
-    """A relay made an output from a record that is not there."""
+    """A relay wrote an output for an input record that does not exist."""
     row, group = _steps(made, least=1)[-1]
     assert group.made_from is not None
     (_, offset, _), *rest = [
@@ -98,7 +98,7 @@ def output_of_nothing(made: Made, rng: Random) -> None:
 
 @mutation(RELAYED, must="exactly-once/offset-behind", may="internal-topics/commit-missing")
 def offset_lost(made: Made, rng: Random) -> None:
-    """The group's offset is sampled below what transactions had committed that were over."""
+    """The group's sampled offset is below the offsets that completed transactions had committed."""
     steps = _steps(made, least=2)
     # A transaction is over for certain once the same incarnation of the relay has ended another.
     over = next(
@@ -115,7 +115,7 @@ def offset_lost(made: Made, rng: Random) -> None:
 
 @mutation(RELAYED, must="write-cycles/write-cycle", may="exactly-once")
 def transactions_in_a_circle(made: Made, rng: Random) -> None:
-    """Of two transactions each read what the other wrote."""
+    """Each of two transactions read what the other wrote."""
     steps = _steps(made, least=2)
     (one, ours), (two, theirs) = steps[0], steps[-1]
     _made_from(made, one, ours, ((theirs.first_uid, 0, 1),))
@@ -144,8 +144,8 @@ def transactions_in_a_circle(made: Made, rng: Random) -> None:
     verdict="valid",
 )
 def relay_began_anew(made: Made, rng: Random) -> None:
-    """A relay began on B where its group had been long ago, and made again what had arrived: group
-    offsets are synced apart."""
+    """A relay began on B at an old offset of its group and repeated outputs that were already
+    mirrored. Group offsets are synced separately from records."""
 
 
 @mutation(
@@ -154,5 +154,5 @@ def relay_began_anew(made: Made, rng: Random) -> None:
     verdict="valid",
 )
 def outputs_left_behind(made: Made, rng: Random) -> None:
-    """The group's offset was synced to B before A died, and what had been made of its inputs was
-    not mirrored."""
+    """The group's offset was synced to B before A died, and the outputs of its inputs were not
+    mirrored."""

@@ -19,22 +19,22 @@ def changed_records(records: tuple[Rec, ...]) -> tuple[Rec, ...]:
 
 @mutation(PAIR, must="replica-agreement/corrupt-batch", unknown="recording")
 def crc_wrong(made: Made, rng: Random) -> None:
-    """A mirrored batch has a CRC that is not that of its bytes, in every replica of B."""
+    """A mirrored batch has a wrong CRC, in every replica of B."""
     made.change("B", 0, put(known_committed(made, "B", rng, native=False), crc_flip=0x5A))
 
 
 @mutation(PAIR, must="replica-agreement/replica-disagreement", may="leader-epochs/epoch-reuse")
 def one_replica_changed(made: Made, rng: Random) -> None:
-    """A byte of a record is another one in B's replica that does not lead, and the CRC is right
-    again."""
+    """In a follower's replica on B, one byte of a record has changed, and the CRC was
+    recomputed."""
     batch = known_committed(made, "B", rng, native=False)
     made.rewrite(made.log_keys("B", 0)[1], put(batch, records=changed_records(batch.records)))
 
 
 @mutation(COPIED, must="replica-agreement/replica-disagreement leader-epochs/epoch-reuse")
 def compacted_batch_of_another(made: Made, rng: Random) -> None:
-    """On A's replica that does not lead, a batch that a cleaner was at has another producer epoch,
-    which no cleaner writes."""
+    """In a cleaned segment of A's follower, a batch has another producer epoch. The log cleaner
+    never writes that."""
     file = made.log_keys("A", 0)[1]
     held = {e.offset for e in made.log("A")}
     cleaned = made.logs[file].bounds.compacted
@@ -73,8 +73,8 @@ def _last_of_a_key(made: Made, rng: Random) -> tuple[LogKey, Entry, Rec]:
 
 @mutation(COPIED, must="replica-agreement/replica-missing")
 def compacted_key_without_its_last(made: Made, rng: Random) -> None:
-    """On A's replica that does not lead, the last record of a key is gone from what a cleaner was
-    at: no cleaner takes that."""
+    """In a cleaned segment of A's follower, the last record of a key is missing. The log cleaner
+    never removes that."""
     file, entry, record = _last_of_a_key(made, rng)
     left = tuple(r for r in entry.records if r is not record)
     made.rewrite(file, lambda log: [replace(e, records=left) if e is entry else e for e in log])
@@ -82,8 +82,7 @@ def compacted_key_without_its_last(made: Made, rng: Random) -> None:
 
 @mutation(COPIED, must="replica-agreement/replica-disagreement")
 def compacted_value_of_another(made: Made, rng: Random) -> None:
-    """On A's replica that does not lead, the last record of a key has another value, in what a
-    cleaner was at."""
+    """In a cleaned segment of A's follower, the last record of a key has another value."""
     file, entry, record = _last_of_a_key(made, rng)
     other = tuple(r._replace(value=b"another") if r is record else r for r in entry.records)
     made.rewrite(file, lambda log: [replace(e, records=other) if e is entry else e for e in log])
@@ -91,14 +90,13 @@ def compacted_value_of_another(made: Made, rng: Random) -> None:
 
 @mutation(PAIR, must="replica-agreement/replica-missing")
 def one_replica_without(made: Made, rng: Random) -> None:
-    """A batch is gone from A's replica that does not lead."""
+    """A's follower lacks a batch."""
     made.rewrite(made.log_keys("A", 0)[1], kept_out(made.log("A")[2]))
 
 
 @mutation(PAIR, must="replica-agreement/log-disorder")
 def file_out_of_order(made: Made, rng: Random) -> None:
-    """Two batches have changed places in the file of A's replica that does not lead, with the
-    offsets they had."""
+    """Two batches have changed places in the file of A's follower, and keep their offsets."""
     file = made.log_keys("A", 0)[1]
     made.logs[file].edges_at = ()
     made.rewrite(file, lambda log: [log[0], log[2], log[1], *log[3:]])

@@ -68,7 +68,7 @@ def _adopted(made: Made, further: int = 0) -> None:
 
 @mutation(RESETS, must=f"sequence-continuity/sequence-start {COLLISION}")
 def went_on_behind_the_reset(made: Made, rng: Random) -> None:
-    """Behind B's reset an id goes on where the mirrored one ended: its first records were
+    """After B's reset, a producer id continues where the mirrored one ended. Its first records were
     acknowledged and not appended."""
     _adopted(made)
 
@@ -83,7 +83,7 @@ def went_on_behind_the_reset_in_copied_logs(made: Made, rng: Random) -> None:
 
 @mutation(RESETS, must="sequence-continuity/sequence-start")
 def began_late_behind_the_reset(made: Made, rng: Random) -> None:
-    """Behind B's reset an id that was mirrored begins above where it ended."""
+    """After B's reset, a mirrored producer id begins with a sequence above where it ended."""
     _adopted(made, further=3)
 
 
@@ -110,7 +110,7 @@ _TWICE = (
     may=f"{_TWICE} {COLLISION} sequence-continuity",
 )
 def mirrored_again_behind_the_reset(made: Made, rng: Random) -> None:
-    """A batch that had been mirrored is there once more, behind what B wrote, under the same id and
+    """A mirrored batch is repeated after B's own records, with the same producer id and
     sequence."""
     _mirrored_again(made)
 
@@ -131,8 +131,8 @@ def mirrored_again_in_copied_logs(made: Made, rng: Random) -> None:
     may=f"{_TWICE} sequence-continuity",
 )
 def mirrored_again_without_a_reset(made: Made, rng: Random) -> None:
-    """A batch that had been mirrored is there once more, behind what B wrote; the mirror keeps ids
-    apart and resets nothing."""
+    """A mirrored batch is repeated after B's own records. The mirror keeps producer ids apart and
+    resets nothing."""
     _mirrored_again(made)
 
 
@@ -153,7 +153,7 @@ def _left_open(made: Made) -> None:
     may="last-stable-offset/lso-mismatch",
 )
 def left_open_at_the_reset(made: Made, rng: Random) -> None:
-    """A transaction that was open at the failover has no marker, and B's reset is behind it."""
+    """A transaction that was open at the failover has no marker before B's reset."""
     _left_open(made)
 
 
@@ -166,7 +166,7 @@ def left_open_in_copied_logs(made: Made, rng: Random) -> None:
 
 @mutation(COPIED_RESET, must="marker-pairing/stable-offset-stuck")
 def stable_offset_stuck(made: Made, rng: Random) -> None:
-    """The leader of a running cluster says that B is stable only up to a transaction that has a
+    """The leader of a running cluster reports a last stable offset at a transaction that has a
     marker."""
     first = data(made, "B", native=True, state="committed")[0].offset
     for key in made.log_keys("B", 0):
@@ -181,7 +181,7 @@ def stable_offset_stuck(made: Made, rng: Random) -> None:
     may="last-stable-offset/lso-mismatch uncommitted-read",
 )
 def committed_data_without_the_bit(made: Made, rng: Random) -> None:
-    """A committed batch of B's own is not transactional."""
+    """A committed batch of B's own lacks the transactional bit."""
     made.change(
         "B", 0, put(data(made, "B", native=True, state="committed")[0], transactional=False)
     )
@@ -196,7 +196,7 @@ def committed_data_without_the_bit(made: Made, rng: Random) -> None:
     ),
 )
 def aborted_data_without_the_bit(made: Made, rng: Random) -> None:
-    """An aborted batch of B's own is not transactional, so that every reader gets it."""
+    """An aborted batch of B's own lacks the transactional bit, so every reader gets it."""
     made.change("B", 0, put(data(made, "B", native=True, state="aborted")[0], transactional=False))
 
 
@@ -206,7 +206,7 @@ def aborted_data_without_the_bit(made: Made, rng: Random) -> None:
     may="marker-pairing/not-transactional last-stable-offset sequence-continuity",
 )
 def plain_data_with_the_bit(made: Made, rng: Random) -> None:
-    """A batch of B's own that has no producer id is transactional."""
+    """A batch of B's own without a producer id has the transactional bit."""
     made.change(
         "B",
         0,
@@ -216,7 +216,8 @@ def plain_data_with_the_bit(made: Made, rng: Random) -> None:
 
 @mutation(FORCED, must="marker-pairing/coordinator-epoch-regression")
 def marker_of_a_fenced_coordinator(made: Made, rng: Random) -> None:
-    """A marker of B's own is of a coordinator that the one before it had fenced."""
+    """A marker of B's own has a lower coordinator epoch than an earlier marker of the same
+    producer: its coordinator was fenced."""
     markers = [
         e
         for e in made.log("B")
@@ -233,8 +234,8 @@ def marker_of_a_fenced_coordinator(made: Made, rng: Random) -> None:
 
 @mutation(COPIED_RESET, unknown="byte-equality", verdict="unknown")
 def promotion_mark_deleted(made: Made, rng: Random) -> None:
-    """Retention took B's beginning, and with it the mark of its promotion; nobody says where that
-    was."""
+    """Retention deleted B's beginning with the reset record that marks its promotion, so the
+    promotion offset is unknown."""
     log = made.log("B")
     reset = next((e for e in log if e.ends == RESET), None)
     left = [e for e in log if reset is not None and e.offset > reset.offset + 1]

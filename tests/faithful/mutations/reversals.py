@@ -76,7 +76,7 @@ def _seen(made: Made, *, after: bool) -> list[Poll]:
     ),
 )
 def other_payloads_before_the_truncation(made: Made, rng: Random) -> None:
-    """While a reversal lasts, before the truncation, a reader gets payloads that are in no log."""
+    """During a reversal, before the truncation, a reader gets payloads that are in no log."""
     for poll in _seen(made, after=False):
         change_poll(made, poll, [(uid + 7, offset) for uid, offset in got(poll)])
 
@@ -90,14 +90,14 @@ def other_payloads_before_the_truncation(made: Made, rng: Random) -> None:
     ),
 )
 def other_payloads_after_the_truncation(made: Made, rng: Random) -> None:
-    """While a reversal lasts, after the truncation, a reader gets payloads that are in no log."""
+    """During a reversal, after the truncation, a reader gets payloads that are in no log."""
     for poll in _seen(made, after=True):
         change_poll(made, poll, [(uid + 7, offset) for uid, offset in got(poll)])
 
 
 @mutation(ROUND_TRIP, must="poll-continuity/internal-regression", may="poll-continuity")
 def went_back_while_reversed(made: Made, rng: Random) -> None:
-    """While a reversal lasts a reader gets the records of a poll in reverse."""
+    """During a reversal, a reader gets the records of a poll in reverse order."""
     poll = next(p for p in _seen(made, after=True) if len(got(p)) > 1)
     change_poll(made, poll, got(poll)[::-1])
 
@@ -116,8 +116,7 @@ def _samples(made: Made) -> list[Watermark]:
     may="last-stable-offset uncommitted-read",
 )
 def lso_above_while_reversed(made: Made, rng: Random) -> None:
-    """While a reversal lasts every sample has a last stable offset that is far above the high
-    watermark."""
+    """During a reversal, every sample has a last stable offset far above the high watermark."""
     for mark in _samples(made):
         change_mark(made, mark, last_stable=mark.high_watermark + 5000)
 
@@ -130,13 +129,14 @@ def capture_lacks_its_head(made: Made, rng: Random) -> None:
 
 @mutation(ROUND_TRIP, must="truncation-accounting/history-changed", may=OTHERS)
 def capture_lacks_a_marker(made: Made, rng: Random) -> None:
-    """The capture before the truncation lacks a COMMIT marker from below it."""
+    """The capture before the truncation lacks a COMMIT marker from below the truncation."""
     _without(made, lambda e: e.ends == COMMIT)
 
 
 @mutation(ROUND_TRIP, must="truncation-accounting/history-changed", may=OTHERS)
 def capture_lacks_its_middle(made: Made, rng: Random) -> None:
-    """The capture before the truncation lacks a batch from the middle of what is below it."""
+    """The capture before the truncation lacks a batch from the middle of the log below the
+    truncation."""
     _without(made, lambda e: e.ends is None)
 
 
@@ -172,7 +172,7 @@ def capture_lacks_its_tail(made: Made, rng: Random) -> None:
     may="poll-continuity last-stable-offset",
 )
 def truncated_above_its_end(made: Made, rng: Random) -> None:
-    """The mirror says that it truncated A at an offset that A never had."""
+    """The mirror reports that it truncated A at an offset that A never had."""
     event(made, "truncation", offset=10**6, end=10**6 + 1)
 
 
@@ -182,13 +182,13 @@ def truncated_above_its_end(made: Made, rng: Random) -> None:
     may="last-stable-offset poll-continuity/position-beyond-end",
 )
 def truncated_from_below(made: Made, rng: Random) -> None:
-    """The mirror says that A's log ended below where it was truncated."""
+    """The mirror reports that A's log ended below the offset of its truncation."""
     event(made, "truncation", end=promotion(made, "B") - 1)
 
 
 @mutation(FORCED, must="truncation-accounting/truncation-impossible", may="last-stable-offset")
 def truncated_that_never_followed(made: Made, rng: Random) -> None:
-    """A truncation of B is written down, which no mirror ever made to follow again."""
+    """A truncation of B is recorded, although B never became the destination of a mirror again."""
     at = next(i for i, e in enumerate(made.events) if e.kind == "clients-moved")
     position = {
         "cluster": "B",
@@ -221,7 +221,7 @@ def truncated_that_never_followed(made: Made, rng: Random) -> None:
     ),
 )
 def last_batch_gone(made: Made, rng: Random) -> None:
-    """The last batch of A is on none of its brokers, and its bounds and samples say that it was."""
+    """No broker of A has its last batch, and A's bounds and samples show that it existed."""
     for key in made.log_keys("A", 0):
         captured = made.logs[key]
         captured.entries = captured.entries[:-1]
@@ -240,15 +240,15 @@ def sampled_above_the_end(made: Made, rng: Random) -> None:
 
 @mutation(PAIR, must="replica-agreement/log-ends-early", may="replica-agreement")
 def emptied_follower(made: Made, rng: Random) -> None:
-    """A follower of A is empty, and its high watermark is not."""
+    """A follower of A has an empty log and a high watermark above 0."""
     key = next(p for p in made.log_keys("A", 0) if not made.logs[p].bounds.leader)
     made.logs[key].entries = []
 
 
 @mutation(PAIR, must="replica-agreement/log-ends-early", may="replica-agreement")
 def half_a_follower(made: Made, rng: Random) -> None:
-    """A follower of A has the first half of its log alone, and its high watermark is that of the
-    other half."""
+    """A follower of A has only the first half of its log, and a high watermark in the second
+    half."""
     key = next(p for p in made.log_keys("A", 0) if not made.logs[p].bounds.leader)
     captured = made.logs[key]
     captured.entries = captured.entries[: len(captured.entries) // 2]
@@ -256,20 +256,20 @@ def half_a_follower(made: Made, rng: Random) -> None:
 
 @mutation(ROUND_TRIP, unknown="recording", verdict="unknown")
 def ends_of_faults_gone(made: Made, rng: Random) -> None:
-    """No fault has an end; that they were healed is written down."""
+    """No fault has a recorded end; the heals are recorded."""
     drop_events(made, lambda e: e.kind == "fault-end")
 
 
 @mutation(ROUND_TRIP, unknown="recording", verdict="unknown")
 def event_out_of_time(made: Made, rng: Random) -> None:
-    """The failover home is an hour after the run."""
+    """The failover back to A is recorded an hour after the run."""
     at = [i for i, e in enumerate(made.events) if e.kind == "phase" or e.kind == "captured"][-1]
     made.events[at] = replace(made.events[at], time=made.ended + 3600 * 10**9)
 
 
 @mutation(ROUND_TRIP, unknown="recording", verdict="unknown", may=" ".join(beside()))
 def events_torn(made: Made, rng: Random) -> Afterwards:
-    """The file of the events ends in the middle of a row, somewhere behind the first failover."""
+    """The file of events ends in the middle of a row, after the first failover."""
 
     def tear(root: Path) -> None:
         path = root / "events.jsonl"

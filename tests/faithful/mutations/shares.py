@@ -60,8 +60,7 @@ def _forget(made: Made, offset: int, *kinds: str) -> None:
 
 @mutation(SHARED, must="share-groups/aborted-delivery")
 def share_group_got_an_aborted_record(made: Made, rng: Random) -> None:
-    """A member of a share group with read_committed was given a record of a transaction that was
-    aborted."""
+    """A member of a share group with read_committed got a record of an aborted transaction."""
     row = _simply(made)
     if row.isolation != "read_committed":
         raise NothingToChange("the group reads uncommitted")
@@ -72,8 +71,8 @@ def share_group_got_an_aborted_record(made: Made, rng: Random) -> None:
 
 @mutation(SHARED, must="share-groups/delivered-again")
 def share_group_got_a_record_again(made: Made, rng: Random) -> None:
-    """A share group was given a record again after its acceptance was confirmed, and accepted it a
-    second time."""
+    """A share group got a record again after its acceptance was confirmed, and accepted it a second
+    time."""
     row = _simply(made)
     later = max(poll.returned for poll in made.polls) + MS
     for kind in ("acquire", "accept", CONFIRMED["accept"]):
@@ -88,12 +87,11 @@ def share_group_got_a_record_again(made: Made, rng: Random) -> None:
 
 @mutation(SHARED, must="share-groups/never-delivered")
 def share_group_never_got_a_record(made: Made, rng: Random) -> None:
-    """A share group is done with a record that no member was given."""
+    """A share group has completed a record that no member got."""
     _forget(made, _offset(_simply(made)), "acquire", "accept", "accepted")
 
 
 @mutation(SHARED, must="share-groups/never-acknowledged")
 def share_group_dropped_a_record(made: Made, rng: Random) -> None:
-    """A share group is done with a record that was given to one member, who did not ask for
-    that."""
+    """A share group has completed a record that one member got and did not acknowledge."""
     _forget(made, _offset(_simply(made)), "accept", "accepted")

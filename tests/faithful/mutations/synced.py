@@ -69,22 +69,22 @@ def _earlier(made: Made) -> int:
 
 @mutation(PLANNED, must="group-offsets/checkpoint-regression")
 def mirror_commits_an_earlier_offset(made: Made, rng: Random) -> None:
-    """The mirror committed for the group on B what it had committed before, below its last commit;
-    nobody sampled that."""
+    """On B, the mirror committed for the group an earlier offset, below its last commit, and no
+    sample shows it."""
     _commits(made, _earlier(made))
 
 
 @mutation(MM2_PLANNED, must="group-offsets/checkpoint-regression")
 def translation_goes_back(made: Made, rng: Random) -> None:
-    """MirrorMaker 2 committed for the group on B what is below its last commit; nobody sampled
-    that."""
+    """On B, MirrorMaker 2 committed for the group an offset below its last commit, and no sample
+    shows it."""
     _commits(made, _earlier(made))
 
 
 @mutation(PLANNED, verdict="valid")
 def source_coordinator_answers_late(made: Made, rng: Random) -> None:
     """A broker of A is killed, its coordinator answers with an earlier commit, and the mirror
-    commits that on B (KAFKA-15910)."""
+    commits this offset on B (KAFKA-15910)."""
     known = set(_groups(made))
     (*_, last) = [committed_at(entry)[2] for entry in _mirrors(made)]
     earlier = [offset for offset in known if 0 < offset < last]
@@ -96,14 +96,15 @@ def source_coordinator_answers_late(made: Made, rng: Random) -> None:
 
 @mutation(PLANNED, must="group-offsets/checkpoint-beyond-commit")
 def mirror_commits_beyond_the_group(made: Made, rng: Random) -> None:
-    """The mirror committed for the group on B more than the group has ever committed on A."""
+    """On B, the mirror committed for the group a higher offset than the group has ever committed on
+    A."""
     _commits(made, max(_groups(made)) + 1)
 
 
 @mutation(PLANNED, must="group-offsets/checkpoint-stranger")
 def mirror_commits_what_nobody_did(made: Made, rng: Random) -> None:
-    """The mirror committed for the group on B what the group never committed on A, in the middle of
-    a batch."""
+    """On B, the mirror committed for the group an offset in the middle of a batch, which the group
+    never committed on A."""
     known, log = {*_groups(made)}, made.log("B")
     ends = {edge for entry in log for edge in (entry.offset, entry.end)}
     for before, after in pairwise(_mirrors(made)):

@@ -26,29 +26,30 @@ def _compared(made: Made, **row: object) -> None:
 
 @mutation(PAIR, must="topic-sync/topic-missing")
 def topic_that_was_not_made(made: Made, rng: Random) -> None:
-    """When everything was copied, the mirror's destination had no topic of that name."""
+    """After all records were copied, the destination lacks the topic."""
     _compared(made, here=0)
 
 
 @mutation(PAIR, must="topic-sync/partitions-differ")
 def topic_that_did_not_grow(made: Made, rng: Random) -> None:
-    """The source's topic has got a partition that the destination's has not."""
+    """The source's topic has a new partition, and the destination's topic lacks it."""
     _compared(made, there=3)
 
 
 @mutation(PAIR, must="topic-sync/setting-differs")
 def setting_that_was_not_synced(made: Made, rng: Random) -> None:
-    """A setting of the source's topic is none of the destination's."""
+    """The destination's topic lacks a config of the source's topic."""
     _compared(made, differing={"delete.retention.ms": ["60000", None]})
 
 
 @mutation(PAIR, must="topic-sync/acl-differs")
 def acl_that_was_not_synced(made: Made, rng: Random) -> None:
-    """Somebody who may read the source's topic may not read the destination's."""
+    """The destination's topic lacks an ACL of the source's topic, which allows a principal to
+    read."""
     _compared(made, acls=2, missing=["allow read to User:reader from *"])
 
 
 @mutation(PAIR, verdict="valid")
 def topics_that_are_the_same(made: Made, rng: Random) -> None:
-    """The topic has the same partitions and settings on both."""
+    """The topic has the same partitions and configs on both clusters."""
     _compared(made)

@@ -36,8 +36,8 @@ from tests.faithful.notes import SECOND
     ),
 )
 def commit_became_abort(made: Made, rng: Random) -> None:
-    """A COMMIT marker of B's own is an ABORT in one partition, though the commit was acknowledged
-    and read."""
+    """In one partition, a COMMIT marker of B's own is an ABORT, although the commit was
+    acknowledged and read."""
     made.change("B", 0, put(own_marker(made, "B", COMMIT), ends=ABORT))
 
 
@@ -50,7 +50,7 @@ def commit_became_abort(made: Made, rng: Random) -> None:
     ),
 )
 def abort_became_commit(made: Made, rng: Random) -> None:
-    """An ABORT marker of B's own is a COMMIT, though the abort was acknowledged."""
+    """An ABORT marker of B's own is a COMMIT, although the abort was acknowledged."""
     made.change("B", 0, put(own_marker(made, "B", ABORT, at=0), ends=COMMIT))
 
 
@@ -62,8 +62,8 @@ def abort_became_commit(made: Made, rng: Random) -> None:
     may="poll-continuity read-committed-visibility/hidden-committed",
 )
 def abort_became_commit_on_the_way(made: Made, rng: Random) -> None:
-    """An ABORT marker is a COMMIT on C, behind another mirror: only there readers are shown what
-    was aborted."""
+    """On C, after the second mirror, an ABORT marker is a COMMIT: readers there get aborted
+    records."""
     log = made.log("C")
     decided = states(log)
     ended = [
@@ -84,8 +84,8 @@ def abort_became_commit_on_the_way(made: Made, rng: Random) -> None:
     ),
 )
 def marker_lost_and_overrun(made: Made, rng: Random) -> None:
-    """A COMMIT marker of B's own is gone, and its producer went on in the same epoch: the next
-    marker ends both."""
+    """A COMMIT marker of B's own is missing, and its producer continued in the same epoch, so that
+    the next marker ends both transactions."""
     made.change("B", 0, kept_out(own_marker(made, "B", COMMIT, at=0, going_on=True)))
 
 
@@ -98,8 +98,8 @@ def marker_lost_and_overrun(made: Made, rng: Random) -> None:
     ),
 )
 def marker_lost_in_its_epoch(made: Made, rng: Random) -> None:
-    """A COMMIT marker of B's own is gone, and its producer went on in the next epoch, as
-    transactions v2 do."""
+    """A COMMIT marker of B's own is missing, and its producer continued in the next epoch, as with
+    transactions v2 (KIP-890)."""
     made.change("B", 0, kept_out(own_marker(made, "B", COMMIT, at=0, going_on=True)))
 
 
@@ -113,7 +113,7 @@ def marker_lost_in_its_epoch(made: Made, rng: Random) -> None:
     ),
 )
 def last_marker_lost(made: Made, rng: Random) -> None:
-    """The last COMMIT marker of one of B's own producers is gone, and B lived on."""
+    """The last COMMIT marker of one of B's own producers is missing, and B kept running."""
     made.change("B", 0, kept_out(own_marker(made, "B", COMMIT, going_on=False)))
 
 
@@ -128,7 +128,8 @@ def last_marker_lost(made: Made, rng: Random) -> None:
     ),
 )
 def transaction_hangs(made: Made, rng: Random) -> None:
-    """A transaction of B's own has no marker, and the run went on for longer than its timeout."""
+    """A transaction of B's own has no marker, and the run continued for longer than the
+    transaction's timeout."""
     made.change("B", 0, kept_out(own_marker(made, "B", COMMIT, going_on=False)))
     made.ended += 100 * SECOND
 
@@ -139,8 +140,8 @@ def transaction_hangs(made: Made, rng: Random) -> None:
     may="last-stable-offset/lso-mismatch",
 )
 def mirror_left_it_open(made: Made, rng: Random) -> None:
-    """The mirror says that it aborted what was open at the failover, and the marker is not
-    there."""
+    """The mirror reports that it aborted a transaction that was open at the failover, and the
+    marker is missing."""
     made.change("B", 0, kept_out(_appended(made)))
 
 
@@ -162,7 +163,7 @@ def _appended(made: Made) -> Entry:
     ),
 )
 def marker_before_its_data(made: Made, rng: Random) -> None:
-    """The last COMMIT marker of one of B's own producers lies before the data that it ends."""
+    """The last COMMIT marker of one of B's own producers is before the data that it ends."""
     marker = own_marker(made, "B", COMMIT, going_on=False)
     log = made.log("B")
     first = next(e for e in log if states(log).marker.get(e.offset) == marker.offset)
@@ -182,7 +183,7 @@ def _moved(log: list[Entry], marker: Entry, first: Entry) -> list[Entry]:
     MM2_PAIR, must="order-equality/mirrored-aborted aborted-read/aborted-read", may="send-order"
 )
 def aborted_was_mirrored(made: Made, rng: Random) -> None:
-    """MirrorMaker 2 wrote what was aborted on A, and readers of committed records got it."""
+    """MirrorMaker 2 wrote records that were aborted on A, and read_committed readers got them."""
     aborted = data(made, "A", native=True, state="aborted")[0]
     last = data(made, "B", native=False)[-1]
     log = made.log("B")
@@ -216,7 +217,8 @@ def _show(made: Made, reader: str, entry: Entry) -> None:
 
 @mutation(PAIR, must="commit-aborted/commit-aborted lost-write/lost-write", may="unseen")
 def aborted_though_acknowledged(made: Made, rng: Random) -> None:
-    """A client's commit was acknowledged, and every partition on both clusters says ABORT."""
+    """A client's commit was acknowledged, and every partition on both clusters has an ABORT
+    marker."""
     aborted = data(made, "A", native=True, state="aborted")[0]
     for row in [o for o in made.operations if o.number == aborted.records[0].operation]:
         change_return(
@@ -233,7 +235,8 @@ def aborted_though_acknowledged(made: Made, rng: Random) -> None:
     ),
 )
 def torn_over_partitions(made: Made, rng: Random) -> None:
-    """A transaction of B's own over two partitions says COMMIT in one and ABORT in the other."""
+    """A transaction of B's own over two partitions has a COMMIT in one and an ABORT in the
+    other."""
     other = {
         r.operation for e in data(made, "B", 1, native=True, state="committed") for r in e.records
     }

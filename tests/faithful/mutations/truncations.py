@@ -62,15 +62,15 @@ def _said(made: Made, name: str) -> int:
 
 @mutation(TRUNCATING, must="failover/rpo-over-budget")
 def acknowledged_above_the_truncation(made: Made, rng: Random) -> None:
-    """What A had acknowledged behind an open transaction was truncated on B with it: the failover
-    lost it, and may lose none."""
+    """Records that A had acknowledged after the start of an open transaction were truncated on B
+    with this transaction. The failover lost them, and may lose none."""
     made.scenario = replace(made.scenario, budgets=Budgets(rpo_records=0))
 
 
 @mutation(TRUNCATING, must="lost-write/lost-write")
 def truncated_by_a_planned_failover(made: Made, rng: Random) -> None:
-    """The failover was planned, and what A had acknowledged behind an open transaction was
-    truncated on B all the same."""
+    """The failover was planned, and still truncated on B records that A had acknowledged after the
+    start of an open transaction."""
     if not _lost(made):
         raise NothingToChange(
             "nothing that A had acknowledged was truncated in the first partition"
@@ -80,8 +80,8 @@ def truncated_by_a_planned_failover(made: Made, rng: Random) -> None:
 
 @mutation(TRUNCATING, must="lost-write/lost-write")
 def truncated_after_it_was_read(made: Made, rng: Random) -> None:
-    """A reader of everything had got on B, before that was truncated, what A had acknowledged and
-    what is on neither since."""
+    """A reader of everything got acknowledged records of A on B before B was truncated. Since then,
+    neither cluster has them."""
     lost = _lost(made)
     if not lost or lost[-1].end > _said(made, "mirrored"):
         raise NothingToChange("nothing that A had acknowledged, and B had, was truncated")
@@ -102,15 +102,14 @@ def truncated_after_it_was_read(made: Made, rng: Random) -> None:
     must="last-stable-offset/hanging-transaction",
 )
 def truncated_only_once(made: Made, rng: Random) -> None:
-    """The mirror truncated B once, and with that took the markers of transactions that had begun
-    before: nobody on B can end them.
-    """
+    """The mirror truncated B once. This removed the markers of transactions that began earlier, and
+    nothing on B can end these transactions."""
 
 
 @mutation(TRUNCATING, must="last-stable-offset/high-watermark-regression")
 def sampled_after_the_truncation(made: Made, rng: Random) -> None:
-    """B's high watermark was sampled before and after the mirror truncated its log; the same leader
-    led in the same epoch."""
+    """B's high watermark was sampled before and after the mirror truncated its log, with the same
+    leader in the same epoch."""
     stopped, truncated_to = (
         next(e.time for e in made.events if e.kind == "mirror-stopped"),
         promotion(made),
@@ -157,14 +156,14 @@ def truncated_deeper_than_reported(made: Made, rng: Random) -> None:
     may="lost-write producer-id-uniqueness sequence-continuity torn-transaction",
 )
 def tail_kept_above_the_truncation(made: Made, rng: Random) -> None:
-    """The mirror says that it truncated B, and was promoted there; what it had mirrored behind that
-    is there still."""
+    """The mirror reports that it truncated B and was promoted at this offset; the mirrored records
+    after it are still there."""
     _promoted_at(made, data(made, "B", native=False)[-1].offset)
 
 
 @mutation(OVERLAPPING_TRUNCATION, must="truncation-accounting/promotion-unaccounted")
 def one_truncation_of_two_was_reported(made: Made, rng: Random) -> None:
-    """The mirror truncated B again and again, and says so only of the last time."""
+    """The mirror truncated B repeatedly, and reports only the last truncation."""
     rows = next(e for e in made.events if e.kind == "mirror-stopped").data["partitions"]
     truncations = next(row["truncated"] for row in rows if row["partition"] == 0)  # type: ignore[attr-defined]
     if len(truncations) < 2:

@@ -23,25 +23,25 @@ from tests.faithful.mutations.base import (
 
 @mutation(PAIR, unknown="recording lost-write", verdict="unknown")
 def no_operations(made: Made, rng: Random) -> None:
-    """Nobody wrote down what clients did."""
+    """The operations of clients were not recorded."""
     made.operations = []
 
 
 @mutation(PAIR, unknown="recording read-committed-visibility", verdict="unknown")
 def no_polls(made: Made, rng: Random) -> None:
-    """Nobody wrote down what readers got."""
+    """The polls of readers were not recorded."""
     made.polls = []
 
 
 @mutation(PAIR, unknown="recording aborted-read poll-continuity lost-write", verdict="unknown")
 def no_history_of_a_reader(made: Made, rng: Random) -> None:
-    """Of one reader, whom run.json names, there is no row."""
+    """One reader that run.json names has no recorded rows."""
     made.polls = [p for p in made.polls if p.reader != "B-uncommitted"]
 
 
 @mutation(PAIR, unknown="recording aborted-read unseen", verdict="unknown")
 def no_history_of_the_only_committed_reader(made: Made, rng: Random) -> None:
-    """Of the one reader that reads committed on B, whom run.json names, there is no row."""
+    """The only read_committed reader on B, which run.json names, has no recorded rows."""
     made.polls = [p for p in made.polls if p.reader != "B-committed"]
 
 
@@ -51,8 +51,8 @@ def no_history_of_the_only_committed_reader(made: Made, rng: Random) -> None:
     verdict="unknown",
 )
 def reader_hangs(made: Made, rng: Random) -> None:
-    """A reader's history ends in the middle: it does not say that it is drained, and others read to
-    the end."""
+    """A reader's history ends in the middle: it does not report that it is drained, while others
+    read to the end."""
     mine = [p for p in made.polls if p.reader == "B-committed"]
     kept = mine[: len(mine) // 2]
     made.polls = [
@@ -62,27 +62,27 @@ def reader_hangs(made: Made, rng: Random) -> None:
 
 @mutation(FORCED, unknown="recording aborted-read group-offsets", verdict="unknown")
 def group_hangs(made: Made, rng: Random) -> None:
-    """The group's member left A with the other clients, and no row says what it did on B."""
+    """The group's member left A with the other clients, and no row shows what it did on B."""
     made.polls = [p for p in made.polls if (p.reader, p.cluster) != ("follower", "B")]
 
 
 @mutation({**PAIR, "relay": True}, unknown="recording exactly-once", verdict="unknown")
 def no_history_of_a_relay(made: Made, rng: Random) -> None:
-    """Of a relay, which run.json names, there is no poll."""
+    """A relay that run.json names has no recorded polls."""
     made.polls = [p for p in made.polls if p.reader != "relay-1"]
 
 
 @mutation({**PAIR, "relay": True}, unknown="exactly-once", verdict="unknown")
 def relays_never_sampled(made: Made, rng: Random) -> None:
-    """Nobody sampled the offsets of the relays' group, though it committed them with every
+    """The offsets of the relays' group were not sampled, although it committed them with every
     transaction."""
     made.groups = [g for g in made.groups if g.group != "relays"]
 
 
 @mutation(FORCED, verdict="valid")
 def reader_of_a_dead_cluster_hangs(made: Made, rng: Random) -> None:
-    """A was given up by force, and its reader ends in the middle, before that: nobody had to read
-    it to the end."""
+    """A reader's history ends in the middle, before its cluster A was given up in a forced
+    failover. So it did not have to read to the end."""
     mine = [p for p in made.polls if p.reader == "A-uncommitted"]
     kept = mine[: len(mine) // 2]
     made.polls = [
@@ -92,13 +92,13 @@ def reader_of_a_dead_cluster_hangs(made: Made, rng: Random) -> None:
 
 @mutation(PAIR, unknown="last-stable-offset", verdict="unknown")
 def no_samples(made: Made, rng: Random) -> None:
-    """Nobody sampled any bounds."""
+    """No bounds were sampled."""
     made.marks = []
 
 
 @mutation(FORCED, unknown="group-offsets", verdict="unknown")
 def no_group_offsets(made: Made, rng: Random) -> None:
-    """Nobody sampled the group's offsets, though it failed over."""
+    """The group's offsets were not sampled, although it failed over."""
     made.groups = []
 
 
@@ -121,21 +121,21 @@ def _connector(made: Made, *states: tuple[int, str]) -> None:
 
 @mutation(MM2_FORCED, unknown="group-offsets", verdict="unknown")
 def connector_of_groups_failed(made: Made, rng: Random) -> None:
-    """MirrorMaker's checkpoint connector did not start, and no offset of a group came to B."""
+    """MirrorMaker's checkpoint connector did not start, and no group offset reached B."""
     _connector(made, (-1, "FAILED"))
     made.groups = [row for row in made.groups if row.cluster != "B"]
 
 
 @mutation(MM2_FORCED, unknown="group-offsets", verdict="unknown")
 def task_of_groups_failed(made: Made, rng: Random) -> None:
-    """The task of MirrorMaker's checkpoint connector failed after some offsets had come to B."""
+    """The task of MirrorMaker's checkpoint connector failed after some offsets had reached B."""
     _connector(made, (-1, "RUNNING"), (0, "RUNNING"), (0, "FAILED"))
 
 
 @mutation(MM2_FORCED, verdict="valid")
 def connector_of_groups_ran_again(made: Made, rng: Random) -> None:
-    """MirrorMaker's checkpoint connector failed, was started again by somebody, and stopped with
-    its worker."""
+    """MirrorMaker's checkpoint connector failed, was restarted from outside, and stopped with its
+    worker."""
     _connector(made, (-1, "FAILED"), (-1, "RUNNING"), (0, "RUNNING"), (0, "UNASSIGNED"))
 
 
@@ -148,7 +148,7 @@ def no_capture_of_the_mirror(made: Made, rng: Random) -> None:
 
 @mutation(PAIR, unknown="recording byte-equality", verdict="unknown")
 def empty_logs(made: Made, rng: Random) -> None:
-    """Every captured log is empty, and no client was promised anything."""
+    """Every captured log is empty, and no write was acknowledged."""
     for key in made.logs:
         made.rewrite(key, lambda log: [])
     made.operations, made.polls, made.marks, made.groups = [], [], [], []
@@ -156,13 +156,13 @@ def empty_logs(made: Made, rng: Random) -> None:
 
 @mutation({**PAIR, "flap": True}, unknown="fault-bite", verdict="unknown")
 def fault_did_not_bite(made: Made, rng: Random) -> None:
-    """A fault had no effect that anybody could measure."""
+    """A fault had no measurable effect."""
     event(made, "fault-bite", bit=False)
 
 
 @mutation({**PAIR, "flap": True}, unknown="fault-bite", verdict="unknown")
 def fault_not_measured(made: Made, rng: Random) -> None:
-    """Nobody measured whether a fault bit."""
+    """The bite of a fault was not measured."""
     drop_events(made, lambda e: e.kind == "fault-bite")
 
 
@@ -176,13 +176,13 @@ def fault_not_measured(made: Made, rng: Random) -> None:
     verdict="unknown",
 )
 def promotion_not_recorded(made: Made, rng: Random) -> None:
-    """Of a failover nobody wrote down from which offset on B's log is its own."""
+    """The promotion offset of B was not recorded at a failover."""
     drop_events(made, lambda e: e.kind == "promotion")
 
 
 @mutation(PAIR, unknown="recording", verdict="unknown")
 def run_did_not_end(made: Made, rng: Random) -> Afterwards:
-    """The harness was killed: run.json still says that it runs."""
+    """The harness was killed: run.json still has the status of a running run."""
 
     def running(root: Path) -> None:
         path = root / "run.json"
@@ -204,8 +204,8 @@ def row_torn(made: Made, rng: Random) -> Afterwards:
 
 @mutation(FORCED, verdict="valid")
 def clocks_apart(made: Made, rng: Random) -> None:
-    """Clients stamp records with a clock that is two hours behind: timestamps are theirs, and prove
-    nothing."""
+    """Clients stamp records with a clock that is two hours behind: the timestamps come from
+    clients, and prove nothing."""
     _skew(made, -2 * 3600 * 1000)
 
 
@@ -217,8 +217,8 @@ def clocks_ahead(made: Made, rng: Random) -> None:
 
 @mutation({**FORCED, "open_at_end": True}, verdict="valid")
 def clocks_apart_and_open(made: Made, rng: Random) -> None:
-    """A transaction is open when the run ends, of a client whose clock is two hours behind: it has
-    not hung for two hours."""
+    """A transaction is open at the end of the run, and its client's clock is two hours behind. It
+    has not been open for two hours."""
     assert any(
         entry.transactional and states(made.log("B")).state.get(entry.offset) == "open"
         for entry in made.log("B")
@@ -245,7 +245,7 @@ def _skew(made: Made, milliseconds: int) -> None:
 
 @mutation(FORCED, verdict="valid")
 def outcome_unknown(made: Made, rng: Random) -> None:
-    """Clients of B never learnt what became of their transactions."""
+    """Clients of B never got the outcomes of their transactions."""
     for row in [
         o
         for o in made.operations
