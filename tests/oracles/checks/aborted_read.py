@@ -13,7 +13,7 @@ from tests.oracles.story import Story
 
 EACH = frozenset({"aborted-read", "refused-read"})
 DESPITE_TORN = frozenset({"refused-read"})
-BESIDE = "a reader had got it before its marker said ABORT"
+BESIDE = "a reader had got the records before their marker became an ABORT"
 
 
 def reference(views: Sequence[Plain]) -> list[Anomaly]:

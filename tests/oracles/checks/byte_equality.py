@@ -12,7 +12,7 @@ from tests.oracles.story import Story
 
 EACH: frozenset[str] = frozenset()
 DESPITE_TORN = frozenset({"byte-divergence", "record-divergence", "byte-hole", "byte-stranger"})
-BESIDE = "the two ends have other bytes at one offset where only one of them was changed"
+BESIDE = "only one of the two clusters was changed, so their bytes differ at one offset"
 BYTES = ("last_offset", "length", "crc")
 MAPPED = (
     "last_offset",

@@ -17,10 +17,7 @@ from tests.oracles.promises import promises
 from tests.oracles.story import Story
 
 EACH: frozenset[str] = frozenset()
-BESIDE = (
-    "a commit or an abort that was acknowledged ends with the marker that is now there, or with "
-    "none"
-)
+BESIDE = "the marker of a transaction whose commit or abort was acknowledged was changed or removed"
 GRACE = 5_000_000_000
 
 

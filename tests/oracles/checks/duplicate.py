@@ -12,7 +12,7 @@ from tests.oracles.plain import Anomaly, Plain
 from tests.oracles.story import Story
 
 EACH = frozenset({"duplicate", "mirrored-duplicate"})
-BESIDE = "a payload is there twice"
+BESIDE = "a payload occurs twice"
 
 
 def reference(views: Sequence[Plain]) -> list[Anomaly]:

@@ -17,7 +17,7 @@ from tests.oracles.story import Story
 EACH = frozenset({"input-lost", "output-repeated-by-failover", "output-lost-by-failover"})
 KNOWS_TORN = True
 FAITHFUL_TOO = True
-BESIDE = "the same output or input is counted again, or is missing, on the relay's own cluster"
+BESIDE = "an output or input occurs again, or is missing, on the relay's own cluster"
 Key = tuple[str, str, int, str]
 """Group, input topic, input partition, cluster."""
 

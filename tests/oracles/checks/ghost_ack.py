@@ -12,7 +12,7 @@ from tests.oracles.story import Story
 
 EACH = frozenset({"ghost-ack"})
 DESPITE_TORN = frozenset({"ghost-ack"})
-BESIDE = "what was acknowledged at an offset is not what lies there now"
+BESIDE = "the record that was acknowledged at an offset is not the record that is there now"
 
 
 def reference(views: Sequence[Plain]) -> list[Anomaly]:

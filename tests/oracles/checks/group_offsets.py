@@ -19,8 +19,8 @@ DESPITE_TORN = frozenset(
 )
 FAITHFUL_TOO = True
 BESIDE = (
-    "a group's records are known by payload, and those are elsewhere; or another of its bounds was "
-    "crossed too"
+    "a group's records are identified by payload, and the payloads moved; or the change also "
+    "exceeds another bound of the group"
 )
 
 

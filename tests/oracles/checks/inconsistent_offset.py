@@ -13,9 +13,7 @@ from tests.oracles.story import Story
 
 EACH = frozenset({"inconsistent-offset"})
 DESPITE_TORN = frozenset({"inconsistent-offset"})
-BESIDE = (
-    "a reader or an acknowledgement had seen at that offset what the bytes no longer have there"
-)
+BESIDE = "a reader got, or a producer was acknowledged, another record at that offset"
 
 
 def reference(views: Sequence[Plain]) -> list[Anomaly]:

@@ -34,8 +34,8 @@ DESPITE_TORN = frozenset(
 )
 KNOWS_TORN = True
 BESIDE = (
-    "the coordinator had decided as the cluster did, and its own topics were not changed with the "
-    "data"
+    "the coordinator's own topics were not changed with the data, so they still have its original "
+    "decision"
 )
 
 

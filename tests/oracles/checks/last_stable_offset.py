@@ -21,7 +21,7 @@ DESPITE_TORN = frozenset(
     }
 )
 FAITHFUL_TOO = True
-BESIDE = "a sample holds for a log in which that transaction ended elsewhere, or never"
+BESIDE = "a sample was taken of a log in which that transaction ended elsewhere, or never"
 TIMEOUT = 75_000_000_000
 
 

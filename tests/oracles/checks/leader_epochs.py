@@ -23,7 +23,7 @@ DESPITE_TORN = frozenset(
         "epoch-not-kept",
     }
 )
-BESIDE = "the batch keeps a leader epoch that the place it is in now does not have"
+BESIDE = "a moved batch keeps its leader epoch, which does not fit its new offset"
 
 
 def reference(views: Sequence[Plain]) -> list[Anomaly]:

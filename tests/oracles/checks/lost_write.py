@@ -14,8 +14,8 @@ from tests.oracles.story import Story
 
 EACH = frozenset({"lost-write"})
 BESIDE = (
-    "a payload that was promised is not there any more, not visible, or cannot be distinguished "
-    "from one that did not cross"
+    "an acknowledged payload is missing, not visible, or cannot be distinguished from one that "
+    "was never mirrored"
 )
 
 

@@ -15,7 +15,7 @@ EACH: frozenset[str] = frozenset()
 DESPITE_TORN = frozenset(
     {"marker-epoch", "stale-data", "coordinator-epoch-regression", "impossible-header"}
 )
-BESIDE = "a marker ends other data, or data of another epoch, than it was written for"
+BESIDE = "a marker ends other data than it was written for, or data of another epoch"
 
 
 def reference(views: Sequence[Plain]) -> list[Anomaly]:

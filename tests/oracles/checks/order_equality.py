@@ -21,7 +21,7 @@ EACH = frozenset(
         "mirrored-aborted",
     }
 )
-BESIDE = "the payloads of one end have changed, and those of the other have not"
+BESIDE = "the payloads of only one of the two clusters were changed"
 
 
 def reference(views: Sequence[Plain]) -> list[Anomaly]:

@@ -24,7 +24,7 @@ EACH = frozenset(
     }
 )
 DESPITE_TORN = frozenset({"poll-regression", "internal-regression"})
-BESIDE = "a consumer's polls no longer fit what lies between them, or each other"
+BESIDE = "a consumer's polls no longer agree with each other, or with the records between them"
 
 
 def reference(views: Sequence[Plain]) -> list[Anomaly]:

@@ -15,7 +15,7 @@ from tests.oracles.story import Story
 
 EACH: frozenset[str] = frozenset()
 KNOWS_TORN = True
-BESIDE = "the id or the epoch that was changed has another user"
+BESIDE = "another producer uses the changed id or epoch"
 KIND = "producer-id-collision"
 
 

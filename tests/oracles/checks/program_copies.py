@@ -13,7 +13,7 @@ from tests.oracles.story import Story
 EACH = frozenset({"input-not-copied", "copy-repeated-by-failover", "copy-lost-by-failover"})
 KNOWS_TORN = True
 FAITHFUL_TOO = True
-BESIDE = "what a program copied is missing, or is there again, with the input or the output"
+BESIDE = "a program's copy is missing or repeated, because its input or output is"
 
 
 def reference(views: Sequence[Plain]) -> list[Anomaly]:

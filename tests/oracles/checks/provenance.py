@@ -12,7 +12,7 @@ from tests.oracles.story import Story
 
 EACH = frozenset({"stranger", "refused-write"})
 DESPITE_TORN = frozenset({"stranger", "refused-write"})
-BESIDE = "a batch of another cluster's client lies where its own clients write"
+BESIDE = "a batch of another cluster's client is among the cluster's own batches"
 
 
 def reference(views: Sequence[Plain]) -> list[Anomaly]:

@@ -13,7 +13,7 @@ from tests.oracles.promises import never_committed
 from tests.oracles.story import Story
 
 EACH = frozenset({"hidden-committed", "phantom-read"})
-BESIDE = "readers got what is not visible there any more, or passed what is"
+BESIDE = "readers got records that are not visible any more, or passed records that now are"
 
 
 def reference(views: Sequence[Plain]) -> list[Anomaly]:

@@ -15,7 +15,7 @@ EACH: frozenset[str] = frozenset()
 DESPITE_TORN = frozenset(
     {"replica-disagreement", "replica-missing", "corrupt-batch", "log-disorder"}
 )
-BESIDE = "the other broker's copy was not changed with it"
+BESIDE = "only one replica was changed"
 KEPT = (
     "last_offset",
     "leader_epoch",

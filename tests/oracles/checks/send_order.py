@@ -11,7 +11,7 @@ from tests.oracles.plain import Anomaly, Plain, incarnation
 from tests.oracles.story import Story
 
 EACH = frozenset({"send-inversion", "internal-inversion"})
-BESIDE = "records of one producer lie in another order than they were sent in"
+BESIDE = "records of one producer are in another order than they were sent"
 
 
 def reference(views: Sequence[Plain]) -> list[Anomaly]:

@@ -13,7 +13,7 @@ from tests.oracles.story import Story
 
 EACH: frozenset[str] = frozenset()
 DESPITE_TORN = frozenset({"sequence-repeat", "no-sequence", "epoch-regression"})
-BESIDE = "a producer's batches are missing, repeated or elsewhere, and their sequences with them"
+BESIDE = "a producer's batches, with their sequences, are missing, repeated or moved"
 WRAP = 2**31
 
 

@@ -107,4 +107,4 @@ def _mirrored_then(story: Story, send: Any) -> bool:
 
 
 DESPITE_TORN = frozenset({"standby-write", "circular-mirror"})
-BESIDE = "where another promotion is reported an acknowledged write lies in what was mirrored"
+BESIDE = "another promotion offset is reported, so an acknowledged write is in the mirrored range"

@@ -16,7 +16,7 @@ from tests.oracles.story import Story
 EACH: frozenset[str] = frozenset()
 KNOWS_TORN = True
 FAITHFUL_TOO = True
-BESIDE = "the transaction has other partitions, in which nothing was changed"
+BESIDE = "the transaction has other partitions, which were not changed"
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ DESPITE_TORN = frozenset(
         "epoch-mismatch",
     }
 )
-BESIDE = "what the mirror wrote down of its end is held against bytes that were changed"
+BESIDE = "the mirror's report of its range disagrees with bytes that were changed"
 SAME = ("base_offset", "last_offset", "length", "crc", "leader_epoch")
 
 

@@ -14,7 +14,7 @@ from tests.oracles.story import Story
 
 EACH = frozenset({"uncommitted-read"})
 DESPITE_TORN = frozenset({"uncommitted-read"})
-BESIDE = "the sample says that the transaction was open when a reader got it"
+BESIDE = "according to the sample, the transaction was open when a reader got its records"
 
 
 def reference(views: Sequence[Plain]) -> list[Anomaly]:

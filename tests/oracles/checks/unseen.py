@@ -12,7 +12,7 @@ from tests.oracles.promises import Promise, promises, read_uids
 from tests.oracles.story import Story
 
 EACH = frozenset({"unseen-write"})
-BESIDE = "what was promised is at an offset that a reader passed, and nobody got it"
+BESIDE = "an acknowledged record is at an offset that readers passed, and no reader got it"
 
 
 def reference(views: Sequence[Plain]) -> list[Anomaly]:
