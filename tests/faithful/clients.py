@@ -1,7 +1,8 @@
-"""Producers of every kind, and what they write down.
+"""Producers of every kind, and the rows of their history.
 
-A producer writes an operation down before its first record is sent, and again when it returned.
-Every step takes time of one clock; what happens in a step happens between its two times.
+A producer writes an operation when it invokes it, before its first record is sent, and again when
+it returns. Every step takes time of one clock, and its effect is between the start and the end of
+the step.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from tests.faithful.notes import MS, Clock, Notes, Writing
 
 @dataclass(slots=True)
 class Producer:
-    """A producer through all of its incarnations. `version` is that of its transactions (KIP-890);
-    0: none, -1: no id either."""
+    """A producer with all its incarnations. `version` is the version of its transactions (KIP-890);
+    0: not transactional, -1: no producer id either."""
 
     name: str
     version: int
@@ -54,8 +55,8 @@ class Producer:
         return self.name if self.transactional else ""
 
     def start(self, cluster: Cluster) -> None:
-        """A new incarnation on a cluster: a transactional id's successor fences what was there, and
-        ends what it left open."""
+        """Starts a new incarnation on a cluster. A successor with the same transactional id fences
+        its predecessor, and aborts its open transaction."""
         self.notes.processes += 1
         self.cluster, self.process, self.uids, self.numbers = cluster, self.notes.processes, 0, 0
         self.counters, self.sequences, self.writing = {}, {}, None
@@ -90,7 +91,8 @@ class Producer:
         counts: Mapping[Spot, int] | None = None,
         ending: str = "",
     ) -> None:
-        """Plans an operation and writes it down; `counts`: how many records where, else a few."""
+        """Plans an operation and writes its invoke row. `counts` has the number of records for each
+        partition; if it is missing, a few are drawn."""
         groups, left = [], []
         for topic, partition in spots:
             count = counts[topic, partition] if counts else rng.randint(1, 4)
@@ -119,7 +121,7 @@ class Producer:
             goes_on(self._cluster(), self.name, self.pid, self.epoch, spots_of(row), self.clock.ms)
 
     def write(self, rng: Random, *, appended: bool = False) -> bool:
-        """Sends the next batch. False when there is nothing left to send."""
+        """Sends the next batch. Returns False if nothing is left to send."""
         writing = self.writing
         if writing is None or not writing.left:
             return False
@@ -163,8 +165,8 @@ class Producer:
         return True
 
     def end(self, *, outcome: OutcomeName = "ok", really: int | None = None) -> None:
-        """Ends the operation: markers, and the client's answer. `really`: what the cluster did, if
-        not what was asked."""
+        """Ends the operation: writes the markers and the client's result. `really` is what the
+        cluster did, if it differs from the request."""
         writing = self.writing
         if writing is None:
             return
@@ -183,7 +185,7 @@ class Producer:
         self.writing = None
 
     def _mark(self, ends: int) -> None:
-        """What the cluster does when it is asked to end the transaction."""
+        """What the cluster does at a request to end the transaction."""
         assert self.writing is not None
         marker_epoch = self.epoch + (1 if self.version == 2 else 0)
         spots = spots_of(self.writing.row)
@@ -193,13 +195,13 @@ class Producer:
         done(self._cluster(), self.name, self.pid, marker_epoch, ends, self.clock.ms)
         if self.version == 2:
             self.epoch = marker_epoch
-            # The sequence begins anew in every epoch.
+            # Sequences start again at 0 in every epoch.
             self.sequences, self.first_sequence = {}, 0
             self._cluster().transactional[self.name][1] = marker_epoch
 
     def killed(self, *, asked: bool) -> None:
-        """Its process is killed: it writes down nothing more. `asked`: for a commit, which is done
-        all the same."""
+        """Its process is killed and writes no more rows. `asked`: a commit was requested, and the
+        cluster carries it out."""
         if asked:
             self.clock.tick(1, 3)
             self._mark(COMMIT)
@@ -207,7 +209,7 @@ class Producer:
         self.writing = None
 
     def give_up(self, rng: Random) -> None:
-        """The client is gone, or cannot reach its cluster: what it was doing has no known
+        """The client has died, or cannot reach its cluster: its operation in flight has an unknown
         outcome."""
         writing, self.writing = self.writing, None
         if writing is None or rng.random() < 0.3:
@@ -222,7 +224,8 @@ class Producer:
         )
 
     def refused(self) -> None:
-        """What was not sent yet was refused for certain, and the transaction aborted for that."""
+        """The records that are not sent yet are refused for certain, and the transaction is aborted
+        for this reason."""
         writing = self.writing
         if writing is None:
             return
@@ -276,8 +279,8 @@ class Producer:
 
 
 def writing_epoch(producer: Producer, row: Operation) -> int:
-    """librdkafka tells the epoch in which it wrote; with transactions v2 the broker has raised it
-    since."""
+    """librdkafka reports the epoch in which it wrote. With transactions v2, the broker has raised
+    the epoch since."""
     return (
         producer.epoch - 1
         if producer.version == 2 and row.kind == "transaction"
@@ -286,7 +289,7 @@ def writing_epoch(producer: Producer, row: Operation) -> int:
 
 
 def spots_of(row: Operation) -> list[Spot]:
-    """The partitions that an operation sends to."""
+    """The partitions of an operation's sends."""
     return sorted({(g.topic, g.partition) for g in row.sends})
 
 

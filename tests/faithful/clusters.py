@@ -1,4 +1,4 @@
-"""Clusters and their logs; what Kafka does to them: append, end transactions, truncate; and
+"""Clusters and their logs. What Kafka does to them: append, end transactions, truncate and assign
 producer ids (KIP-98, KIP-890)."""
 
 from __future__ import annotations
@@ -9,16 +9,13 @@ from random import Random
 from tests.faithful.entries import ABORT, COMMIT, RESET, Entry, Rec
 
 Spot = tuple[str, int]
-"""Topic, partition."""
+"""(topic, partition)."""
 
 
 @dataclass(slots=True)
 class Log:
-    """One partition on one cluster. `ended` says of every transactional batch, by its offset, how
-    it ended.
-
-    Below `cleaned` its cleaner was.
-    """
+    """One partition on one cluster. `ended` maps the offset of every transactional batch to how it
+    ended. The log cleaner has cleaned the log below `cleaned`."""
 
     cluster: Cluster
     start: int = 0
@@ -32,7 +29,8 @@ class Log:
 
     @property
     def end(self) -> int:
-        """Log end offset; replicas are never behind here, so it is the high watermark too."""
+        """The log end offset. It is also the high watermark, because followers are always in sync
+        here."""
         return self.entries[-1].end if self.entries else self.base
 
     @property
@@ -41,38 +39,38 @@ class Log:
         return min((mine[0].offset for mine in self.open.values()), default=self.end)
 
     def append(self, entry: Entry) -> Entry:
-        """Appends at the end, in the leader's epoch."""
+        """Appends at the end, in the leader's current epoch."""
         return self.take(replace(entry, offset=self.end, leader_epoch=self.epoch))
 
     def take(self, entry: Entry) -> Entry:
-        """Appends a batch as it is."""
+        """Appends a batch unchanged."""
         self.entries.append(entry)
         if entry.ends in (ABORT, COMMIT):
             for one in self.open.pop(entry.pid, ()):
                 self.ended[one.offset] = entry.ends
         elif entry.ends == RESET:
-            # What is open is of nobody any more: no marker ends it.
+            # Open transactions have no producer any more: no marker will end them.
             self.open = {-2 - mine[0].offset: mine for mine in self.open.values()}
         elif entry.transactional and entry.pid >= 0:
             self.open.setdefault(entry.pid, []).append(entry)
         return entry
 
     def visible(self, entry: Entry) -> bool:
-        """Whether readers of committed records get it, once it is below the LSO."""
+        """Whether a read_committed reader gets the batch, once it is below the LSO."""
         return entry.ends is None and (
             not entry.transactional or self.ended.get(entry.offset) == COMMIT
         )
 
     def truncate(self, offset: int) -> None:
-        """Truncates, and takes back what markers behind the truncation had ended."""
+        """Truncates. Transactions whose markers are removed are open again."""
         kept = [e for e in self.entries if e.end <= offset]
         self.entries, self.ended, self.open = [], {}, {}
         for entry in kept:
             self.take(entry)
 
     def compact(self, rng: Random) -> None:
-        """Takes records away, and batches that have none left but for the last of each producer id
-        (KIP-98): offsets stay."""
+        """Removes records, and batches without records, except for the last batch of each producer
+        id (KIP-98). Offsets stay the same."""
         self.cleaned = self.stable
         self.entries = compacted(self.entries, self.cleaned, self.aborted, rng)
 
@@ -84,8 +82,8 @@ class Log:
     def mark(
         self, ends: int, *, pid: int, epoch: int, timestamp: int, coordinator: int | None = None
     ) -> Entry:
-        """Appends the marker that ends a transaction, of the cluster's coordinator unless another
-        one is given."""
+        """Appends the marker that ends a transaction, with the epoch of the cluster's coordinator
+        unless another one is given."""
         by = self.cluster.coordinator if coordinator is None else coordinator
         marker = Entry(
             offset=0,
@@ -106,8 +104,8 @@ class Log:
 def compacted(
     entries: list[Entry], below: int, aborted: frozenset[int], rng: Random
 ) -> list[Entry]:
-    """What one broker's cleaner leaves: of what it may take (superseded, aborted, without a key,
-    tombstones) it takes some, for it is unknown when it was there."""
+    """The result of one broker's log cleaner. It removes some of the records that it may remove
+    (superseded, aborted, without a key, tombstones), because it is unknown when it ran."""
     done = [e for e in entries if e.end <= below and e.ends is None]
     last = {e.pid: e.offset for e in entries if e.ends is None}
     newest = {r.key: e.offset + r.delta for e in done if e.offset not in aborted for r in e.records}
@@ -130,8 +128,8 @@ def compacted(
 def cleaned_again(
     entries: list[Entry], below: int, aborted: frozenset[int], horizon: int, rng: Random
 ) -> list[Entry]:
-    """What a broker's cleaner that was there twice leaves: markers have its delete horizon, and
-    more records are gone."""
+    """The result of a second pass of the cleaner: markers have a delete horizon, and more records
+    are removed."""
     return [
         replace(e, horizon=horizon) if e.end <= below and e.ends in (ABORT, COMMIT) else e
         for e in compacted(entries, below, aborted, rng)
@@ -140,12 +138,9 @@ def cleaned_again(
 
 @dataclass(slots=True)
 class Cluster:
-    """A cluster: its logs by topic and partition, its transaction coordinators and their epoch, the
-    producer ids it hands out.
-
-    `own` are the logs of Kafka's own topics, `present` says of groups whether they have members as
-    the coordinator wrote last.
-    """
+    """A cluster: its logs by topic and partition, its transaction coordinators with their epoch,
+    and the producer ids that it assigns. `own` are the logs of Kafka's own topics. `present` says
+    for each group whether it had members in the coordinator's last record."""
 
     name: str
     brokers: int
@@ -163,9 +158,9 @@ class Cluster:
         return self.next_pid - 1
 
     def elect(self, spot: Spot, leader: int) -> None:
-        """Another broker leads, in a higher epoch."""
+        """Another broker becomes the leader, in a higher epoch."""
         log = self.logs[spot]
         log.epoch += 1
         log.leader = leader
-        # A broker that steps down coordinates no more.
+        # A broker that loses leadership is no coordinator any more.
         self.coordinator += 1

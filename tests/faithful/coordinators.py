@@ -1,8 +1,8 @@
 """What coordinators write into Kafka's own topics: the states of transactional ids (KIP-98), and
-what groups have committed.
+the commits of groups.
 
-From Kafka's message definitions (TransactionLogKey and -Value, OffsetCommitKey and -Value); nothing
-here is `harness.log`'s.
+The formats are Kafka's message definitions (TransactionLogKey and -Value, OffsetCommitKey and
+-Value), written again without code of `harness.log`.
 """
 
 from __future__ import annotations
@@ -21,34 +21,35 @@ EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT =
 
 
 def began(cluster: Cluster, name: str, pid: int, epoch: int, ms: int) -> None:
-    """A transactional id has a producer id and epoch, and no transaction."""
+    """State Empty: a transactional id has a producer id and epoch, and no transaction."""
     _write(cluster, STATES, *state_of(name, pid, epoch, EMPTY, [], ms), ms)
 
 
 def goes_on(
     cluster: Cluster, name: str, pid: int, epoch: int, spots: Iterable[Spot], ms: int
 ) -> None:
-    """A transaction touches partitions."""
+    """State Ongoing: a transaction has added partitions."""
     _write(cluster, STATES, *state_of(name, pid, epoch, ONGOING, sorted(spots), ms), ms)
 
 
 def decided(
     cluster: Cluster, name: str, pid: int, epoch: int, ends: int, spots: Iterable[Spot], ms: int
 ) -> None:
-    """A transaction is to end like this: its markers are written next, in this epoch."""
+    """State PrepareCommit or PrepareAbort: the coordinator writes the markers next, in this
+    epoch."""
     state = PREPARE_COMMIT if ends == COMMIT else PREPARE_ABORT
     _write(cluster, STATES, *state_of(name, pid, epoch, state, sorted(spots), ms), ms)
 
 
 def done(cluster: Cluster, name: str, pid: int, epoch: int, ends: int, ms: int) -> None:
-    """All its markers are written."""
+    """State CompleteCommit or CompleteAbort: all markers are written."""
     state = COMPLETE_COMMIT if ends == COMMIT else COMPLETE_ABORT
     _write(cluster, STATES, *state_of(name, pid, epoch, state, [], ms), ms)
 
 
 def joined(cluster: Cluster, group: str, ms: int, *, members: int) -> None:
-    """A group has members, or none any more: a classic group, whose value of version 3 is not
-    flexible."""
+    """A group has members, or has none any more. A classic group: version 3 of its value is not a
+    flexible version."""
     value = struct.pack(">h", 3) + _text("consumer") + struct.pack(">i", 1)
     value += (_text("range") + _text("m") if members else struct.pack(">hh", -1, -1)) + struct.pack(
         ">qi", ms, members
@@ -67,7 +68,7 @@ def joined(cluster: Cluster, group: str, ms: int, *, members: int) -> None:
 def committed(
     cluster: Cluster, group: str, spot: Spot, offset: int, ms: int, *, member: bool = True
 ) -> None:
-    """A member of a group commits an offset, or a mirror while it has none."""
+    """A member of a group commits an offset; or a mirror commits it while the group is empty."""
     if cluster.present.get(group, False) != member:
         cluster.present[group] = member
         joined(cluster, group, ms, members=int(member))
@@ -77,7 +78,7 @@ def committed(
 
 
 def ticked(cluster: Cluster, ms: int) -> None:
-    """The controller writes that nothing changes."""
+    """A NoOpRecord of the controller."""
     _write(cluster, METADATA, b"", b"\x01\x14\x00\x00", ms)
 
 
@@ -89,8 +90,8 @@ def _write(cluster: Cluster, spot: Spot, key: bytes, value: bytes, ms: int) -> N
 def state_of(
     name: str, pid: int, epoch: int, state: int, spots: list[Spot], ms: int
 ) -> tuple[bytes, bytes]:
-    """Key and value of one state: a key of version 0, and a value of version 1, which is
-    flexible."""
+    """Key and value of one state: version 0 of the key, and version 1 of the value, which is a
+    flexible version."""
     topics = sorted({topic for topic, _ in spots})
     value = struct.pack(">hqhib", 1, pid, epoch, 10000, state)
     value += bytes([len(topics) + 1]) if spots or state == ONGOING else b"\x00"
@@ -107,12 +108,12 @@ def _text(word: str) -> bytes:
 
 
 def state_in(entry: Entry) -> int:
-    """The state that a batch of `__transaction_state` says."""
+    """The state in a batch of `__transaction_state`."""
     return (entry.records[0].value or b"")[16]
 
 
 def with_state(entry: Entry, state: int) -> Entry:
-    """The batch with another state, and all else as it was."""
+    """The same batch with another state."""
     (record,) = entry.records
     value = record.value or b""
     return replace(
@@ -121,8 +122,8 @@ def with_state(entry: Entry, state: int) -> Entry:
 
 
 def decided_in(log: list[Entry], pid: int) -> list[Entry]:
-    """`__transaction_state`, with the transaction of a producer id that was going on last prepared
-    to commit, and complete."""
+    """Rewrites `__transaction_state`: the last ongoing transaction of a producer id gets the states
+    prepared to commit and complete."""
     ongoing = [
         e
         for e in log
@@ -140,8 +141,8 @@ def decided_in(log: list[Entry], pid: int) -> list[Entry]:
 
 
 def committed_at(entry: Entry) -> tuple[str, Spot, int]:
-    """Group, partition and offset of a batch of `__consumer_offsets`; of one that says who is in a
-    group, -1."""
+    """Group, partition and offset of a batch of `__consumer_offsets`; -1 for a record of a group's
+    members."""
     (record,) = entry.records
     key, value = record.key or b"", record.value or b""
     if struct.unpack_from(">h", key)[0] != 1:
@@ -154,8 +155,8 @@ def committed_at(entry: Entry) -> tuple[str, Spot, int]:
 
 
 def fence(cluster: Cluster, transactional_id: str, ms: int) -> None:
-    """A successor, or the coordinator at a timeout: the epoch is raised and what is open is aborted
-    in the new one."""
+    """A successor starts, or the coordinator's timeout expires: the epoch is raised, and open
+    transactions are aborted in the new epoch."""
     known = cluster.transactional[transactional_id]
     known[1] += 1
     spots = [spot for spot, log in sorted(cluster.logs.items()) if known[0] in log.open]

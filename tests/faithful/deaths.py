@@ -1,9 +1,9 @@
-"""Processes of clients are killed with work in flight, and started again: operations that never
-return, whose end is in the log.
+"""Client processes are killed with operations in flight, and started again. These operations never
+return; their outcome is only in the log.
 
-A transaction that was open is aborted by the successor, which takes its transactional id; a commit
-that had been asked for is done all the same, and no client has its answer; a plain send may be
-there in part. A relay begins again where its group is.
+The successor, with the same transactional id, aborts an open transaction. A commit that was already
+requested is carried out, but no client gets the answer. Some of the records of a plain send may be
+in the log. A relay resumes at the offsets of its group.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.faithful.world import World
 
 
 def kill(world: World) -> None:
-    """Kills one of those that write, at some moment of what it does."""
+    """Kills one of the producers at a random step."""
     rng = world.dying
     chosen: Producer | None = rng.choice(
         [*world.producers, *([None] if world.relay is not None else [])]

@@ -1,5 +1,5 @@
-"""What a mirror says of itself while it is sampled: the same story, of a mirror that describes
-itself."""
+"""Descriptions: what a mirror reports about itself while it is sampled. The same story, with a
+mirror that describes itself."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ LINK = ("A", "B")
 
 
 def described(made: Made) -> Made:
-    """With an event for each sample of B: how far behind A's last sample it is, until B is
-    promoted."""
+    """Adds an event for each sample of B, until B is promoted: how far B is behind A's last
+    sample."""
     source, destination = LINK
     over = min((e.time for e in made.events if e.kind == "promotion"), default=2**62)
     heights: dict[tuple[str, int], int] = {}
@@ -45,7 +45,7 @@ def described(made: Made) -> Made:
 
 
 def described_at(topic: str, partition: int, asked: int, returned: int, lag: int) -> EventRow:
-    """What the mirror says of one partition; a lag of -1 once it has stopped."""
+    """The mirror's report about one partition; a lag of -1 means that it has stopped."""
     row = {
         "topic": topic,
         "partition": partition,

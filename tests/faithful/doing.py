@@ -1,4 +1,4 @@
-"""What clients and mirrors do on an ordinary day, and how they finish. All of it takes time of the
+"""What clients and mirrors do between faults, and how they finish. All of it takes time of the
 world's one clock."""
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tests.faithful.spec import GROUP
 from tests.faithful.world import World
 
 _WEIGHTS: Final = (12, 6, 4, 3, 2, 2, 0.5, 0.3)
-"""How often clients write, mirrors fetch, readers poll, somebody samples, group offsets are synced,
+"""How often clients write, mirrors fetch, readers poll, samplers sample, group offsets are synced,
 relays step, and so on."""
 
 
 def era(world: World) -> None:
-    """Each client does something once, so that everything due is there to examine; then clients and
-    mirrors do this and that."""
+    """First, each client acts once, so that every check has something to examine. Then clients and
+    mirrors act at random."""
     rng = world.rng
     for producer in world.producers:
         operation(world, producer, "commit")
@@ -47,8 +47,8 @@ def era(world: World) -> None:
 
 
 def go_on(world: World) -> None:
-    """Sessions that outlive a failback write: before it in every partition, and when their cluster
-    is the owner again."""
+    """Sessions that span a failback write in every partition before it, and again when their
+    cluster is the owner again."""
     for producer in world.outliving:
         for _ in range(world.rng.randint(1, 3)):
             operation(world, producer, "commit")
@@ -83,7 +83,7 @@ def produce(world: World) -> None:
 
 
 def _ended(producer: Producer, rng: Random) -> None:
-    """Most learn what became of their transaction."""
+    """Most producers get the outcomes of their transactions."""
     ending = producer.writing.row.ending if producer.writing else ""
     if ending == "commit" and rng.random() < 0.1:
         producer.end(outcome="info", really=rng.choice((COMMIT, ABORT)))
@@ -130,7 +130,7 @@ def _pass_on(world: World) -> None:
 
 
 def _restart(world: World) -> None:
-    """A producer dies and has a successor; or is fenced by one, and learns it."""
+    """A producer dies and has a successor; or a successor fences it, and it gets the error."""
     producer = world.rng.choice(world.producers[:2])
     if producer.writing is None:
         return
@@ -164,7 +164,8 @@ def _elect(world: World) -> None:
 
 
 def settle(world: World) -> None:
-    """Everybody finishes, mirrors drain, readers read to the end, samplers look once more."""
+    """All clients finish, mirrors drain, readers read to the end, and samplers take a last
+    sample."""
     all_finish(world)
     drain(world)
     look(world)

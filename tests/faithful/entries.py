@@ -13,12 +13,12 @@ from tests.kafka_log import record as foreign
 
 ABORT, COMMIT, RESET = 0, 1, 7
 WRAP = 2**31
-"""Sequence numbers go from 0 to 2^31 - 1, and on with 0."""
+"""Sequence numbers are 0 to 2^31 - 1; the next one is 0 again."""
 
 
 class Rec(NamedTuple):
-    """A record: its place in its batch, whose it is (uid -1: nobody's), when it was made
-    (milliseconds), what it holds."""
+    """A record: its index in its batch, its payload id (uid; -1: no client sent it), its timestamp
+    (milliseconds) and its content."""
 
     delta: int
     uid: int
@@ -61,9 +61,9 @@ def _fields(plain: Plain) -> dict[str, Any]:
 class Entry:
     """One batch: records of one producer, or a control record (`ends`: ABORT, COMMIT, RESET).
 
-    `span` is how many offsets it takes: more than it has records where some were compacted away.
-    `crc_flip` makes its CRC wrong. `horizon` is the time that a cleaner wrote into a marker.
-    `coordinator` is the epoch of the coordinator that wrote a marker.
+    `span` is the number of offsets that it takes; it is higher than the number of records if the
+    log was compacted. `crc_flip` makes its CRC wrong. `horizon` is the delete horizon that a
+    cleaner wrote into a marker. `coordinator` is the epoch of the coordinator that wrote a marker.
     """
 
     offset: int
@@ -95,8 +95,8 @@ class Entry:
         return self.offset + next(r.delta for r in self.records if r.uid == uid)
 
     def encoded(self) -> bytes:
-        """Its bytes. Offset and leader epoch are outside the CRC, so what mirrors copy is encoded
-        once."""
+        """The batch as bytes. Offset and leader epoch are not covered by the CRC, so a mirrored
+        batch is encoded only once."""
         out = bytearray(
             _encoded(
                 self.records,

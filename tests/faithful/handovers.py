@@ -1,5 +1,5 @@
-"""The end of a mirror: its destination is handed over, and the cluster that was given up follows
-it."""
+"""Handovers: the end of a mirror. Its destination is promoted, and the cluster that was given up
+then follows it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def hand_over(
     fault_time: int,
     behind: Sequence[Link] = (),
 ) -> dict[Spot, int]:
-    """The mirror ends, what it left open is ended, the destination may be written to. Returns the
+    """Ends the mirror and its open transactions, and makes the destination writable. Returns the
     promotion offsets."""
     destination, name = link.destination, f"{link.source.name}->{link.destination.name}"
     opened = (
@@ -50,8 +50,8 @@ def hand_over(
 def stop(
     link: Link, notes: Notes, clock: Clock, *, drained: bool, behind: Sequence[Link] = ()
 ) -> dict[Spot, int]:
-    """Ends a mirror, and writes down what its journal says. Returns where clients of the
-    destination may begin."""
+    """Ends a mirror, and records its journal. Returns where clients of the destination may
+    begin."""
     name, spots = f"{link.source.name}->{link.destination.name}", sorted(link.destination.logs)
     if isinstance(link, Shadow):
         ends = {spot: link.end(spot, clock.ms, behind) for spot in spots}
@@ -73,11 +73,11 @@ def stop(
 def turn_back(
     old: Cluster, new: Cluster, parted: dict[Spot, int], notes: Notes, clock: Clock
 ) -> None:
-    """The cluster that was given up loses what the new owner never had, and follows it."""
+    """The cluster that was given up truncates what the new owner never had, and follows it."""
     for spot, log in sorted(old.logs.items()):
         end, truncated_to = log.end, parted[spot]
         log.truncate(truncated_to)
-        # Written down of every log that is taken over, also of one that had nothing more.
+        # A truncation is recorded for every log that is taken over, even if it had no tail.
         data = {
             "cluster": old.name,
             "topic": spot[0],

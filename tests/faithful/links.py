@@ -24,7 +24,7 @@ LONGEST = 2**63 - 1
 
 
 class Link(Protocol):
-    """A mirror on one link. `synced` are the offsets that it has committed for groups on the
+    """A mirror on one link. `synced` are the group offsets that it has committed on the
     destination."""
 
     source: Cluster
@@ -32,19 +32,20 @@ class Link(Protocol):
     synced: dict[tuple[str, Spot], int]
 
     def fetch(self, spot: Spot, rng: Random, *, everything: bool = False) -> None:
-        """Mirrors a little, or all that there is."""
+        """Copies some records, or all of them."""
 
     def translated(self, spot: Spot, offset: int) -> int:
-        """Where a group that committed an offset on the source goes on, on the destination."""
+        """The offset on the destination at which a group resumes that committed an offset on the
+        source."""
 
 
 @dataclass(slots=True)
 class Shadow:
-    """A mirror that keeps offsets. `ids` maps producer ids; `stable`: fetches up to the LSO only;
-    `keeps` leader epochs.
+    """A mirror that keeps offsets.
 
-    `rule`: what becomes of open transactions at its end. `truncations` are (end, truncated to) of
-    its destination's logs.
+    `ids` maps producer ids. `stable`: it fetches only up to the LSO. `keeps`: it keeps leader
+    epochs. `rule` is how it ends open transactions. `truncations` are (end, truncated to) of its
+    destination's logs.
     """
 
     source: Cluster
@@ -69,7 +70,8 @@ class Shadow:
             ours.take(replace(entry, leader_epoch=epoch, pid=self.mapped(entry.pid)))
 
     def diverged(self, spot: Spot) -> None:
-        """Where its source's log was truncated, so is its destination's, in a new leader epoch."""
+        """If its source's log was truncated, its destination's log is truncated too, in a new
+        leader epoch."""
         theirs, ours = self.source.logs[spot], self.destination.logs[spot]
         if ours.end > theirs.end:
             self.truncations.setdefault(spot, []).append([ours.end, theirs.end])
@@ -77,8 +79,8 @@ class Shadow:
             ours.epoch += 1
 
     def end(self, spot: Spot, ms: int, behind: Sequence[Link]) -> tuple[int, dict[str, object]]:
-        """Ends a partition; the mirrors `behind` follow its destination. Returns where what is
-        mirrored ends, and the journal."""
+        """Ends a partition; the mirrors `behind` follow its destination. Returns the end of the
+        mirrored range, and the journal."""
         log, truncations = self.destination.logs[spot], self.truncations.setdefault(spot, [])
         mirrored = log.end
         truncations += truncated_back(log, self.rule)
@@ -87,7 +89,7 @@ class Shadow:
             if isinstance(link, Shadow):
                 link.diverged(spot)
         log.epoch = max(log.epoch, self.source.logs[spot].epoch if self.keeps else 0) + 1
-        # Commits beyond the end are taken back to it.
+        # Commits beyond the end are moved back to it.
         self.synced |= {
             key: min(offset, log.end) for key, offset in self.synced.items() if key[1] == spot
         }
@@ -109,11 +111,9 @@ class Shadow:
 
 @dataclass(slots=True)
 class Connector:
-    """A mirror that moves offsets: it reads committed, and writes with a producer of its own, in
-    transactions if `exactly_once`.
-
-    `where` says, per partition, which source offset each mirrored record had and where it is now.
-    """
+    """A mirror that does not keep offsets. It reads with read_committed and writes with a producer
+    of its own, in transactions if `exactly_once`. `where` maps, for each partition, the source
+    offset of each mirrored record to its offset on the destination."""
 
     source: Cluster
     destination: Cluster
@@ -141,8 +141,8 @@ class Connector:
             found = found[size:]
 
     def rewind(self, spot: Spot, records: int) -> int:
-        """Back to what its last commit of offsets said: what follows is mirrored again. How many
-        records."""
+        """Goes back to its last committed offsets: it mirrors later records again. Returns how
+        many."""
         done = [offset for offset, _ in self.where.get(spot, ())][-records:]
         if done:
             self.positions[spot] = done[0]
@@ -159,8 +159,7 @@ class Connector:
         log = self.destination.logs[spot]
         first = self.sequences.get(spot, 0)
         self.sequences[spot] = first + len(rows)
-        # A record's timestamp is what its batch says where the broker stamps it
-        # (message.timestamp.type=LogAppendTime).
+        # With message.timestamp.type=LogAppendTime, the timestamp of a record is that of its batch.
         records = tuple(
             r._replace(delta=i, timestamp=r.timestamp if e.appended is None else e.appended)
             for i, (_, r, e) in enumerate(rows)
@@ -192,11 +191,11 @@ class Connector:
 
 
 def sync_groups(link: Link, notes: Notes, clock: Clock, group: str) -> None:
-    """What the mirror has committed for the group on the destination, and the group on the source,
-    as a sampler sees it."""
+    """The offsets that the mirror has committed for the group on the destination, with those of the
+    group on the source, as a sampler gets them."""
     time = clock.tick(1, 2)
     for spot, position in committed(notes, link.source.name, group).items():
-        # A translation never goes back.
+        # A translated offset never goes back.
         there = link.synced[group, spot] = max(
             link.translated(spot, position), link.synced.get((group, spot), 0)
         )
@@ -216,8 +215,7 @@ def sync_groups(link: Link, notes: Notes, clock: Clock, group: str) -> None:
 
 
 def sample_groups(cluster: Cluster, notes: Notes, clock: Clock, groups: Sequence[str]) -> None:
-    """What groups have committed on a cluster, as a sampler sees it, where no mirror commits for
-    them."""
+    """Group offsets on a cluster where no mirror commits for the groups, as a sampler gets them."""
     notes.groups += [
         GroupOffset(
             time=clock.now,
@@ -233,7 +231,7 @@ def sample_groups(cluster: Cluster, notes: Notes, clock: Clock, groups: Sequence
 
 
 def committed(notes: Notes, cluster: str, group: str) -> dict[Spot, int]:
-    """The group's offsets on a cluster, as it committed them itself."""
+    """The group's own committed offsets on a cluster."""
     found: dict[Spot, int] = {}
     for poll in notes.polls:
         if (poll.kind, poll.cluster, poll.group) == ("commit", cluster, group):

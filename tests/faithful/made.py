@@ -21,7 +21,7 @@ from linkflap.harness.rundir import FORMAT, Run, inventory, write_whole
 from tests.faithful.entries import Entry
 
 END = "2-end"
-"""The capture of what lives in the end."""
+"""The moment of the capture at the end of a run, of all clusters that are alive."""
 
 
 class LogKey(NamedTuple):
@@ -36,7 +36,7 @@ class LogKey(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Captured:
-    """What was captured of one replica. `edges_at` are offsets at which new segments begin."""
+    """The captured logs of one replica. `edges_at` are the offsets at which new segments begin."""
 
     entries: list[Entry]
     bounds: Bounds
@@ -54,7 +54,7 @@ class Captured:
 
 @dataclass(slots=True, kw_only=True)
 class Made:
-    """A run that is not written yet. Rows are in the order in which they were written."""
+    """A run that is not yet written to disk. Rows are in the order of their writing."""
 
     scenario: Scenario
     started: int
@@ -68,17 +68,14 @@ class Made:
     recorded: bool = True
     homes: dict[str, str] = field(default_factory=dict)
     readers: dict[str, str] = field(default_factory=dict)
-    """What a reader is called here -> what it is called in the run directory: clients are numbered
-    by their kind."""
+    """Name of a reader here -> its name in the run directory, where clients are numbered by
+    kind."""
 
     def log_keys(
         self, cluster: str, partition: int | None = None, *, moment: str = "", topic: str = ""
     ) -> list[LogKey]:
-        """Captured replicas of a cluster, the leader's first; of its last capture, unless a moment
-        is named.
-
-        Those of Kafka's own topics only where one is named.
-        """
+        """The captured replicas of a cluster, the leader's first. They are of its last capture
+        unless a moment is given, and those of Kafka's own topics only if a topic is given."""
         moment = moment or self.moment(cluster)
         found = [
             p
@@ -92,7 +89,7 @@ class Made:
         )
 
     def moment(self, cluster: str) -> str:
-        """The last moment at which a cluster was captured."""
+        """The moment of the last capture of a cluster."""
         return max(p.moment for p in self.logs if p.cluster == cluster)
 
     def log(
@@ -115,7 +112,7 @@ class Made:
             self.rewrite(key, how)
 
     def rewrite(self, key: LogKey, how: Callable[[list[Entry]], list[Entry]]) -> None:
-        """Rewrites one replica; a high watermark that was its end is its end again."""
+        """Rewrites one replica. A high watermark that was at the log's end moves with the end."""
         captured = self.logs[key]
         before = end_of(captured.entries)
         captured.entries = how(list(captured.entries))
@@ -175,5 +172,5 @@ _JSON = msgspec.json.Encoder()
 
 
 def end_of(entries: list[Entry]) -> int:
-    """The log end offset that the bytes give."""
+    """The log end offset according to the bytes."""
     return entries[-1].end if entries else 0

@@ -1,4 +1,4 @@
-"""What is written down of a run while it goes on, and the clock that times it."""
+"""The history of a story while it goes on, and the clock that times it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Clock:
     now: int
 
     def tick(self, low: int = 1, high: int = 9) -> int:
-        """Some milliseconds later."""
+        """Advances by some milliseconds, and returns the time."""
         self.now += self.rng.randint(low * MS, high * MS)
         return self.now
 
@@ -40,7 +40,7 @@ class Clock:
 
 @dataclass(slots=True)
 class Notes:
-    """What is written down of a run while it goes on."""
+    """The rows of the history so far."""
 
     operations: list[Operation] = field(default_factory=list)
     polls: list[Poll] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Notes:
 
 @dataclass(slots=True)
 class Writing:
-    """An operation that has begun: what it is to send, and what was acknowledged so far."""
+    """An operation that has been invoked: the records to send, and the acknowledgements so far."""
 
     row: Operation
     left: list[tuple[Spot, int, int]]

@@ -1,5 +1,5 @@
-"""Who looks and writes down what was seen: readers in a group and alone, samplers of bounds and of
-group offsets."""
+"""Observers: readers with and without a group, and samplers of bounds and of group offsets; with
+their history."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.faithful.notes import Clock, Notes
 
 @dataclass(slots=True)
 class Reader:
-    """A consumer. In a group it commits after polls, follows failovers, and begins where the
-    group's offset is."""
+    """A consumer. With a group, it commits after polls, follows failovers, and begins at the
+    group's committed offsets."""
 
     name: str
     isolation: Isolation
@@ -27,10 +27,10 @@ class Reader:
     process: int = 0
     positions: dict[Spot, int] = field(default_factory=dict)
     held: dict[Spot, int] = field(default_factory=dict)
-    """What its group has committed on this cluster, or where it began there."""
+    """The group's committed offsets on this cluster, or the positions where it began there."""
 
     def assign(self, cluster: Cluster, positions: Mapping[Spot, int]) -> None:
-        """Begins to read a cluster from some positions."""
+        """Begins to read a cluster at some positions."""
         if not self.process:
             self.notes.processes += 1
             self.process = self.notes.processes
@@ -42,7 +42,7 @@ class Reader:
     def poll(
         self, rng: Random, *, everything: bool = False, commits: bool = True
     ) -> tuple[Fetched, ...]:
-        """One poll of every partition; and, of a group, perhaps a commit."""
+        """One poll of every partition. With a group, it may commit."""
         got: dict[Spot, tuple[tuple[int, int, int], ...]] = {}
         assert self.cluster is not None
         for spot, position in self.positions.items():
@@ -81,8 +81,8 @@ class Reader:
         return tuple(runs), max(position, limit)
 
     def commit(self, spots: Sequence[Spot] = (), *, written: bool = True) -> None:
-        """Commits the group's offsets of some partitions, or of all; `written`: and writes that
-        down."""
+        """Commits the group's offsets of some partitions, or of all. `written`: also writes the
+        row."""
         assert self.cluster is not None
         for spot in spots or self.positions:
             committed(self.cluster, self.group, spot, self.positions[spot], self.clock.ms)
@@ -91,18 +91,18 @@ class Reader:
         self.held.update({spot: self.positions[spot] for spot in spots or self.positions})
 
     def revoke(self, spots: Sequence[Spot]) -> None:
-        """Says where it is in partitions that it does not have any more."""
+        """Writes its positions in partitions that are revoked."""
         self._write("revoke", {spot: () for spot in spots})
         for spot in spots:
             del self.positions[spot]
 
     def take(self, spot: Spot, position: int) -> None:
-        """Has one partition more."""
+        """Gets one more partition."""
         self.positions[spot] = position
         self._write("assign", {spot: ()})
 
     def drained(self) -> None:
-        """Says that it has read to the end."""
+        """Writes that it has read to the end."""
         self._write("drained", {spot: () for spot in self.positions})
 
     def _write(
@@ -137,8 +137,8 @@ class Reader:
 
 @dataclass(slots=True)
 class Sampler:
-    """Asks one cluster for its bounds: the high watermark when a sample begins, the LSO when it
-    ends."""
+    """Samples one cluster's bounds: the high watermark at the start of a sample, the LSO at its
+    end."""
 
     cluster: Cluster
     clock: Clock
@@ -146,12 +146,12 @@ class Sampler:
     begun: tuple[int, dict[Spot, tuple[int, int, int]]] | None = None
 
     def begin(self) -> None:
-        """Asks for high watermarks; what follows before `finish` happens in the meantime."""
+        """Samples the high watermarks. Steps before `finish` happen during the sample."""
         marks = {spot: (log.end, log.epoch, log.leader) for spot, log in self.cluster.logs.items()}
         self.begun = self.clock.tick(1, 2), marks
 
     def finish(self) -> None:
-        """Asks for the rest, and writes the sample down unless the leader changed."""
+        """Samples the rest, and writes the sample unless the leader has changed."""
         if self.begun is None:
             return
         time, marks = self.begun
@@ -179,6 +179,6 @@ class Sampler:
         ]
 
     def sample(self) -> None:
-        """A sample in which nothing happened meanwhile."""
+        """A sample during which nothing happens."""
         self.begin()
         self.finish()

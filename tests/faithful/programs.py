@@ -1,4 +1,4 @@
-"""A relay as if it were a program of the user's: it writes no history, and its outputs carry on the
+"""Programs: a relay as if it were a user's program. It writes no history, and its outputs have the
 headers of their inputs."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.faithful.spec import OUTPUTS, TOPIC
 
 
 def as_program(made: Made) -> Made:
-    """The same story without what the relay wrote down."""
+    """The same story without the relay's history."""
     inputs = _inputs(made)
     for captured in made.logs.values():
         if captured.bounds.topic == OUTPUTS:
@@ -36,7 +36,7 @@ def as_program(made: Made) -> Made:
 
 
 def _inputs(made: Made) -> Mapping[int, int]:
-    """Payload id of an output -> that of what it was made from."""
+    """Payload id of an output -> payload id of its input."""
     found: dict[int, int] = {}
     for row in made.operations:
         for group in row.sends if row.group == GROUP else ():

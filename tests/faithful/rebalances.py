@@ -1,8 +1,7 @@
-"""What happens to readers while they read: they are killed and come back, partitions move between
-members of their group.
+"""Rebalances: readers are killed and come back, and partitions move between members of their group.
 
-A member begins where its group has committed; one with fixed partitions at the log start. Whoever
-is killed writes no more rows: neither its last position nor that anything was revoked.
+A member begins at the committed offset of its group; a reader with fixed partitions begins at the
+log start offset. A killed reader writes no more rows, neither its last position nor a revocation.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from tests.faithful.world import World
 
 
 def disturb(world: World) -> None:
-    """One of these, to one of those whose cluster lives."""
+    """One of these events, for a reader whose cluster is alive."""
     alive = [
         reader for reader in world.readers if reader.cluster is not None and reader.cluster.alive
     ]
@@ -41,7 +40,8 @@ def _rebalance(reader: Reader) -> None:
 
 
 def _hand_on(world: World, reader: Reader, other: Reader) -> None:
-    """A partition goes to another member of the group, which reads on in it; and comes back."""
+    """A partition moves to another member of the group, which continues to read it, and moves
+    back."""
     spot = world.moves.choice(sorted(reader.positions))
     reader.revoke([spot])
     assert reader.cluster is not None

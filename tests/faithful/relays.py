@@ -1,5 +1,5 @@
-"""A relay: what its group gets becomes one record each in another topic, in transactions with the
-group's offsets (KIP-98)."""
+"""A relay: for each record that its group gets, it writes one record to another topic, in
+transactions with the group's offsets (KIP-98)."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ NAME = "relay-1"
 
 @dataclass(slots=True)
 class Relay:
-    """A consumer and a producer. `outputs` names the topic that it writes, to the partition of the
-    same number."""
+    """A consumer and a producer. `outputs` is the topic for its outputs, which go to the partition
+    with the number of the input."""
 
     reader: Reader
     producer: Producer
     outputs: str
 
     def start(self, cluster: Cluster, positions: dict[Spot, int]) -> None:
-        """Begins on a cluster where its group is."""
+        """Begins on a cluster at the committed offsets of its group."""
         self.producer.start(cluster)
         self.reader.assign(cluster, positions)
 
     def step(
         self, rng: Random, *, everything: bool = False, appended: bool = False, ending: str = ""
     ) -> None:
-        """One poll and one transaction; where that is aborted, the inputs are got again."""
+        """One poll and one transaction. If the transaction is aborted, the relay reads the inputs
+        again."""
         before = dict(self.reader.positions)
         got = {
             f: f.runs for f in self.reader.poll(rng, everything=everything, commits=False) if f.runs
@@ -52,8 +53,8 @@ class Relay:
             self.reader.assign(self.reader.cluster, before)
 
     def killed(self, rng: Random, *, asked: bool) -> None:
-        """Its process is killed in a transaction, `asked`: whose commit was asked for. Another
-        begins where the group is."""
+        """Its process is killed during a transaction; `asked`: its commit was already requested. A
+        successor begins at the group's committed offsets."""
         got = [f for f in self.reader.poll(rng, commits=False) if f.runs]
         if got:
             self._begin(got, rng, "commit")

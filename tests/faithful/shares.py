@@ -1,8 +1,8 @@
-"""A share group that reads a cluster when all else is over, and does all that KIP-932 permits.
+"""A share group that reads a cluster at the end of a story, with everything that KIP-932 permits.
 
-Records are given again, released, renewed, given up, and confirmed to nobody. One whose lock has
-run out is another member's, and the first still hands it over afterwards, from what it had fetched;
-its acknowledgement is refused then.
+Records are delivered again, released, renewed, given up, and accepted without a confirmation. When
+a lock expires, the record goes to another member; the first one may still process it afterwards,
+from its fetched records, and its acknowledgement is refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.faithful.notes import MS
 GROUP: Final = "sharing"
 MEMBERS: Final = ("share-group-1", "share-group-2")
 LIMIT: Final = 5
-"""Deliveries after which a broker gives up on a record."""
+"""The number of deliveries after which a broker archives a record."""
 CONFIRMED: Final[dict[PollKind, PollKind]] = {
     "accept": "accepted",
     "release": "released",
@@ -31,7 +31,7 @@ CONFIRMED: Final[dict[PollKind, PollKind]] = {
 
 
 def with_share_group(made: Made, seed: int) -> Made:
-    """The same story, and after it a share group on a cluster that lives."""
+    """The same story, followed by a share group on a cluster that is alive."""
     rng = Random(f"share group {seed}")
     living = {
         key.cluster: captured
@@ -56,20 +56,20 @@ def with_share_group(made: Made, seed: int) -> Made:
 
 
 class Group:
-    """What the members of the group do, one step after another."""
+    """The steps of the group's members, one after another."""
 
     def __init__(self, made: Made, rng: Random, cluster: str, isolation: Isolation) -> None:
         self._made, self._rng, self._cluster, self._isolation = made, rng, cluster, isolation
         self.now = made.ended
 
     def reads(self, partition: int) -> None:
-        """Every record of a partition, up to where the group ends."""
+        """Every record of a partition, up to the end offset of the group."""
         log = self._made.log(self._cluster, partition, topic="A.orders")
         records = list(shown(log, self._isolation))
         for uid, offset in records:
             self._record(partition, uid, offset)
         last = records[-1][1] + 1 if records else 0
-        # It lags: what is acknowledged last is kept by itself.
+        # The group lags: its last acknowledgements stay unconfirmed.
         self._write("settled", partition, (), position=self._rng.choice((last, max(0, last - 3))))
 
     def _record(self, partition: int, uid: int, offset: int) -> None:
@@ -88,7 +88,7 @@ class Group:
                 return self._answered("reject", partition, run, member)
             if what < 0.97:
                 self._answered("release", partition, run, member)
-            # else it was killed with the record
+            # otherwise the member was killed with the record
         return None
 
     def _accepted(
@@ -99,8 +99,8 @@ class Group:
         other: str,
         delivery: int,
     ) -> None:
-        """Accepted; perhaps the answer is lost, or another hands over later what it had fetched
-        before."""
+        """The record is accepted. The answer may be lost, or another member may process the record
+        later, from its fetched records."""
         if self._rng.random() < 0.1:
             self._write("accept", partition, run, member=member)
             return
@@ -144,7 +144,7 @@ class Group:
 
 
 def shown(log: list[Entry], isolation: Isolation) -> Iterator[tuple[int, int]]:
-    """(uid, offset) of what an isolation shows of a log."""
+    """(uid, offset) of the records of a log that an isolation level shows."""
     outcome: dict[int, str] = {}
     waiting: dict[int, list[int]] = {}
     for entry in log:

@@ -1,4 +1,4 @@
-"""What a story is about: a function of its seed, but for what a caller insists on."""
+"""What a story is about: a function of its seed, except for options that the caller sets."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Spec:
 
 
 def spec(seed: int, **wanted: object) -> Spec:
-    """The story of a seed, with what is wanted of it."""
+    """The story of a seed, with the caller's options."""
     rng, ends = Random(seed), Random(f"end {seed}")
     shape = str(wanted.pop("shape", "") or rng.choice(SHAPES))
     mirror = str(
@@ -110,7 +110,7 @@ def spec(seed: int, **wanted: object) -> Spec:
     )
     drawn_spec = replace(drawn, **wanted)  # type: ignore[arg-type]
     drawn_spec = _ended(drawn_spec, Random(f"sessions {seed}"), wanted)
-    # To truncate once is right only where that opens nothing else.
+    # truncate-once is correct only if it opens no other transaction.
     stable = drawn_spec.options.get("open_transactions") == "truncate-stable"
     return (
         drawn_spec
@@ -120,8 +120,7 @@ def spec(seed: int, **wanted: object) -> Spec:
 
 
 def _ended(drawn_spec: Spec, rng: Random, wanted: Mapping[str, object]) -> Spec:
-    """What becomes of sessions and of open transactions where clusters are given up and taken
-    back."""
+    """What happens to sessions and open transactions when clusters are given up and taken back."""
     outlives, dying, late = (rng.random() < chance for chance in (0.6, 0.4, 0.5))
     drawn = {
         "outlives": outlives and drawn_spec.shape == "round-trip",
@@ -140,7 +139,7 @@ def _options(mirror: str, rng: Random, ends: Random) -> Mapping[str, Option]:
         "producer_ids": ids,
         "bound": rng.choice(("hw", "hw", "lso")),
         "leader_epochs": rng.choice(("rewrite", "rewrite", "keep")),
-        # Markers behind a reset would be of ids that the destination hands out anew.
+        # Markers after a reset would have ids that the destination assigns again.
         "open_transactions": ends.choice(
             ("abort", "abort" if ids == "reset" else "write-txn-markers", *sorted(TRUNCATING_RULES))
         ),

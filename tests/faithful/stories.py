@@ -54,7 +54,7 @@ def _pair(world: World) -> None:
 
 
 def _copied(world: World) -> None:
-    """What A had was compacted before anything was mirrored; of clients nothing is known."""
+    """A's logs were compacted before anything was mirrored, and there is no history of clients."""
     links, world.links = world.links, []
     era(world)
     for log in world.owner.logs.values():
@@ -126,11 +126,8 @@ def _finished(world: World) -> Made:
 
 
 def without_history(made: Made) -> Made:
-    """What is left of a run when somebody has only copied its logs, and knows what was promoted
-    where.
-
-    The leaders of what lives were asked for their last stable offsets.
-    """
+    """The part of a run that remains if a user has only copied its logs and knows the promotion
+    offsets. The last stable offsets are those that the leaders of running clusters reported."""
     made.operations, made.polls, made.marks, made.groups = [], [], [], []
     made.events = [e for e in made.events if e.kind in ("promotion", "captured")]
     made.recorded, made.homes = False, {key.topic: "A" for key in made.logs}
@@ -148,8 +145,8 @@ def without_history(made: Made) -> Made:
 
 
 def _delete_beginnings(world: World) -> None:
-    """DeleteRecords, or retention: the log start is raised by a few batches, to the middle of one
-    too."""
+    """DeleteRecords, or retention: the log start offset is raised by a few batches, sometimes to
+    the middle of a batch."""
     for cluster in world.clusters.values():
         for log in cluster.logs.values() if cluster.alive else ():
             log.start = world.rng.randint(log.start, log.entries[min(3, len(log.entries) - 1)].end)

@@ -1,10 +1,11 @@
-"""The last moments of a cluster whose mirror truncates what is open at its end
+"""Tails: the end of a cluster whose mirror truncates open transactions at its end
 (`tests.faithful.endings`).
 
-One transaction is open to the end, and others are acknowledged behind where it began: what of them
-was mirrored goes with it. Where transactions `overlap`, cutting one opens the one before it. On a
-destination nobody gets any of it but what stays open, and that only who reads uncommitted: what a
-destination has shown it must keep.
+One transaction stays open, and other records are acknowledged after its first record: their
+mirrored copies are truncated with it. If transactions `overlap`, truncating one opens the one
+before it. On the destination, no reader gets any of the truncated records, because a destination
+must keep what it has served. Only a read_uncommitted reader gets records of the transactions that
+stay open.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tests.faithful.world import World
 
 
 def tail(world: World, link: Link) -> None:
-    """Up to the moment at which the source of a link dies."""
+    """Plays until the source of a link dies."""
     all_finish(world)
     drain(world)
     look(world)
@@ -34,12 +35,13 @@ def tail(world: World, link: Link) -> None:
     _at_home(world)
     _mirror(world, link)
     if not world.spec.overlap and world.rng.random() < 0.3:
-        # Acknowledged, and its marker goes nowhere.
+        # Acknowledged, and its marker is never mirrored.
         _commit(world.producers[0])
 
 
 def _overlapping(world: World) -> None:
-    """Two producers in turn; each begins before the other commits, and the last stays open."""
+    """Two producers alternate; each begins before the other commits, and the last transaction stays
+    open."""
     first, second = world.producers[:2]
     for _ in range(world.rng.randint(2, 4)):
         _begin(world, second)
@@ -76,7 +78,7 @@ def _uncommitted_poll(world: World) -> None:
 
 
 def _at_home(world: World) -> None:
-    """Readers of the cluster that is about to die, and the relay, go on."""
+    """Readers of the dying cluster, and the relay, continue."""
     for reader in world.readers:
         if reader.cluster is world.owner:
             reader.poll(world.rng)
@@ -85,8 +87,8 @@ def _at_home(world: World) -> None:
 
 
 def after_the_truncation(world: World, link: Link) -> None:
-    """Readers that stood beyond the truncation are set back to it, or do not learn of it, and wait
-    there."""
+    """Readers after the truncation are set back to it; or they do not notice it, and wait at their
+    positions."""
     destinations = {link.destination.name, *(one.destination.name for one in world.links)}
     for reader in world.readers:
         cluster = reader.cluster

@@ -1,5 +1,5 @@
-"""What happens to the links of a story: a flap, a failover, a reversal; and what is captured of a
-cluster before or after."""
+"""The turns of a story: a flap, a failover, a reversal, and the captures of a cluster before or
+after them."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from tests.faithful.world import World, link_of
 
 
 def flap(world: World) -> None:
-    """The link is broken for a while; a mirror that delivers at least once may then repeat
-    itself."""
+    """The link is down for a while. A mirror with at-least-once delivery may then repeat
+    records."""
     notes, clock, link = world.notes, world.clock, world.links[0]
     name = f"{link.source.name}->{link.destination.name}"
     _fault_start(world, "flap", "link-flap", name, restores=True)
@@ -78,15 +78,15 @@ def _fault_end(world: World, name: str, target: str) -> None:
 
 
 def fail_over(world: World, link: Link, *, forced: bool, name: str) -> dict[Spot, int]:
-    """The source of a link is given up, its destination is the owner. Returns the promotion
-    offsets."""
+    """The source of a link is given up, and its destination becomes the owner. Returns the
+    promotion offsets."""
     source, destination = link.source, link.destination
     target, kind = f"{source.name}->{destination.name}", "forced" if forced else "planned"
     _last_moments(world, link, forced=forced)
     _fault_start(world, name, f"failover-{kind}", target, restores=False)
     fault_time = world.clock.tick()
     if forced:
-        # What it had not committed is its last moment's: nobody got an answer.
+        # Its uncommitted records are the last ones: no client got an answer for them.
         source.alive = False
         for producer in world.producers:
             producer.give_up(world.rng)
@@ -117,14 +117,15 @@ def fail_over(world: World, link: Link, *, forced: bool, name: str) -> dict[Spot
 
 
 def _synced(link: Link, group: str, spots: list[Spot]) -> dict[Spot, int]:
-    """Where a group is on the destination: where the mirror says, or at the start."""
+    """The position of a group on the destination: the offset that the mirror committed, or the
+    start."""
     return {
         spot: link.synced.get((group, spot), link.destination.logs[spot].start) for spot in spots
     }
 
 
 def _last_moments(world: World, link: Link, *, forced: bool) -> None:
-    """What clients and the mirror do right before a failover."""
+    """What clients and the mirror do directly before a failover."""
     if not forced:
         all_finish(world)
         return
@@ -133,7 +134,7 @@ def _last_moments(world: World, link: Link, *, forced: bool) -> None:
     if world.spec.open_at_death:
         left_open(world)
         if world.spec.late_commit:
-            # Acknowledged, and its marker goes nowhere.
+            # Acknowledged, and its marker is never mirrored.
             world.producers[0].end()
     if world.spec.tear:
         drain(world)
@@ -146,8 +147,8 @@ def _last_moments(world: World, link: Link, *, forced: bool) -> None:
         world.relay.step(world.rng, everything=True, ending="commit")
         sync(world)
     if world.spec.lag:
-        # A leader that is not reset goes on from what it has: there no session's end may be
-        # truncated.
+        # A leader without a reset continues with its producer states, so the end of a session must
+        # not be truncated there.
         truncated = world.outliving[:1] if world.spec.options.get("producer_ids") == "reset" else []
         for producer in (*world.producers[1:], *truncated):
             operation(world, producer, "commit")
@@ -178,7 +179,7 @@ def reverse(world: World, parted: Mapping[Spot, int]) -> None:
 
 
 def _meanwhile(world: World, cluster: Cluster) -> None:
-    """What readers and samplers of one cluster see of it just now."""
+    """What readers and samplers of one cluster observe now."""
     for reader in world.readers:
         if reader.cluster is cluster and world.rng.random() < 0.7:
             reader.poll(world.rng, everything=world.rng.random() < 0.5)
@@ -187,15 +188,15 @@ def _meanwhile(world: World, cluster: Cluster) -> None:
 
 
 def _end_what_died(world: World, cluster: Cluster) -> None:
-    """Its coordinator aborts what clients had left open, now that it is back; a capture was taken
-    before."""
+    """The coordinator of a restarted cluster aborts the transactions that clients had left open; a
+    capture was taken before."""
     for log in cluster.logs.values():
         for pid, mine in list(log.open.items()):
             log.mark(ABORT, pid=pid, epoch=mine[0].epoch, timestamp=world.clock.ms)
 
 
 def _set_back(world: World, cluster: Cluster) -> None:
-    """Readers that stood beyond where the log was truncated learn it, and begin there."""
+    """Readers after the offset of a truncation notice it, and begin there."""
     for reader in world.readers:
         if reader.cluster is cluster:
             reader.assign(
@@ -211,15 +212,14 @@ def capture(world: World, moment: str, cluster: Cluster) -> None:
     rng = world.rng
     for _ in range(5):
         ticked(cluster, world.clock.ms)
-    # Of logs that somebody copied Kafka's own are left out.
+    # Logs that a user copied do not contain Kafka's own topics.
     own = {} if world.spec.shape == "copied" else cluster.own
     for (topic, partition), log in (*cluster.logs.items(), *own.items()):
         for broker in range(1, cluster.brokers + 1):
             entries = list(log.entries)
             leads = broker == log.leader
             if log.cleaned and not leads:
-                # Every broker has a cleaner of its own, which was here when it was, and not when
-                # the leader's was.
+                # Every broker has its own log cleaner, which runs independently of the leader's.
                 entries = cleaned_again(
                     entries, log.cleaned, log.aborted, world.clock.ms + broker, rng
                 )

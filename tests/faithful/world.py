@@ -1,5 +1,4 @@
-"""Everything of a story while it goes on, and how it begins: clusters, mirrors, clients,
-samplers."""
+"""The world of a story: its clusters, mirrors, clients and samplers, and how they begin."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ _BEGAN: Final = 1_800_000_000 * SECOND
 
 @dataclass(slots=True)
 class World:
-    """Everything of a story while it goes on."""
+    """All state of a story while it goes on."""
 
     spec: Spec
     rng: Random
@@ -140,7 +139,8 @@ def _producers(spec: Spec, clock: Clock, notes: Notes) -> list[Producer]:
 
 
 def _outliving(spec: Spec, clock: Clock, notes: Notes) -> list[Producer]:
-    """Producers of A that wait while another cluster is the owner, and go on when A is again."""
+    """Producers of A that pause while another cluster is the owner, and continue when A is the
+    owner again."""
     kinds = (
         (("outlives-idempotent", 0), ("outlives-transactional", spec.version))
         if spec.outlives
@@ -160,14 +160,14 @@ def _readers(clock: Clock, notes: Notes, names: str) -> list[Reader]:
 
 
 def _alone(names: str) -> list[tuple[str, Isolation]]:
-    """Clusters and isolations of readers with fixed partitions; who reads committed on A is the
-    group."""
+    """Cluster and isolation level of each reader with fixed partitions. The read_committed readers
+    on A are the group."""
     isolations: tuple[Isolation, ...] = ("read_committed", "read_uncommitted")
     return [(name, isolation) for name in names for isolation in isolations][1:]
 
 
 def _specs_of_readers(names: str, *, members: int) -> list[WorkloadSpec]:
-    """The workload of each reader, and of the group's members, in their order."""
+    """The workload of each reader and of each member of the group, in their order."""
     fixed: list[dict[str, Option]] = [
         {"cluster": name, "isolation": isolation, "assign": True}
         for name, isolation in _alone(names)

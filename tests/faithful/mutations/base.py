@@ -28,13 +28,13 @@ Verdict = Literal["invalid", "unknown", "valid"]
 
 
 class NothingToChange(LookupError):
-    """A story has nothing that a mutation could change."""
+    """A story has nothing that this mutation could change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutation:
-    """One declaration. `how` changes a story, and may return what is to be done to its files once
-    it is written."""
+    """One mutation. `how` changes a story, and may return a function that changes the files once
+    the story is written."""
 
     name: str
     what: str
@@ -51,13 +51,14 @@ class Mutation:
 
     @property
     def checks(self) -> Mapping[str, bool]:
-        """Checks that fire -> whether they must."""
+        """Check -> whether it must find the mutation (True) or only may (False)."""
         return {each.partition("/")[0]: False for each in self.may} | {
             each.partition("/")[0]: True for each in self.must
         }
 
     def made(self, seed: int) -> tuple[Made, Afterwards | None]:
-        """The mutated story of a seed; of the next one where this one has no place for it."""
+        """The mutated story of a seed. If the mutation does not apply to it, the next seeds are
+        tried."""
         for further in range(SEEDS):
             made = story(spec(seed + 10_000 * further, **self.on))
             try:
@@ -79,8 +80,8 @@ def mutation(
     unknown: str = "",
     verdict: Verdict = "invalid",
 ) -> Callable[[How], How]:
-    """Registers a function as the mutation of its name; its docstring is what it does. Kinds are
-    separated by blanks."""
+    """Registers a function as the mutation of its name; its docstring describes the mutation. Kinds
+    are separated by spaces."""
 
     def register(how: How) -> How:
         name = how.__name__.replace("_", "-")
