@@ -1,11 +1,11 @@
-"""How a mirror that keeps offsets ends, and what its journal says of that (KIP-1279, by
+"""Endings: how a mirror that keeps offsets ends a log, and its journal about that (KIP-1279, by
 generation).
 
-abort              an ABORT marker for each open transaction, behind the last mirrored offset
-write-txn-markers  the same of the brokers that lead then, behind the promoted offset
-truncate-once      the log is truncated at its last stable offset; what had ended behind that is
-                   open again, for ever
-truncate-stable    the log is truncated until nothing is open
+abort              appends an ABORT marker for each open transaction, after the mirrored range
+write-txn-markers  the new leaders append these markers, after the promotion offset
+truncate-once      truncates the log at its last stable offset; transactions whose markers are
+                   removed are then open for ever
+truncate-stable    truncates the log until no transaction is open
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TRUNCATING_RULES = frozenset({"truncate-once", "truncate-stable"})
 
 
 def truncated_back(log: Log, rule: str) -> list[list[int]]:
-    """Truncates what a rule truncates. Returns (end, truncated to) of every time."""
+    """Truncates a log by a rule. Returns (end, truncated to) of each truncation."""
     truncations = []
     if rule == "truncate-once":
         truncations.append([log.end, log.stable])
@@ -32,9 +32,8 @@ def truncated_back(log: Log, rule: str) -> list[list[int]]:
 
 
 def ended(log: Log, rule: str, *, reset: bool, ms: int) -> Mapping[str, object]:
-    """Ends what is open, once the log was truncated, in a new leader epoch. Returns what the
-    journal says of the log as it is then.
-    """
+    """Ends open transactions in a new leader epoch, after the truncation. Returns the journal's
+    report about the log."""
     appended = _aborted(log, ms) if rule == "abort" else []
     if reset:
         appended.append((log.reset().offset, "reset"))
@@ -51,7 +50,7 @@ def ended(log: Log, rule: str, *, reset: bool, ms: int) -> Mapping[str, object]:
 
 
 def _aborted(log: Log, ms: int) -> list[tuple[int, str]]:
-    """ABORT markers for what is open, in the order in which it began."""
+    """Appends ABORT markers for open transactions, in the order of their first records."""
     appended = []
     for pid, mine in sorted(log.open.items(), key=lambda item: item[1][0].offset):
         marker = log.mark(ABORT, pid=pid, epoch=mine[-1].epoch, timestamp=ms, coordinator=0)

@@ -1,8 +1,8 @@
-"""What the two kinds of mirrors do with a link: fetch, sync group offsets, end a partition.
+"""The mirrors of links: they fetch, sync group offsets and end partitions.
 
-Shadow (KIP-1279): the source's batches, byte for byte but for the leader epoch and, where it is
-asked to, producer ids. MirrorMaker 2 (KIP-382, KIP-618): what a reader of committed records gets,
-in batches of its own.
+The shadow (KIP-1279) copies the source's batches byte for byte, except for the leader epoch and, by
+option, producer ids. MirrorMaker 2 (KIP-382, KIP-618) copies the records that a read_committed
+consumer gets, in batches of its own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A whole run directory as values, to be changed before it is written.
+"""A run directory as values, made from a story, which mutations change before it is written.
 
-Logs are lists of `Entry`, by where they were captured; the history is the rows of
-`harness.model.history`. Nothing is sorted or repaired on writing: what a mutation leaves here is
-what the verifier gets to see.
+Logs are lists of `Entry`, by replica and moment of their capture. The history is rows of
+`harness.model.history`. Nothing is sorted or repaired on writing, so the verifier reads exactly
+what a mutation has made.
 """
 
 from __future__ import annotations

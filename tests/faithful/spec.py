@@ -24,23 +24,27 @@ SHAPES: Final = ("pair", "failover", "round-trip", "chain", "copied")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """What a story is about; all of it a function of the seed, but for what a caller insists on
-    (`spec`).
+    """The options of a story, all drawn from the seed unless the caller sets them (`spec`).
 
-    `version` is that of transactions. `begun`: offsets before the log start, and with it sequences
-    that wrap. `deleted`: the beginnings were deleted in the end. `flap`: the link is broken for a
-    while. `lag`: the last that was acknowledged before a forced failover was not mirrored; `tear`:
-    a transaction was committed then of which one partition was mirrored and another was not;
-    `open_at_death`: one was open, of which something was mirrored; `open_at_end`: one is when the
-    run ends. `relay`: there is one, which before a forced failover passes on what is not mirrored
-    (`relay_torn`), or begins on the destination anew (`relay_anew`). `behind`: followers may lack
-    the last batch. `overlap`: where the mirror truncates what is open, truncating a transaction
-    opens another. `moves`: readers are killed and come back, and partitions move between members of
-    their group. `deaths`: producers and relays are killed with work in flight, and come back.
-    `outlives`: two producers of A are there before and after a failback, and what the first did
-    last was truncated where the mirror resets producer states. `late_commit`: what was
-    `open_at_death` A committed as it died. `program`: the relay is a program of the user's, which
-    writes no history. `shares`: a share group reads what is there in the end.
+    - `version`: of transactions (KIP-890).
+    - `begun`: offsets before the log start; if above 0, sequences wrap.
+    - `deleted`: the beginnings of logs are deleted at the end.
+    - `flap`: the link is down for a while.
+    - `lag`: the last acknowledged records before a forced failover are not mirrored.
+    - `tear`: one partition of a committed transaction is mirrored then, and another is not.
+    - `open_at_death`: a transaction is open then, and partly mirrored; `late_commit`: A commits it
+      while it dies.
+    - `open_at_end`: a transaction is open at the end of the run.
+    - `relay`: there is a relay. Before a forced failover, it processes inputs whose outputs are not
+      mirrored (`relay_torn`), or it begins again on the destination (`relay_anew`).
+    - `program`: the relay is a user's program, which writes no history.
+    - `behind`: followers may lack the last batch.
+    - `overlap`: if the mirror truncates open transactions, truncating one opens another.
+    - `moves`: readers are killed and come back, and partitions move between members of their group.
+    - `deaths`: producers and relays are killed with operations in flight, and come back.
+    - `outlives`: two producers of A exist before and after a failback. If the mirror resets
+      producer states, the last records of the first one are truncated.
+    - `shares`: a share group reads the records at the end.
     """
 
     seed: int

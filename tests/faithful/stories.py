@@ -1,12 +1,12 @@
-"""A seed's story: which clusters and mirrors there are, what clients do, what fails over to what.
-Faithful, all of it.
+"""The stories of seeds: clusters, mirrors, clients and failovers. All of them are faithful: no check
+may find anything.
 
-pair         A->B, a flapping link at most, nobody fails over
-failover     A->B, planned or forced, clients go on on B
-round-trip   A->B by force or as planned, A follows B, and back as planned (a mirror that keeps
-             offsets)
-chain        A->B->C, A fails over to B, C follows B all along
-copied       the logs of such a pair alone, compacted before they were mirrored, without a history
+pair         A->B, without a failover; the link may flap
+failover     A->B, planned or forced; then clients continue on B
+round-trip   failover A->B, planned or forced; A follows B; planned failover back (only with a
+             mirror that keeps offsets)
+chain        A->B->C; A fails over to B, and C follows B all the time
+copied       only the logs of such a pair, compacted before they were mirrored, without a history
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""What a mutation is, and the stories that mutations are made in.
+"""The definition of a mutation, and the options of stories for mutations.
 
-`must` and `may` are kinds of anomalies as `check/kind`; in `may` a check alone stands for all of
-its kinds. A mutation is found when every one of `must` is, missed when one is not, and a false
-alarm is anything that is in neither and that the mirror's guarantee does not allow. `unknown` are
-the checks that then cannot say anything; with it a mutation that has no `must` makes a run
-worthless, and not invalid. `allowed`: the mirror's guarantee permits it, so that the run stays
-valid.
+`must` and `may` are kinds of anomalies as `check/kind`; in `may`, the name of a check stands for
+all of its kinds. A mutation is found if every kind of `must` is found. Any other anomaly is a false
+alarm, unless it is in `may` or the mirror's guarantee allows it. `unknown` are the checks that the
+mutation makes unknown. `verdict` is the verdict of the run: `unknown` for a mutation without `must`
+that only hides evidence, and `valid` if the mirror's guarantee allows the anomaly.
 """
 
 from __future__ import annotations
