@@ -1,5 +1,5 @@
-"""What brokers no longer know of an idempotent producer once `producer.id.expiration.ms` has passed
-(KIP-360, KIP-854)."""
+"""Effects of an idempotent producer's state that expired on brokers after
+`producer.id.expiration.ms` (KIP-360, KIP-854)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SETTING = "producer.id.expiration.ms"
 
 
 def _known(asked: Wire, topic: str) -> int:
-    """How many producers the leader of the partition knows (DescribeProducers, KIP-664)."""
+    """The number of producers that the partition's leader knows (DescribeProducers, KIP-664)."""
     m = messages.request("describe_producers", 0)
     body = m.DescribeProducersRequest(topics=(m.TopicRequest(name=topic, partition_indexes=(0,)),))
     (answer,) = asked.call("describe_producers", 0, body).topics
@@ -66,24 +66,24 @@ _SOURCES = (
 CASES = [
     Case(
         name="expired-producer-repeats",
-        title="A retry that comes after the producer's state has expired is appended a second time",
+        title="A retry after the producer's state has expired is appended a second time",
         kind="limit",
         claim_text=(
-            "An idempotent batch whose answer was lost and that is sent again after "
-            "producer.id.expiration.ms is in the log twice."
+            "An idempotent batch whose answer was lost, and that is retried after "
+            "producer.id.expiration.ms, is in the log twice."
         ),
         sources=_SOURCES,
         expected=(Expected(shows=True, basis="runs"),),
         schedule=(
             "1. a batch is appended, its answer is lost; 2. the producer's state expires; 3. the "
-            "batch is sent again"
+            "batch is retried"
         ),
         reproduced="both are acknowledged, and the log has four records instead of two",
         control_text=(
             "the retry comes before the state expires: acknowledged with the first offset, not "
             "appended"
         ),
-        refuted="a retry that is refused or recognised after the expiry",
+        refuted="a retry after the expiry is refused or recognised",
         topology=ONE,
         claim=lambda bench: _retried(bench, expire=True),
         control=lambda bench: _retried(bench, expire=False),
@@ -94,8 +94,8 @@ CASES = [
         title="A gap in a producer's sequence numbers is accepted once its state has expired",
         kind="limit",
         claim_text=(
-            "After producer.id.expiration.ms a broker accepts any sequence of the producer: records"
-            " lost in between stay unseen."
+            "After producer.id.expiration.ms a broker accepts any sequence of the producer, so "
+            "the loss of records in between stays unnoticed."
         ),
         sources=_SOURCES,
         expected=(Expected(shows=True, basis="runs"),),
@@ -104,7 +104,7 @@ CASES = [
         ),
         reproduced="sequence 9 is acknowledged",
         control_text="the same before the state expires: OUT_OF_ORDER_SEQUENCE_NUMBER",
-        refuted="sequence 9 refused",
+        refuted="sequence 9 is refused",
         topology=ONE,
         claim=lambda bench: _gap(bench, expire=True),
         control=lambda bench: _gap(bench, expire=False),

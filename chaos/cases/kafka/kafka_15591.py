@@ -10,8 +10,8 @@ from linkflap.chaos.cases.tools.record_batch import record_batch
 
 
 def _sent(bench: Bench, *, swapped: bool) -> Observation:
-    """Two batches in flight: when the first is refused (the broker does not know the partition
-    yet), the second arrives first."""
+    """Two batches in flight. When the first is refused because the broker does not know the
+    partition yet, the second arrives first."""
     topic = bench.topic()
     asked = bench.ask(bench.up())
     producer = asked.init_producer_id()
@@ -31,15 +31,15 @@ def _sent(bench: Bench, *, swapped: bool) -> Observation:
 CASE = Case(
     name="KAFKA-15591",
     title=(
-        "A new partition accepts the second batch of an idempotent producer first, and then refuses"
-        " the first one"
+        "A new partition accepts the second batch of an idempotent producer first, and then "
+        "refuses the first one"
     ),
     kind="defect",
     claim_text=(
-        "A broker that has no state of a producer accepts any sequence. With several requests in "
-        "flight to a new partition, the first is refused while the broker does not know the "
-        "partition yet, the second is appended, and the first one's retry is out of order: the "
-        "producer's first records are gone, in spite of idempotence."
+        "A broker without state of a producer accepts any sequence. Suppose several requests for "
+        "a new partition are in flight. The first is refused, because the broker does not know "
+        "the partition yet. The second is appended, and the retry of the first is out of order: "
+        "the producer's first records are lost in spite of idempotence."
     ),
     sources=(
         "KAFKA-15591, KAFKA-14312, KAFKA-19880 (Apache JIRA); fixed for 4.5",
@@ -52,7 +52,7 @@ CASE = Case(
     ),
     reproduced="sequence 3 is accepted, sequence 0 is refused, and its records are not in the log",
     control_text="the same two batches in order: both are in the log",
-    refuted="the batch with sequence 3 refused on an empty partition",
+    refuted="the batch with sequence 3 is refused on an empty partition",
     topology=ONE,
     claim=lambda bench: _sent(bench, swapped=True),
     control=lambda bench: _sent(bench, swapped=False),

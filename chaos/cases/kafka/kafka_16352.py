@@ -1,10 +1,10 @@
-"""KAFKA-16352: a coordinator that has its office back waits for a marker for ever; and what
-diskless commits rest on (KIP-1150).
+"""KAFKA-16352: a coordinator that lost its partition and leads it again waits for a marker for
+ever. And what diskless commits need (KIP-1150).
 
-A commit is decided, its marker cannot be delivered, and the coordinator's office moves away and
-back. The first time's pending entry is cleaned up late, and takes the second one's with it: the
-transaction stays in PrepareCommit. Everywhere else the marker arrives once the partition's leader
-goes on, which is also the guarantee that a diskless log has to keep.
+A commit is decided, and its marker cannot be delivered. The coordinator's partition moves to
+another broker and back. The pending entry of the first term is cleaned up late, and removes that of
+the second term with it: the transaction stays in PrepareCommit. Otherwise the marker arrives once
+the data partition's leader continues. A diskless log has to keep that guarantee too.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from linkflap.harness.model.wait import until
 
 OFFICES = "__transaction_state"
 PATIENCE = 30.0
-"""Seconds for a marker to arrive once everything is up again."""
+"""Seconds within which a marker has to arrive once all brokers run again."""
 
 
 def _committed(bench: Bench, *, moves: int, commit: bool = True) -> Observation:
-    """The leader of the data stands still; the commit is decided; the office moves so often, and
-    the leader goes on."""
+    """Suspends the leader of the data partition, decides the commit, moves the coordinator's
+    partition, and resumes the leader."""
     writer = WireTransactional(bench)
     home = next(
         broker for broker in bench.cluster().brokers.values() if broker.id != writer.coordinator.id
@@ -77,7 +77,7 @@ def _committed(bench: Bench, *, moves: int, commit: bool = True) -> Observation:
 
 
 def _office(bench: Bench, writer: WireTransactional) -> int:
-    """The partition of the transactions' log that this id belongs to (Utils.abs of
+    """The partition of __transaction_state that this id belongs to (Utils.abs of
     String.hashCode)."""
     code = 0
     for character in writer.id:
@@ -86,7 +86,7 @@ def _office(bench: Bench, writer: WireTransactional) -> int:
 
 
 PATIENT = nodes(3, {"broker.session.timeout.ms": "90000"})
-"""A broker that stands still is not fenced and stays the leader: without one 4.3 drops the marker
+"""A suspended broker is not fenced and remains the leader: without a leader, 4.3 drops the marker
 (KAFKA-20734)."""
 _SCHEDULE = (
     "1. three nodes; a topic with one replica, on a broker that is not the coordinator; 2. a "
@@ -96,24 +96,24 @@ _SCHEDULE = (
 CASES = [
     Case(
         name="KAFKA-16352",
-        title="A commit whose coordinator lost its office and got it back stays in PrepareCommit",
+        title="A commit whose coordinator partition moves away and back stays in PrepareCommit",
         kind="defect",
         claim_text=(
-            "Pending markers are removed by transactional id, whichever term of office they are of:"
-            " the answer to the request of the first term removes the entry of the second one, and "
-            "nobody completes the transaction: its producer's next InitProducerId is answered "
+            "Pending markers are removed by transactional id, whatever their coordinator epoch. "
+            "The answer to the first term's request removes the second term's entry, so nothing "
+            "completes the transaction. The producer's next InitProducerId gets "
             "CONCURRENT_TRANSACTIONS for ever."
         ),
         sources=("KAFKA-16352 (Apache JIRA), pull request 15524: fixed in 3.8.0",),
         expected=(Expected(shows=True, until="3.7.2"), Expected(shows=False, since="3.8.0")),
         schedule=_SCHEDULE.format(how="to another broker and back"),
-        reproduced=f"the coordinator does not say CompleteCommit {PATIENCE:g} s later",
+        reproduced=f"the coordinator does not report CompleteCommit within {PATIENCE} s",
         control_text="the same without moves: CompleteCommit, and the record is read",
         refuted="CompleteCommit in every run",
         tried=(
-            "on 3.7.0: a leader that stands still, unfenced, with the commit decided, and the "
-            "coordinator's log led by another broker and by the first one again. The leader gets "
-            "the marker of every term of office, five in all, and the transaction is complete"
+            "on 3.7.0: a suspended but unfenced leader, with the commit decided, and the "
+            "coordinator's partition moved to another broker and back. The leader gets the "
+            "marker of every term, five in all, and the transaction completes"
         ),
         topology=PATIENT,
         claim=partial(_committed, moves=2),
@@ -123,13 +123,13 @@ CASES = [
     Case(
         name="KIP-1164-coordinator-moves",
         title=(
-            "A commit that was decided reaches every partition, also when its coordinator moves "
-            "before the marker is written"
+            "A decided commit reaches every partition, even if its coordinator moves before the "
+            "marker is written"
         ),
         kind="guarantee",
         claim_text=(
-            "Anomaly: a commit was acknowledged, its coordinator moved, and the records are never "
-            "to be read."
+            "Anomaly: a commit was acknowledged, its coordinator moved, and its records can "
+            "never be read."
         ),
         sources=(
             "KIP-98",
@@ -141,10 +141,10 @@ CASES = [
         expected=(Expected(shows=False, since="3.8.0", basis="runs"),),
         schedule=_SCHEDULE.format(how="to another broker"),
         reproduced=(
-            f"no CompleteCommit, or nothing to read, {PATIENCE:g} s after the leader goes on"
+            f"no CompleteCommit, or nothing to read, {PATIENCE} s after the leader continues"
         ),
-        control_text="no commit is asked for: there is no marker, and nothing to read",
-        refuted="a record that is never read",
+        control_text="no commit is requested: there is no marker, and nothing to read",
+        refuted="a record that can never be read",
         topology=PATIENT,
         claim=partial(_committed, moves=1),
         control=partial(_committed, moves=0, commit=False),

@@ -1,5 +1,5 @@
-"""KAFKA-16386: a produce is answered NETWORK_EXCEPTION when its leader cannot reach the
-transaction's coordinator."""
+"""KAFKA-16386: a produce fails with NETWORK_EXCEPTION when its leader cannot reach the transaction
+coordinator."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def _produced(bench: Bench, *, dead: bool) -> Observation:
 
 CASE = Case(
     name="KAFKA-16386",
-    title="A produce is answered NETWORK_EXCEPTION because its leader cannot reach the coordinator",
+    title="A produce fails with NETWORK_EXCEPTION because its leader cannot reach the coordinator",
     kind="defect",
     claim_text=(
-        "The verification of KIP-890 hands its own network error to the client, for which "
-        "NETWORK_EXCEPTION on a produce says that the batch may have been written: clients drop "
-        "the connection to a healthy leader."
+        "The verification of KIP-890 passes its own network error to the client. For a produce, "
+        "NETWORK_EXCEPTION means that the batch may have been written, so clients drop the "
+        "connection to a healthy leader."
     ),
     sources=("KAFKA-16386 (Apache JIRA): 3.7.0; fixed in 3.7.1 and 3.8.0",),
     expected=(
@@ -49,9 +49,9 @@ CASE = Case(
         "1. three nodes; the coordinator is not the leader; 2. AddPartitionsToTxn; 3. kill -9 of "
         "the coordinator; 4. Produce"
     ),
-    reproduced="an answer NETWORK_EXCEPTION",
+    reproduced="the answer is NETWORK_EXCEPTION",
     control_text="the same with the coordinator alive: the produce is accepted",
-    refuted="a retriable error of another name in every run",
+    refuted="another retriable error in every run",
     topology=THREE,
     claim=lambda bench: _produced(bench, dead=True),
     control=lambda bench: _produced(bench, dead=False),

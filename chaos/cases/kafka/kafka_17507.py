@@ -1,5 +1,5 @@
-"""KAFKA-17507: after a transaction is complete its group offsets are not there yet: the next owner
-repeats what was done."""
+"""KAFKA-17507: a transaction is complete before its group offsets are visible, so the next owner
+repeats work."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ ROUNDS = 100
 
 
 def _fetched(bench: Bench, *, transactional: bool) -> Observation:
-    """Offsets 1, 2, 3, … of a group, each fetched as soon as the coordinator says that its
-    transaction is complete."""
+    """Offsets 1, 2, 3, … of a group, each fetched as soon as the coordinator reports its
+    transaction as complete."""
     topic, group = bench.topic(), bench.name("group")
     asked = bench.ask(bench.coordinator(group, 0))
     writer = WireTransactional(bench)
@@ -35,25 +35,28 @@ def _fetched(bench: Bench, *, transactional: bool) -> Observation:
 
 CASE = Case(
     name="KAFKA-17507",
-    title="A group's offset is the old one after the transaction that moved it is complete",
+    title=(
+        "A group's offset is still the old one after the transaction that committed a new one is "
+        "complete"
+    ),
     kind="defect",
     claim_text=(
-        "The answer to WriteTxnMarkers is sent when the marker is in the log, and before the group "
-        "coordinator has applied it: the transaction is complete, and OffsetFetch returns the "
-        "offset of before. A relay that starts there repeats what was done."
+        "A broker answers WriteTxnMarkers when the marker is in the log, but before the group "
+        "coordinator has applied it. The transaction is complete, and OffsetFetch returns the "
+        "previous offset. A relay that starts then processes inputs again."
     ),
     sources=("KAFKA-17507 (Apache JIRA): fixed in 3.9.1 and 4.0.0", "KIP-447"),
     expected=(Expected(shows=True, until="3.9.0"), Expected(shows=False, since="3.9.1")),
     schedule=(
-        "1. TxnOffsetCommit; 2. EndTxn(commit); 3. the coordinator says CompleteCommit; 4. "
+        "1. TxnOffsetCommit; 2. EndTxn(commit); 3. the coordinator reports CompleteCommit; 4. "
         "OffsetFetch; a hundred times"
     ),
-    reproduced="an OffsetFetch that returns the offset of the transaction before",
+    reproduced="an OffsetFetch returns the previous transaction's offset",
     control_text="the same with OffsetCommit: every fetch returns the new offset",
     refuted="the new offset in every round",
     tried=(
-        "a hundred transactions of offsets on one broker, each fetched as soon as the coordinator "
-        "calls it complete"
+        "a hundred transactions of offsets on one broker, each fetched as soon as the "
+        "coordinator reports it as complete"
     ),
     topology=ONE,
     claim=partial(_fetched, transactional=True),

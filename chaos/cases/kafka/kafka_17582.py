@@ -1,5 +1,5 @@
-"""KAFKA-17582: a consumer goes on behind the inputs of an aborted transaction, unless the
-application rewinds it."""
+"""KAFKA-17582: a consumer continues after the inputs of an aborted transaction, unless the
+application seeks back."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ INPUTS = 6
 
 
 def _relayed(bench: Bench, *, rewind: bool) -> Observation:
-    """Consume, transform, produce; the transaction of the first inputs is aborted; nothing else
-    happens to the group."""
+    """Consume, transform, produce. The transaction of the first inputs is aborted; otherwise
+    nothing happens to the group."""
     source, target = bench.topic("input"), bench.topic("output")
     bench.write(source, [b"%d" % n for n in range(INPUTS)])
     consumer = Consumer(
@@ -74,14 +74,14 @@ def _relayed(bench: Bench, *, rewind: bool) -> Observation:
 CASE = Case(
     name="KAFKA-17582",
     title=(
-        "After an abort a relay's consumer goes on behind the aborted inputs, and the group's next "
-        "commit skips them for good"
+        "After an abort, a relay's consumer continues after the aborted inputs, and the group's "
+        "next commit skips them for good"
     ),
     kind="limit",
     claim_text=(
-        "abort_transaction takes back outputs and offsets, and not the consumer's position. A relay"
-        " that only aborts and polls on has inputs without an output, and its next transaction "
-        "commits an offset beyond them: silent loss under exactly once."
+        "abort_transaction undoes outputs and offset commits, but not the consumer's position. A "
+        "relay that only aborts and polls again has inputs without outputs, and its next "
+        "transaction commits an offset beyond them: silent loss in an exactly-once application."
     ),
     sources=(
         "KAFKA-17582 (Apache JIRA), open",
@@ -89,16 +89,17 @@ CASE = Case(
     ),
     expected=(Expected(shows=True, basis="runs"),),
     schedule=(
-        "1. a relay reads two inputs; 2. its transaction is aborted; 3. it polls on, and commits"
+        "1. a relay reads two inputs; 2. it aborts the transaction; 3. it polls again, and commits"
     ),
     reproduced=(
-        "the first inputs have no output, and the group's committed offset is the end of the input"
+        "the first inputs have no outputs, and the group's committed offset is the end of the "
+        "input topic"
     ),
     control_text=(
-        "the same relay, which seeks back to the committed offset after the abort: every input has "
-        "its output"
+        "the same relay seeks back to the committed offset after the abort: every input has its "
+        "output"
     ),
-    refuted="a poll after the abort that returns the aborted inputs again",
+    refuted="a poll after the abort returns the aborted inputs again",
     topology=ONE,
     claim=lambda bench: _relayed(bench, rewind=False),
     control=lambda bench: _relayed(bench, rewind=True),

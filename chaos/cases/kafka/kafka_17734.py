@@ -13,8 +13,8 @@ ASKED, TOO_LONG = 1.0, 4.0
 
 
 def _closed(bench: Bench, *, silent: bool) -> Observation:
-    """The broker, which is also the coordinator, stands still with its sockets open, or does
-    not."""
+    """Closes the producer while the broker, which is also its coordinator, is suspended with its
+    sockets open, or is not."""
     topic = bench.topic()
     settings = {"request.timeout.ms": 10_000, "delivery.timeout.ms": 12_000, "max.block.ms": 12_000}
     java = bench.java()
@@ -34,13 +34,13 @@ def _closed(bench: Bench, *, silent: bool) -> Observation:
 CASE = Case(
     name="KAFKA-17734",
     title=(
-        "close() of a transactional producer takes longer than its timeout while the coordinator is"
-        " silent"
+        "close() of a transactional producer exceeds its timeout while the coordinator does not "
+        "answer"
     ),
     kind="defect",
     claim_text=(
-        "KafkaProducer.close(Duration) waits for the abort of the open transaction beyond the time "
-        "that it was given."
+        "KafkaProducer.close(Duration) waits for the abort of the open transaction beyond its "
+        "timeout."
     ),
     sources=("KAFKA-17734 (Apache JIRA), open",),
     expected=(Expected(shows=True),),
@@ -49,8 +49,8 @@ CASE = Case(
     control_text="the same with the broker running: close returns at once",
     refuted="close returns within its timeout in every run",
     tried=(
-        "one broker stopped (SIGSTOP) while a transaction is open: close(1 s) of the Java client "
-        "returns after 1.0 to 1.1 s"
+        "one broker suspended (SIGSTOP) while a transaction is open: close(1 s) of the Java "
+        "client returns after 1.0 to 1.1 s"
     ),
     topology=ONE,
     claim=lambda bench: _closed(bench, silent=True),

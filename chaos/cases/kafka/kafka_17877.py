@@ -1,5 +1,4 @@
-"""KAFKA-17877: a WriteTxnMarkers response leaves out a producer whose group coordinator has
-moved."""
+"""KAFKA-17877: a WriteTxnMarkers response omits a producer whose group coordinator has moved."""
 
 from __future__ import annotations
 
@@ -21,12 +20,9 @@ PRODUCERS, ROUNDS, OFFICE = 3, 10, 0
 
 
 def _marked(bench: Bench, *, moved: bool) -> Observation:
-    """Markers of several transactions, each for data and for a group's log, at a broker that does
-    not coordinate that group.
-
-    With `moved` false it does.
-    """
-    bench.coordinator(bench.name("group"), 0)  # makes the groups' log
+    """Sends markers of several transactions, each for a data partition and a partition of
+    __consumer_offsets. With `moved`, the broker does not coordinate that group."""
+    bench.coordinator(bench.name("group"), 0)  # creates __consumer_offsets
     producers = [
         WireTransactional(bench, f"writer{number}").producer for number in range(PRODUCERS)
     ]
@@ -78,7 +74,7 @@ def _request(producers: Sequence[Producer], topic: str) -> Message:
 def _left_out(
     answer: Message, producers: Sequence[Producer], asked: set[TopicPartition]
 ) -> Iterator[str]:
-    """Partitions that a response has no result for, by producer."""
+    """Producer -> the partitions without a result in a response."""
     for producer in producers:
         rows = [one for one in answer.markers if one.producer_id == producer.id]
         found = {
@@ -93,13 +89,12 @@ def _left_out(
 
 CASE = Case(
     name="KAFKA-17877",
-    title="The answer to WriteTxnMarkers leaves out producers when a group's coordinator has moved",
+    title="The answer to WriteTxnMarkers omits producers when a group's coordinator has moved",
     kind="defect",
     claim_text=(
-        "With the new group coordinator the markers that a broker still has to write are miscounted"
-        " when one of them is for a group that it does not coordinate any more: the answer is sent "
-        "before all results are there, and the transaction coordinator fails on it with an "
-        "IllegalStateException."
+        "With the new group coordinator, a broker miscounts its outstanding markers when one of "
+        "them is for a group that it no longer coordinates. It answers before all results are "
+        "there, and the transaction coordinator fails on that with an IllegalStateException."
     ),
     sources=("KAFKA-17877 (Apache JIRA): fixed in 4.0.0",),
     expected=(
@@ -111,13 +106,16 @@ CASE = Case(
         f"producers for two data partitions and a partition of {OFFSETS} that another broker "
         f"leads; {ROUNDS} times"
     ),
-    reproduced="an answer without a producer or a partition that was asked for, or none",
-    control_text="the same with a partition that the broker leads: every result is there",
+    reproduced="an answer omits a producer or a requested partition, or there is no answer",
+    control_text=(
+        "the same with a partition of __consumer_offsets that the broker leads: every result is "
+        "there"
+    ),
     refuted="complete answers",
     tried=(
-        "on 3.9.0 with the coordinator of KIP-848: markers of three producers for a partition of "
-        "__consumer_offsets that another broker leads are answered NOT_LEADER_OR_FOLLOWER, each of "
-        "them; nothing is left out"
+        "on 3.9.0 with the coordinator of KIP-848: for markers of three producers for a "
+        "partition of __consumer_offsets that another broker leads, each result is "
+        "NOT_LEADER_OR_FOLLOWER; none is missing"
     ),
     topology=nodes(3, {"group.coordinator.rebalance.protocols": "classic,consumer"}),
     claim=partial(_marked, moved=True),

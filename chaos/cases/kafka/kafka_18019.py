@@ -1,5 +1,5 @@
-"""KAFKA-18019: a producer whose transactional id expired, and was taken over meanwhile, recovers
-and fences its successor."""
+"""KAFKA-18019: a producer whose transactional id expired and was taken over meanwhile recovers, and
+fences its successor."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def _commit(producer: Transactional, topic: str, value: bytes) -> None:
 CASE = Case(
     name="KAFKA-18019",
     title=(
-        "After its transactional id has expired a replaced producer recovers, writes on, and fences"
-        " its successor"
+        "After its transactional id has expired, a replaced producer recovers, continues to "
+        "write, and fences its successor"
     ),
     kind="defect",
     claim_text=(
-        "INVALID_PRODUCER_ID_MAPPING is treated as recoverable: the client aborts, asks for a new "
-        "epoch of the transactional id, and goes on, although another producer has taken the id "
-        "over. It must be fatal."
+        "The client treats INVALID_PRODUCER_ID_MAPPING as recoverable: it aborts, requests a new "
+        "epoch for the transactional id, and continues, although another producer has taken the "
+        "id over. The error must be fatal."
     ),
     sources=(
         "KAFKA-18019 (Apache JIRA): Java client up to 3.9; fatal since 4.0 (KIP-1050)",
@@ -86,9 +86,9 @@ CASE = Case(
     control_text="the same without the expiry: A is fenced",
     refuted="A fails for good at its first attempt",
     tried=(
-        "the Java client of 3.9.2 does treat INVALID_PRODUCER_ID_MAPPING as abortable, and is then "
-        "fenced by the id that its successor has: no record of the zombie is committed, on 3.9.2 "
-        "nor on 4.3.1"
+        "the Java client of 3.9.2 does treat INVALID_PRODUCER_ID_MAPPING as abortable, but is "
+        "then fenced by its successor's producer id. No record of the zombie is committed, "
+        "neither on 3.9.2 nor on 4.3.1"
     ),
     topology=one(
         {

@@ -1,5 +1,4 @@
-"""KAFKA-18723: a follower that is given a batch of a leader epoch which its leader does not
-have."""
+"""KAFKA-18723: a follower receives a batch of a leader epoch above its leader's."""
 
 from __future__ import annotations
 
@@ -19,8 +18,8 @@ from linkflap.harness.model.wait import until
 
 BEFORE, BEHIND = 10, 10
 AHEAD = 20
-"""How far the batch's epoch is above the leader's: more than the fences that a start of the mirror
-costs."""
+"""How far the batch's epoch is above the leader's: more than the mirror's start adds by fencing
+itself."""
 PATIENCE = 20.0
 
 
@@ -28,9 +27,9 @@ def _followed(bench: Bench, *, ahead: int) -> Observation:
     """B's broker follows a leader that serves batches of its own leader epoch, and then some of an
     epoch `ahead` of it.
 
-    The leader is the shadow, which brokers follow as one of theirs. A leader epoch is outside of a
-    batch's checksum, as in a response whose end a leader sends from what it has fetched anew after
-    it was deposed.
+    The leader is the shadow, which brokers follow like any broker. The leader epoch is not covered
+    by a batch's checksum. It is the same as in a response whose last bytes a deposed leader sends
+    from what it has fetched again.
     """
     topic = bench.topic()
     mirror = bench.mirror("shadow")
@@ -49,7 +48,7 @@ def _followed(bench: Bench, *, ahead: int) -> Observation:
         journal.save()
     mirror.restart()
     bench.write(topic, [b"behind %d" % n for n in range(BEHIND)])
-    # a follower that takes none of it says so to nobody
+    # a follower that rejects the batch reports that to nobody
     with contextlib.suppress(DeadlineExceeded):
         until(
             lambda: _end(bench, topic) == BEFORE + BEHIND,
@@ -75,7 +74,7 @@ def _followed(bench: Bench, *, ahead: int) -> Observation:
 
 
 def _end(bench: Bench, topic: str) -> int:
-    """Where the follower's log ends, by its bytes."""
+    """The follower's log end, from its bytes."""
     return max((batch.last_offset + 1 for batch in bench.log(topic, cluster="B")), default=0)
 
 
@@ -84,10 +83,10 @@ CASE = Case(
     title="A follower appends batches of a leader epoch that its leader does not have",
     kind="defect",
     claim_text=(
-        "A fetch response that a follower is slow to take can end with bytes that its leader, "
-        "deposed and truncated meanwhile, has fetched from the next leader. The follower appends "
-        "them, although they are of a later leader epoch than the one that it fetches with: its "
-        "log joins what the old leader had and what the new one wrote."
+        "If a follower reads a fetch response slowly, its leader may be deposed and truncated "
+        "meanwhile. The response can then end with bytes that this leader fetched from the next "
+        "one. The follower appends them, although their leader epoch is above the one that it "
+        "fetches with: its log mixes the old leader's records with the new one's."
     ),
     sources=(
         (
@@ -104,14 +103,14 @@ CASE = Case(
         f"unchanged, answers a fetch with batches of an epoch {AHEAD} above its own"
     ),
     reproduced=(
-        "the follower's log has a batch of an epoch above the one that the partition has by its "
+        "the follower's log has a batch with an epoch above the partition's epoch in its "
         "broker's metadata"
     ),
     control_text=(
-        "the leader starts anew just so, and serves batches of its own epoch: the follower has "
+        "the leader restarts the same way, and serves batches of its own epoch: the follower has "
         "them all"
     ),
-    refuted="a follower whose log ends before such a batch",
+    refuted="the follower's log ends before such a batch",
     topology=PAIR,
     claim=partial(_followed, ahead=AHEAD),
     control=partial(_followed, ahead=0),

@@ -2,8 +2,8 @@
 sending.
 
 The race as a schedule: the link to the broker is down while batches are made, so that they expire
-before their request times out, and then so slow that they expire in the middle of being sent. Their
-buffers go to batches for another topic on another broker.
+before their request times out. Then it is so slow that they expire while they are being sent. Their
+buffers are reused for batches to another topic on another broker.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _sent(bench: Bench, *, expire: bool) -> Observation:
         "request.timeout.ms": timeout,
         "max.block.ms": 120_000,
         "send.buffer.bytes": 16_384,
-        # else clients since 4.0 forget their brokers while the link is down (KIP-899)
+        # otherwise clients since 4.0 forget their brokers while the link is down (KIP-899)
         "metadata.recovery.strategy": "none",
     }
     producer = JavaProducer(bench.java(), link.bootstrap, settings)
@@ -83,14 +83,14 @@ def _word(value: bytes | None) -> str:
 CASE = Case(
     name="KAFKA-19012",
     title=(
-        "A record of the Java producer is written to another topic than the one that it was sent to"
-        " (CVE-2026-35554)"
+        "The Java producer writes a record to another topic than the one it was sent to "
+        "(CVE-2026-35554)"
     ),
     kind="defect",
     claim_text=(
-        "When a batch expires while its request is being sent, the producer gives its buffer back. "
-        "The next batch, for another topic, is written into it, and the rest of the first request "
-        "carries it, checksum and all, to the first topic."
+        "When a batch expires while its request is being sent, the producer frees its buffer. "
+        "The next batch, for another topic, is written into that buffer. The rest of the first "
+        "request carries it, including its checksum, to the first topic."
     ),
     sources=(
         (
@@ -111,9 +111,9 @@ CASE = Case(
         f"at {RATE} KB/s; 4. the batches expire in the middle of their request; 5. six batches for "
         "a topic on another broker take their buffers"
     ),
-    reproduced="a partition of the first topic has a record that was sent to the second one",
+    reproduced="a partition of the first topic has a record that was sent to the second",
     control_text=(
-        "the same with a delivery timeout that does not pass: every record is where it was sent"
+        "the same with a delivery timeout that does not expire: every record is in its own topic"
     ),
     refuted="no record in another topic, in any run",
     topology=nodes(2),

@@ -1,5 +1,5 @@
-"""KAFKA-19163: a group whose only offsets are in an open transaction is deleted, and the
-transaction's offsets with it."""
+"""KAFKA-19163: a group whose only offsets are in an open transaction is deleted, together with
+these offsets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from linkflap.chaos.cases.wire_transactions import WireTransactional, send_offse
 from linkflap.harness.model.wait import pause, until
 
 CHECKS = 4.0
-"""Seconds: eight rounds of the group coordinator's clean-up."""
+"""In seconds: eight rounds of the group coordinator's cleanup."""
 
 
 def _committed(bench: Bench, *, only_pending: bool) -> Observation:
@@ -48,14 +48,14 @@ def _committed(bench: Bench, *, only_pending: bool) -> Observation:
 CASE = Case(
     name="KAFKA-19163",
     title=(
-        "A group whose only offsets are pending in a transaction is deleted before the transaction "
-        "is committed"
+        "A group whose only offsets are pending in a transaction is deleted before the "
+        "transaction is committed"
     ),
     kind="defect",
     claim_text=(
-        "The clean-up of groups takes one that is empty and has no committed offsets for dead, "
-        "although a transaction has offsets of it pending: the commit is acknowledged, and the "
-        "group has no offset, at once or after the coordinator's next start."
+        "The cleanup treats a group that is empty and has no committed offsets as dead, although "
+        "a transaction has pending offsets of it. The commit is acknowledged, and the group has "
+        "no offset, at once or after the coordinator's next start."
     ),
     sources=("KAFKA-19163 (Apache JIRA): fixed in 4.0.1 and 4.1.0", "KIP-447, KIP-848"),
     expected=(
@@ -63,13 +63,13 @@ CASE = Case(
         Expected(shows=False, since="4.0.1", basis="runs"),
     ),
     schedule=(
-        "1. TxnOffsetCommit for a new group; 2. eight rounds of the clean-up; 3. EndTxn(commit); 4."
-        " the broker restarts"
+        "1. TxnOffsetCommit for a new group; 2. eight rounds of the cleanup; 3. EndTxn(commit); "
+        "4. the broker restarts"
     ),
     reproduced="the commit is acknowledged, and the group's committed offset is not 5",
     control_text=(
-        "the group also has an offset that is committed: its transactional offset is 5, before and "
-        "after the restart"
+        "the group also has a committed offset: its transactional offset is 5, before and after "
+        "the restart"
     ),
     refuted="offset 5 before and after the restart in every run",
     topology=one({"offsets.retention.check.interval.ms": "500", "offsets.retention.minutes": "1"}),

@@ -1,4 +1,4 @@
-"""KAFKA-19367: with transactions V2 InitProducerId over an open transaction raises the epoch
+"""KAFKA-19367: with transactions V2, InitProducerId during an open transaction raises the epoch
 twice."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from linkflap.chaos.cases.wire_transactions import WireTransactional
 
 
 def _taken_over(bench: Bench, *, opened: bool) -> Observation:
-    """A producer comes back while its predecessor's transaction is open, or complete."""
+    """A producer restarts while its predecessor's transaction is open, or complete."""
     topic = bench.topic()
     writer = WireTransactional(bench)
     writer.write((topic, 0), b"record", version=12)
@@ -34,13 +34,14 @@ def _taken_over(bench: Bench, *, opened: bool) -> Observation:
 CASE = Case(
     name="KAFKA-19367",
     title=(
-        "InitProducerId over an open transaction of V2 raises the producer's epoch once too often"
+        "With transactions V2, InitProducerId during an open transaction raises the producer "
+        "epoch once too often"
     ),
     kind="defect",
     claim_text=(
-        "The abort of the predecessor's transaction raises the epoch, the completion raises it "
-        "again, and the answer once more: a producer that is restarted often comes to the end of "
-        "its epochs early, and at the boundary the epoch turns negative."
+        "The coordinator raises the epoch to abort the predecessor's transaction, again when "
+        "that completes, and once more for the answer. So a producer that restarts often uses up "
+        "its epochs early, and at the largest epoch the next one is negative."
     ),
     sources=("KAFKA-19367 (Apache JIRA): fixed in 4.0.1 and 4.1.0", "KIP-890, part 2"),
     expected=(
@@ -51,8 +52,8 @@ CASE = Case(
         "1. a transaction (V2) writes and stays open; 2. InitProducerId of the same "
         "transactional id"
     ),
-    reproduced="the epoch that is given is more than two above the open transaction's",
-    control_text="the same after the transaction was aborted by its producer",
+    reproduced="the returned epoch is more than two above the open transaction's",
+    control_text="the same after the producer aborted the transaction itself",
     refuted="an epoch at most two above",
     topology=ONE,
     claim=partial(_taken_over, opened=True),

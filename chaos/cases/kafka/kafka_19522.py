@@ -1,5 +1,5 @@
-"""KAFKA-19522 (KIP-966): the last known leader is elected while it is fenced, as soon as it
-registers."""
+"""KAFKA-19522 (KIP-966): the last known leader is elected at its registration, while it is still
+fenced."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ FEATURE = "eligible.leader.replicas.version"
 
 
 def _elected(bench: Bench, *, eligible: bool) -> Observation:
-    """The only replica dies and comes back: an unclean restart, which takes it out of the eligible
-    ones at its registration."""
+    """The only replica dies and restarts uncleanly, which removes it from the eligible leader
+    replicas at its registration."""
     asked = bench.ask(bench.up())
     level = asked.features().get(FEATURE, 0)
     if eligible and not level:
@@ -64,13 +64,13 @@ def _elected(bench: Bench, *, eligible: bool) -> Observation:
 
 CASE = Case(
     name="KAFKA-19522",
-    title="With eligible leader replicas a broker leads a partition while it is still fenced",
+    title="With eligible leader replicas, a broker leads a partition while it is still fenced",
     kind="defect",
     claim_text=(
-        "With eligible leader replicas (KIP-966) the last known leader of a partition is elected "
-        "when its broker registers after an unclean restart, although a fenced broker serves no "
-        "client: the partition has a leader that nobody can reach until the broker has caught up "
-        "with the metadata."
+        "With eligible leader replicas (KIP-966), the last known leader of a partition is "
+        "elected when its broker registers after an unclean restart, although a fenced broker "
+        "serves no clients. The partition has a leader that nobody can reach until the broker "
+        "has caught up with the metadata."
     ),
     sources=(
         "KAFKA-19522, pull request apache/kafka 20200: avoid electing fenced lastKnownLeader",
@@ -85,11 +85,10 @@ CASE = Case(
         "metadata says leader -1; 4. the broker starts"
     ),
     reproduced=(
-        "the controller's log gives the partition its leader at an offset before the one that "
-        "unfences that broker"
+        "in the metadata log, the partition gets its leader before that broker is unfenced"
     ),
-    control_text=f"{FEATURE}=0: the broker is unfenced first, and leads then",
-    refuted="a leader that is given at the unfencing, or after it",
+    control_text=f"{FEATURE}=0: the broker is unfenced first, and then leads",
+    refuted="the leader is elected when it is unfenced, or later",
     topology=THREE,
     claim=partial(_elected, eligible=True),
     control=partial(_elected, eligible=False),

@@ -1,5 +1,5 @@
 """KAFKA-19690: after a transaction timed out, a produce is refused with INVALID_TXN_STATE (fatal)
-instead of a fenced epoch."""
+instead of INVALID_PRODUCER_EPOCH."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from linkflap.harness.model.wait import until
 
 
 def _paused(bench: Bench, *, past_its_timeout: bool) -> Observation:
-    """The client stands still past its transaction timeout; the coordinator aborts; then the client
-    writes on."""
+    """The client pauses beyond its transaction timeout, the coordinator aborts, then the client
+    continues to write."""
     topic = bench.topic()
     writer = WireTransactional(bench, timeout=1.0 if past_its_timeout else 60.0)
     writer.add((topic, 0))
@@ -38,14 +38,14 @@ def _paused(bench: Bench, *, past_its_timeout: bool) -> Observation:
 CASE = Case(
     name="KAFKA-19690",
     title=(
-        "A client that outlives its transaction's timeout is answered INVALID_TXN_STATE, which is "
-        "fatal, instead of a fenced epoch"
+        "A client that continues after its transaction timed out gets INVALID_TXN_STATE, which "
+        "is fatal, instead of INVALID_PRODUCER_EPOCH"
     ),
     kind="defect",
     claim_text=(
-        "The check of the coordinator's verification comes before that of the epoch, so that a "
-        "producer whose transaction was aborted by the timeout gets INVALID_TXN_STATE, which it "
-        "cannot recover from, and not INVALID_PRODUCER_EPOCH, which is abortable."
+        "A leader checks the coordinator's verification before the epoch. So a producer whose "
+        "transaction was aborted by its timeout gets INVALID_TXN_STATE, from which it cannot "
+        "recover, instead of INVALID_PRODUCER_EPOCH, which is abortable."
     ),
     sources=("KAFKA-19690 (Apache JIRA): up to 3.9.1, 4.0.x, 4.1.0; fixed in 3.9.2, 4.1.1",),
     expected=(
@@ -55,16 +55,16 @@ CASE = Case(
         Expected(shows=False, since="4.1.1"),
     ),
     schedule=(
-        "1. a transaction with a timeout of 1 s writes; 2. the coordinator aborts it; 3. the client"
-        " writes on with its old epoch"
+        "1. a transaction with a timeout of 1 s writes; 2. the coordinator aborts it; 3. the "
+        "client continues to write with its old epoch"
     ),
-    reproduced="the produce is answered INVALID_TXN_STATE",
+    reproduced="the answer to the produce is INVALID_TXN_STATE",
     control_text="the same within the timeout: the produce is accepted",
     refuted="INVALID_PRODUCER_EPOCH",
     tried=(
-        "a client that writes on after its transaction timed out is answered INVALID_PRODUCER_EPOCH"
-        " on each of these releases. What the issue describes needs the marker to arrive between a "
-        "leader's verification and its append, which no schedule from outside places"
+        "a client that writes after its transaction timed out gets INVALID_PRODUCER_EPOCH on "
+        "each of these releases. The issue needs the marker to arrive between a leader's "
+        "verification and its append, which no schedule can cause from outside"
     ),
     topology=one({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}),
     claim=lambda bench: _paused(bench, past_its_timeout=True),

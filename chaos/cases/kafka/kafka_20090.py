@@ -1,4 +1,4 @@
-"""KAFKA-20090 (and 19367): a transaction with the greatest producer epoch times out, and cannot be
+"""KAFKA-20090 (and 19367): a transaction with the largest producer epoch times out, and cannot be
 aborted."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.wire import messages
 
 GREATEST = 32_766
-"""Short.MAX_VALUE - 1: from this epoch on the coordinator gives out a new producer id."""
+"""Short.MAX_VALUE - 1: from this epoch on the coordinator allocates a new producer id."""
 TIMEOUT, PATIENCE = 2.0, 20.0
 
 
@@ -59,7 +59,7 @@ def _timed_out(bench: Bench, *, greatest: bool) -> Observation:
 
 
 def _late_abort(writer: WireTransactional) -> str:
-    """The client's own EndTxn(abort), which comes after the coordinator's."""
+    """The client's own EndTxn(abort), after the coordinator's."""
     m = messages.request("end_txn", 5)
     who = writer.producer
     body = m.EndTxnRequest(
@@ -69,7 +69,7 @@ def _late_abort(writer: WireTransactional) -> str:
 
 
 def _taken_again(writer: WireTransactional) -> str:
-    """Whether a new producer gets the transactional id within a minute."""
+    """Whether a new producer can initialise the transactional id within a minute."""
     try:
         given = writer.wire.init_producer_id(writer.id, timeout=TIMEOUT)
     except DeadlineExceeded:
@@ -82,12 +82,12 @@ def _taken_again(writer: WireTransactional) -> str:
 
 CASE = Case(
     name="KAFKA-20090",
-    title="A transaction whose producer has the greatest epoch times out and stays open for ever",
+    title="A transaction whose producer has the largest epoch times out and stays open for ever",
     kind="defect",
     claim_text=(
-        "With transactions V2 the abort of a transaction that timed out raises the epoch, once for "
-        "the fencing and once for the end: at the greatest epoch that overflows, the abort fails "
-        "each time, and the last stable offset stands still."
+        "With transactions V2, the abort of a timed-out transaction raises the epoch twice, for "
+        "the fencing and for the end. At the largest epoch that overflows: every attempt to "
+        "abort fails, and the last stable offset does not advance."
     ),
     sources=(
         "KAFKA-20090 (Apache JIRA): stuck in Ongoing, fixed in 4.3",
@@ -99,11 +99,12 @@ CASE = Case(
     ),
     schedule=(
         f"1. InitProducerId until the epoch is {GREATEST}; 2. a transaction (V2) writes; 3. its "
-        f"timeout of {TIMEOUT:g} s passes; 4. the client's own EndTxn(abort) arrives; 5. a new "
+        f"timeout of {TIMEOUT} s expires; 4. the client's own EndTxn(abort) arrives; 5. a new "
         "producer takes the id"
     ),
     reproduced=(
-        "the transaction is Ongoing, the id cannot be taken again, or a marker has a negative epoch"
+        "the transaction is Ongoing, the id cannot be initialised again, or a marker has a "
+        "negative epoch"
     ),
     control_text="the same at epoch 0: aborted within seconds of the timeout",
     refuted="an ABORT marker with an epoch above 0",

@@ -32,7 +32,7 @@ def claim(bench: Bench) -> Observation:
 
 
 def control(bench: Bench) -> Observation:
-    """The same broker dies and comes back; the commit is asked for after that."""
+    """The same kill and restart; the commit is requested after it."""
     return _played(bench, commit_while_down=False)
 
 
@@ -47,8 +47,8 @@ class Leaderless:
 
 
 def leaderless(bench: Bench) -> Leaderless:
-    """Writes the transaction and kills the broker, which is not the coordinator; the coordinator
-    knows that the topic has no leader."""
+    """Writes the transaction and kills the broker, which is not the coordinator. Returns once the
+    coordinator knows that the topic has no leader."""
     producer = bench.transactional("writer")
     coordinator = bench.coordinator(bench.name("writer"))
     home = next(
@@ -69,7 +69,8 @@ def leaderless(bench: Bench) -> Leaderless:
 
 
 def completed(bench: Bench, coordinator: Wire) -> str:
-    """Waits until the coordinator calls the writer's transaction complete; the state it is in."""
+    """Waits until the coordinator reports the writer's transaction as complete. Returns its
+    state."""
     return until(
         lambda: (
             found
@@ -130,8 +131,8 @@ def _played(bench: Bench, *, commit_while_down: bool) -> Observation:
 
 
 def _state_while_down(asked: Wire, transactional_id: str) -> str:
-    """The coordinator's state of a transaction of which it can reach no leader: complete at once,
-    or not for 2 s."""
+    """The coordinator's state of a transaction without a reachable leader: complete at once, or not
+    within 2 s."""
     state = ""
 
     def complete() -> bool:
@@ -153,15 +154,15 @@ def _timed(act: object) -> float:
 CASE = Case(
     name="KAFKA-20734",
     title=(
-        "An acknowledged commit loses its marker, and the committed records, while a partition has "
-        "no leader"
+        "An acknowledged commit loses its marker, and the committed records, while a partition "
+        "has no leader"
     ),
     kind="defect",
     claim_text=(
-        "A transaction coordinator that finds no leader for a partition takes it for deleted, drops"
-        " its marker and completes the transaction. The commit is acknowledged. When the leader is "
-        "back, the last stable offset stays below the records, and the next abort of the same "
-        "producer turns the committed records into aborted ones."
+        "A transaction coordinator that finds no leader for a partition treats it as deleted, "
+        "drops its marker and completes the transaction. The commit is acknowledged. When the "
+        "leader is back, the last stable offset stays below the records, and the next abort of "
+        "the same producer aborts the committed records."
     ),
     sources=(
         "KAFKA-20734 (Apache JIRA): the marker is not written",
@@ -181,11 +182,12 @@ CASE = Case(
         "-1; 5. commit; 6. the broker starts; 7. one more transaction, aborted"
     ),
     reproduced=(
-        "the coordinator says CompleteCommit, the log has no COMMIT marker, LSO < high watermark, "
-        "and after the next abort a read_committed consumer gets none of the committed records"
+        "the coordinator reports CompleteCommit, the log has no COMMIT marker, LSO < high "
+        "watermark, and after the next abort a read_committed consumer gets none of the "
+        "committed records"
     ),
     control_text=(
-        "the same kill and start, and the commit once the partition has its leader back: COMMIT "
+        "the same kill and start, and the commit once the partition has a leader again: COMMIT "
         "marker, 10 records read"
     ),
     refuted="a COMMIT marker at the end of the log once the leader is back, in every run",

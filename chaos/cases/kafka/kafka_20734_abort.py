@@ -19,7 +19,7 @@ def claim(bench: Bench) -> Observation:
 
 
 def control(bench: Bench) -> Observation:
-    """The same broker dies and comes back; the abort is asked for after that."""
+    """The same kill and restart; the abort is requested after it."""
     return _played(bench, abort_while_down=False)
 
 
@@ -69,10 +69,10 @@ CASE: Final = Case(
     ),
     kind="defect",
     claim_text=(
-        "KAFKA-20734 drops ABORT markers as it drops COMMIT markers: a transaction coordinator that"
-        " finds no leader for a partition takes it for deleted and completes the transaction. When "
-        "the leader is back, the transaction is still open there, and the next commit of the same "
-        "producer commits the aborted records with its own: read_committed consumers get them."
+        "KAFKA-20734 also drops ABORT markers. A transaction coordinator that finds no leader "
+        "for a partition treats it as deleted and completes the transaction. When the leader is "
+        "back, the transaction is still open there. The next commit of the same producer commits "
+        "the aborted records with its own: read_committed consumers get them."
     ),
     sources=(
         "KAFKA-20734 (Apache JIRA): the marker is not written",
@@ -92,12 +92,12 @@ CASE: Final = Case(
         "-1; 5. abort; 6. the broker starts; 7. one more transaction of one record, committed"
     ),
     reproduced=(
-        "the coordinator calls the transaction complete, the log has no ABORT marker, LSO < high "
-        "watermark, and after the next commit a read_committed consumer gets the 10 aborted "
+        "the coordinator reports the transaction as complete, the log has no ABORT marker, LSO < "
+        "high watermark, and after the next commit a read_committed consumer gets the 10 aborted "
         "records and the committed one"
     ),
     control_text=(
-        "the same kill and start, and the abort once the partition has its leader back: ABORT "
+        "the same kill and start, and the abort once the partition has a leader again: ABORT "
         "marker, one record read"
     ),
     refuted="an ABORT marker at the end of the log once the leader is back, in every run",

@@ -1,5 +1,5 @@
-"""KAFKA-20734 with replicas: both members of the ISR, which acknowledged the write, die before the
-commit."""
+"""KAFKA-20734 with replication: both members of the ISR, which acknowledged the write, die before
+the commit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRANSACTIONS = "__transaction_state"
 
 
 def _send_unfinished(producer: Transactional, topic: str) -> None:
-    """A transaction whose records are delivered and whose end is not asked for."""
+    """A transaction whose records are delivered and that is not ended."""
     producer.begin()
     for number in range(RECORDS):
         producer.send(topic, b"committed %d" % number)
@@ -29,8 +29,8 @@ def _send_unfinished(producer: Transactional, topic: str) -> None:
 
 
 def _played(bench: Bench, *, replicas: int, commit_while_down: bool) -> Observation:
-    """Of more than two replicas the last ones leave the ISR first, so that the two that acknowledge
-    the write are all of it."""
+    """With more than two replicas, the others leave the ISR first, so that only the two that
+    acknowledge the write remain."""
     producer = bench.transactional("writer")
     coordinator = bench.coordinator(bench.name("writer"))
     asked = bench.ask(coordinator)
@@ -103,9 +103,9 @@ _TWO: Final = Case(
     ),
     kind="defect",
     claim_text=(
-        "Replication does not protect from KAFKA-20734: two replicas in sync had acknowledged every"
-        " record when both died. The commit is acknowledged, both come back with all their data, "
-        "and the next abort turns the committed records into aborted ones."
+        "Replication does not protect from KAFKA-20734. Two in-sync replicas acknowledged every "
+        "record before both died. The commit is acknowledged, both come back with all their "
+        "data, and the next abort aborts the committed records."
     ),
     sources=(
         "KAFKA-20734 (Apache JIRA)",
@@ -116,9 +116,10 @@ _TWO: Final = Case(
         Expected(shows=False, until="4.2.1", basis="reading"),
     ),
     schedule=(
-        "1. five nodes; a topic with two replicas and min.insync.replicas=2, on none of which the "
-        "coordinator's log is; 2. a transaction writes 10 records, acks=all, flush; 3. kill -9 of "
-        "both; 4. commit; 5. both start; 6. one more transaction, aborted"
+        "1. five nodes; a topic with two replicas and min.insync.replicas=2, neither on a broker "
+        "with a replica of the coordinator's partition; 2. a transaction writes 10 records, "
+        "acks=all, flush; 3. kill -9 of both; 4. commit; 5. both start; 6. one more transaction, "
+        "aborted"
     ),
     reproduced=(
         "neither replica has a COMMIT marker, LSO < high watermark, and after the next abort "
@@ -143,16 +144,16 @@ _THREE: Final = replace(
         "whose ISR of two is down"
     ),
     claim_text=(
-        "Three replicas do not protect from KAFKA-20734 either: one is down, the two in sync "
+        "Three replicas do not protect from KAFKA-20734 either. One is down, the two in sync "
         "acknowledge every record (acks=all, min.insync.replicas=2), and both die. The commit is "
-        "acknowledged, all three come back with all their data, and the next abort turns the "
-        "committed records into aborted ones."
+        "acknowledged, all three come back with all their data, and the next abort aborts the "
+        "committed records."
     ),
     schedule=(
-        "1. seven nodes; a topic with three replicas and min.insync.replicas=2, on none of which "
-        "the coordinator's log is; 2. kill -9 of one replica: an ISR of two; 3. a transaction "
-        "writes 10 records, acks=all, flush; 4. kill -9 of both; 5. commit; 6. all three start; 7. "
-        "one more transaction, aborted"
+        "1. seven nodes; a topic with three replicas and min.insync.replicas=2, none on a broker "
+        "with a replica of the coordinator's partition; 2. kill -9 of one replica: an ISR of "
+        "two; 3. a transaction writes 10 records, acks=all, flush; 4. kill -9 of both; 5. "
+        "commit; 6. all three start; 7. one more transaction, aborted"
     ),
     reproduced=(
         "no replica has a COMMIT marker, LSO < high watermark, and after the next abort "

@@ -1,5 +1,5 @@
-"""KIP-1228: with transactions V2 a marker has the epoch of the *next* transaction, which a second
-copy of it therefore ends."""
+"""KIP-1228: with transactions V2, a marker has the epoch of the *next* transaction, so that a
+duplicate of it ends that one."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from linkflap.chaos.cases.wire_transactions import WireTransactional
 
 
 def _played(bench: Bench, *, late: bool) -> Observation:
-    """T1 is aborted; its ABORT arrives once more while T2 is open; T2 is committed, and the commit
-    is acknowledged."""
+    """T1 is aborted. Its ABORT arrives again while T2 is open. T2 is committed, and the commit is
+    acknowledged."""
     topic = bench.topic()
     writer = WireTransactional(bench)
     writer.write((topic, 0), b"first", version=12)
@@ -41,14 +41,15 @@ def _played(bench: Bench, *, late: bool) -> Observation:
 CASE = Case(
     name="KIP-1228",
     title=(
-        "With transactions V2 a marker that arrives a second time aborts the next transaction, "
-        "whose commit is acknowledged and lost"
+        "With transactions V2, a duplicate marker aborts the next transaction, whose commit is "
+        "acknowledged and lost"
     ),
     kind="defect",
     claim_text=(
-        "Transactions V2 raise the epoch at the end of a transaction: the marker has the raised "
-        "epoch, and so has the next transaction. Until WriteTxnMarkers says which protocol it is "
-        "of (KIP-1228), a leader takes a repeated marker for the end of the next one."
+        "With transactions V2, the end of a transaction raises the epoch. Its marker has the "
+        "raised epoch, and so has the next transaction. As long as WriteTxnMarkers has no "
+        "transaction version (KIP-1228), a leader takes a duplicate marker for the end of the "
+        "next transaction."
     ),
     sources=(
         "KIP-1228: transaction version in WriteTxnMarkers",
@@ -59,15 +60,14 @@ CASE = Case(
         Expected(shows=False, since="4.2.0", basis="runs"),
     ),
     schedule=(
-        "1. T1: write, abort; 2. T2: write; 3. T1's ABORT marker arrives once more; 4. T2 is "
-        "committed"
+        "1. T1: write, abort; 2. T2: write; 3. T1's ABORT marker arrives again; 4. T2 is committed"
     ),
     reproduced=(
-        "the marker is appended, the commit is acknowledged, and read_committed does not get T2's "
-        "record"
+        "the marker is appended, T2's commit is acknowledged, and read_committed does not get "
+        "T2's record"
     ),
-    control_text="the same without the second marker: T2 is read",
-    refuted="a second marker that is refused",
+    control_text="the same without the duplicate marker: T2 is read",
+    refuted="the duplicate marker is refused",
     topology=ONE,
     claim=lambda bench: _played(bench, late=True),
     control=lambda bench: _played(bench, late=False),

@@ -1,5 +1,4 @@
-"""KAFKA-17754: an EndTxn that was delayed on its way ends the producer's next transaction (before
-transactions V2)."""
+"""KAFKA-17754: a delayed EndTxn ends the producer's next transaction (before transactions V2)."""
 
 from __future__ import annotations
 
@@ -11,8 +10,8 @@ from linkflap.chaos.cases.wire_transactions import WireTransactional
 
 
 def _played(bench: Bench, *, late: bool) -> Observation:
-    """The first transaction is committed. A second copy of that EndTxn arrives while the next
-    transaction is being written."""
+    """The first transaction is committed. A duplicate of that EndTxn arrives while the next
+    transaction is open."""
     topic = bench.topic()
     writer = WireTransactional(bench)
     writer.add((topic, 0))
@@ -41,9 +40,9 @@ CASE = Case(
     ),
     kind="defect",
     claim_text=(
-        "Before transactions V2 consecutive transactions of a producer have the same epoch. An "
-        "EndTxn that a network held back, and that the client had sent again in the meantime, is "
-        "taken for the end of the transaction that is open when it arrives."
+        "Before transactions V2, consecutive transactions of a producer have the same epoch. If "
+        "the network delays an EndTxn and the client has retried it meanwhile, the coordinator "
+        "takes the late copy for the end of the transaction that is open when it arrives."
     ),
     sources=(
         "KAFKA-17754 (Apache JIRA)",
@@ -52,16 +51,16 @@ CASE = Case(
     ),
     expected=(Expected(shows=True, basis="runs"),),
     schedule=(
-        "1. T1: write, EndTxn(commit); 2. T2: AddPartitions, write; 3. T1's EndTxn arrives once "
-        "more; 4. the producer aborts T2"
+        "1. T1: write, EndTxn(commit); 2. T2: AddPartitions, write; 3. T1's EndTxn arrives "
+        "again; 4. the producer aborts T2"
     ),
     reproduced=(
-        "the second EndTxn is accepted, T2's record is committed and read, and the abort is refused"
+        "the late EndTxn is accepted, T2's record is committed and read, and the abort is refused"
     ),
     control_text=(
-        "the same without the late EndTxn: T2 is aborted, and read_committed gets T1 alone"
+        "the same without the late EndTxn: T2 is aborted, and read_committed only gets T1"
     ),
-    refuted="a late EndTxn that is refused, or that leaves T2 open",
+    refuted="the late EndTxn is refused, or leaves T2 open",
     topology=ONE,
     claim=lambda bench: _played(bench, late=True),
     control=lambda bench: _played(bench, late=False),

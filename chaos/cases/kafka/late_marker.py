@@ -1,5 +1,5 @@
-"""A marker that a coordinator sent twice, and whose second copy was delayed, ends the producer's
-next transaction (V1)."""
+"""A coordinator's duplicate marker, delayed by the network, ends the producer's next transaction
+(V1)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from linkflap.chaos.cases.wire_transactions import WireTransactional
 
 
 def _played(bench: Bench, *, late: bool) -> Observation:
-    """T1 is aborted; its ABORT arrives once more while T2 is open; T2 is committed, and the commit
-    is acknowledged."""
+    """T1 is aborted. Its ABORT arrives again while T2 is open. T2 is committed, and the commit is
+    acknowledged."""
     topic = bench.topic()
     writer = WireTransactional(bench)
     writer.add((topic, 0))
@@ -35,14 +35,14 @@ def _played(bench: Bench, *, late: bool) -> Observation:
 CASE = Case(
     name="late-marker",
     title=(
-        "A marker that arrives a second time aborts the next transaction, whose commit is then "
-        "acknowledged and lost"
+        "A duplicate marker aborts the next transaction, whose commit is then acknowledged and lost"
     ),
     kind="defect",
     claim_text=(
-        "Before transactions V2 a marker names producer id and epoch, which the next transaction "
-        "has too. A partition leader appends a repeated WriteTxnMarkers (a coordinator's retry "
-        "after a lost answer) as the end of whatever transaction is open by then."
+        "Before transactions V2, a marker names producer id and epoch, which the next "
+        "transaction has too. If a coordinator retries WriteTxnMarkers after a lost answer, a "
+        "partition leader appends the late copy as the end of the transaction that is open by "
+        "then."
     ),
     sources=(
         "KIP-890, motivation: delayed markers and hanging transactions",
@@ -50,15 +50,14 @@ CASE = Case(
     ),
     expected=(Expected(shows=True, basis="runs"),),
     schedule=(
-        "1. T1: write, abort; 2. T2: write; 3. T1's ABORT marker arrives once more; 4. T2 is "
-        "committed"
+        "1. T1: write, abort; 2. T2: write; 3. T1's ABORT marker arrives again; 4. T2 is committed"
     ),
     reproduced=(
-        "the commit is acknowledged, the log has ABORT and then COMMIT behind T2, and "
+        "the commit is acknowledged, the log has ABORT and then COMMIT after T2, and "
         "read_committed does not get T2"
     ),
-    control_text="the same without the second marker: T2 is read",
-    refuted="a second marker that is refused, or that changes nothing",
+    control_text="the same without the duplicate marker: T2 is read",
+    refuted="the duplicate marker is refused, or changes nothing",
     topology=ONE,
     claim=lambda bench: _played(bench, late=True),
     control=lambda bench: _played(bench, late=False),

@@ -1,5 +1,5 @@
-"""librdkafka issue 3437: a static member whose session ran out while it did not poll fences itself,
-and gets nothing any more."""
+"""librdkafka issue 3437: a static member whose session expired while it did not poll is fenced by
+its own heartbeats, and gets no more records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RECORDS = 10
 
 
 class _Member:
-    """A static member of a group, and what it got."""
+    """A static member of a group, and the records that it got."""
 
     def __init__(self, bench: Bench, topic: str) -> None:
         own = {
@@ -88,15 +88,16 @@ def _played(bench: Bench, *, polls_meanwhile: bool) -> Observation:
 CASE = Case(
     name="librdkafka-3437",
     title=(
-        "A static member that is the only one of its name is fenced by itself after a restart of "
-        "its coordinator, for good"
+        "After a restart of its coordinator, a static member is fenced by its own heartbeats for "
+        "good, although no other member has its name"
     ),
     kind="defect",
     claim_text=(
-        "When a static member's session runs out, librdkafka forgets its member id at once, and "
-        "goes on sending heartbeats until the application polls and so gives its partitions back. "
-        "A coordinator that has restarted meanwhile still has the member: it answers the heartbeat "
-        "without a member id by FENCED_INSTANCE_ID, which is fatal to the consumer."
+        "When a static member's session expires, librdkafka forgets its member id at once. It "
+        "continues to send heartbeats until the application polls and so gives up its "
+        "partitions. A coordinator that has restarted meanwhile still knows the member. It "
+        "answers the heartbeat without a member id with FENCED_INSTANCE_ID, which is fatal to "
+        "the consumer."
     ),
     sources=(
         (
@@ -111,9 +112,9 @@ CASE = Case(
     ),
     expected=(Expected(shows=True, clients=("librdkafka",), basis="runs"),),
     schedule=(
-        "1. one node; a static member reads; 2. kill -9 of the broker; 3. the member does not poll "
-        "while its session runs out, the broker starts again and some heartbeats pass; 4. records "
-        "are written; 5. the member polls"
+        "1. one node; a static member reads; 2. kill -9 of the broker; 3. the member does not "
+        "poll while its session expires, the broker restarts, and some heartbeats are sent; 4. "
+        "records are written; 5. the member polls"
     ),
     reproduced=(
         "the member gets a fatal error that names group.instance.id, and none of the records"

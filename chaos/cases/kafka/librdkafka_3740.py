@@ -1,5 +1,5 @@
-"""librdkafka issue 3740: a commit that waits for a dead coordinator keeps a consumer from being
-destroyed, and a thread busy."""
+"""librdkafka issue 3740: a commit that waits for a dead coordinator blocks the destruction of a
+consumer, with a busy thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from linkflap.harness.wire.offsets import quiet
 
 SESSION_SECONDS = 6
 BUSY_SECONDS = 0.5
-"""Processor time that no healthy end of a consumer takes: the control's is a few milliseconds."""
+"""Processor time above which ending a consumer is not healthy; the control uses a few
+milliseconds."""
 
 
 def _played(bench: Bench, *, commit_while_dead: bool) -> Observation:
@@ -43,7 +44,7 @@ def _played(bench: Bench, *, commit_while_dead: bool) -> Observation:
     if commit_while_dead:
         consumer.commit(offsets=[TopicPartition(topic, 0, 2)], asynchronous=True)
     wall, busy = time.monotonic(), time.process_time()
-    del consumer  # destroyed without close(), which would wait as well
+    del consumer  # destroyed without close(), which would block too
     wall, busy = time.monotonic() - wall, time.process_time() - busy
     broker.start()
     bench.led(topic)
@@ -63,15 +64,15 @@ def _noticed(consumer: Consumer, errors: list[int]) -> bool:
 CASE = Case(
     name="librdkafka-3740",
     title=(
-        "A consumer with a commit pending cannot be destroyed while its cluster is dead, and keeps "
-        "a core busy meanwhile"
+        "A consumer with a pending commit cannot be destroyed while its cluster is dead, and "
+        "keeps a core busy meanwhile"
     ),
     kind="defect",
     claim_text=(
-        "An asynchronous commit that finds no coordinator waits for one as long as the session "
-        "timeout. A consumer that is destroyed meanwhile waits with it, and librdkafka's main "
-        "thread does not rest: a client that fails over to another cluster stands still for that "
-        "long, at full load of a core."
+        "An asynchronous commit without a coordinator waits for one as long as the session "
+        "timeout. A consumer that is destroyed meanwhile waits too, while librdkafka's main "
+        "thread spins. So a client that fails over to another cluster is blocked for that long, "
+        "with a core at full load."
     ),
     sources=(
         "librdkafka issue 3740 (GitHub): consumer close keeps retrying the coordinator query",
@@ -82,13 +83,13 @@ CASE = Case(
         "broker; 3. the consumer notices it; 4. commit, asynchronous; 5. the consumer is destroyed"
     ),
     reproduced=(
-        "destroying it takes more than half of the session timeout, and more than half a second of "
-        "processor time"
+        "destroying it takes more than half of the session timeout, and more than half a second "
+        "of processor time"
     ),
     control_text="the same without the commit after the kill: destroyed at once",
     refuted=(
-        "with the commit pending, the consumer is destroyed at once as well, or waits without using"
-        " a processor"
+        "with the pending commit, the consumer is destroyed at once as well, or waits without "
+        "using a processor"
     ),
     topology=ONE,
     claim=lambda bench: _played(bench, commit_while_dead=True),

@@ -22,8 +22,8 @@ EVERY: Final = 0.4
 
 
 def _moved(bench: Bench, *, moves: bool) -> Observation:
-    """Records with values of their own to every partition, as fast as they are acknowledged, while
-    all leaders move on."""
+    """Writes records with distinct values to every partition, as fast as they are acknowledged,
+    while all leaders move."""
     topic = bench.topic(partitions=PARTITIONS)
     brokers = sorted(bench.cluster().brokers)
     addresses = [broker.client_address for broker in bench.cluster().brokers.values()]
@@ -83,8 +83,8 @@ CASE = Case(
     title="An idempotent producer of librdkafka writes a record twice while leaders move",
     kind="defect",
     claim_text=(
-        "Sporadically, while the leadership of partitions moves, a record that was sent again is in"
-        " the log twice although enable.idempotence is on."
+        "Sporadically, while partition leaders move, a retried record is in the log twice "
+        "although enable.idempotence is on."
     ),
     sources=(
         (
@@ -97,11 +97,11 @@ CASE = Case(
         f"1. three nodes, {PARTITIONS} partitions with three replicas; 2. an idempotent producer "
         f"writes for {SECONDS:g} s; 3. every {EVERY:g} s all partitions get another leader"
     ),
-    reproduced="a value is in the log of a partition's leader twice",
-    control_text="the same without moves: every value is there once",
+    reproduced="a value is twice in the log of a partition's leader",
+    control_text="the same without leader changes: every value is there once",
     refuted="no value twice in thirty runs",
     tried=(
-        "with 2.16.0 on 4.3.1: about 2,300 records a run while all twelve partitions change their "
+        "with 2.16.0 on 4.3.1: about 2,300 records per run while all twelve partitions change "
         "leaders eleven times"
     ),
     topology=THREE,

@@ -1,5 +1,5 @@
-"""librdkafka 5423: without the client side of KIP-890 consecutive transactions have one epoch, on
-clusters with V2 too."""
+"""librdkafka 5423: without the client side of KIP-890, consecutive transactions share one epoch,
+even on clusters with transactions V2."""
 
 from __future__ import annotations
 
@@ -45,13 +45,14 @@ def _committed(bench: Bench, *, java: bool) -> Observation:
 CASE = Case(
     name="librdkafka-5423",
     title=(
-        "On a cluster with transactions V2 all transactions of a librdkafka producer have one epoch"
+        "On a cluster with transactions V2, all transactions of a librdkafka producer have the "
+        "same epoch"
     ),
     kind="limit",
     claim_text=(
-        "librdkafka has no client side of KIP-890: it sends AddPartitionsToTxn and an EndTxn of "
-        "version 3, so that the epoch does not rise with each transaction. What transactions V2 "
-        "end for Java clients, a late EndTxn for one (KAFKA-17754), stays."
+        "librdkafka lacks the client side of KIP-890. It sends AddPartitionsToTxn and EndTxn "
+        "version 3, so the epoch does not rise with each transaction. Anomalies that "
+        "transactions V2 fix for Java clients, such as a late EndTxn (KAFKA-17754), remain."
     ),
     sources=("librdkafka issue 5423: support of KIP-890, open", "KIP-890, part 2"),
     expected=(Expected(shows=True, since="4.0.0", basis="runs"),),

@@ -1,4 +1,4 @@
-"""librdkafka 5456 and 5511: send_offsets_to_transaction outlasts its timeout when the group's
+"""librdkafka 5456 and 5511: send_offsets_to_transaction exceeds its timeout when the group's
 coordinator is gone."""
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from linkflap.harness.wire.offsets import quiet
 
 ASKED, TOO_LONG = 3.0, 15.0
 AFTERWARDS = 20.0
-"""Seconds for the call to return once the coordinator is back."""
+"""Seconds within which the call returns once the coordinator is back."""
 
 
 def _group_elsewhere(bench: Bench, than: Broker) -> tuple[str, Broker]:
-    """A group that another broker coordinates than the transaction's, and that broker."""
+    """A group whose coordinator is another broker than the transaction's coordinator, and that
+    broker."""
 
     def found() -> tuple[str, Broker] | None:
-        # After a run that killed brokers one may lead all of __consumer_offsets until preferred
-        # leaders are elected.
+        # After a run that killed brokers, one broker may lead all of __consumer_offsets until
+        # preferred leaders are elected.
         with suppress(KafkaException):
             bench.admin().elect_leaders(ElectionType.PREFERRED, None).result(WITHIN)
         groups = [bench.name(f"group{number}") for number in range(20)]
@@ -49,8 +50,8 @@ def _group_elsewhere(bench: Bench, than: Broker) -> tuple[str, Broker]:
 
 
 def _sent(bench: Bench, *, gone: bool) -> Observation:
-    """A second transaction's offsets, when the first one's have gone through and the coordinator
-    was killed, or was not."""
+    """Sends the offsets of a second transaction, after those of the first went through and the
+    coordinator was killed, or was not."""
     topic = bench.topic()
     settings = {
         "transactional.id": bench.name("relay"),

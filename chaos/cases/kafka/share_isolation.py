@@ -1,5 +1,4 @@
-"""KIP-932: a share group reads aborted and open records unless its configuration says otherwise
-(KAFKA-16729)."""
+"""KIP-932: a share group reads aborted and open records by default (KAFKA-16729)."""
 
 from __future__ import annotations
 
@@ -44,18 +43,18 @@ CASE = Case(
     title="A share group gets aborted records, unless share.isolation.level is set",
     kind="limit",
     claim_text=(
-        "The isolation of a share group is the group's configuration, not the consumer's, and "
-        "read_uncommitted by default."
+        "The isolation level of a share group is a config of the group, not of its consumers, "
+        "and is read_uncommitted by default."
     ),
     sources=("KIP-932, share.isolation.level", "KAFKA-16729"),
     expected=(Expected(shows=True, since="4.2.0", basis="runs"),),
     schedule=(
         "1. one record is committed, one aborted, one committed; 2. a share group with default "
-        "settings reads"
+        "configs reads"
     ),
     reproduced="the share consumer gets the aborted record",
-    control_text="share.isolation.level=read_committed: it gets the committed ones alone",
-    refuted="no aborted record with default settings",
+    control_text="share.isolation.level=read_committed: it gets only the committed records",
+    refuted="no aborted record with default configs",
     topology=ONE,
     claim=lambda bench: _shared(bench, read_committed=False),
     control=lambda bench: _shared(bench, read_committed=True),
