@@ -48,8 +48,8 @@ _RECORD = ("run", "baseline", "--runtime", "process", "--no-verify", "--seed", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """What grows, the sizes, and what is run for one: arguments of `linkflap`, made ready in a
-    folder."""
+    """An axis of growth and its sizes. `arguments` prepares the inputs of one size in a folder, and
+    returns the arguments of `linkflap`."""
 
     sizes: Sequence[float]
     unit: str
@@ -116,7 +116,7 @@ AXES: Mapping[str, Axis] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """CPU seconds, wall seconds and MiB for a size."""
+    """CPU seconds, wall seconds and memory (MiB) for one size."""
 
     size: float
     cpu: float
@@ -125,7 +125,7 @@ class Cost:
 
 
 def measured(axis: Axis, size: float, folder: Path) -> Cost:
-    """What one size costs, made ready before in a folder that is gone afterwards."""
+    """Measures one size. Its inputs are prepared before, and deleted afterwards."""
     with tempfile.TemporaryDirectory(dir=folder, prefix="growth-") as own:
         arguments = axis.arguments(Path(own), size)
         watch = Memory(os.getpid())
@@ -139,7 +139,7 @@ def measured(axis: Axis, size: float, folder: Path) -> Cost:
 
 
 def shown(name: str, axis: Axis, sizes: Sequence[float], folder: Path) -> bool:
-    """Measures and prints an axis; whether its growth is within the target."""
+    """Measures and prints an axis. Returns whether its growth meets the target."""
     print(f"\n{name}: load average {os.getloadavg()[0]:.0f}", flush=True)
     costs: list[Cost] = []
     more: list[float] = []
@@ -171,7 +171,7 @@ def main() -> int:
         help="where there is room for the logs",
     )
     asked = parser.parse_args()
-    ctypes.CDLL(None).prctl(_SUBREAPER, 1)  # whoever loses its parent is still counted
+    ctypes.CDLL(None).prctl(_SUBREAPER, 1)  # processes whose parent has died are counted too
     met = True
     for each in asked.axes:
         name, _, sizes = each.partition(":")

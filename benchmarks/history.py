@@ -52,7 +52,7 @@ TARGET = 0.8
 def with_history(
     deployment: ProcessDeployment, writer: RunWriter, names: Names, clients: int, seconds: float
 ) -> float:
-    """Records acknowledged per second by the workload's clients."""
+    """Records per second that the workload's clients got acknowledged."""
     workload = make(
         WorkloadSpec(kind="transactional", home="A", clients=clients, options=OPTIONS),
         addresses=deployment,
@@ -76,7 +76,7 @@ def with_history(
 
 
 class Plain(threading.Thread):
-    """Produces and commits, and remembers nothing but a count."""
+    """Produces and commits, and keeps only a count."""
 
     def __init__(self, bootstrap: str, number: int) -> None:
         super().__init__(name=f"plain-{number}")
@@ -113,7 +113,7 @@ class Plain(threading.Thread):
 def without_history(
     deployment: ProcessDeployment, first: int, clients: int, seconds: float
 ) -> float:
-    """Records committed per second by plain loops."""
+    """Records per second that plain loops committed."""
     threads = [Plain(deployment.clusters["A"].bootstrap, first + n) for n in range(clients)]
     for thread in threads:
         thread.start()
@@ -168,11 +168,11 @@ def main() -> None:
                     )
                 ]
             )[TOPIC].result(timeout=60)
-            # warms the broker's compiler up
+            # warms up the JIT compiler of the broker
             with_history(deployment, writer, names, asked.clients, 1.0)
             for number in range(asked.rounds):
                 first = 1000 + number * asked.clients
-                # neither is always the one that comes first
+                # alternates which of the two runs first
                 for recorded in (True, False) if number % 2 else (False, True):
                     if recorded:
                         on.append(
@@ -185,7 +185,7 @@ def main() -> None:
 
 
 def report(on: list[float], off: list[float], clients: int) -> None:
-    """Prints one JSON document: medians, the ratio of medians, and the spread of the ratios of
+    """Prints one JSON document: the medians, their ratio, and the spread of the ratios of
     neighbouring rounds."""
     ratios = sorted(a / b for a, b in zip(on, off, strict=True))
     ratio = statistics.median(on) / statistics.median(off)

@@ -1,10 +1,10 @@
-"""Logs of two clusters, B an offset-exact mirror of A, of any size, made as fast as a disk takes
-them.
+"""Logs of two clusters of any size, where B is an offset-exact mirror of A, written at the speed of
+the disk.
 
-One topic `A.orders`, a few partitions, one segment after the other as a broker rolls them. A batch
-is a template of 300 records of about 100 bytes, repeated with another base offset, sequence,
-timestamp and CRC; ten batches are a transaction, which a COMMIT marker ends. B has A's batches with
-leader epochs of its own, which no CRC covers; `diverge` gives it other values in one range.
+There is one topic `A.orders` with a few partitions, and segments as a broker rolls them. A batch is
+a template of 300 records of about 100 bytes; each copy has its own base offset, sequence, timestamp
+and CRC. Ten batches are a transaction, which a COMMIT marker ends. B has A's batches with its own
+leader epochs, which no CRC covers. `diverge` gives B other values in one range.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TRANSACTIONAL, _CONTROL = 0x10, 0x20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divergence:
-    """Batches `first` to `first + count` of one partition have other values on B, with right
+    """In one partition, batches `first` to `first + count` have other values on B, with correct
     CRCs."""
 
     partition: int
@@ -46,7 +46,8 @@ def write(
     diverge: Divergence | None = None,
     side: str = "A",
 ) -> Path:
-    """Writes one cluster's log directory with at least so many data records in all; returns it."""
+    """Writes one cluster's log directory with at least `records` data records in total, and returns
+    it."""
     templates = [_records(random.Random(seed)) for seed in range(8)]
     other = _records(random.Random(99))
     for partition in range(partitions):
@@ -166,7 +167,7 @@ def _record(delta: int, key: bytes, value: bytes) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """Zigzag of what is not negative."""
+    """The zigzag encoding of a non-negative number."""
     number, out = value << 1, bytearray()
     while number >= 0x80:
         out.append(number & 0x7F | 0x80)

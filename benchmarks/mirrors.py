@@ -1,12 +1,12 @@
-"""What the shadow mirror costs, against MirrorMaker 2: the same topic, over the same kind of link,
-from the same Kafka release.
+"""The cost of the shadow mirror compared with MirrorMaker 2: the same topic, the same kind of link,
+the same Kafka release.
 
-For each size of record and each mirror, on a pair of one-broker clusters of its own: the mirror is
-started and warmed with some data; the link is cut, records are written to the source, the link is
-restored; then how long the mirror takes for this lag, what processor time it and the destination's
-broker use for it, and its largest resident memory. After that records arrive at a steady rate, the
-link is cut for ten seconds, and the time until the lag is gone is measured. The shadow's cost of
-200 idle partitions comes last.
+Each mirror is measured for each record size, on its own pair of one-broker clusters. The mirror is
+started and warmed up with some data. Then the link is cut, records are written to the source, and
+the link is restored. Measured are the time until this lag is copied, the CPU time of the mirror and
+of the destination's broker, and the mirror's largest resident memory. Then records are written at a
+steady rate, the link is cut for ten seconds, and the time until the lag is gone is measured. The
+cost of the shadow for 200 idle partitions is measured last.
 
     python benchmarks/mirrors.py [--megabytes 256] [--sizes 100,1024,10240] [--partitions 4]
 """
@@ -42,7 +42,7 @@ from linkflap.topologies import parse
 TOPIC = "A.records"
 WARM_BYTES = 16 << 20
 STEADY_BYTES = 1 << 20
-"""Bytes a second while the link is cut for ten seconds."""
+"""Bytes per second that are written during the cut of ten seconds."""
 CUT_SECONDS = 10.0
 IDLE_PARTITIONS, IDLE_SECONDS, IDLE_CORES = 200, 20.0, 0.04
 TIMES_PER_CPU_SECOND = 5.0
@@ -52,11 +52,11 @@ MARKS = {
     "shadow": "linkflap.harness.mirrors.shadow",
     "mm2": "org.apache.kafka.connect.mirror.MirrorMaker",
 }
-"""What the command line of each mirror's process holds."""
+"""A text in the command line of each mirror's process, by which the process is found."""
 
 
 class Events:
-    """Nobody reads them here."""
+    """Ignores all events."""
 
     def write(self, event: Kind, /) -> Kind:
         return stamped(event)
@@ -64,8 +64,8 @@ class Events:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """One mirror working off a lag: bytes of records as written, seconds of wall and processor
-    time, resident bytes."""
+    """One mirror copying a lag: bytes of records as written, seconds of wall and CPU time, resident
+    bytes."""
 
     size: int
     seconds: float
@@ -75,7 +75,7 @@ class Cost:
     after_cut: float
 
     def figures(self) -> dict[str, float]:
-        """As it is printed."""
+        """The figures as they are printed."""
         megabytes = self.size / 1e6
         return {
             "MB/s": round(megabytes / self.seconds, 1),
@@ -88,7 +88,7 @@ class Cost:
 
 
 class Watched:
-    """The processor time and the largest memory of one process."""
+    """The CPU time and the largest memory of one process."""
 
     def __init__(self, process: psutil.Process) -> None:
         self._process = process
@@ -96,14 +96,14 @@ class Watched:
 
     @property
     def cpu(self) -> float:
-        """Seconds so far. Looks at the memory as well."""
+        """CPU seconds so far. Also samples the memory."""
         self.largest = max(self.largest, self._process.memory_info().rss)
         times = self._process.cpu_times()
         return float(times.user + times.system)
 
 
 def child(holds: str) -> Watched:
-    """The child of ours whose command line holds that."""
+    """The child process whose command line contains the text."""
     (found,) = [
         p for p in psutil.Process().children(recursive=True) if holds in " ".join(p.cmdline())
     ]
@@ -122,7 +122,7 @@ class Writer:
         self.written = 0
 
     def write(self, size: int) -> None:
-        """About so many bytes; returns when they are acknowledged."""
+        """Writes about `size` bytes, and waits until they are acknowledged."""
         for _ in range(max(1, size // len(self._value))):
             while True:
                 try:
@@ -140,8 +140,8 @@ class Writer:
 
 @contextmanager
 def mirrored(kind: str, partitions: int) -> Iterator[tuple[Deployment, Callable[[], int]]]:
-    """A pair, a mirror that runs, and what tells how many records of the topic the destination
-    has."""
+    """A pair with a running mirror, and a function that counts the topic's records on the
+    destination."""
     with (
         tempfile.TemporaryDirectory(prefix="linkflap-mirrors-") as folder,
         deploy(parse("A->B"), folder=Path(folder), recorder=Events()) as deployment,
@@ -158,8 +158,8 @@ def mirrored(kind: str, partitions: int) -> Iterator[tuple[Deployment, Callable[
 
 
 async def held_by(broker: Connection, partitions: int) -> int:
-    """How many records of the topic this broker has, led or followed, as it tells a debugging
-    replica. No mirror is asked."""
+    """The number of the topic's records on this broker, as leader or follower. The broker answers
+    it to a debugging consumer, so the mirror is not involved."""
     m = messages.request("list_offsets", 7)
     rows = tuple(
         m.ListOffsetsPartition(partition_index=number, timestamp=-1) for number in range(partitions)
@@ -172,7 +172,7 @@ async def held_by(broker: Connection, partitions: int) -> int:
 
 
 def cost(kind: str, size: int, megabytes: int, partitions: int) -> Cost:
-    """One mirror, one size of record."""
+    """Measures one mirror with one record size."""
     with mirrored(kind, partitions) as (deployment, arrived):
         mirror, broker = (
             child(MARKS[kind]),
@@ -182,7 +182,7 @@ def cost(kind: str, size: int, megabytes: int, partitions: int) -> Cost:
         writer = Writer(deployment.clusters["A"].bootstrap, partitions, size)
 
         def level() -> bool:
-            _ = mirror.cpu, broker.cpu  # looks at the memory
+            _ = mirror.cpu, broker.cpu  # samples the memory
             return arrived() >= writer.written
 
         writer.write(WARM_BYTES)
@@ -204,8 +204,8 @@ def cost(kind: str, size: int, megabytes: int, partitions: int) -> Cost:
 
 
 def after_cut(deployment: Deployment, writer: Writer, level: Callable[[], bool]) -> float:
-    """Seconds from the end of a ten second cut until all is there that was written, at a steady
-    rate, before that."""
+    """Seconds from the end of a cut of ten seconds until the mirror has caught up, with a steady
+    write rate."""
     link, stop = deployment.links["A->B"], threading.Event()
 
     def arrive() -> None:
@@ -227,7 +227,7 @@ def after_cut(deployment: Deployment, writer: Writer, level: Callable[[], bool])
 
 
 def idle() -> float:
-    """Cores that the shadow uses for 200 partitions to which nothing is written."""
+    """Cores that the shadow uses for 200 partitions without writes."""
     with mirrored("shadow", IDLE_PARTITIONS):
         shadow = child(MARKS["shadow"])
         pause(5.0, lambda: False)

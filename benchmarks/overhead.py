@@ -28,8 +28,8 @@ SEED = "1279"
 
 
 def linkflap(*arguments: str) -> float:
-    """Runs the command line in a process of its own; its seconds, or the end of this program when
-    it is not valid."""
+    """Runs the command line in a child process, and returns its seconds. Ends this program if the
+    verdict is not valid."""
     began = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-m", "linkflap", *arguments], capture_output=True, text=True, check=False
@@ -43,7 +43,7 @@ def linkflap(*arguments: str) -> float:
 
 
 def windows(events: list[Event]) -> list[tuple[int, int]]:
-    """The union of the fault windows, as intervals of nanoseconds."""
+    """The union of the fault windows, as intervals in nanoseconds."""
     starts = {e.id: e.time for e in of_kind(events, FaultStart)}
     spans = sorted((starts[e.id], e.time) for e in of_kind(events, FaultEnd))
     merged: list[tuple[int, int]] = []
@@ -56,8 +56,8 @@ def windows(events: list[Event]) -> list[tuple[int, int]]:
 
 
 def breakdown(folder: Path, wall: float) -> dict[str, float]:
-    """Seconds per phase outside the fault windows; what is before and after the recording is named
-    too. Sums to the overhead."""
+    """Seconds of each phase outside the fault windows, including the time before and after the
+    recording. Their sum is the overhead."""
     run = RunReader(folder).run
     events, _ = RunReader(folder).events()
     phases = [(e.name, e.time) for e in of_kind(events, Phase)]

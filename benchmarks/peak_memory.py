@@ -1,4 +1,4 @@
-"""The highest memory of a process and all below it, by name."""
+"""The peak memory of a process and all its descendants, by name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import psutil
 
 
 class Memory(threading.Thread):
-    """The highest memory of a process and all below it, by name, in MiB."""
+    """Samples the peak memory of a process and all its descendants, by name, in MiB."""
 
     def __init__(self, process: int) -> None:
         super().__init__(daemon=True)

@@ -1,10 +1,11 @@
-"""The plan people would write first: Spark's full outer join of both logs' records on topic,
-partition and offset.
+"""The obvious plan as a baseline: Spark's full outer join of both logs' records on topic, partition
+and offset.
 
-A fair one: records are decoded by compiled loops straight into Arrow columns (offset, timestamp,
-key, value; no Python object per record), from one task per partition and cluster; Spark's adaptive
-execution is on, and as it is, it picks a sort-merge join. CRCs are not recomputed, headers not
-compared, and a record that is there twice with the same content it cannot see.
+The comparison is fair. Compiled loops decode records directly into Arrow columns (offset,
+timestamp, key, value; no Python object for each record), in one task for each partition and
+cluster. Spark's adaptive execution is enabled, and it chooses a sort-merge join. The join does less
+than the verifier: it does not recompute CRCs or compare headers, and it cannot see a record that
+occurs twice with the same content.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ Bytes = NDArray[np.uint8]
 
 
 def differing(spark: SparkSession, one: Path, other: Path) -> DataFrame:
-    """The places whose records are not the same on both sides, a row each."""
+    """The offsets at which the two sides have different records, one row for each."""
     left, right = (
         _records(spark, folder).alias(name) for folder, name in ((one, "l"), (other, "r"))
     )
@@ -62,7 +63,7 @@ def _records(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 class RecordSource(DataSource):
-    """Decoded data records of a log directory."""
+    """The decoded data records of a log directory."""
 
     @classmethod
     def name(cls) -> str:
@@ -141,8 +142,7 @@ def _varint(data: Bytes, position: int) -> tuple[int, int]:
 
 @numba.njit(cache=True, nogil=True)
 def _copy(data: Bytes, position: int, row: int, ends: NDArray[np.int32], out: Bytes) -> int:
-    """Copies a byte string behind the last one; null, which these logs do not have, would become
-    empty."""
+    """Appends a byte string. A null would become an empty string; these logs have none."""
     size, position = _varint(data, position)
     size = max(size, 0)
     begin = ends[row]

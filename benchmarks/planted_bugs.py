@@ -39,7 +39,7 @@ from tests.planted import BUGS, environment
 
 CHAIN: Final = "A->B->C"
 TOPOLOGIES: Final = {"second-hop-commits-aborted": CHAIN}
-"""Where a bug is looked for; all others on a pair."""
+"""Topologies on which a bug is searched for; other bugs use a pair."""
 NEAR: Final = {
     "reconnect-drops-batch": ("link-cut", "link-reset", "link-flap"),
     "reconnect-repeats-batch": ("link-cut", "link-reset", "link-flap"),
@@ -57,15 +57,16 @@ NEAR: Final = {
     "purged-is-acknowledged": ("failover-forced", "broker-kill", "link-cut"),
     "reader-skips-after-death": ("client-kill", "link-cut"),
 }
-"""Faults among which are those that lead to a bug's state."""
+"""With `--near`: the faults that a suite draws from. They include those that lead to a bug's
+state."""
 RESULTS: Final = "results.jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What one suite came to. `reached`: runs in which the bug did something; `run` the first that
-    failed, where `kind` is given; `minutes` until then, or all; `others`: failures in runs that the
-    bug did not touch."""
+    """The result of one suite. `reached`: runs in which the bug took effect. `run`: the first
+    failed run, if `kind` is given. `minutes`: until then, or in total. `others`: failures in runs
+    without an effect of the bug."""
 
     bug: str
     guided: bool
@@ -85,7 +86,7 @@ class Found:
 
 
 def main() -> int:
-    """Runs what was asked for and prints the table."""
+    """Runs the requested suites and prints the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -121,7 +122,7 @@ def main() -> int:
 
 
 def look_for(bug: str, given: argparse.Namespace) -> Found:
-    """One suite against one bug."""
+    """Runs one suite against one bug."""
     name = f"{bug}-{'uniform' if given.uniform else 'guided'}{'-near' if given.near else ''}"
     out, log = given.out / name, given.out / f"{name}.struck"
     topology = TOPOLOGIES.get(bug, "A->B")
@@ -159,20 +160,20 @@ def look_for(bug: str, given: argparse.Namespace) -> Found:
         try:
             suite.wait()
         except BaseException:
-            suite.terminate()  # it ends what it started; leaving this block waits for it
+            suite.terminate()  # the suite ends its own processes; leaving this block waits for it
             raise
     return found_in(bug, SuiteFolder.open(out), touched(log, out))
 
 
 def touched(log: Path, out: Path) -> set[int]:
-    """The suite's runs in which the bug did something."""
+    """The suite's runs in which the bug took effect."""
     lines = log.read_text().splitlines() if log.exists() else []
     behind = [line.partition(": ")[0].partition(f"{out.absolute()}/runs/")[2] for line in lines]
     return {int(rest.partition("/")[0]) for rest in behind if rest}
 
 
 def found_in(bug: str, folder: SuiteFolder, reached: set[int]) -> Found:
-    """What a suite found."""
+    """The suite's first failure."""
     plan = folder.plan
     invalid = sorted(
         (r for r in folder.results if r.verdict == "invalid"), key=lambda result: result.ended
@@ -197,7 +198,7 @@ def found_in(bug: str, folder: SuiteFolder, reached: set[int]) -> Found:
 
 
 def shrunk(folder: SuiteFolder, first: Result, found: Found) -> Found:
-    """With what became of its first failure."""
+    """Adds the results of replaying and shrinking the first failure."""
     own = folder.root / "failures" / name_of(first.kinds[0])
     more = {**asdict(found), "kind": first.kinds[0]}
     if (own / REPORT).exists():
@@ -216,7 +217,7 @@ def shrunk(folder: SuiteFolder, first: Result, found: Found) -> Found:
 
 
 def results(folder: Path) -> list[Found]:
-    """All that was run."""
+    """All results so far."""
     path = folder / RESULTS
     return (
         [Found(**json.loads(line)) for line in path.read_text().splitlines()]
@@ -226,7 +227,7 @@ def results(folder: Path) -> list[Found]:
 
 
 def add(folder: Path, found: Found) -> None:
-    """Appends one."""
+    """Appends one result."""
     with (folder / RESULTS).open("a") as file:
         file.write(json.dumps(asdict(found)) + "\n")
 

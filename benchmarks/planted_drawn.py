@@ -27,19 +27,19 @@ Need = Callable[[Scenario], bool]
 
 
 def has(*names: str) -> Need:
-    """Some fault of these kinds."""
+    """Whether there is a fault of these kinds."""
     return lambda made: any(fault.fault in names for fault in made.schedule)
 
 
 def waiting(trigger: str, least: int | None, *names: str) -> Need:
-    """Some fault of these kinds that waits for a log state."""
+    """Whether there is a fault of these kinds that waits for a log state."""
     return lambda made: any(
         f.fault in names and (trigger, least) in condition(f.when).triggers for f in made.schedule
     )
 
 
 def behind(first: tuple[str, ...], then: str) -> Need:
-    """A fault of one kind somewhere behind one of others."""
+    """Whether there is a fault of one kind that follows one of other kinds."""
 
     def holds(made: Scenario) -> bool:
         kinds = [fault.fault for fault in made.schedule]
@@ -49,8 +49,8 @@ def behind(first: tuple[str, ...], then: str) -> Need:
 
 
 def tail_then_back(made: Scenario) -> bool:
-    """A forced failover while a link is disturbed, so that its source has a tail that never
-    crossed; a reversal behind it."""
+    """Whether there is a forced failover during a fault of its link, so that the source has a tail
+    that was never mirrored, and a reversal after it."""
     ids = {fault.id: fault.fault for fault in made.schedule}
     for n, fault in enumerate(made.schedule):
         during = [ids[other] for other in condition(fault.when).during]
@@ -60,7 +60,7 @@ def tail_then_back(made: Scenario) -> bool:
 
 
 def twice_and_over(made: Scenario) -> bool:
-    """Two kills of one mirror, and a failover behind them."""
+    """Whether one mirror is killed twice, with a failover afterwards."""
     kills = Counter(fault.target for fault in made.schedule if fault.fault == "mirror-kill")
     return max(kills.values(), default=0) > 1 and any(
         behind(("mirror-kill",), ending)(made) for ending in ENDING
@@ -84,11 +84,11 @@ NEEDS: Final[Mapping[str, Need]] = {
         for fault in made.schedule
     ),
 }
-"""What a schedule needs for a bug; the other reconnecting ones need what the first does."""
+"""Bug -> what its schedule needs. Other bugs of reconnects need the same as the first one."""
 
 
 def drawn(seed: int, *, guided: bool) -> dict[str, int]:
-    """Bug -> the first scenario that has what it needs, LONGEST + 1 where none has."""
+    """Bug -> number of the first scenario with what it needs; LONGEST + 1 if there is none."""
     coverage, found = Coverage(), dict[str, int]()
     for number in range(1, LONGEST + 1):
         made = generate(seed, number, coverage, Bounds(), guided=guided)
@@ -100,7 +100,7 @@ def drawn(seed: int, *, guided: bool) -> dict[str, int]:
 
 
 def words(numbers: list[int]) -> str:
-    """The median and the longest."""
+    """The median and the maximum."""
     most = max(numbers)
     median = statistics.median(numbers)
     return (
@@ -110,7 +110,7 @@ def words(numbers: list[int]) -> str:
 
 
 def main() -> int:
-    """Prints the table."""
+    """Draws, and prints the table."""
     seeds = range(1, int(sys.argv[1] if len(sys.argv) > 1 else 24) + 1)
     guided = [drawn(seed, guided=True) for seed in seeds]
     uniform = [drawn(seed, guided=False) for seed in seeds]

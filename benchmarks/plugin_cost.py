@@ -33,7 +33,7 @@ COUNTING = ("valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out
 
 
 def session(folder: Path, words: Sequence[str], *, by: Sequence[str] = ()) -> str:
-    """One session, started `by` a program that measures it; what it printed on standard error."""
+    """Runs one session under the program `by` that measures it. Returns the output on stderr."""
     command = [
         *by,
         sys.executable,
@@ -83,7 +83,7 @@ def by_time(folder: Path, name: str, words: Sequence[str], rounds: int) -> float
     for number in range(rounds + 1):
         order = (WITHOUT, []) if number % 2 else ([], WITHOUT)
         took = {bool(more): cpu(folder, [*words, *more]) for more in order}
-        if number:  # the first pair reads files for the first time
+        if number:  # the first pair reads files from disk
             pairs.append((took[False], took[True]))
     cost = statistics.median(with_it - without for with_it, without in pairs)
     ratio = statistics.median(with_it / without for with_it, without in pairs)
@@ -96,7 +96,7 @@ def by_time(folder: Path, name: str, words: Sequence[str], rounds: int) -> float
 
 
 def by_instructions(folder: Path, name: str, words: Sequence[str], rounds: int) -> float:
-    """What the plugin's instructions take, at the pace of the others, in seconds."""
+    """The CPU seconds of the plugin's instructions, at the average speed of the session."""
     seconds = min(cpu(folder, [*words, *WITHOUT]) for _ in range(rounds))
     with_it, without = instructions(folder, words), instructions(folder, [*words, *WITHOUT])
     share = (with_it - without) / without

@@ -60,8 +60,8 @@ def test_{number}(linkflap_run):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """What one session of pytest cost, and how many of its runs came to which verdict; `failed` are
-    those that came to none."""
+    """The cost of one session of pytest, and how many of its runs had each verdict; `failed` are
+    the runs without a verdict."""
 
     seconds: float
     cpu: float
@@ -80,15 +80,15 @@ class Session:
 
 
 class Used:
-    """CPU seconds of every process below this one, and which of them were Spark's JVMs."""
+    """CPU seconds of every descendant process, and which of them were Spark's JVMs."""
 
     def __init__(self) -> None:
         self.cpu: dict[tuple[int, float], float] = {}
         self.sparks: set[tuple[int, float]] = set()
 
     def look(self, began: float) -> None:
-        """Sampled, and not asked of wait(2): Spark's daemon ignores the ends of its workers, and
-        then nobody counts them."""
+        """Samples the processes. wait(2) is not enough: Spark's daemon ignores the exits of its
+        workers, whose CPU time is then never counted."""
         for process in below(began):
             with contextlib.suppress(psutil.Error):
                 identity, times = (process.pid, process.create_time()), process.cpu_times()
@@ -101,8 +101,8 @@ class Used:
                     self.sparks.add(identity)
 
     def end(self, began: float) -> None:
-        """A verifier stays for others, whom this session has none of; the rest ends by itself, and
-        is counted."""
+        """Ends the verifier service, which would wait for other sessions. The other processes end
+        by themselves, and are counted."""
         for process in below(began):
             with contextlib.suppress(psutil.Error):
                 if SERVICE in process.cmdline():
@@ -116,14 +116,14 @@ class Used:
 
 
 def forked_by_spark(process: psutil.Process) -> bool:
-    """Whether Spark's JVM made this process and it has not become another program yet: until then
-    it has the JVM's words."""
+    """Whether this process was forked by Spark's JVM and has not executed its program yet: until
+    then, it has the JVM's command line."""
     parent = process.parent()
     return parent is not None and SPARK in parent.cmdline()
 
 
 def below(began: float) -> list[psutil.Process]:
-    """Processes of this session, which have not ended."""
+    """Processes of this session that are still running."""
     found = []
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
@@ -134,7 +134,7 @@ def below(began: float) -> list[psutil.Process]:
 
 def session(sources: Path, workers: int) -> Session:
     """Runs the eight tests with the sources of a checkout."""
-    # A ledger of its own, so that no verifier of an earlier session serves it.
+    # A separate ledger, so that no verifier service of an earlier session is used.
     with tempfile.TemporaryDirectory() as temporary, tempfile.TemporaryFile("w+") as out:
         folder = Path(temporary)
         tests = [TEST.format(marker=marker, number=number) for number, marker in enumerate(RUNS)]
@@ -144,7 +144,7 @@ def session(sources: Path, workers: int) -> Session:
             "PYTHONPATH": str(sources),
             "LINKFLAP_RUNTIME_DIR": str(folder / "ledger"),
         }
-        # The plugin of these sources, and not the one that is installed.
+        # the plugin of these sources, not the installed one
         environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         plugin = "linkflap.pytest_plugin" if (sources / "linkflap").is_dir() else "linkflap_pytest"
         command = [
@@ -203,7 +203,7 @@ def main() -> None:
     )
     parser.add_argument("--no-baseline", action="store_true", help="only now: no ratio")
     asked = parser.parse_args()
-    ctypes.CDLL(None).prctl(_SUBREAPER, 1)  # whoever loses its parent is still counted
+    ctypes.CDLL(None).prctl(_SUBREAPER, 1)  # processes whose parent has died are counted too
     now: list[Session] = []
     before: list[Session] = []
     with contextlib.ExitStack() as stack:

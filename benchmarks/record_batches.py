@@ -1,4 +1,4 @@
-"""Batches of records that differ in their payload ids alone."""
+"""Batches of records that differ only in their payload ids."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from crc32c import crc32c
 from linkflap.harness.model.payload import HEADER, LAYOUT
 
 _VARINT_SHORT = 64
-"""Below it a zigzag varint takes one byte."""
+"""Below this number, a zigzag varint takes one byte."""
 COMMIT = bytes([32, 0, 0, 0, 8, 0, 0, 0, 1, 12, 0, 0, 0, 0, 0, 7, 0])
 ABORT = bytes([32, 0, 0, 0, 8, 0, 0, 0, 0, 12, 0, 0, 0, 0, 0, 7, 0])
 ABORTED = 50
-"""One transaction in so many."""
+"""One transaction of this many is aborted."""
 
 
 class Batches:
-    """Batches of so many records of one size, of which only the payload ids differ."""
+    """Batches of `count` records of one size, in which only the payload ids differ."""
 
     def __init__(self, count: int) -> None:
         value = bytes(range(48, 120))

@@ -52,13 +52,13 @@ TOPIC, MOMENT = "A.orders", "2-end"
 PRODUCERS, POLLED = 4, 50
 EPOCHS = {"A": 1, "B": 7}
 RATE = 1600
-"""Records per second, of all producers together."""
+"""Records per second of all producers together."""
 START, SECOND = 1_790_000_000_000_000_000, 1_000_000_000
 TARGET = 250
 
 
 class Written:
-    """One transaction as it went: its number, first payload id, offset, when, and how it ended."""
+    """One transaction: its number, first payload id, offset, time and outcome."""
 
     __slots__ = ("aborted", "first", "number", "offset", "producer", "time")
 
@@ -203,7 +203,7 @@ def _bounds(cluster: str, end: int) -> Bounds:
 
 
 def once(run: Path) -> None:
-    """Judges a run, and prints what it took, Spark's start apart."""
+    """Judges a run, and prints its cost without the start of Spark."""
     session.session()
     began = time.monotonic()
     (judgement,) = verify([run])
@@ -216,7 +216,7 @@ def once(run: Path) -> None:
 
 
 def measured(run: Path) -> Mapping[str, float]:
-    """Peak memory (MiB, by part) and seconds of one verification in a process of its own."""
+    """Peak memory (MiB, by process) and seconds of one verification in a child process."""
     command = [sys.executable, __file__, "--once", str(run)]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as child:
         watch = Memory(child.pid)

@@ -41,7 +41,7 @@ ORDER = ("process", "docker", "naive")
 
 
 class NaiveDeployment(DockerDeployment):
-    """Containers as one would write them first."""
+    """Containers of the naive image."""
 
     def _install(self, asked: str) -> Installation:
         return replace(super()._install(asked), archives=None)
@@ -82,7 +82,7 @@ def naive(topology: Topology, *, folder: Path, recorder: Recorder) -> Deployment
 
 
 def one(name: str, brokers: int, folder: Path) -> tuple[float, float]:
-    """Seconds until a pair is ready, and until it is gone again."""
+    """Seconds until a pair is ready, and until it is removed."""
     topology = Topology(
         clusters=(ClusterSpec(name="A", brokers=brokers), ClusterSpec(name="B", brokers=brokers)),
         links=(LinkSpec(source="A", destination="B"),),
@@ -98,9 +98,9 @@ def one(name: str, brokers: int, folder: Path) -> tuple[float, float]:
 
 
 def compare(rounds: int, brokers: int, folder: Path) -> bool:
-    """Prints the medians and their ratios; whether the target is met."""
+    """Prints the medians and their ratios. Returns whether the target is met."""
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in ORDER}
-    for number in range(-1, rounds):  # the first, which warms what is cold, does not count
+    for number in range(-1, rounds):  # the first round warms up caches and does not count
         for name in ORDER:
             seconds = one(name, brokers, folder / f"{name}{brokers}-{number}")
             if number >= 0:
@@ -119,7 +119,7 @@ def compare(rounds: int, brokers: int, folder: Path) -> bool:
 
 
 def main(rounds: int, sizes: list[int]) -> int:
-    """1 when a target is missed."""
+    """Returns 1 if a target is missed."""
     with cleanup.temporary_folder() as folder:
         met = [compare(rounds, brokers, folder) for brokers in sizes]
     return int(not all(met))

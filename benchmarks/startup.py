@@ -75,7 +75,8 @@ log.retention.check.interval.ms=300000
 
 
 def first_produce(bootstrap: str) -> None:
-    """Returns when a record is acknowledged; what both sides of the comparison are measured to."""
+    """Waits until a record is acknowledged. Both sides of the comparison are measured up to this
+    moment."""
     until(
         lambda: readiness.seen_brokers(bootstrap),
         within=120,
@@ -100,7 +101,7 @@ def created(admin: AdminClient) -> bool:
 
 
 def linkflap(installation: Installation, folder: Path, lease: Lease) -> Callable[[], None]:
-    """Starts one cluster as the process runtime does; returns how to end it."""
+    """Starts one cluster as the process runtime does. Returns a function that ends it."""
     internal, client, controller = lease.ports(3)
     ports = {
         1: BrokerPorts(
@@ -115,7 +116,7 @@ def linkflap(installation: Installation, folder: Path, lease: Lease) -> Callable
 
 
 def released(installation: Installation, folder: Path, lease: Lease) -> Callable[[], None]:
-    """Starts one cluster as the release's own scripts do; returns how to end it."""
+    """Starts one cluster as the release's own scripts do. Returns a function that ends it."""
     client, controller = lease.ports(2)
     folder.mkdir(parents=True)
     properties = folder / "server.properties"
@@ -147,7 +148,7 @@ def released(installation: Installation, folder: Path, lease: Lease) -> Callable
 def measure(
     start: Callable[[Installation, Path, Lease], Callable[[], None]], clusters: int
 ) -> float:
-    """Seconds until `clusters` clusters, started side by side, have acknowledged their first
+    """Seconds until `clusters` clusters, started in parallel, have acknowledged their first
     produce."""
     installation = install("4.3.1")
     lease = Lease()

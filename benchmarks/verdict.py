@@ -39,7 +39,7 @@ _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, prctl(2)
 
 @contextlib.contextmanager
 def checkout(given: Path | None) -> Iterator[Path]:
-    """The baseline's sources: those given, or a worktree for as long as they are needed."""
+    """The baseline's sources: the given checkout, or a temporary worktree."""
     if given:
         yield given
         return
@@ -58,14 +58,13 @@ def checkout(given: Path | None) -> Iterator[Path]:
 
 
 def spent(sources: Path, *arguments: str) -> float:
-    """CPU seconds of a command line and all that it starts; the end of this program when it comes
-    to no verdict.
+    """CPU seconds of a command and all its descendants. Ends this program if there is no verdict.
 
-    Sampled, and not asked of wait(2): Spark's daemon ignores the ends of its workers, and then
-    nobody counts what they used.
+    The processes are sampled. wait(2) is not enough: Spark's daemon ignores the exits of its
+    workers, whose CPU time is then never counted.
     """
     used: dict[tuple[int, float], float] = {}
-    # also for the processes that it starts with -m
+    # also for child processes that it starts with -m
     environment = os.environ | {"PYTHONPATH": str(sources)}
     with tempfile.TemporaryFile("w+") as out:
         name = "linkflap.harness.cli" if (sources / "linkflap").is_dir() else "harness.cli"
@@ -77,7 +76,7 @@ def spent(sources: Path, *arguments: str) -> float:
         while child.poll() is None:
             for process in psutil.Process().children(recursive=True):
                 with contextlib.suppress(psutil.NoSuchProcess):
-                    if process.create_time() < began:  # of the command before it
+                    if process.create_time() < began:  # of the command before
                         continue
                     times = process.cpu_times()
                     used[process.pid, process.create_time()] = times.user + times.system
@@ -93,7 +92,7 @@ def spent(sources: Path, *arguments: str) -> float:
 
 
 def copies(runs: Sequence[Path], number: int, folder: Path) -> list[str]:
-    """That many copies of the run directories, in turn."""
+    """`number` copies of the run directories, in rotation."""
     folder.mkdir()
     made = []
     for index, run in enumerate(islice(cycle(runs), number)):
@@ -102,7 +101,7 @@ def copies(runs: Sequence[Path], number: int, folder: Path) -> list[str]:
 
 
 def said(run: str) -> str:
-    """The verdict alone: checks have been added since."""
+    """Only the verdict: the baseline has fewer checks."""
     return str(json.loads((Path(run) / "verdict.json").read_bytes())["verdict"])
 
 
@@ -118,7 +117,7 @@ def main() -> None:
         help=f"a checkout of {BASELINE}, instead of a worktree made for this",
     )
     asked = parser.parse_args()
-    ctypes.CDLL(None).prctl(_SUBREAPER, 1)  # whoever loses its parent is still counted
+    ctypes.CDLL(None).prctl(_SUBREAPER, 1)  # processes whose parent has died are counted too
     with tempfile.TemporaryDirectory() as temporary, checkout(asked.baseline) as before:
         folder = Path(temporary)
         if not asked.runs:
@@ -139,7 +138,7 @@ def main() -> None:
             name: copies(runs, number, folder / name)
             for name, number in (("before", 1), ("now", 1), ("ten", MANY))
         }
-        spent(HERE, "verify", *sets["now"])  # first use makes the class archive
+        spent(HERE, "verify", *sets["now"])  # the first use creates the class archive
         seconds: dict[str, list[float]] = {name: [] for name in sets}
         for number in range(asked.rounds):
             for name, sources in (("before", before), ("now", HERE), ("ten", HERE)):

@@ -54,7 +54,7 @@ CHUNK = 8 << 20
 
 
 def judged(one: Path, other: Path) -> Judgement:
-    """The verdict on two log directories, in a run directory of its own."""
+    """The verdict on two log directories, in a separate run directory."""
     with tempfile.TemporaryDirectory(prefix="linkflap-benchmark-") as folder:
         run = Path(folder) / "run"
         links = [LinkSpec(source="A", destination="B")]
@@ -63,7 +63,7 @@ def judged(one: Path, other: Path) -> Judgement:
 
 
 def ours(one: Path, other: Path) -> list[int]:
-    """First offsets of the batches that the verifier finds to differ."""
+    """First offsets of the batches that differ according to the verifier."""
     judgement = judged(one, other)
     assert judgement.verdict.value == ("invalid" if judgement.anomalies else "valid"), (
         judgement.document["reason"]
@@ -72,7 +72,7 @@ def ours(one: Path, other: Path) -> list[int]:
 
 
 def joined(one: Path, other: Path) -> list[int]:
-    """Offsets of the records that the join finds to differ."""
+    """Offsets of the records that differ according to the join."""
     spark = session.session()
     for name, value in {
         "spark.sql.adaptive.enabled": "true",
@@ -90,7 +90,8 @@ def joined(one: Path, other: Path) -> list[int]:
 
 
 def summed(*folders: Path) -> int:
-    """Batches whose CRC is right: one thread, every byte read once into one buffer."""
+    """The number of batches with a correct CRC: one thread reads every byte once into one
+    buffer."""
     good = 0
     buffer = bytearray(CHUNK)
     for path in (p for folder in folders for p in sorted(folder.glob("*/*.log"))):
@@ -120,7 +121,7 @@ def timed(action: Callable[[], object]) -> float:
 
 
 def memory(one: Path, other: Path) -> Mapping[str, int]:
-    """The peak of one verification from a cold start, in a process of its own."""
+    """The peak memory of one verification from a cold start, in a child process."""
     with subprocess.Popen(
         [sys.executable, __file__, "--once", str(one), str(other)], stdin=subprocess.DEVNULL
     ) as child:
@@ -133,7 +134,7 @@ def memory(one: Path, other: Path) -> Mapping[str, int]:
 
 
 def compare(small: Path, rounds: int) -> dict[str, dict[str, list[float]]]:
-    """Seconds of each round, for equal logs and for those of which one range differs."""
+    """Seconds of each round, for equal logs and for logs that differ in one range."""
     took: dict[str, dict[str, list[float]]] = {}
     for case, other, differ in (("equal", "B", False), ("one range differs", "D", True)):
         one, two = small / "A", small / other
@@ -171,7 +172,7 @@ def slopes(sides: Mapping[float, Path], rounds: int) -> dict[str, float]:
 
 
 def _alone(folder: Path) -> float:
-    """Seconds of the single thread, in a process as nice as Spark's."""
+    """Seconds of the single thread, in a process with the same niceness as Spark."""
     done = subprocess.run(
         [sys.executable, __file__, "--sum", str(folder / "A"), str(folder / "B")],
         check=True, capture_output=True, text=True,
@@ -180,7 +181,7 @@ def _alone(folder: Path) -> float:
 
 
 def make(folder: Path, millions: float, *, divergent: bool) -> Path:
-    """Logs of so many million records per side: A, B, and D where one range differs."""
+    """Logs of `millions` million records per side: A, B, and D, which differs in one range."""
     into = folder / f"{millions:g}"
     records = int(millions * 1e6)
     for name in ("A", "B", *(("D",) if divergent else ())):
