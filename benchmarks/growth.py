@@ -1,24 +1,22 @@
-"""What runs and verdicts cost as they grow: clusters, hops, partitions, records, runs per judged
-batch.
+"""The growth of the cost of runs and verdicts with clusters, hops, partitions, records, and runs in
+one call.
 
-    python benchmarks/growth.py [--folder DIR] [AXIS[:SIZE,SIZE,…] …]        without an axis: all of
-                                                                             them
+    python benchmarks/growth.py [--folder DIR] [AXIS[:SIZE,SIZE,…] …]        default: all axes
 
-For each size of an axis: CPU seconds of the command and all that it starts, wall seconds, and peak
-memory of them together (proportional set size). Baseline: the smallest size of the same axis.
-Between two sizes follow what one unit more costs, in CPU milliseconds, and the exponent of growth
-(1 is linear). Target: growth is at most linear where it is judged, so that one unit more costs at
-the upper end at most 1.5 times what it costs at the lower end, in CPU.
+For each size of an axis, it measures CPU seconds and wall seconds of the command with all its
+descendants, and their peak memory (proportional set size). The baseline is the smallest size of the
+same axis. Between two sizes, it computes the cost of one more unit in CPU milliseconds, and the
+exponent of growth (1 is linear). Target, for axes with verdicts: at the upper end, one more unit
+costs at most 1.5 times the CPU time that it costs at the lower end.
 
-clusters            `linkflap run baseline` with one source and 1, 3, 7 destinations; nothing is
-                    judged
-hops                the same on chains of 1 to 4 links; nothing is judged
-partitions          `linkflap verify --logs`, a million records a side in so many partitions
-records-copied      `linkflap verify --logs`, so many million records a side in four partitions (200
-                    MB of disk for each)
-records-recorded    `linkflap verify` of a made-up recorded run (`recorded`), so many million
+clusters            `linkflap run baseline` with one source and 1, 3, 7 destinations; not judged
+hops                the same on chains of 1 to 4 links; not judged
+partitions          `linkflap verify --logs`: a million records per side, in `size` partitions
+records-copied      `linkflap verify --logs`: `size` million records per side, in four partitions
+                    (200 MB of disk for each million)
+records-recorded    `linkflap verify` of a synthetic recorded run (`recorded`), `size` million
                     records
-runs                `linkflap verify` of so many copies of one recorded baseline in one call
+runs                `linkflap verify` of `size` copies of one recorded baseline in one call
 """
 
 from __future__ import annotations

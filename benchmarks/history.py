@@ -1,12 +1,12 @@
-"""What writing everything down costs: transactions with the history on against the same
+"""The cost of recording a history: transactions with the history on, compared with the same
 transactions with it off.
 
-History on is the workload client as a run uses it (harness.workloads.transactional): two rows per
-transaction in a run directory, one delivery callback per record, runs of acknowledged offsets, the
-producer id from statistics every 100 ms. History off is a plain loop over the same librdkafka
-configuration (statistics off) with the same keys, values and headers, in transactions of the same
-size over the same partitions: produce and commit, no callback, no row. Both run alternately on one
-real broker; each figure is a median over the rounds.
+With the history on, it is the workload client as runs use it (harness.workloads.transactional). It
+writes two rows per transaction into a run directory, has one delivery callback per record, collects
+ranges of acknowledged offsets, and gets the producer id from statistics every 100 ms. With the
+history off, it is a plain loop of produce and commit, without callbacks or rows. The librdkafka
+configuration (except statistics), keys, values, headers, transaction sizes and partitions are the
+same. Both run alternately on one real broker; each figure is a median over the rounds.
 
     python benchmarks/history.py [--rounds 7] [--seconds 4] [--clients 1]
 """

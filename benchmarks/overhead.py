@@ -1,13 +1,14 @@
-"""What a whole link-flap run costs outside its fault windows, as a breakdown, against judging in a
-second command.
+"""The overhead of a link-flap run outside its fault windows, by phase, compared with recording and
+judging in two commands.
 
     python benchmarks/overhead.py [rounds]
 
-Seconds of `linkflap run link-flap`, from the start of the process to its exit, less the union of
-its fault windows (a flap of 3 s, a slow link of 3 s, the failover). Baseline *one after the other*:
-`linkflap run --no-verify`, then `linkflap verify`, where Spark starts when the clusters are gone
-instead of while they boot. Same seed, rounds interleaved, medians. Exits 1 when the run costs more
-than the baseline, or is not valid. The aim for the whole is 25 s on 2 cores.
+The overhead is the time of `linkflap run link-flap`, from the start of the process to its exit,
+minus the union of its fault windows (a flap of 3 s, a slow link of 3 s, the failover). Baseline
+*one after the other*: `linkflap run --no-verify`, then `linkflap verify`. There, Spark starts after
+the clusters have ended, and not while they boot. The seed is the same, rounds are interleaved, and
+medians are compared. Exits 1 if the run costs more than the baseline, or is not valid. The aim is a
+total of 25 s on 2 cores.
 """
 
 from __future__ import annotations

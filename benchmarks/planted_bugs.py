@@ -1,22 +1,19 @@
-"""Suites against planted bugs: which are found, how soon, and what is left of the scenario when it
-was shrunk.
+"""Suites against planted bugs: which bugs they find, how soon, and to what size they shrink the
+scenario.
 
-    python -m benchmarks.planted_bugs --minutes 20 --out FOLDER                       every bug,
-                                                                                      guided by
-                                                                                      coverage
-    python -m benchmarks.planted_bugs --minutes 20 --out FOLDER --uniform BUG...      these, at
-                                                                                      random, with
-                                                                                      the same
-                                                                                      budget
-    python -m benchmarks.planted_bugs --table FOLDER                                  the table of
-                                                                                      what was run
-                                                                                      so far
+    python -m benchmarks.planted_bugs --minutes 20 --out FOLDER
+        every bug, guided by coverage
+    python -m benchmarks.planted_bugs --minutes 20 --out FOLDER --uniform BUG...
+        these bugs, drawn at random, with the same budget
+    python -m benchmarks.planted_bugs --table FOLDER
+        the table of all results so far
 
-Each bug (`tests.planted`) gets a nightly suite of its own on the topology that it needs, with every
-fault that the generator draws, or with `--near` those that its state needs (NEAR); it ends with the
-first failure, which is replayed and shrunk. A bug says itself in which runs it did something: so
-one that was never reached differs from one that nobody saw. Results are appended to
-FOLDER/results.jsonl, and what is there already is not run again.
+Each bug (`tests.planted`) gets its own nightly suite, on the topology that it needs. The suite
+draws from all faults of the generator, or with `--near` from a few that include those that the
+bug's state needs (NEAR). It ends with the first failure, which is replayed and shrunk. A bug
+reports in which runs it took effect, so the table distinguishes a bug that was never reached from
+one that was reached and not found. Results are appended to FOLDER/results.jsonl; a suite that has a
+result is not run again.
 """
 
 from __future__ import annotations

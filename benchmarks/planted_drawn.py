@@ -1,11 +1,11 @@
-"""How many scenarios are drawn until one has the faults that a planted bug needs: guided by
-coverage, and at random.
+"""How many scenarios are drawn until one has the faults that a planted bug needs: guided by coverage,
+and at random.
 
     python -m benchmarks.planted_drawn [seeds]
 
-Nothing is run: a scenario counts as if its faults struck as they are meant to. It bounds from below
-what a suite needs to find a bug (`benchmarks.planted_bugs` finds them). Both draw on a pair with
-the shadow mirror, from the same seeds, until LONGEST.
+Nothing is run: a scenario counts as if all its faults struck as intended. So the number is a lower
+bound for a suite that finds the bug (see `benchmarks.planted_bugs`). Both draw on a pair with the
+shadow mirror, with the same seeds, at most LONGEST scenarios.
 """
 
 from __future__ import annotations

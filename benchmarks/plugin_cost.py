@@ -1,14 +1,15 @@
-"""What the pytest plugin costs where no test uses it, against the same session without it.
+"""The cost of the pytest plugin in a session without its tests, compared with the same session without
+the plugin.
 
     python benchmarks/plugin_cost.py [--rounds N] [--instructions]
 
-CPU seconds (user and system) of `pytest --collect-only` on a project with 200 trivial tests, and of
-running them, once as it is and once with `-p no:linkflap`. The two are interleaved, and the median
-of the differences of pairs is what it costs. Exits 1 when that is 50 ms or more.
+It measures CPU seconds (user and system) of `pytest --collect-only` on a project with 200 trivial
+tests, and of running them, with the plugin and with `-p no:linkflap`. The sessions are interleaved,
+and the cost is the median difference of pairs. Exits 1 if it is 50 ms or more.
 
-On a busy machine that difference is noise. `--instructions` counts instructions instead (valgrind's
-cachegrind), which no load changes, and takes the plugin's share of the CPU seconds of the quickest
-session without it.
+On a busy machine this difference is noise. `--instructions` counts instructions instead (valgrind's
+cachegrind), which do not depend on the load. The cost is then the plugin's share of the
+instructions, times the CPU seconds of the fastest session without it.
 """
 
 from __future__ import annotations

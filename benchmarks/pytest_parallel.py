@@ -1,15 +1,14 @@
-"""What eight judged runs cost in a session of `pytest -n 4`, against the commit that it is measured
-from.
+"""The cost of eight judged runs in a session of `pytest -n 4`, compared with an older commit.
 
     python benchmarks/pytest_parallel.py [--times N] [--baseline CHECKOUT] [--workers N]
 
-Wall seconds, CPU seconds (user and system, of the whole process tree), Spark JVMs that lived, and
-verdicts: link-flap with the shadow mirror and with MirrorMaker 2, baseline, planned-failover,
-round-trip, mirror-crash, failover-open-transactions and producer-id-collision. Baseline: the same
-tests on commit 912503b, from a git worktree that this program makes, or from a checkout of it, in
-the same Python. Sessions are interleaved and medians compared; the load average stands beside them.
-Exits 1 when it takes more than 90 seconds or 130 CPU seconds, when more than one Spark was seen, or
-a run was unknown.
+It measures wall seconds, CPU seconds (user and system, of the whole process tree), the number of
+Spark JVMs, and the verdicts. The runs are link-flap with the shadow mirror and with MirrorMaker 2,
+baseline, planned-failover, round-trip, mirror-crash, failover-open-transactions and
+producer-id-collision. The baseline is the same tests on commit 912503b, from a git worktree that
+this program makes, or from a given checkout, in the same Python. Sessions are interleaved and
+medians compared; the load average is printed too. Exits 1 if a session takes more than 90 seconds
+or 130 CPU seconds, if there is more than one Spark JVM, or if a run is unknown.
 """
 
 from __future__ import annotations

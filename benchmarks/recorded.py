@@ -1,18 +1,17 @@
-"""Verifying a recorded run that has one partition: peak memory and time at two sizes, and what each
-record more costs.
+"""The verification of a recorded run with one partition: peak memory and time at two sizes, and the
+cost of each additional record.
 
-The run is made up: cluster A, mirrored to B with offsets kept; four producers with transactions of
-10 records, which is what a run with default options has to a partition, each with its two rows; a
-reader on each cluster, in polls of 50; watermarks of both ten times a second. One transaction in 50
-is aborted, and the run is valid. Measured, from Spark's cold start to the verdict: proportional set
-size of the driver, Spark's JVM and its Python workers, sampled.
+The run is synthetic: cluster A is mirrored to B with offsets kept. Four producers write
+transactions of 10 records, each with its two rows of history; a run with default options has as
+many records for each partition. Each cluster has a reader with polls of 50, and watermarks are
+sampled ten times a second. One transaction in 50 is aborted, and the run is valid. The memory is
+the proportional set size of the driver, Spark's JVM and its Python workers, sampled from Spark's
+cold start to the verdict.
 
-    python benchmarks/recorded.py [--small 0.5] [--large 2] [--group 10] [--folder DIR]        sizes
-                                                                                               in
-                                                                                               million
-                                                                                               records
+    python benchmarks/recorded.py [--small 0.5] [--large 2] [--group 10] [--folder DIR]
+        sizes in million records
 
-Target: at most TARGET bytes for each record more.
+Target: at most TARGET bytes for each additional record.
 """
 
 from __future__ import annotations

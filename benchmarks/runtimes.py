@@ -1,14 +1,15 @@
-"""Pairs ready in containers, against child processes and against the naive image, as ratios from
-one run.
+"""The start of pairs in containers, compared with child processes and with a naive image, as ratios
+from one run.
 
-Measured: from `deploy` to a deployment whose clusters are whole and whose links are proven (`A->B`,
-with one broker each, and with three), and how long its end takes. The naive image is what one
-writes first: each broker formats its log directory by a JVM of its own, and no class archive spares
-brokers loading their classes. Rounds are interleaved, so that what else the machine does hits all;
-medians are compared. Jars, images, templates and class archives are warm.
+It measures the time from `deploy` until the clusters are healthy and the links are proven (`A->B`,
+with one broker each, and with three), and the time of the removal. The naive image is the obvious
+one: each broker formats its log directory with a separate JVM, and has no class archive. Rounds are
+interleaved, so that other load affects all variants alike, and medians are compared. Jars, images,
+templates and class archives are warm.
 
-    python benchmarks/runtimes.py [rounds] [brokers …]      target: at most 2 times the process
-                                                            runtime, and less than naive
+    python benchmarks/runtimes.py [rounds] [brokers …]
+
+Target: at most 2 times the process runtime, and less than the naive image.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""What clusters that tests share save, against clusters of each test's own.
+"""The cost of tests that share clusters, compared with tests that each start their own.
 
     python benchmarks/shared_clusters.py [--tests N] [--topology T] [--rounds N]
 
-Wall and CPU seconds (user and system, of pytest and of everything that it started) of a session
-whose tests each make a topic, write to it and read it back: once with `linkflap_shared`, whose
-clusters are proven clean after every test, and once with `linkflap_deployment`, which starts
-clusters for each test. The two are interleaved, and medians compared. Exits 1 when a test fails, or
-when sharing does not take less.
+It measures wall and CPU seconds (user and system, of pytest with all its descendants) of a session
+whose tests each create a topic, write to it and read it back. With `linkflap_shared`, the clusters
+are proven clean after every test; with `linkflap_deployment`, each test starts clusters. Sessions
+are interleaved and medians compared. Exits 1 if a test fails, or if sharing does not take less.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Start-up of one and of two clusters against what the release does by default, as a ratio from one
+"""The start of one and of two clusters, compared with the defaults of the release, as a ratio from one
 run.
 
-Measured: from the first thing done (formatting included) to the first acknowledged produce on every
-cluster, one broker each. Baseline "released defaults": the same jars and the same Java,
-`StorageTool format`, config/server.properties of the release, the heap and collector of
-bin/kafka-server-start.sh. Clusters of a case start side by side in both. Rounds are interleaved, so
-that what else the machine does hits both; medians are compared. Caches (jars, template, class
+It measures the time from the first step (formatting included) to the first acknowledged produce on
+every cluster, with one broker each. Baseline "released defaults": the same jars and Java,
+`StorageTool format`, config/server.properties of the release, and the heap and collector of
+bin/kafka-server-start.sh. Two clusters start in parallel in both variants. Rounds are interleaved,
+so that other load affects both alike, and medians are compared. Caches (jars, template, class
 archive) are warm.
 
     python benchmarks/startup.py [rounds]           target: at most 0.35

@@ -1,13 +1,14 @@
-"""What a verdict costs in processor time, against the commit that it is measured from.
+"""The CPU time of a verdict, compared with an older commit.
 
     python benchmarks/verdict.py [--rounds N] [--baseline CHECKOUT] [RUNDIR …]
 
-CPU seconds (user and system, of the whole process tree: command line, JVM, Python workers) of
-`linkflap verify` on one run directory, and on ten in one call. Baseline: the same command of commit
-912503b, from a git worktree that this program makes, or from a checkout of it, in the same Python.
-Run directories: those given, copied; else one link-flap that is recorded first. Rounds are
-interleaved and medians compared. Exits 1 when one directory costs more than 0.4 of the baseline,
-ten more than twice one, or the verdict is another than the baseline's.
+It measures CPU seconds (user and system, of the whole process tree: command line, JVM, Python
+workers) of `linkflap verify` on one run directory, and on ten in one call. The baseline is the same
+command of commit 912503b, from a git worktree that this program makes, or from a given checkout, in
+the same Python. The run directories are copies of the given ones; if none is given, a link-flap is
+recorded first. Rounds are interleaved and medians compared. Exits 1 if one directory costs more
+than 0.4 of the baseline, if ten cost more than twice one, or if the verdict differs from the
+baseline's.
 """
 
 from __future__ import annotations

@@ -1,24 +1,20 @@
-"""The verifier against the plan people would write first, and against one thread that only reads
-and sums; memory at two sizes.
+"""The speed of the verifier, compared with the obvious plan (a join) and with a single thread that
+reads the files and computes CRCs; and its memory at two sizes.
 
-Logs of two clusters (`mirrored_logs`), B an offset-exact mirror of A. Measured: `linkflap verify
---logs` from two log directories to the verdict, Spark warm. Baselines, in the same run: Spark's
-full outer join on topic, partition and offset over decoded records (`plain_join`), in the same
-session; and one thread that reads the same files and recomputes every CRC, as nice as Spark is.
-Everything is done once before it is measured, rounds are interleaved, and medians compared; files
-are in the page cache.
+The inputs are logs of two clusters (`mirrored_logs`), where B is an offset-exact mirror of A. It
+measures `linkflap verify --logs` from two log directories to the verdict, with Spark warm. There
+are two baselines in the same run. One is Spark's full outer join on topic, partition and offset
+over decoded records (`plain_join`), in the same session. The other is a single thread that reads
+the same files and recomputes every CRC, with the same niceness as Spark. Each variant runs once
+before it is measured, rounds are interleaved, and medians compared; files are in the page cache.
 
-    python benchmarks/verifier.py [--small 5] [--large 20] [--rounds 3] [--folder DIR]        sizes
-                                                                                              in
-                                                                                              million
-                                                                                              records
-                                                                                              per
-                                                                                              side
+    python benchmarks/verifier.py [--small 5] [--large 20] [--rounds 3] [--folder DIR]
+        sizes in million records per side
 
-Targets: 14 times faster than the join on equal logs, 5 times where one range differs; between the
-two sizes at most 1.5 times the wall time per million records of the single thread; and memory
-(proportional set size of the driver, Spark's JVM and its Python workers, sampled) at the large size
-no more than a tenth above that at the small one.
+Targets: 14 times faster than the join on equal logs, and 5 times if one range differs. Between the
+two sizes, at most 1.5 times the wall time per million records of the single thread. At the large
+size, at most a tenth more memory than at the small one (proportional set size of the driver,
+Spark's JVM and its Python workers, sampled).
 """
 
 from __future__ import annotations
