@@ -1,5 +1,5 @@
-"""How many scenarios are drawn until one has the faults that a planted bug needs: guided by coverage,
-and at random.
+"""How many scenarios are drawn until one has the faults that a planted bug needs: guided by
+coverage, and at random.
 
     python -m benchmarks.planted_drawn [seeds]
 

@@ -1,5 +1,5 @@
-"""The cost of the pytest plugin in a session without its tests, compared with the same session without
-the plugin.
+"""The cost of the pytest plugin in a session without its tests, compared with the same session
+without the plugin.
 
     python benchmarks/plugin_cost.py [--rounds N] [--instructions]
 

@@ -1,5 +1,5 @@
-"""The start of one and of two clusters, compared with the defaults of the release, as a ratio from one
-run.
+"""The start of one and of two clusters, compared with the defaults of the release, as a ratio from
+one run.
 
 It measures the time from the first step (formatting included) to the first acknowledged produce on
 every cluster, with one broker each. Baseline "released defaults": the same jars and Java,

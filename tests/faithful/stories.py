@@ -1,5 +1,5 @@
-"""The stories of seeds: clusters, mirrors, clients and failovers. All are faithful: no check may find
-anything.
+"""The stories of seeds: clusters, mirrors, clients and failovers. All are faithful: no check may
+find anything.
 
 pair         A->B, without a failover; the link may flap
 failover     A->B, planned or forced; then clients continue on B
