@@ -1,5 +1,5 @@
-"""What clients rely on, with real ones: KIP-360, KIP-447, KIP-848 and KIP-890 on librdkafka and
-Java, transactions V1 and V2."""
+"""Guarantees for real clients: KIP-360, KIP-447, KIP-848 and KIP-890 with librdkafka and Java,
+transactions V1 and V2."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HOLDS: Final = (Expected(shows=False, basis="runs"),)
 
 
 def _asked(call: Callable[[], object]) -> str:
-    """The error's name, or "none"."""
+    """The name of the error, or "none"."""
     try:
         call()
     except ClientFailed as error:
@@ -36,7 +36,7 @@ def _asked(call: Callable[[], object]) -> str:
 
 
 def _returned(bench: Bench, *, same_id: bool) -> Observation:
-    """The old client goes on as an application would that catches what its commit raises: abort,
+    """The old client continues like an application that catches the error of its commit: abort,
     begin, write, commit."""
     topic = bench.topic()
     old = bench.transactional("writer")
@@ -62,8 +62,8 @@ def _returned(bench: Bench, *, same_id: bool) -> Observation:
 
 
 def _relayed(bench: Bench, *, stale: bool) -> Observation:
-    """A relay that has left its group commits what it had read; or a producer that was never in it,
-    which is not held to it."""
+    """A relay that has left its group commits the offsets that it had read. Or a producer that was
+    never in the group, which the fence does not cover."""
     topic, group = bench.topic(), bench.name("group")
     bench.write(topic, [b"input"] * 5)
     before = bench.member(group)
@@ -112,8 +112,8 @@ def _timed_out(bench: Bench, *, times_out: bool) -> Observation:
 
 
 def _owned(bench: Bench, *, one_group: bool) -> Observation:
-    """A second member joins; after each poll of either both are asked what they own, until both own
-    something."""
+    """A second member joins. After each poll of either, both report their partitions, until both
+    have some."""
     topic = bench.topic(partitions=2)
     bench.write(topic, [b"record"])
     groups = [bench.name("group"), bench.name("group" if one_group else "other")]
@@ -151,13 +151,13 @@ CASES: Final = [
     Case(
         name="KIP-360-fenced-for-good",
         title=(
-            "A client that was replaced cannot come back by aborting and beginning again, and its "
-            "successor goes on"
+            "A client that was replaced cannot come back by aborting and beginning again, and "
+            "its successor continues"
         ),
         kind="guarantee",
         claim_text=(
-            "Anomaly: a client whose transactional id another one has taken over aborts, begins "
-            "again and commits, or its successor is fenced by what it sends."
+            "Anomaly: a client whose transactional id was taken over aborts, begins again and "
+            "commits; or its requests fence its successor."
         ),
         sources=(
             "KIP-360: a producer that recovers names its id and epoch",
@@ -166,8 +166,8 @@ CASES: Final = [
         expected=_HOLDS,
         schedule=(
             "1. a client writes in a transaction; 2. a second one takes its transactional id; 3. "
-            "the first commits, aborts, begins, writes and commits, whatever it is answered; 4. "
-            "the second writes and commits"
+            "the first commits, aborts, begins, writes and commits, whatever the answers; 4. the "
+            "second writes and commits"
         ),
         reproduced=(
             "read_committed gets a record of the first client, or the second one's commit is "
@@ -189,8 +189,8 @@ CASES: Final = [
         title="A relay that has left its group cannot commit its offsets in a transaction",
         kind="guarantee",
         claim_text=(
-            "Anomaly: a client whose place in the group its successor has taken commits offsets in "
-            "a transaction with the generation that it had."
+            "Anomaly: a client whose partitions a successor in the group has taken over commits "
+            "offsets in a transaction with its old generation."
         ),
         sources=("KIP-447: sendOffsetsToTransaction with ConsumerGroupMetadata",),
         expected=_HOLDS,
@@ -214,12 +214,13 @@ CASES: Final = [
     Case(
         name="KIP-890-late-commit-client",
         title=(
-            "A client cannot commit a transaction that its coordinator has aborted for its timeout"
+            "A client cannot commit a transaction that its coordinator has aborted after the "
+            "timeout"
         ),
         kind="guarantee",
         claim_text=(
-            "Anomaly: a client's commit of a transaction that was aborted meanwhile is accepted, or"
-            " its record is read."
+            "Anomaly: the commit of a transaction that was aborted meanwhile is accepted, or its "
+            "record is read."
         ),
         sources=(
             "KIP-98, transaction timeout",
@@ -242,19 +243,22 @@ CASES: Final = [
     ),
     Case(
         name="KIP-848-one-owner",
-        title="Two members of a group of the new protocol never own a partition at the same time",
+        title=(
+            "Two members of a group with the new protocol never own the same partition at the same "
+            "time"
+        ),
         kind="guarantee",
         claim_text=(
-            "Anomaly: a partition is given to a member before the one that has it has given it up."
+            "Anomaly: a partition is assigned to a member before its former owner has given it up."
         ),
         sources=("KIP-848: a partition is assigned once its former owner has revoked it",),
         expected=(Expected(shows=False, since="4.0.0", basis="runs"),),
         schedule=(
-            "1. a member with group.protocol=consumer owns both partitions of a topic; 2. a second "
-            "one joins; 3. both poll, and say what they own"
+            "1. a member with group.protocol=consumer owns both partitions of a topic; 2. a "
+            "second one joins; 3. both poll, and report their partitions"
         ),
-        reproduced="both clients say that they own the same partition",
-        control_text="the second member is of another group: both own it",
+        reproduced="both clients report the same partition",
+        control_text="the second member is in another group: both own it",
         refuted="a partition with two owners",
         topology=ONE,
         claim=partial(_owned, one_group=True),

@@ -1,5 +1,5 @@
-"""KIP-966: a replica that has every acknowledged record may lead, also when the last one in sync is
-gone."""
+"""KIP-966: a replica with every acknowledged record can lead, even if the last in-sync replica is
+dead."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ PATIENCE = 15.0
 
 
 def _elected(bench: Bench, *, eligible: bool) -> Observation:
-    """Two replicas acknowledge; the second dies, then the first; the second comes back alone."""
+    """Two replicas acknowledge. The second shuts down, the first dies, and only the second comes
+    back."""
     first, second, *others = bench.cluster().brokers.values()
     asked = bench.ask(others[0])
     level = asked.features().get(FEATURE, 0)
@@ -57,7 +58,8 @@ def _elected(bench: Bench, *, eligible: bool) -> Observation:
         what="both to be in sync",
         every=0.2,
     )
-    # with fewer in sync than min.insync.replicas the leader has no high watermark to answer with
+    # with fewer in-sync replicas than min.insync.replicas, the leader does not advance the high
+    # watermark, which limits reads (KIP-966)
     read = len(bench.read(topic))
     facts = {
         FEATURE: level if eligible else 0,
@@ -71,24 +73,24 @@ def _elected(bench: Bench, *, eligible: bool) -> Observation:
 CASE = Case(
     name="KIP-966-eligible-leader",
     title=(
-        "A replica that left the ISR with every acknowledged record leads when the last one in sync"
-        " is down, and has them all"
+        "A replica that left the ISR with every acknowledged record leads when the last in-sync "
+        "replica is dead, and has them all"
     ),
     kind="guarantee",
     claim_text=(
-        "Anomaly: with min.insync.replicas=2 a replica left the ISR in good order, the other one "
-        "died, and although nothing was acknowledged in between the partition has no leader, or a "
-        "leader without an acknowledged record."
+        "Anomaly: with min.insync.replicas=2, a replica left the ISR by a clean shutdown, and "
+        "the other one died. Nothing was acknowledged in between. Yet the partition has no "
+        "leader, or its leader lacks an acknowledged record."
     ),
     sources=("KIP-966, part 1: eligible leader replicas, on by default in new clusters since 4.1",),
     expected=(Expected(shows=False, since="4.1.0", basis="runs"),),
     schedule=(
-        "1. five nodes; two replicas, min.insync.replicas=2; ten records, acks=all; 2. the second "
-        "shuts down; 3. kill -9 of the first; 4. the second starts"
+        "1. five nodes; two replicas, min.insync.replicas=2; ten records, acks=all; 2. the "
+        "second replica's broker shuts down; 3. kill -9 of the first; 4. the second starts"
     ),
-    reproduced="the second does not lead, or has not the ten records",
+    reproduced="the second does not lead, or lacks some of the ten records",
     control_text=f"{FEATURE}=0: no leader before the first is back",
-    refuted="a partition without a leader, or without a record",
+    refuted="a partition without a leader, or a missing record",
     topology=nodes(5),
     claim=partial(_elected, eligible=True),
     control=partial(_elected, eligible=False),

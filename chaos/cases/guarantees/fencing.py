@@ -11,8 +11,8 @@ from linkflap.chaos.cases.wire_transactions import WireTransactional
 
 
 def _zombie(bench: Bench, *, same_id: bool) -> Observation:
-    """The old producer is in mid-transaction when a new one takes its transactional id, or another
-    one."""
+    """A new producer takes the transactional id of the old one in mid-transaction, or has another
+    id."""
     topic = bench.topic()
     old = WireTransactional(bench, "writer")
     old.add((topic, 0))
@@ -61,8 +61,8 @@ CASES = [
         title="A fenced producer's records are never committed, whatever it sends",
         kind="guarantee",
         claim_text=(
-            "Anomaly: records of a producer whose transactional id another one has taken over are "
-            "committed."
+            "Anomaly: records of a producer are committed after another one has taken over its "
+            "transactional id."
         ),
         sources=("KIP-98, zombie fencing", "KIP-360; KIP-890"),
         expected=(Expected(shows=False, basis="runs"),),
@@ -85,8 +85,8 @@ CASES = [
         title="A client whose transactional id was taken over cannot commit",
         kind="guarantee",
         claim_text=(
-            "Anomaly: the commit of a client whose transactional id another client has taken over "
-            "is accepted."
+            "Anomaly: the commit of a client is accepted after another client has taken over its "
+            "transactional id."
         ),
         sources=("KIP-98, zombie fencing", "KIP-890, client side"),
         expected=(Expected(shows=False, basis="runs"),),

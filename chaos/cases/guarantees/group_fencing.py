@@ -1,4 +1,4 @@
-"""KIP-447: offsets in a transaction are refused when they come from a member of an older
+"""KIP-447: a transaction's offsets are refused if they come from a member of an older
 generation."""
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from linkflap.harness.wire.offsets import quiet
 
 
 def _committed(bench: Bench, *, with_generation: bool) -> Observation:
-    """A relay that lost its partitions in a rebalance commits what it had read; with or without its
-    generation."""
+    """A relay that lost its partitions in a rebalance commits the offsets that it had read, with or
+    without its generation."""
     topic = bench.topic()
     group = bench.name("group")
     bench.write(topic, [b"input"] * 5)
@@ -47,11 +47,11 @@ def _committed(bench: Bench, *, with_generation: bool) -> Observation:
 
 CASE = Case(
     name="KIP-447-stale-member",
-    title="Offsets of a member that has lost its partitions are not committed in a transaction",
+    title="A member that has lost its partitions cannot commit their offsets in a transaction",
     kind="guarantee",
     claim_text=(
-        "Anomaly: a relay that a rebalance has replaced commits its offsets in a transaction: what "
-        "its successor reads again or skips is not exactly once."
+        "Anomaly: a relay that was replaced in a rebalance commits its offsets in a transaction. "
+        "Its successor then reads records again, or skips some, which breaks exactly once."
     ),
     sources=("KIP-447, TxnOffsetCommit v3: generation and member id",),
     expected=(Expected(shows=False, basis="runs"),),
@@ -61,7 +61,7 @@ CASE = Case(
     ),
     reproduced="the group's committed offset is the stale member's",
     control_text="TxnOffsetCommit without generation, as before KIP-447: the offset is committed",
-    refuted="a stale member's offset that is committed",
+    refuted="a stale member's offset is committed",
     topology=ONE,
     claim=lambda bench: _committed(bench, with_generation=True),
     control=lambda bench: _committed(bench, with_generation=False),

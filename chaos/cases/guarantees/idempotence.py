@@ -1,4 +1,4 @@
-"""KIP-98: a batch that an idempotent producer sends again is in the log once, and answered with its
+"""KIP-98: a batch that an idempotent producer retries is in the log once, and the answer has its
 first offset."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _sent_twice(bench: Bench, *, idempotent: bool) -> Observation:
 
 
 def _older(bench: Bench, *, idempotent: bool) -> Observation:
-    """A repeat of the first of eight batches: a broker keeps the last five of a producer."""
+    """Repeats the first of eight batches: a broker keeps the last five of a producer."""
     topic = bench.topic()
     asked = bench.ask(bench.up())
     producer = asked.init_producer_id() if idempotent else None
@@ -43,11 +43,11 @@ _EXPECTED = (Expected(shows=False, basis="runs"),)
 CASES = [
     Case(
         name="KIP-98-repeat",
-        title="A batch that is sent again is in the log once",
+        title="A retried batch is in the log once",
         kind="guarantee",
         claim_text=(
-            "Anomaly: a batch of an idempotent producer whose answer was lost, and that is sent "
-            "again, is in the log twice."
+            "Anomaly: a batch of an idempotent producer whose answer was lost, and that is "
+            "retried, is in the log twice."
         ),
         sources=("KIP-98, idempotent producer guarantees",),
         expected=_EXPECTED,
@@ -66,10 +66,10 @@ CASES = [
     ),
     Case(
         name="KIP-98-old-repeat",
-        title="A batch that is sent again after seven others is not appended again",
+        title="A batch that is retried after seven later ones is not appended again",
         kind="guarantee",
         claim_text=(
-            "Anomaly: a repeat that is older than the five batches that a broker keeps of a "
+            "Anomaly: a retry that is older than the five batches that a broker keeps of a "
             "producer is appended again."
         ),
         sources=(

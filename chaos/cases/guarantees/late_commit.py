@@ -1,5 +1,5 @@
-"""KIP-98, and KIP-1163 on stock: the commit of a transaction that was aborted for its timeout is
-refused, however late it " "comes."""
+"""KIP-98, and KIP-1163 on unmodified brokers: the commit of a transaction that was aborted by its
+timeout is refused, however late it comes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from linkflap.harness.model.wait import pause, until
 
 TIMEOUT = 1.5
 _NOT_FENCED = {"broker.session.timeout.ms": "90000"}
-"""The broker stays the leader while it stands still: without one 4.3 drops the coordinator's marker
+"""A suspended broker remains the leader: without a leader, 4.3 drops the coordinator's marker
 (KAFKA-20734)."""
 
 
 def _late(bench: Bench, *, stands_still: bool) -> Observation:
-    """The broker stands still between the produce and the marker, longer than the transaction may
-    last, and then goes on."""
+    """Suspends the broker between the produce and the marker, longer than the transaction timeout,
+    and resumes it."""
     topic = bench.topic()
     writer = WireTransactional(bench, timeout=TIMEOUT if stands_still else 60.0)
     writer.add((topic, 0))
@@ -46,7 +46,7 @@ def _late(bench: Bench, *, stands_still: bool) -> Observation:
             "coordinator_load_in_progress",
         )
 
-    # the broker may have been fenced while it stood
+    # the broker may have been fenced meanwhile
     until(answered, within=WITHIN, what="an answer to the commit", every=0.2)
     answer = answers[-1]
     until(lambda: bool(markers(bench.log(topic))), within=WITHIN, what="a marker", every=0.1)
@@ -59,13 +59,14 @@ def _late(bench: Bench, *, stands_still: bool) -> Observation:
 CASE = Case(
     name="KIP-1163-late-commit",
     title=(
-        "A commit that comes after the coordinator has aborted the transaction is refused, and "
-        "nothing of it is read"
+        "A commit after the coordinator has aborted the transaction is refused, and no record of "
+        "it is read"
     ),
     kind="guarantee",
     claim_text=(
-        "Anomaly: a zombie whose cluster stood still between its produce and the marker commits "
-        "what was aborted meanwhile, or is given a success for it."
+        "Anomaly: a zombie whose cluster was suspended between its produce and the marker "
+        "commits a transaction that was aborted meanwhile, or its commit is reported as "
+        "successful."
     ),
     sources=("KIP-98", "KIP-1150, KIP-1163: a zombie with a delayed commit; the control on stock"),
     expected=(Expected(shows=False, basis="runs"),),
@@ -74,8 +75,8 @@ CASE = Case(
         f"{2 * TIMEOUT:g} s; 3. SIGCONT; the coordinator aborts; 4. EndTxn(commit)"
     ),
     reproduced="the commit is accepted, or read_committed gets the record",
-    control_text="no stand-still and no timeout: the commit is accepted, and the record is read",
-    refuted="an accepted commit, or a record",
+    control_text="no suspension and no timeout: the commit is accepted, and the record is read",
+    refuted="the commit is accepted, or the record is read",
     topology=one(
         _NOT_FENCED | {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
     ),

@@ -1,4 +1,4 @@
-"""KIP-320: a fetch with an older leader epoch is refused, so that a consumer finds out that the log
+"""KIP-320: a fetch with an older leader epoch is refused, so that a consumer notices that the log
 may have been truncated."""
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ def _fetched(bench: Bench, *, with_epoch: bool) -> Observation:
 
 CASE = Case(
     name="KIP-320-stale-epoch",
-    title="A fetch that names an older leader epoch is refused",
+    title="A fetch with an older leader epoch is refused",
     kind="guarantee",
     claim_text=(
-        "Anomaly: a consumer that has not heard of a leader change goes on reading, and never "
-        "learns of a truncation."
+        "Anomaly: a consumer that does not know of a leader change continues to read, and never "
+        "notices a truncation."
     ),
     sources=("KIP-320, fencing of consumers", "KIP-101"),
     expected=(Expected(shows=False, basis="runs"),),
     schedule=(
-        "1. records under leader epoch n; 2. its broker is killed, fenced, started: a later epoch; "
-        "3. a fetch with epoch n"
+        "1. records in leader epoch n; 2. the leader's broker is killed, fenced, and started: a "
+        "later epoch; 3. a fetch with epoch n"
     ),
-    reproduced="the fetch is answered with records",
-    control_text="the same fetch without an epoch, as before KIP-320: it is answered with records",
+    reproduced="the answer to the fetch has records",
+    control_text="the same fetch without an epoch, as before KIP-320: the answer has records",
     refuted="anything but FENCED_LEADER_EPOCH",
     topology=THREE,
     claim=lambda bench: _fetched(bench, with_epoch=True),

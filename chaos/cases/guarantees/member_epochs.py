@@ -1,4 +1,4 @@
-"""KIP-848: the broker refuses offsets of a member that is behind the group."""
+"""KIP-848: the broker refuses the offsets of a member with an older epoch."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ CASE = Case(
     title="A member with an older epoch cannot commit offsets of its group",
     kind="guarantee",
     claim_text=(
-        "Anomaly: a member that the group has gone past commits offsets of partitions that are "
-        "another member's by now."
+        "Anomaly: a member with an older epoch commits offsets of partitions that another member "
+        "owns by now."
     ),
     sources=("KIP-848, member epochs",),
     expected=(Expected(shows=False, since="4.0.0", basis="runs"),),
-    schedule="1. a member joins by ConsumerGroupHeartbeat; 2. it commits with the epoch before",
+    schedule="1. a member joins by ConsumerGroupHeartbeat; 2. it commits with the previous epoch",
     reproduced="the commit is accepted",
     control_text="the same with the member's own epoch: it is accepted",
     refuted="anything but STALE_MEMBER_EPOCH",

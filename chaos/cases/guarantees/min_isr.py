@@ -1,4 +1,4 @@
-"""min.insync.replicas: nothing is acknowledged (acks=all) that fewer replicas have."""
+"""min.insync.replicas: with acks=all, nothing is acknowledged that fewer replicas have."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ CASE = Case(
     title="A write with acks=all is refused while fewer than min.insync.replicas are in sync",
     kind="guarantee",
     claim_text=(
-        "Anomaly: a write with acks=all is acknowledged while one replica alone has it, and "
+        "Anomaly: a write with acks=all is acknowledged while only one replica has it, although "
         "min.insync.replicas is 2."
     ),
     sources=("Kafka documentation, min.insync.replicas", "KIP-966"),
     expected=(Expected(shows=False, basis="runs"),),
     schedule=(
-        "1. two replicas, min.insync.replicas=2; 2. kill -9 of the follower; 3. the ISR is the "
-        "leader alone; 4. a write, acks=all"
+        "1. two replicas, min.insync.replicas=2; 2. kill -9 of the follower; 3. only the leader "
+        "is in the ISR; 4. a write, acks=all"
     ),
     reproduced="the write is acknowledged",
     control_text="the same with acks=1: it is acknowledged",
-    refuted="an acknowledgement of acks=all",
+    refuted="a write with acks=all is acknowledged",
     topology=THREE,
     claim=lambda bench: _produced(bench, acks=-1),
     control=lambda bench: _produced(bench, acks=1),

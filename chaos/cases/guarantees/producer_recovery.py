@@ -1,5 +1,5 @@
-"""KIP-360: a producer that recovers names its id and epoch, and one that was replaced meanwhile is
-refused."""
+"""KIP-360: a producer recovers with its id and epoch, and is refused if it was replaced
+meanwhile."""
 
 from __future__ import annotations
 
@@ -46,21 +46,20 @@ CASE = Case(
     title="A producer that was replaced cannot recover and fence its successor",
     kind="guarantee",
     claim_text=(
-        "Anomaly: a producer asks for a new epoch of its transactional id after another one has "
-        "taken it over, gets one, and the successor is fenced."
+        "Anomaly: after another producer has taken over its transactional id, a producer "
+        "requests a new epoch and gets one, and the successor is fenced."
     ),
     sources=("KIP-360: InitProducerId with the current producer id and epoch",),
     expected=(Expected(shows=False, basis="runs"),),
     schedule=(
-        "1. A takes a transactional id; 2. B takes it; 3. A asks for a new epoch with its own id "
+        "1. A takes a transactional id; 2. B takes it; 3. A requests a new epoch with its own id "
         "and epoch; 4. B writes"
     ),
-    reproduced="A is given an epoch, and B is refused",
+    reproduced="A gets an epoch, and B is refused",
     control_text=(
-        "A's request names no id and epoch, as before KIP-360: it is given an epoch, and B is "
-        "fenced"
+        "A's request has no id and epoch, as before KIP-360: A gets an epoch, and B is fenced"
     ),
-    refuted="an epoch for A",
+    refuted="A gets an epoch",
     topology=ONE,
     claim=partial(_recovered, names_itself=True),
     control=partial(_recovered, names_itself=False),

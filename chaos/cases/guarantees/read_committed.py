@@ -1,5 +1,5 @@
-"""KIP-98: read_committed gets nothing that was aborted and nothing that is open, and all or nothing
-of a transaction."""
+"""KIP-98: read_committed gets no aborted and no open records, and all or nothing of a
+transaction."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def _open(bench: Bench, isolation: Isolation) -> Observation:
 
 
 def _torn(bench: Bench, isolation: Isolation) -> Observation:
-    """A transaction over three partitions is open, then aborted: how many partitions show a record
-    at either time."""
+    """A transaction over three partitions is open, then aborted. Returns how many partitions show a
+    record at either time."""
     topic = bench.topic(partitions=PARTITIONS)
     writer = bench.transactional()
     writer.begin()
@@ -100,14 +100,14 @@ CASES = [
     _case(
         "KIP-98-open-read",
         "A read_committed consumer gets no record of an open transaction",
-        "a consumer gets a record of a transaction that is open",
+        "a consumer gets a record of an open transaction",
         "1. a transaction writes, and is not ended; 2. a consumer reads",
         _open,
     ),
     _case(
         "KIP-98-atomic",
-        "A transaction over three partitions is seen in all of them or in none",
-        "some partitions show a record of a transaction that is open or aborted, or not all of a "
+        "A transaction over three partitions is visible in all of them or in none",
+        "some partitions show a record of an open or aborted transaction, or lack one of a "
         "committed one",
         "1. a transaction writes to three partitions; 2. all are read before and after it is "
         "aborted; 3. one is committed",

@@ -1,5 +1,5 @@
-"""KIP-98: what an idempotent client sends again, because the answer did not come in time, is in the
-log once."""
+"""KIP-98: a record that an idempotent client retries, because the answer did not come in time, is
+in the log once."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from linkflap.harness.model.wait import pause, until
 from linkflap.harness.wire.offsets import quiet
 
 SILENCE = 2.5
-"""Seconds for which the broker stands still: more than twice the clients' request timeout."""
+"""Seconds for which the broker is suspended: more than twice the clients' request timeout."""
 
 
 def _retried(bench: Bench, *, idempotent: bool) -> Observation:
-    """The broker stands still when the request arrives; the client gives it up and sends it again;
-    then both are read."""
+    """The broker is suspended when the request arrives. The client times out and retries; then the
+    broker reads both."""
     topic = bench.topic()
     settings: dict[str, str | int | bool] = {
         "enable.idempotence": idempotent,
@@ -72,11 +72,11 @@ def _retried(bench: Bench, *, idempotent: bool) -> Observation:
 
 CASE = Case(
     name="KIP-98-retries",
-    title="A record that an idempotent client sends again after a timeout is in the log once",
+    title="A record that an idempotent client retries after a timeout is in the log once",
     kind="guarantee",
     claim_text=(
-        "Anomaly: a record whose request timed out at the client is in the log twice, as the "
-        "request and its retry arrived."
+        "Anomaly: a record whose request timed out at the client is in the log twice, once from "
+        "the request and once from its retry."
     ),
     sources=("KIP-98, idempotent producer guarantees",),
     expected=(Expected(shows=False, basis="runs"),),

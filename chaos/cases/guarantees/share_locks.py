@@ -1,5 +1,5 @@
-"""KIP-932: a record that one member of a share group has acquired is delivered to no other while
-its lock lasts."""
+"""KIP-932: a record that one member of a share group has acquired is delivered to no other member
+until its lock expires."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ CASE = Case(
     title="A record that a member of a share group has acquired is not delivered to another member",
     kind="guarantee",
     claim_text=(
-        "Anomaly: two members of a share group hold the same record at the same time, while the "
-        "first one's lock lasts."
+        "Anomaly: two members of a share group have the same record at the same time, before the "
+        "first one's lock expires."
     ),
     sources=("KIP-932, acquisition locks",),
     expected=(Expected(shows=False, since="4.2.0", basis="runs"),),
@@ -63,9 +63,9 @@ CASE = Case(
         "1. a member polls five records and acknowledges none; 2. a second member polls for some "
         "seconds"
     ),
-    reproduced="the second member gets a record that the first one holds",
+    reproduced="the second member gets a record that the first one has acquired",
     control_text="the second one is in another share group: it gets the same records",
-    refuted="a record at both members",
+    refuted="a record that both members get",
     topology=ONE,
     claim=lambda bench: _shared(bench, one_group=True),
     control=lambda bench: _shared(bench, one_group=False),

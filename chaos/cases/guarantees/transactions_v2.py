@@ -1,5 +1,5 @@
-"""KIP-890, part 2: with transactions V2 the epoch rises at every end, so that what is late is of an
-older epoch."""
+"""KIP-890, part 2: with transactions V2, the epoch rises at every end, so that late requests have
+an older epoch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OLDEST = "4.0.0"
 
 
 def _late_end(bench: Bench, *, v2: bool) -> Observation:
-    """The end of T1 arrives once more while T2, which its producer will abort, is open."""
+    """The end of T1 arrives again while T2, which its producer will abort, is open."""
     topic = bench.topic()
     writer = WireTransactional(bench)
     first = writer.producer
@@ -49,7 +49,7 @@ _SOURCES = (
 CASES = [
     Case(
         name="KIP-890-late-end",
-        title="With transactions V2 a delayed EndTxn ends nothing",
+        title="With transactions V2, a delayed EndTxn ends no transaction",
         kind="guarantee",
         claim_text=(
             "Anomaly: the EndTxn(commit) of a finished transaction commits half of the next one."
@@ -57,14 +57,14 @@ CASES = [
         sources=_SOURCES,
         expected=(Expected(shows=False, since=OLDEST, basis="runs"),),
         schedule=(
-            "1. T1: write, EndTxn(commit); 2. T2: write; 3. T1's EndTxn arrives once more; 4. the "
+            "1. T1: write, EndTxn(commit); 2. T2: write; 3. T1's EndTxn arrives again; 4. the "
             "producer aborts T2"
         ),
         reproduced="read_committed gets T2's record",
         control_text=(
             "the same with the requests of transactions V1: T2's record is committed (KAFKA-17754)"
         ),
-        refuted="a late EndTxn that is accepted",
+        refuted="the late EndTxn is accepted",
         topology=ONE,
         claim=lambda bench: _late_end(bench, v2=True),
         control=lambda bench: _late_end(bench, v2=False),

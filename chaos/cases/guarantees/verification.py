@@ -1,5 +1,5 @@
-"""KIP-890, part 1 (KAFKA-14402): a produce that arrives after the end of its transaction opens none
-that hangs."""
+"""KIP-890, part 1 (KAFKA-14402): a produce that arrives after the end of its transaction does not
+open a hanging one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from linkflap.chaos.cases.wire_transactions import WireTransactional
 
 
 def _late(bench: Bench, *, verification: bool) -> Observation:
-    """A produce of the transaction was held back by the network, and arrives behind the marker."""
+    """The network delays a produce of the transaction, so that it arrives after the marker."""
     if not verification:
         bench.setting("transaction.partition.verification.enable", "false")
     topic = bench.topic()
@@ -35,15 +35,15 @@ def _late(bench: Bench, *, verification: bool) -> Observation:
 CASE = Case(
     name="KIP-890-late-produce",
     title=(
-        "A produce that arrives after its transaction's marker is refused, and opens no transaction"
-        " that hangs"
+        "A produce that arrives after its transaction's marker is refused, and opens no hanging "
+        "transaction"
     ),
     kind="guarantee",
     claim_text=(
-        "Anomaly (KAFKA-14402): a transactional produce behind the marker opens a transaction that "
-        "the coordinator does not know, and the last stable offset stands still until an operator "
-        "writes a marker. It is also the barrier that diskless topics (KIP-1150) need between a "
-        "produce in flight and the marker."
+        "Anomaly (KAFKA-14402): a transactional produce after the marker opens a transaction "
+        "that the coordinator does not know, and the last stable offset does not advance until "
+        "an operator writes a marker. The verification is also the barrier that diskless topics "
+        "(KIP-1150) need between a produce in flight and the marker."
     ),
     sources=(
         "KIP-890, part 1; KAFKA-14402 (hanging transactions)",
@@ -58,7 +58,7 @@ CASE = Case(
         "transaction.partition.verification.enable=false: the produce is accepted and the "
         "transaction hangs"
     ),
-    refuted="a late produce that is accepted while verification is on",
+    refuted="a late produce is accepted while verification is on",
     topology=ONE,
     claim=lambda bench: _late(bench, verification=True),
     control=lambda bench: _late(bench, verification=False),

@@ -1,1 +1,1 @@
-"""Cases that are whole runs, recorded and judged: the anomaly is what a check finds."""
+"""Cases that record and judge a whole run: a check finds the anomaly."""

@@ -1,4 +1,4 @@
-"""KIP-1279 itself: a build of its branch refuses the failover from a source that is dead."""
+"""KIP-1279 itself: a build of its branch refuses a failover while the source is dead."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def _judged(bench: Bench, *, dead: bool) -> Observation:
 CASE = Case(
     name="KIP-1279-dead-source",
     title=(
-        "A build of the KIP-1279 branch refuses to promote the destination of a source that is dead"
+        "A build of the KIP-1279 branch refuses to promote the destination while the source is dead"
     ),
     kind="proposal",
     claim_text=(
-        "When every broker of the source is dead its partitions go to FAILED, and stop is answered "
-        "INVALID_CLUSTER_MIRROR_STATES "
-        "for as long as the source is dead: the failover that a mirror is for does not take place."
+        "When every broker of the source is dead, its partitions become FAILED, and stop is "
+        "refused with INVALID_CLUSTER_MIRROR_STATES as long as the source is dead. The failover "
+        "that a mirror exists for is not possible."
     ),
     sources=(
         "docs/findings/cluster-mirroring-failover-refused.md",
@@ -33,13 +33,13 @@ CASE = Case(
     ),
     expected=(Expected(shows=True, since="4.2.0"),),
     schedule=(
-        "1. clients write through the mirror; 2. kill -9 of A with transactions open; 3. stop on B;"
-        " 4. all is judged"
+        "1. clients write through the mirror; 2. kill -9 of A with open transactions; 3. stop on "
+        "B; 4. the run is judged"
     ),
     reproduced="check failover finds failover-refused",
     control_text=(
-        "A stands still (SIGSTOP) when stop is asked for, and dies then: the destination is "
-        "promoted"
+        "A is suspended (SIGSTOP) when stop is requested, and killed afterwards: the destination "
+        "is promoted"
     ),
     refuted="a promotion after the death of the source",
     topology=NONE,

@@ -1,5 +1,4 @@
-"""VK3 on stock brokers: a link that flaps all the time, and what is left of the mirrored log when
-it holds again."""
+"""VK3 on unmodified brokers: a link that flaps continuously, and the mirrored log afterwards."""
 
 from __future__ import annotations
 
@@ -18,13 +17,13 @@ def _judged(bench: Bench, ids: str) -> Observation:
 CASE = Case(
     name="VK3-flap-storm",
     title=(
-        "A mirror whose link flaps some twenty times keeps the source's log byte for byte, and "
+        "A mirror whose link flaps about twenty times keeps the source's log byte for byte, and "
         "fails over without an anomaly"
     ),
     kind="guarantee",
     claim_text=(
-        "Anomaly: after a storm of short outages a check of the mirrored log, of readers or of the "
-        "failover finds an anomaly."
+        "Anomaly: after a storm of short outages, a check of the mirrored log, of readers or of "
+        "the failover finds an anomaly."
     ),
     sources=(
         (
@@ -34,10 +33,10 @@ CASE = Case(
     ),
     expected=(Expected(shows=False, since="3.9.1", basis="runs"),),
     schedule=(
-        "1. clients write on A; 2. the link is cut and restored for 12 s, 0.25 s each; 3. A is "
-        "killed with transactions open; 4. its clients go on at B; 5. all is judged"
+        "1. clients write on A; 2. for 12 s the link is cut and restored, 0.25 s each; 3. A is "
+        "killed with open transactions; 4. its clients continue at B; 5. the run is judged"
     ),
-    reproduced="a verdict that is invalid",
+    reproduced="the verdict is invalid",
     control_text=(
         "the same storm over a mirror that negates producer ids: read_committed readers of B get "
         "aborted records"

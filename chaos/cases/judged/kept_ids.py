@@ -1,5 +1,5 @@
 """Kept producer ids under load: a forced failover of a mirror that keeps the source's ids, judged
-from acknowledgements and " "bytes."""
+by acknowledgements and bytes."""
 
 from __future__ import annotations
 
@@ -18,26 +18,25 @@ def _judged(bench: Bench, ids: str) -> Observation:
 CASE = Case(
     name="kept-ids-under-load",
     title=(
-        "Behind a failover with kept producer ids clients under load have acknowledgements of "
+        "After a failover with kept producer ids, clients under load have acknowledgements of "
         "records that do not exist"
     ),
     kind="proposal",
     claim_text=(
-        "What `kept-ids` shows with two batches happens to ordinary clients: after the failover the"
-        " destination hands out ids that mirrored producers had, takes their first batches for "
-        "repeats, and acknowledges them without appending."
+        "`kept-ids` shows it with two batches; here it happens to ordinary clients. After the "
+        "failover, the destination allocates ids that mirrored producers had. It takes these "
+        "producers' first batches for duplicates, and acknowledges them without appending."
     ),
     sources=("Redpanda PR 31659 (August 2026)", "KIP-1279 discussion, RS12 and msg155161"),
     expected=(Expected(shows=True, since="3.9.1", basis="runs"),),
     schedule=(
-        "1. clients write on A and on B; the shadow mirror keeps ids; 2. A is killed with "
-        "transactions open; 3. its producers go on at B for some seconds; 4. all is judged "
+        "1. clients write on A and on B; the shadow mirror keeps ids; 2. A is killed with open "
+        "transactions; 3. its producers continue at B for some seconds; 4. the run is judged "
         "(scenario producer-id-collision)"
     ),
-    reproduced="check ghost-ack finds an acknowledged offset that does not hold the record",
+    reproduced="check ghost-ack finds an acknowledged offset that does not have the record",
     control_text=(
-        "the same with the destination's allocation advanced past the mirrored ids: ghost-ack is "
-        "valid"
+        "the same with the destination's ids moved past the mirrored ones: ghost-ack is valid"
     ),
     refuted="ghost-ack valid with ids kept",
     topology=NONE,

@@ -1,5 +1,5 @@
-"""MirrorMaker 2 reading uncommitted under load: what readers of the target get, judged from their
-polls and from both logs."""
+"""MirrorMaker 2 with read_uncommitted under load: the records of the target's readers, judged by
+their polls and both logs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def _judged(bench: Bench, isolation: str) -> Observation:
 CASE = Case(
     name="MM2-isolation-under-load",
     title=(
-        "Behind MirrorMaker 2 with its default isolation read_committed readers of the target get "
+        "With MirrorMaker 2's default isolation level, read_committed readers of the target get "
         "records of aborted transactions"
     ),
     kind="limit",
     claim_text=(
-        "What `MM2-isolation` shows with three records happens to ordinary clients: aborted records"
-        " of A are plain ones on B."
+        "`MM2-isolation` shows it with three records; here it happens to ordinary clients: "
+        "aborted records of A are plain ones on B."
     ),
     sources=(
         "Kafka documentation, Geo-Replication; consumer default isolation.level",
@@ -32,10 +32,10 @@ CASE = Case(
     ),
     expected=(Expected(shows=True, basis="runs"),),
     schedule=(
-        "1. clients commit and abort on A; MirrorMaker 2 copies; 2. readers of B, read_committed; "
-        "3. all is judged (baseline)"
+        "1. clients commit and abort on A; MirrorMaker 2 copies; 2. readers of B use "
+        "read_committed; 3. the run is judged (scenario baseline)"
     ),
-    reproduced="check aborted-read finds records of aborted transactions at readers of B",
+    reproduced="check aborted-read finds records of aborted transactions that readers of B got",
     control_text=(
         "the same with isolation.level=read_committed at the mirror's consumer: aborted-read is "
         "valid"

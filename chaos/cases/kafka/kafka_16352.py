@@ -91,7 +91,7 @@ PATIENT = nodes(3, {"broker.session.timeout.ms": "90000"})
 _SCHEDULE = (
     "1. three nodes; a topic with one replica, on a broker that is not the coordinator; 2. a "
     "transaction writes; 3. SIGSTOP of that broker; 4. EndTxn(commit) is accepted; 5. the "
-    "leadership of the coordinator's log moves {how}; 6. SIGCONT"
+    "coordinator's partition moves {how}; 6. SIGCONT"
 )
 CASES = [
     Case(

@@ -125,7 +125,7 @@ _CONTROL = "the same with the coordinator alive: it returns at once"
 _REFUTED = "an error or a success within the timeout, in every run"
 _SCHEDULE = (
     "1. three nodes; offsets of a group are sent in a transaction; 2. kill -9 of the group's "
-    "coordinator, until metadata has it no more; {how}; 3. send_offsets_to_transaction with a "
+    "coordinator, until it has left the metadata; {how}; 3. send_offsets_to_transaction with a "
     f"timeout of {ASKED:g} s"
 )
 
@@ -138,9 +138,9 @@ CASES = [
         ),
         kind="defect",
         claim_text=(
-            "The timeout of a request to a coordinator is written down and never looked at: the "
-            "call blocks for as long as the coordinator is away, and the application's transaction "
-            "with it."
+            "The timeout of a request to a coordinator is stored but never checked. The call "
+            "blocks, and the application's transaction with it, as long as there is no "
+            "coordinator."
         ),
         sources=("librdkafka issue 5456, open: seen there with a mock cluster, 2.14.2",),
         expected=(Expected(shows=True, basis="runs"),),
@@ -160,18 +160,18 @@ CASES = [
         ),
         kind="defect",
         claim_text=(
-            "A cached coordinator that is no broker of the cluster any more has no thread whose "
-            "state could change, and is waited for, although another broker has taken over: the "
-            "call blocks, and the transaction with it."
+            "If a cached coordinator leaves the cluster, no broker thread of it remains whose "
+            "state could change. The call waits for one anyway, although another broker has "
+            "taken over. The call blocks, and the transaction with it."
         ),
         sources=(
             (
-                "librdkafka issue 5511, open: since the commit that lets brokers go which metadata "
-                "has no more"
+                "librdkafka issue 5511, open: since the commit that removes brokers that have left "
+                "the metadata"
             ),
         ),
         expected=(Expected(shows=True, basis="runs"),),
-        schedule=_SCHEDULE.format(how="another one takes over"),
+        schedule=_SCHEDULE.format(how="another broker takes over"),
         reproduced=_REPRODUCED,
         control_text=_CONTROL,
         refuted=_REFUTED,

@@ -1,4 +1,4 @@
-"""KIP-618: with exactly-once source support a killed worker of MirrorMaker 2 copies nothing
+"""KIP-618: with exactly-once source support, a killed worker of MirrorMaker 2 copies no record
 twice."""
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ LAST = "last"
 
 
 def _killed(bench: Bench, delivery: str) -> Observation:
-    """The worker is killed as soon as the copies are on the target, and before Connect has written
-    down how far it is."""
+    """Kills the worker as soon as the copies are on the target, before Connect has written its
+    source offsets."""
     topic = bench.topic()
     bench.write(topic, [b"before %d" % n for n in range(BEFORE)])
     mirror = bench.mirror("mm2", delivery=delivery)
@@ -59,23 +59,22 @@ def _killed(bench: Bench, delivery: str) -> Observation:
 CASE = Case(
     name="KIP-618-exactly-once",
     title=(
-        "A worker of MirrorMaker 2 with exactly-once source support that is killed copies every "
-        "record once"
+        "A killed worker of MirrorMaker 2 with exactly-once source support copies every record once"
     ),
     kind="guarantee",
     claim_text=(
-        "Anomaly: after a kill of the worker read_committed gets a record of the source twice on "
-        "the target, or not at all."
+        "Anomaly: after a kill of the worker, read_committed gets a record of the source twice "
+        "on the target, or not at all."
     ),
     sources=("KIP-618: exactly-once support for source connectors",),
     expected=(Expected(shows=False, basis="runs"),),
     schedule=(
-        f"1. {DURING} records reach the target; 2. kill -9 of the worker within its flush interval;"
-        " 3. it starts"
+        f"1. {DURING} records reach the target; 2. kill -9 of the worker within its flush "
+        "interval; 3. the worker restarts"
     ),
-    reproduced="a record that is twice, or not, in what read_committed gets on the target",
+    reproduced="a record that read_committed gets twice on the target, or not at all",
     control_text="the same without exactly-once support: records are there twice",
-    refuted="a repeat or a hole",
+    refuted="a duplicate or a missing record",
     topology=PAIR,
     claim=partial(_killed, delivery="exactly-once"),
     control=partial(_killed, delivery="at-least-once"),

@@ -1,5 +1,4 @@
-"""KIP-545: what MirrorMaker 2 makes of group offsets: how far translation goes back, and that it
-never goes too far."""
+"""KIP-545: how MirrorMaker 2 translates group offsets: how far back, and never too far ahead."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ PATIENCE = 20.0
 
 
 def _behind(bench: Bench, *, offset: int) -> Observation:
-    """A group that is behind on A, and what it has on B once syncs came to rest."""
+    """A group that is behind on A, and its offset on B once it no longer changes."""
     topic, group, witness = bench.topic(), bench.name("group"), bench.name("witness")
     mirror = bench.mirror("mm2")
     mirror.start()
@@ -57,8 +56,8 @@ def _behind(bench: Bench, *, offset: int) -> Observation:
 
 
 def _skipped(bench: Bench, *, translated: bool) -> Observation:
-    """A's log has markers between its records and B's has none; a group fails over from the middle
-    of A to B."""
+    """A's log has markers between its records, B's has none. A group in the middle of A's log fails
+    over to B."""
     topic, group = bench.topic(), bench.name("group")
     mirror = bench.mirror("mm2")
     mirror.start()
@@ -99,13 +98,14 @@ CASES = [
     Case(
         name="KAFKA-16641",
         title=(
-            "A group that is behind has an offset on MirrorMaker 2's target that is further back "
-            "than offset.lag.max"
+            "MirrorMaker 2 sets a group that is behind further back on the target than "
+            "offset.lag.max"
         ),
         kind="defect",
         claim_text=(
-            "Of old offset syncs MirrorMaker 2 keeps ever fewer, and translates to the one before: "
-            "a group that is behind the end reads again many times what offset.lag.max promises."
+            "MirrorMaker 2 keeps fewer and fewer of the old offset syncs, and translates to the "
+            "sync before an offset. A group that is behind reads many times offset.lag.max "
+            "records again."
         ),
         sources=("KAFKA-16641 (Apache JIRA), open: interpolate between sparse syncs", "KIP-545"),
         expected=(Expected(shows=True, basis="runs"),),
@@ -114,7 +114,7 @@ CASES = [
             "offsets are synced"
         ),
         reproduced=f"the group's offset on the target is more than {LAG_MAX} below its own",
-        control_text="the group is at the end: its offset on the target is not further back",
+        control_text="the group is at the end: its offset on the target is not that far back",
         refuted=f"an offset at most {LAG_MAX} below",
         topology=PAIR,
         claim=partial(_behind, offset=BEHIND),
@@ -126,19 +126,19 @@ CASES = [
         title="A group that fails over to MirrorMaker 2's target skips no record",
         kind="guarantee",
         claim_text=(
-            "Anomaly: by the offset that was synced a group on the target is behind a record which "
-            "it has not read on the source."
+            "Anomaly: the synced offset of a group on the target is above a record that the "
+            "group has not read on the source."
         ),
         sources=("KIP-545: automated consumer offset sync", "KIP-1279 discussion, VK12 and A13"),
         expected=(Expected(shows=False, basis="runs"),),
         schedule=(
             f"1. {TRANSACTIONS} transactions of one record are mirrored; 2. a group commits the "
-            "middle; 3. it goes on on the target"
+            "middle; 3. it continues on the target"
         ),
         reproduced="a record of the second half that the group does not read on the target",
         control_text=(
-            "A's offset is committed on B as it is: records are skipped, because B has no markers "
-            "in between"
+            "A's offset is committed on B unchanged: the group skips records, because B has no "
+            "markers in between"
         ),
         refuted="a skipped record",
         topology=PAIR,

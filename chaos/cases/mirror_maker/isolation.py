@@ -1,4 +1,5 @@
-"""MirrorMaker 2 with its default isolation turns the source's aborted records into plain ones."""
+"""With its default isolation level, MirrorMaker 2 turns the source's aborted records into plain
+ones."""
 
 from __future__ import annotations
 
@@ -46,13 +47,13 @@ def _mirrored(bench: Bench, isolation: str) -> Observation:
 CASE = Case(
     name="MM2-isolation",
     title=(
-        "MirrorMaker 2 with its default isolation copies aborted records, which read_committed then"
-        " gets on the target"
+        "With its default isolation level, MirrorMaker 2 copies aborted records, which "
+        "read_committed then gets on the target"
     ),
     kind="limit",
     claim_text=(
         "MirrorMaker 2's consumer reads with isolation.level=read_uncommitted unless the user "
-        "configures another: the source's aborted records become plain records of the target."
+        "sets another: the source's aborted records become plain records of the target."
     ),
     sources=(
         "Kafka documentation, Geo-Replication; consumer default isolation.level",
@@ -65,8 +66,8 @@ CASE = Case(
     ),
     reproduced="the consumer of B gets the aborted record, and that of A does not",
     control_text=(
-        "the same with <source>.consumer.isolation.level=read_committed: both get the committed "
-        "ones alone"
+        "the same with <source>.consumer.isolation.level=read_committed: both get only the "
+        "committed records"
     ),
     refuted="no aborted record on B",
     topology=PAIR,

@@ -1,5 +1,5 @@
-"""KAFKA-15905: after a restart of MirrorMaker 2 the offsets of a group that is behind are
-translated no more."""
+"""KAFKA-15905: after a restart, MirrorMaker 2 no longer translates the offsets of a group that is
+behind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENCE = 15.0
 
 
 def _synced(bench: Bench, *, behind: bool) -> Observation:
-    """MirrorMaker 2 starts again where it has mirrored all; a group at the log's end shows that it
+    """MirrorMaker 2 restarts after it has mirrored everything. A group at the log end shows that it
     syncs offsets."""
     topic, group, witness = bench.topic(), bench.name("group"), bench.name("witness")
     mirror = bench.mirror("mm2")
@@ -60,14 +60,14 @@ def _synced(bench: Bench, *, behind: bool) -> Observation:
 CASE = Case(
     name="KAFKA-15905",
     title=(
-        "After MirrorMaker 2 was restarted, the offset of a group that is behind is not on the "
+        "After a restart of MirrorMaker 2, the offset of a group that is behind is not on the "
         "target"
     ),
     kind="defect",
     claim_text=(
-        "The checkpoint task forgets at its start what it knew of earlier offsets, and translates "
-        "no offset below the newest sync: a group that is behind has no offset there, or its old "
-        "one, and repeats everything after a failover."
+        "At its start, the checkpoint task loses the earlier offset syncs, and translates no "
+        "offset below the newest one. A group that is behind has no offset on the target, or its "
+        "old one, and reads everything again after a failover."
     ),
     sources=("KAFKA-15905 (Apache JIRA): fixed in 3.7.1 and 3.8.0", "KIP-545"),
     expected=(
@@ -76,14 +76,14 @@ CASE = Case(
     ),
     schedule=(
         f"1. {RECORDS} records are mirrored; 2. the worker is killed; 3. one group commits "
-        f"{BEHIND}, another {RECORDS}; 4. it starts"
+        f"{BEHIND}, another {RECORDS}; 4. the worker restarts"
     ),
     reproduced=(
-        f"the group at the end is on the target, and {PATIENCE:g} s later the one that is behind "
-        "is not"
+        f"the group at the end is on the target, but {PATIENCE} s later the one that is behind is "
+        "not"
     ),
     control_text="both groups at the end: both are on the target",
-    refuted="an offset of the group that is behind on the target, not above its own",
+    refuted="the group that is behind has an offset on the target, not above its own",
     topology=PAIR,
     claim=partial(_synced, behind=True),
     control=partial(_synced, behind=False),

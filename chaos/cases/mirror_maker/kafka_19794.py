@@ -1,4 +1,4 @@
-"""KAFKA-19794: MirrorMaker 2 sets a group back on the target that was active there a moment ago."""
+"""KAFKA-19794: MirrorMaker 2 rewinds a group on the target that was active there a moment ago."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from linkflap.harness.model.wait import pause, until
 
 RECORDS, OLD = 20, 5
 OTHERS = 60
-"""Idle groups: each is asked for between the look at a group and the writing of its offsets."""
+"""Idle groups. Each costs a request between the check of a group's state and the write of its
+offsets."""
 ROUNDS = 60
 STAYS = 0.4
-"""Seconds for which a member is in the group, and for which it is not; offsets are synced every
-second."""
+"""Seconds for which a member is in the group, and then is not. Offsets are synced every second."""
 
 
 def _rewound(bench: Bench, *, leaves: bool) -> Observation:
-    """The group is at the end on B, and further back on A; its member on B comes and goes, or
-    stays."""
+    """The group is at the log end on B, and at a lower offset on A. Its member on B comes and goes,
+    or stays."""
     topic, group = bench.topic(), bench.name("group")
     bench.write(topic, [b"%d" % n for n in range(RECORDS)])
     mirror = bench.mirror("mm2")
@@ -66,13 +66,13 @@ def _rewound(bench: Bench, *, leaves: bool) -> Observation:
 
 CASE = Case(
     name="KAFKA-19794",
-    title="MirrorMaker 2 sets the offset of a group back that has just been active on the target",
+    title="MirrorMaker 2 rewinds a group that has just been active on the target",
     kind="defect",
     claim_text=(
-        "MirrorMaker 2 writes an offset of the source for every group of the target that it has no "
-        "newer offset of. Of a group that was active when it looked it has none, or an old one; "
-        "when the member leaves before the offsets are written, the group is set back to where it "
-        "is on the source, and reads again what it has done."
+        "MirrorMaker 2 writes the translated source offset for every group on the target unless "
+        "it knows a newer offset there. For a group that was active when it checked, it knows "
+        "none, or an old one. If the member leaves before the offsets are written, the group is "
+        "rewound to its source offset, and reads records again."
     ),
     sources=("KAFKA-19794 (Apache JIRA), pull request 22610, open", "KIP-545"),
     expected=(Expected(shows=True, basis="runs"),),
@@ -82,8 +82,8 @@ CASE = Case(
         f"{ROUNDS} times"
     ),
     reproduced=f"the group's offset on B is below {RECORDS}",
-    control_text="the member stays: the offset stays",
-    refuted="an offset that stays, whenever members leave",
+    control_text="the member stays: the offset does not change",
+    refuted="an offset that does not change, whenever members leave",
     topology=PAIR,
     claim=partial(_rewound, leaves=True),
     control=partial(_rewound, leaves=False),

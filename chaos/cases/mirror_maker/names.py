@@ -1,5 +1,5 @@
-"""What names do to MirrorMaker 2: copies that keep their names go round for ever, and prefixed ones
-meet topics of that " "name."""
+"""How topic names affect MirrorMaker 2: copies that keep their names circulate for ever, and
+prefixed names can meet the target's own topics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from linkflap.harness.model.wait import pause, until
 
 RECORDS, ROUNDS = 10, 5
 QUIET = 8.0
-"""Seconds for which nothing may come back."""
+"""Seconds within which no record may come back."""
 
 
 def _high(bench: Bench, topic: str, cluster: str) -> int:
@@ -57,7 +57,8 @@ def _round(bench: Bench, *, identity: bool) -> Observation:
 
 
 def _met(bench: Bench, *, clash: bool) -> Observation:
-    """B has a topic of its own by the name, or nearly the name, that the copy of A's topic gets."""
+    """B has a topic of its own with the name that the copy of A's topic gets, or nearly that
+    name."""
     topic = bench.topic()
     bench.write(topic, [b"of A"] * RECORDS)
     own = f"A.{topic}" if clash else f"A-{topic}"
@@ -90,13 +91,13 @@ CASES = [
     Case(
         name="MM2-loop",
         title=(
-            "With IdentityReplicationPolicy in both directions MirrorMaker 2 copies every record "
-            "round and round"
+            "With IdentityReplicationPolicy in both directions, MirrorMaker 2 copies every "
+            "record round and round"
         ),
         kind="limit",
         claim_text=(
-            "What is a copy MirrorMaker 2 sees by the name alone. With names kept, and both "
-            "directions on, each copy is copied back: both topics grow for ever, and nothing is "
+            "MirrorMaker 2 recognises a copy only by its name. If names are kept in both "
+            "directions, each copy is copied back: both topics grow for ever, and nothing is "
             "reported."
         ),
         sources=(
@@ -111,7 +112,7 @@ CASES = [
             f"the same with DefaultReplicationPolicy: A still has {RECORDS} records {QUIET:g} s "
             "after the copy"
         ),
-        refuted="the records that were written, once on each side",
+        refuted="only the records that were written, once on each side",
         topology=PAIR,
         claim=partial(_round, identity=True),
         control=partial(_round, identity=False),
@@ -120,14 +121,14 @@ CASES = [
     Case(
         name="MM2-name-clash",
         title=(
-            "MirrorMaker 2 writes a source's records into a topic of the target's own that has the "
-            "copy's name"
+            "MirrorMaker 2 writes a source's records into a topic of the target's own that has "
+            "the copy's name"
         ),
         kind="limit",
         claim_text=(
-            "Nothing marks a topic as a copy but its name: a topic of the target that is called "
-            "<source>.<topic> is taken for the copy, and gets the source's records between those "
-            "of its own producers."
+            "Only the name marks a topic as a copy. A topic of the target with the name "
+            "<source>.<topic> is treated as the copy, and gets the source's records between "
+            "those of its own producers."
         ),
         sources=(
             "KIP-382, remote topics",
@@ -135,12 +136,12 @@ CASES = [
         ),
         expected=(Expected(shows=True, basis="runs"),),
         schedule=(
-            f"1. {RECORDS} records in T on A; 2. a topic A.T of B's own with {RECORDS} records; 3. "
-            "a worker A->B; 4. B writes on"
+            f"1. {RECORDS} records in T on A; 2. a topic A.T of B's own with {RECORDS} records; "
+            "3. a worker A->B; 4. more writes on B"
         ),
-        reproduced="B's own topic has the records of A's too, and the worker runs",
-        control_text="B's own topic is called A-T: it has B's records alone",
-        refuted="a refusal, or another topic for the copy",
+        reproduced="B's own topic also has A's records, and the worker runs",
+        control_text="B's own topic is named A-T: it only has B's records",
+        refuted="the worker refuses, or copies to another topic",
         topology=PAIR,
         claim=partial(_met, clash=True),
         control=partial(_met, clash=False),

@@ -1,5 +1,5 @@
-"""Offset syncs of MirrorMaker 2 as an exactly-once source: a producer of their own, outside the
-worker's transaction."""
+"""Offset syncs of MirrorMaker 2 as an exactly-once source: their own producer writes them, outside
+the worker's transaction."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ KILLS, BURST = 3, 150
 
 
 def _synced(bench: Bench, *, killed: bool) -> Observation:
-    """The worker dies with copies on the target whose transaction is open; its syncs are compared
-    with the target's bytes."""
+    """Kills the worker while copies on the target are in an open transaction. Compares its offset
+    syncs with the target's log."""
     topic = bench.topic()
     mirror = bench.mirror("mm2", delivery="exactly-once")
     mirror.start()
@@ -59,7 +59,7 @@ def _synced(bench: Bench, *, killed: bool) -> Observation:
     wrong = [pair for pair in pairs if here.get(pair[1], b"") != there.get(pair[0])]
     if killed and copies == len(here):
         raise EnvironmentFailure(
-            "the worker had committed each time before it was killed; run the case again"
+            "the worker always committed before it was killed; run the case again"
         )
     if not pairs:
         raise EnvironmentFailure(f"{SYNCS} has no sync of {topic}; look at MirrorMaker's log")
@@ -77,7 +77,7 @@ def _beyond(bench: Bench, topic: str, offset: int) -> bool:
 
 
 def committed(log: Iterable[Batch]) -> Mapping[int, bytes | None]:
-    """Offset -> value of the records whose transaction was committed, and of those without one."""
+    """Offset -> value, for records in committed transactions or in none."""
     found: dict[int, bytes | None] = {}
     waiting: dict[int, dict[int, bytes | None]] = {}
     for batch in log:
@@ -109,9 +109,9 @@ CASE = Case(
     title="MirrorMaker 2 with exactly-once source support syncs an offset whose copy was aborted",
     kind="defect",
     claim_text=(
-        "Offset syncs are written by a producer of the task's own, outside the worker's "
-        "transaction: when the worker dies between the two, a sync can name a copy that is "
-        "aborted, and a group's offset is translated to what stands for nothing."
+        "A task writes offset syncs with a separate producer, outside the worker's transaction. "
+        "When the worker dies between the two, a sync can name an aborted copy, and a group's "
+        "offset is translated to an offset without a record."
     ),
     sources=(
         "KIP-618: exactly-once support for source connectors, MirrorSourceTask",
@@ -123,16 +123,14 @@ CASE = Case(
         f"transaction; 3. it starts; {KILLS} times; 4. every sync is compared with the bytes of "
         "both logs"
     ),
-    reproduced=(
-        "a sync whose offset on the target is not that of a committed copy of the record that it "
-        "names"
-    ),
+    reproduced=("a sync whose offset on the target is not a committed copy of its record"),
     control_text="the worker is not killed: every sync names a committed copy",
-    refuted="syncs of committed copies alone, with aborted copies beside them in the log",
+    refuted="only syncs of committed copies, with aborted copies beside them in the log",
     tried=(
-        "on 4.3.1: the worker killed three times a run with copies on the target whose transaction "
-        "is open. About 300 copies are aborted, and each of the 11 syncs names a committed copy of "
-        "its record: the task hears of a record after its transaction's commit"
+        "on 4.3.1: the worker is killed three times per run with copies in an open transaction "
+        "on the target. About 300 copies are aborted, and each of the 11 syncs names a committed "
+        "copy of its record: the task is notified of a record only after its transaction's "
+        "commit"
     ),
     topology=PAIR,
     claim=partial(_synced, killed=True),

@@ -1,5 +1,5 @@
-"""What happens to MirrorMaker 2 while it is down, and what it says of it afterwards: retention,
-topics made anew, repeats."""
+"""What happens to MirrorMaker 2 during an outage, and what it reports afterwards: retention,
+recreated topics, duplicates."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ LAST = b"last"
 
 
 def _started(bench: Bench) -> tuple[str, Mirror]:
-    """A topic with some records that are mirrored, and the offsets of what was read of them written
-    down by Connect."""
+    """A topic with mirrored records, whose source offsets Connect has written."""
     topic = bench.topic()
     bench.write(topic, [b"before %d" % n for n in range(BEFORE)])
     mirror = bench.mirror("mm2")
@@ -38,7 +37,7 @@ def _started(bench: Bench) -> tuple[str, Mirror]:
 
 
 def _after(bench: Bench, topic: str, mirror: Mirror, *, patience: float = 2 * WITHIN) -> list[str]:
-    """What B has once the worker is up again and a last record came through."""
+    """The contents of B once the worker runs again and a last record has arrived."""
     mirror.restart()
     bench.write(topic, [LAST])
     read: list[str] = []
@@ -59,8 +58,8 @@ def _after(bench: Bench, topic: str, mirror: Mirror, *, patience: float = 2 * WI
 
 
 def _overtaken(bench: Bench, *, delete: bool) -> Observation:
-    """While the worker is down, the source's retention passes it; DeleteRecords does at once what
-    retention does in time."""
+    """During the outage, the source deletes records that are not mirrored yet. DeleteRecords does
+    at once what retention does over time."""
     topic, mirror = _started(bench)
     mirror.crash()
     bench.write(topic, [b"during %d" % n for n in range(DURING)])
@@ -88,8 +87,8 @@ def _overtaken(bench: Bench, *, delete: bool) -> Observation:
 
 
 def _made_anew(bench: Bench, *, anew: bool) -> Observation:
-    """While the worker is down, the topic is deleted and made again, and gets more records than the
-    old one had."""
+    """During the outage, the topic is deleted and created again, and gets more records than the old
+    one had."""
     topic, mirror = _started(bench)
     mirror.crash()
     if anew:
@@ -111,8 +110,8 @@ def _made_anew(bench: Bench, *, anew: bool) -> Observation:
 
 
 def _repeated(bench: Bench, *, crash: bool) -> Observation:
-    """The worker ends when the target has its records, and before Connect has written down how far
-    it is; or in good order."""
+    """Ends the worker when the target has its records, either before Connect has written its source
+    offsets, or gracefully."""
     topic, mirror = _started(bench)
     bench.write(topic, [b"during %d" % n for n in range(DURING)])
     until(
@@ -141,15 +140,15 @@ CASES = [
         ),
         kind="defect",
         claim_text=(
-            "When the offset that MirrorMaker 2 wants is gone, its consumer resets "
-            "(auto.offset.reset=earliest) and goes on behind the hole: the records are missing on "
-            "the target, connector and tasks are RUNNING, and the lag is 0."
+            "When the offset that MirrorMaker 2 needs is deleted, its consumer resets "
+            "(auto.offset.reset=earliest) and continues after the hole. The records are missing "
+            "on the target, connector and tasks are RUNNING, and the lag is 0."
         ),
         sources=(*_SOURCES, "facts of the KIP-1279 discussion: AS1, gaps by retention"),
         expected=(Expected(shows=True, basis="runs"),),
         schedule=(
-            "1. ten records are mirrored; 2. kill -9 of the worker; 3. 20 records; 4. the log start"
-            " passes 15 of them; 5. it starts"
+            "1. ten records are mirrored; 2. kill -9 of the worker; 3. 20 records; 4. the log "
+            "start passes 15 of them; 5. the worker restarts"
         ),
         reproduced="15 records are missing on the target, the worker runs, and its lag is 0",
         control_text="the same outage without retention: every record arrives",
@@ -163,22 +162,23 @@ CASES = [
     Case(
         name="MM2-topic-made-anew",
         title=(
-            "MirrorMaker 2 goes on in the middle of a topic that was deleted and made again during "
-            "an outage"
+            "MirrorMaker 2 continues in the middle of a topic that was deleted and created again "
+            "during an outage"
         ),
         kind="defect",
         claim_text=(
-            "Connect's source offsets name topic and partition, and no topic id: of a topic that "
-            "was made anew MirrorMaker 2 skips as many records as it had read of the old one."
+            "Connect's source offsets contain topic and partition, but no topic id. In a topic "
+            "that was created again, MirrorMaker 2 skips as many records as it had read of the "
+            "old one."
         ),
         sources=(*_SOURCES, "KIP-516: topic ids, which Connect's source offsets do not have"),
         expected=(Expected(shows=True, basis="runs"),),
         schedule=(
             "1. ten records are mirrored; 2. kill -9 of the worker; 3. the topic is deleted and "
-            "made again; 4. 20 records; 5. it starts"
+            "created again; 4. 20 records; 5. the worker restarts"
         ),
         reproduced="the first records of the new topic are missing on the target",
-        control_text="the same outage, and the topic stays: every record arrives",
+        control_text="the same outage, but the topic stays: every record arrives",
         refuted="every record of the new topic on the target",
         topology=PAIR,
         claim=partial(_made_anew, anew=True),
@@ -188,7 +188,9 @@ CASES = [
     ),
     Case(
         name="MM2-repeats",
-        title="A worker of MirrorMaker 2 that is killed writes again what it had not written down",
+        title=(
+            "A killed worker of MirrorMaker 2 copies the records since its last offset flush again"
+        ),
         kind="limit",
         claim_text=(
             "Without exactly-once source support a killed worker's records since its last offset "
@@ -197,12 +199,12 @@ CASES = [
         sources=(*_SOURCES, "KIP-618: exactly once for source connectors"),
         expected=(Expected(shows=True, basis="runs"),),
         schedule=(
-            "1. 20 records reach the target; 2. kill -9 of the worker within its flush interval (1 "
-            "s); 3. it starts"
+            "1. 20 records reach the target; 2. kill -9 of the worker within its flush interval "
+            "(1 s); 3. the worker restarts"
         ),
-        reproduced="records that are on the target twice",
-        control_text="the worker is stopped in good order instead: no record is there twice",
-        refuted="no repeat in any run",
+        reproduced="some records are on the target twice",
+        control_text="the worker is stopped gracefully instead: no record is there twice",
+        refuted="no duplicate in any run",
         topology=PAIR,
         claim=partial(_repeated, crash=True),
         control=partial(_repeated, crash=False),
