@@ -1,5 +1,5 @@
-"""Cells of scenario x clients x security: all of them, and a choice in which each pair of values
-occurs."""
+"""Cells of scenario x clients x security: all combinations, and a selection in which each pair of
+values occurs."""
 
 from __future__ import annotations
 
@@ -13,17 +13,15 @@ from linkflap.topologies.arrows import arrows
 CLIENTS = ("librdkafka", "java")
 SECURITIES = ("", "tls+scram")
 BEFORE_KAFKA_20734 = "4.1.2"
-"""4.3.1 can lose the marker of a commit that arrives while the only broker restarts, which is what
-`relay` does: such a run is invalid, and rightly so (docs/findings/KAFKA-20734.md). The relays may
-then wait behind that transaction for ever."""
+"""4.3.1 can lose the marker of a commit that arrives while the only broker restarts, which `relay`
+provokes. Such a run is correctly invalid (docs/findings/KAFKA-20734.md). The relays may then wait
+for that transaction forever."""
 
 
 def pairwise(*factors: Sequence[str]) -> list[tuple[str, ...]]:
-    """Few of the combinations of one value of each factor, so that any two values of two factors
-    are together in one of them.
-
-    Greedy: always the combination with most pairs that no other had yet, of equal ones the first.
-    """
+    """A small selection of combinations in which any two values of two factors occur together
+    (pairwise testing). Greedy: it always takes the combination with the most new pairs; of equal
+    ones the first."""
     columns = list(itertools.combinations(range(len(factors)), 2))
 
     def pairs(row: tuple[str, ...]) -> set[tuple[int, int, str, str]]:
@@ -40,7 +38,7 @@ def pairwise(*factors: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def topology(name: str, security: str) -> str:
-    """A scenario's own topology, each cluster of it secured so, of a release without the defect
+    """A scenario's topology with this security on each cluster, on a release without the defect
     that the scenario would meet."""
     own = scenario(name, Wish(seed=1)).topology
     clusters = tuple(replace(each, security=security) for each in own.clusters)

@@ -1,5 +1,5 @@
-"""The real command line in a process of its own, with a ledger of its own, as a user or a CI job
-has it."""
+"""The real command line in a child process with a ledger of its own, as a user or a CI job runs
+it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import psutil
 
 from linkflap.harness.model.wait import until
 
-# Whoever starts pytest in the background of a shell has SIGINT ignored, and children inherit that.
+# If a shell starts pytest in the background, SIGINT is ignored, and child processes inherit that.
 _LAUNCH = (
     "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.executable,"
     " sys.argv[1:])"
@@ -25,23 +25,20 @@ _COMMAND = (sys.executable, "-c", _LAUNCH, sys.executable, "-m", "linkflap")
 
 
 def ledger_of_its_own(folder: Path) -> dict[str, str]:
-    """What makes a harness write down its leases in `folder`, away from everybody else's, and lease
-    other ports than they.
-
-    Leases that cannot be seen would collide: the port of a proxy that is cut is free to bind while
-    it is held.
-    """
+    """Makes a harness write its leases to `folder`, separate from other harnesses, and lease other
+    ports than they. Otherwise invisible leases would collide: while a proxy is cut, its port is
+    held by a lease and free to bind."""
     first = 10000 + 500 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     return {"LINKFLAP_RUNTIME_DIR": str(folder), "LINKFLAP_PORTS": f"{first}-{first + 499}"}
 
 
 def environment(folder: Path, **own: str) -> dict[str, str]:
-    """The environment of a command with a ledger of its own."""
+    """The environment of a command with its own ledger."""
     return {**os.environ, **ledger_of_its_own(folder), **own}
 
 
 def unprivileged() -> list[str]:
-    """What stands before a command that is to write only where its user may: root may everywhere,
+    """A prefix for a command that may write only where its user may. Root may write anywhere,
     unless it has no privileges."""
     return ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.getuid() == 0 else []
 
@@ -49,7 +46,7 @@ def unprivileged() -> list[str]:
 def linkflap(
     *arguments: str, env: Mapping[str, str], cwd: Path, within: float = 600
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command to its end."""
+    """Runs a command and waits for its end."""
     return subprocess.run(
         [*_COMMAND, *arguments],
         env=env,
@@ -63,8 +60,7 @@ def linkflap(
 
 @dataclass(slots=True)
 class Running:
-    """A command that runs, what it said on standard error so far, and every process that was seen
-    below it."""
+    """A running command: its output on stderr so far, and every descendant process seen so far."""
 
     process: subprocess.Popen[str]
     said: list[str] = field(default_factory=list)
@@ -93,34 +89,35 @@ class Running:
         assert any(text in line for line in list(self.said)), self.said
 
     def look(self) -> None:
-        """Notes every process below it."""
+        """Notes every descendant process."""
         self.seen |= set(psutil.Process(self.process.pid).children(recursive=True))
 
     def send(self, number: signal.Signals, *, to_group: bool = False) -> None:
-        """To the process alone, as `kill` does, or to its whole group, as a terminal does."""
+        """Sends a signal to the process, as `kill` does, or to its process group, as a terminal
+        does."""
         (os.killpg if to_group else os.kill)(self.process.pid, number)
 
     def ends(self, *, within: float = 180) -> int:
-        """Its exit status."""
+        """Waits for its exit status."""
         status = self.process.wait(within)
         if self._reader:
             self._reader.join(within)
         return status
 
     def close(self) -> None:
-        """Ends it, whatever it does."""
+        """Kills it."""
         self.process.kill()
         self.ends()
         if self.process.stderr:
             self.process.stderr.close()
 
     def alive(self) -> list[psutil.Process]:
-        """Those seen below it that live yet."""
+        """The noted processes that are still alive."""
         return [p for p in self.seen if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
 
 
 def start(arguments: Sequence[str], *, env: Mapping[str, str], cwd: Path) -> Running:
-    """Starts a command in a session of its own."""
+    """Starts a command in a new session."""
     process = subprocess.Popen(
         [*_COMMAND, *arguments],
         env=env,

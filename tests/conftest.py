@@ -1,4 +1,4 @@
-"""Fixtures that several folders share."""
+"""Fixtures for several folders."""
 
 from __future__ import annotations
 
@@ -22,16 +22,13 @@ pytest.register_assert_rewrite(
     "tests.unit.checks.verdicts",
     "tests.workload_rig",
 )
-"""Modules whose assertions say what they compared, as those of tests do."""
+"""Modules with assertions that pytest rewrites, so that failures show the compared values."""
 
 
 def pytest_configure() -> None:
-    """Whoever starts pytest in the background of a shell has SIGINT ignored, and so would all that
-    it starts.
-
-    And a test means the process runtime unless it names another: also on a machine where the
-    command line has docker.
-    """
+    """Restores SIGINT, which is ignored if a shell starts pytest in the background; child processes
+    would inherit that. And tests use the process runtime unless they name another, even on a
+    machine where the command line has docker."""
     os.environ["LINKFLAP_RUNTIME"] = "process"
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -39,7 +36,7 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
-    """What was not tested is said in the closing lines, behind all others, where it is seen."""
+    """Reports what was not tested at the end of the output, after all other lines."""
     yield
     reasons = [
         str(report.longrepr)
@@ -56,7 +53,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterat
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """One Spark per test process. Mark users with `spark` and `xdist_group("spark")`, so that there
-    is one in all."""
+    """One Spark per test process. Mark its tests with `spark` and `xdist_group("spark")`, so that
+    there is only one in total."""
     yield session.session()
     session.close()

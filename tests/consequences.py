@@ -1,4 +1,5 @@
-"""Runs that show what a generation of KIP-1279 does to stock brokers, and what they left behind."""
+"""Runs that show the consequences of each generation of KIP-1279 on stock brokers, and what remains
+after them."""
 
 from __future__ import annotations
 
@@ -31,12 +32,12 @@ READERS = tuple(w for w in everyday(PAIR, "A") if w.kind == "readers")
 SELDOM = WorkloadSpec(
     kind="idempotent", home="A", clients=4, options={"rate": 0.5, "records": 2, "partitions": 2}
 )
-"""One record in each partition at a time: until the failover no more than the five batches of a
-producer that a broker knows."""
+"""One record in each partition at a time: until the failover, a producer writes at most the five
+batches whose metadata a broker keeps."""
 FEW = Minimums(committed=0, aborted=0, reads=1, afterwards=20)
 BEYOND = replace(FEW, afterwards=60)
-"""So many that a client of `SELDOM` has more batches on B than it had on A, although the first are
-not written."""
+"""Enough records that a client of `SELDOM` has more batches on B than it had on A, although the
+first ones are not appended."""
 
 
 def run_of(
@@ -79,7 +80,7 @@ def judged(
 
 
 class Seen:
-    """What a run left behind: logs as they are on disk, operations, polls, samples."""
+    """A recorded run: its logs as they are on disk, operations, polls and samples."""
 
     def __init__(self, judgement: Judgement) -> None:
         self.judgement = judgement
@@ -94,7 +95,7 @@ class Seen:
         raise AssertionError(f"no log of {cluster}")
 
     def batch(self, cluster: str, partition: int, offset: int) -> dict[str, int]:
-        """The batch that has an offset."""
+        """The batch that contains an offset."""
         log = self.log(cluster, partition)
         (row,) = np.flatnonzero((log.base_offset <= offset) & (log.last_offset >= offset))
         return {name: getattr(log, name)[row].item() for name in log.__slots__}
@@ -107,14 +108,14 @@ class Seen:
         }
 
     def journal(self) -> list[dict[str, Any]]:
-        """What the shadow said of each partition when it had failed over."""
+        """The shadow's report about each partition after the failover."""
         (rows,) = [
             e.row.data["partitions"] for e in self._reader.events()[0] if e.kind == "mirror-stopped"
         ]
         return [row for row in cast(list[dict[str, Any]], rows) if row["topic"] == TOPIC]
 
     def returned(self, cluster: str) -> dict[int, list[Any]]:
-        """Operations that returned there, other than init, by process."""
+        """Operations that returned there, except init, by process."""
         found = defaultdict(list)
         for operation in sorted(self._reader.operations()[0], key=lambda o: o.time):
             if (
@@ -126,7 +127,7 @@ class Seen:
         return found
 
     def got(self, cluster: str, isolation: str, partition: int) -> set[int]:
-        """Offsets that readers were given."""
+        """Offsets that readers got."""
         return {
             offset
             for poll in self._reader.polls()[0]

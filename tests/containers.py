@@ -1,4 +1,4 @@
-"""What a process has made in a Docker engine, and a harness that makes some."""
+"""The containers and networks of a process in a Docker engine, and a harness that creates some."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ with cleanup.temporary_folder() as folder:
 
 
 def of(engine: Any, owner: process_identity.Identity) -> list[str]:
-    """The containers and networks that one process made."""
+    """The containers and networks that one process created."""
     from linkflap.harness.machine import engine_leftovers
 
     mine = {"label": f"{engine_leftovers.OWNER}={engine_leftovers.owner_label(owner)}"}
@@ -32,7 +32,7 @@ def of(engine: Any, owner: process_identity.Identity) -> list[str]:
 
 
 def volumes(engine: Any) -> set[str]:
-    """All but those of the bystanders of tests that run at the same time."""
+    """All of them except those of tests that run at the same time."""
     return {
         volume.name
         for volume in engine.volumes.list()

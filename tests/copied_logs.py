@@ -1,5 +1,5 @@
-"""Logs without a history, judged without Spark: the same plan, kernels and judge; and what can be
-wrong with a log's files."""
+"""Logs without a history, judged without Spark, by the same plan, kernels and judge; and damages of
+a log's files."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def asked(
 
 
 def judged(folder: Path, wanted: Asked) -> Judgement:
-    """Makes the run directory and judges it."""
+    """Creates the run directory and judges it."""
     record(folder, wanted, "linkflap verify --logs")
     return judged_again(folder)
 
 
 def judged_again(folder: Path) -> Judgement:
-    """Judges a run directory, of a recorded run too, but for what takes several partitions to
-    see."""
+    """Judges a run directory (also of a recorded run), except for findings across several
+    partitions."""
     recorded = RunReader(folder).run.recorded
     rows: list[FindingRow] = []
     for view in views(folder):
@@ -82,8 +82,8 @@ def judged_again(folder: Path) -> Judgement:
 
 
 def sound(folder: Path, *, base: int = 0) -> Path:
-    """A small log: plain, idempotent, a committed and an aborted transaction. Ten offsets in six
-    batches."""
+    """A small log with plain and idempotent records, a committed and an aborted transaction: ten
+    offsets in six batches."""
     return segment(
         folder,
         [
@@ -179,4 +179,4 @@ BAD: Mapping[str, tuple[Callable[[Path], None], str]] = {
     "no-segment": (no_segment, "no segment file"),
     "unreadable": (unreadable, "unreadable-file"),
 }
-"""What can be wrong with files: how to make it so, and what is said of it."""
+"""The damages of files: a function that makes each, and what the verdict says."""

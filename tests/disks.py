@@ -1,4 +1,4 @@
-"""Disks that a machine may not let tests make."""
+"""Small disks for tests, on machines that permit them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Events as tests write them: by kind, subject and data, and what a test does not care about left
-out; and recorders of them."""
+"""Events as tests write them: kind, subject and data, with defaults for what a test does not need;
+and recorders of events."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _LEAST: Final[Mapping[str, Mapping[str, object]]] = {
     "failover": {"kind": "forced", "fault_time": 0, "open_transactions": 0},
     "broker-died": {"status": 1, "out_of_memory": None, "last_words": []},
 }
-"""What is left out by default."""
+"""The defaults."""
 
 
 def event(kind: str, subject: str, /, at: int = 0, **data: object) -> Event:
-    """An event; where `at` (ns) is 0, whoever writes it says when. Raises ValueError for data that
-    do not fit the kind."""
+    """An event. If `at` (ns) is 0, the recorder sets the time. Raises ValueError if the data do not
+    fit the kind."""
     return read(
         EventRow(time=at, kind=kind, subject=subject, data={**_LEAST.get(kind, {}), **data})
     )
 
 
 def append_row(root: Path, kind: str, subject: str, /, **data: object) -> EventRow:
-    """Adds a line to a run's events, whatever it says, with the time of now."""
+    """Adds any line to a run's events, with the current time."""
     row = EventRow(time=now(), kind=kind, subject=subject, data=data)
     with (root / "events.jsonl").open("ab") as file:
         file.write(msgspec.json.encode(row) + b"\n")

@@ -1,4 +1,5 @@
-"""What failovers and failbacks of a shadow leave: logs, leaders and truncations on both sides."""
+"""The state after failovers and failbacks of a shadow: logs, leaders and truncations on both
+sides."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from tests.shadows import SAME, TOPIC, TOPIC_PARTITIONS, headers
 
 
 def same_everywhere(deployment: Deployment) -> None:
-    """Every live replica of every cluster comes to have the same bytes, leader epochs apart: a
-    commit returns before its markers are written."""
+    """Waits until every live replica of every cluster has the same bytes, except for leader epochs:
+    a commit returns before its markers are written."""
 
     def differing() -> dict[Partition, dict[tuple[str, int], list[Any]]]:
         each = {tp: _bytes(deployment, tp) for tp in TOPIC_PARTITIONS}
@@ -50,7 +51,7 @@ def _same(first: list[Any], *others: list[Any]) -> bool:
 
 
 def led_by_its_own(cluster: Cluster, *, replicas: int = 1) -> None:
-    """Real brokers alone have every partition, and are all in sync."""
+    """Only real brokers lead and replicate every partition, and all are in sync."""
     admin = AdminClient(quiet(cluster.bootstrap))
 
     def whole() -> bool:
@@ -64,7 +65,8 @@ def led_by_its_own(cluster: Cluster, *, replicas: int = 1) -> None:
 
 
 def truncations(events: Events, link: str) -> dict[tuple[str, int], tuple[int, int]]:
-    """What the takeovers over a link truncated, the last one's: place -> (where, from where)."""
+    """The truncations of the last takeover over a link: (topic, partition) -> (offset, end
+    before)."""
     return cast(
         dict[tuple[str, int], tuple[int, int]],
         {
@@ -76,11 +78,9 @@ def truncations(events: Events, link: str) -> dict[tuple[str, int], tuple[int, i
 
 
 def away(deployment: Deployment, mirror: Mirror, *, dead: bool = True, first: int = 0) -> Any:
-    """A forced failover along a mirror's link, whose source has a tail by then; where that ended.
-
-    Clients have gone on at the destination when this returns. Broker `first` dies before the
-    others.
-    """
+    """A forced failover over a mirror's link, whose source then has a tail. Returns the end of that
+    source's log. Clients have continued on the destination when this returns. Broker `first` dies
+    before the others."""
     here, there = (
         deployment.clusters[mirror.link.source],
         deployment.clusters[mirror.link.destination],

@@ -1,4 +1,4 @@
-"""A project of somebody else's, whose folders have the names of ours, with tests from
+"""A user's project with folders of the same names as linkflap's, and with tests from
 docs/pytest.md."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def test_folders_of_our_names_are_its_own():
 
 
 def make(folder: Path, *blocks: str) -> None:
-    """Makes the project, and of each block a file of tests."""
+    """Creates the project, with one file of tests for each block."""
     for name in FOLDERS:
         (folder / name).mkdir(parents=True)
         (folder / name / "__init__.py").write_text("THEIRS = True\n")

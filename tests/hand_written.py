@@ -1,4 +1,4 @@
-"""Runs that are written down by hand: their batches, events and operations; times in seconds."""
+"""Hand-written runs: their batches, events and operations. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Entry:
 
 
 def uids(number: int) -> range:
-    """The payload ids of an operation: those of one process are `number`s with the same
+    """The payload ids of an operation. Operations of one process have `number`s with the same
     hundreds."""
     first = ((number // 100) << PROCESS_SHIFT) + SIZE * (number % 100)
     return range(first, first + SIZE)
@@ -78,7 +78,7 @@ def end_marker(offset: int, ends: int, pid: int, epoch: int) -> Entry:
 
 @dataclass(slots=True)
 class Made:
-    """A run that is not written yet. `logs` are by moment and cluster, `reads` are (second,
+    """A run that is not written to disk yet. `logs` are by moment and cluster; `reads` are (second,
     cluster, operation, offset)."""
 
     topology: Topology
@@ -91,7 +91,7 @@ class Made:
     budgets: Budgets = field(default_factory=Budgets)
 
     def change(self, moment: str, cluster: str, offset: int, **fields: object) -> None:
-        """Gives the batch at an offset other fields."""
+        """Changes fields of the batch at an offset."""
         log = self.logs[moment, cluster]
         at = next(i for i, entry in enumerate(log) if entry.offset == offset)
         log[at] = replace(log[at], **fields)  # type: ignore[arg-type]
@@ -150,7 +150,7 @@ def fault_rows(
 def failover_rows(
     second: float, link: str, kind: str, fault: float, offset: int, appended: list[tuple[int, str]]
 ) -> list[EventRow]:
-    """A mirror's end, the promotion, and what kind of failover that was."""
+    """The events of a mirror's end, its promotion, and the kind of the failover."""
     promoted = offset + len(appended)
     reported = {
         "topic": TOPIC,
@@ -185,7 +185,7 @@ def failover_rows(
 def operation(
     number: int, cluster: str, second: float, offset: int, *, pid: int, ending: str = "commit"
 ) -> Operation:
-    """A transaction that was acknowledged, asked for at `second`."""
+    """An acknowledged transaction that was requested at `second`."""
     at = int(second * SECOND)
     group = SendGroup(
         topic=TOPIC, partition=0, first_uid=uids(number)[0], count=SIZE, acks=((0, SIZE, offset),)

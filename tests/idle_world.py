@@ -1,4 +1,4 @@
-"""A world in which nothing that a fault does takes effect."""
+"""A world in which no fault takes effect."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ PAIR = Topology(
 
 @dataclass
 class IdleLink:
-    """A link on which nothing takes effect: it answers whatever is done to it. Toxics and cuts are
-    only counted."""
+    """A link on which nothing takes effect, although every call succeeds. Toxics and cuts are only
+    counted."""
 
     name: str = "A->B"
     source: str = "A"
@@ -91,8 +91,8 @@ class Recorder:
 
 
 def world(link: IdleLink, mirror: IdleMirror | None = None, *, stopping: bool = True) -> World:
-    """A world with one broker's cluster; `stopping` makes a bite measure once instead of until its
-    deadline."""
+    """A world with a cluster of one broker. `stopping` makes a bite measure once instead of until
+    its deadline."""
     cluster = SimpleNamespace(name="A", brokers={1: SimpleNamespace(state="running")})
     deployment = SimpleNamespace(
         links={"A->B": link, "*->A": link}, clusters={"A": cluster}, topology=PAIR

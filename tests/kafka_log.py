@@ -29,15 +29,15 @@ CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4, "xerial": 2}
 """Names for `codec=`; `snappy` is librdkafka's framing, `xerial` Java's."""
 MAGIC = 2
 LENGTH_AT, LENGTH_ENDS, CRC_AT, CRC_FROM, HEADER_SIZE = 8, 12, 17, 21, 61
-"""Where the length is and what it does not count; where the CRC is and where it begins to cover;
-where records begin."""
+"""Positions in a batch: the length field and what it does not count; the CRC field and where its
+range begins; the first record."""
 LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0x08, 0x10, 0x20, 0x40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plain:
-    """A record to be written. `delta` is its offset in the batch, -1: the next one; `timestamp` is
-    milliseconds."""
+    """A record to be written. `delta` is its offset in the batch (-1: the next one); `timestamp` is
+    in milliseconds."""
 
     value: bytes | None
     key: bytes | None = None
@@ -47,7 +47,7 @@ class Plain:
 
 
 def record(value: bytes | None, **rest: object) -> Plain:
-    """A record that is not ours."""
+    """A record that no client of linkflap wrote."""
     return Plain(value=value, **rest)  # type: ignore[arg-type]
 
 
@@ -60,7 +60,7 @@ def ours(
 
 
 def varint(value: int, bits: int = 32) -> bytes:
-    """Zigzag varint."""
+    """A zigzag varint."""
     number = ((value << 1) ^ (value >> (bits - 1))) & ((1 << bits) - 1)
     out = bytearray()
     while number >= 0x80:
@@ -102,7 +102,7 @@ def _arrow(codec: str, data: bytes) -> bytes:
 
 
 def _zstd(data: bytes) -> bytes:
-    """As Java's clients write it: a stream, whose frame does not say how long it is."""
+    """The format of Java's clients: a stream whose frame does not contain its length."""
     sink = pa.BufferOutputStream()
     with pa.CompressedOutputStream(sink, "zstd") as stream:
         stream.write(data)
@@ -136,12 +136,9 @@ def batch(
     attributes: int = 0,
     horizon: int | None = None,
 ) -> bytes:
-    """One v2 batch. `count`, `last_delta` and extra `attributes` bits are for what no broker would
-    write.
-
-    `horizon` is what a cleaner writes where the base timestamp was: the time from which on it may
-    delete the batch (KIP-534).
-    """
+    """One v2 batch. `count`, `last_delta` and extra `attributes` bits allow batches that no broker
+    would write. `horizon` is the delete horizon, which the log cleaner writes in place of the base
+    timestamp (KIP-534)."""
     base_timestamp = horizon if horizon is not None else records[0].timestamp if records else 0
     latest = (
         max((r.timestamp for r in records), default=-1)
@@ -202,7 +199,7 @@ def mirror_pid_reset(offset: int, *, leader_epoch: int = 0, cluster: str = "sour
 def segment(
     folder: Path, batches: Sequence[bytes], *, base_offset: int = 0, tail: bytes = b""
 ) -> Path:
-    """Writes a segment file into a partition folder (made if it is not there)."""
+    """Writes a segment file into a partition folder, and creates the folder if needed."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{base_offset:020}.log"
     path.write_bytes(b"".join(batches) + tail)
@@ -210,7 +207,7 @@ def segment(
 
 
 def batches_in(path: Path) -> list[tuple[int, bytes]]:
-    """(position, bytes) of the batches of a sound segment file."""
+    """(position, bytes) of the batches of an undamaged segment file."""
     whole = path.read_bytes()
     written = len(whole.rstrip(b"\x00"))
     found: list[tuple[int, bytes]] = []
@@ -228,7 +225,7 @@ def rewrite(path: Path, batches: Sequence[bytes]) -> None:
 
 
 def recrc(data: bytes) -> bytes:
-    """The batch with its length and CRC set to what its bytes are."""
+    """The batch with the correct length and CRC for its bytes."""
     head = data[:LENGTH_AT] + struct.pack(">i", len(data) - LENGTH_ENDS) + data[LENGTH_ENDS:CRC_AT]
     return head + struct.pack(">I", crc32c(data[CRC_FROM:])) + data[CRC_FROM:]
 
@@ -248,8 +245,8 @@ _FIELD_OFFSETS = {
 
 
 def changed(data: bytes, **fields: int) -> bytes:
-    """The batch with other header fields and a CRC to match. Names as for `batch`, and base_offset,
-    attributes."""
+    """The batch with other header fields and a correct CRC. Names are as for `batch`, and
+    base_offset, attributes."""
     out = bytearray(data)
     for name, value in fields.items():
         offset_of_field, layout_of = _FIELD_OFFSETS[name]
@@ -264,8 +261,8 @@ def field_of(data: bytes, name: str) -> int:
 
 
 def with_marker_kind(data: bytes, kind: int) -> bytes:
-    """A control batch turned to another kind (its key's type), CRC repaired."""
-    # The key is behind: length, attributes, timestamp delta, offset delta, key length: one byte
+    """A control batch changed to another type (in its key), with a correct CRC."""
+    # Before the key are length, attributes, timestamp delta, offset delta and key length: one byte
     # each.
     key = HEADER_SIZE + 5
     assert data[key - 1 : key + 2] == varint(4) + struct.pack(">h", 0), (

@@ -1,4 +1,4 @@
-"""A run's world as far as link faults look, on a real deployment."""
+"""The part of a run's world that link faults use, on a real deployment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from linkflap.harness.model.protocols import Deployment, Link, World
 
 
 class Unhurt:
-    """A real link on which toxics and cuts are never applied, whatever the caller is answered."""
+    """A real link on which toxics and cuts are never applied, although every call succeeds."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -23,8 +23,8 @@ class Unhurt:
 
 
 def world(deployment: Deployment, *, unhurt: bool = False, stopping: bool = False) -> World:
-    """A run's world as far as link faults look; `stopping` makes a bite measure once instead of
-    until its deadline."""
+    """The part of a run's world that link faults use. `stopping` makes a bite measure once instead
+    of until its deadline."""
     links = {name: Unhurt(link) if unhurt else link for name, link in deployment.links.items()}
     broken = SimpleNamespace(
         links=links, clusters=deployment.clusters, topology=deployment.topology

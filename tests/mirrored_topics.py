@@ -1,4 +1,5 @@
-"""Topics on both sides of a shadow: their configs, records, partitions, and those it gave up."""
+"""Topics on both sides of a shadow: their configs, records and partitions, and topics that the
+shadow gave up."""
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ def admin_of(deployment: Deployment, cluster: str) -> AdminClient:
 
 
 def configs_of(deployment: Deployment, cluster: str, topic: str = TOPIC) -> dict[str, str]:
-    """What was set on the topic itself."""
+    """The configs that are set on the topic itself."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    admin = admin_of(deployment, cluster)  # a client that is let go of takes its answers with it
+    admin = admin_of(deployment, cluster)  # the answers are freed together with their client
     found = admin.describe_configs([resource])[resource].result(20)
     return {name: entry.value for name, entry in found.items() if int(entry.source) == 1}
 
@@ -33,7 +34,8 @@ def write_to(deployment: Deployment, topic: str, wanted: int) -> None:
 
 
 def given_up(mirror: ShadowMirror) -> dict[str, str]:
-    """What the run's events say of topics that were given up; asking for the lag reports them."""
+    """The run's events about topics that were given up. A request for the lag makes the mirror
+    report them."""
     mirror.lag()
     return {
         str(data["topic"]): str(data["reason"])

@@ -1,4 +1,4 @@
-"""One topic of A and MirrorMaker 2 to B: a writer, and what readers of B are given."""
+"""One topic of A and MirrorMaker 2 to B: a writer, and what readers of B get."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Writer:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Writes on in the background."""
+        """Continues to write in the background."""
         stop = threading.Event()
 
         def work() -> None:
@@ -93,7 +93,8 @@ def drained(mirror: Mirror) -> None:
 
 
 def seen(bootstrap: str, isolation: str = "read_committed") -> dict[int, list[bytes]]:
-    """Values of TOPIC by partition, in log order, as a reader of that isolation is given them."""
+    """Values of TOPIC by partition, in log order, as a reader with this isolation level gets
+    them."""
     found: dict[int, list[bytes]] = {0: [], 1: []}
     ended: set[int] = set()
     consumer = reader(bootstrap, isolation)

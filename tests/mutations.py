@@ -1,8 +1,8 @@
-"""Small, deliberate damage to a copy of a recorded run, CRCs repaired: what a verifier must notice,
-and where.
+"""Small, deliberate damage to a copy of a recorded run, with correct CRCs: what a verifier must
+find, and where.
 
 Each mutation changes one thing in a copy of the run and returns where it is. None of them uses the
-verifier's own readers of logs; the manifest is made anew, so that nothing but the mutation can be
+verifier's own readers of logs. The manifest is written again, so that only the mutation can be
 noticed.
 """
 
@@ -37,15 +37,14 @@ from tests.run_copy import (
 
 
 def one_byte(run: Copy) -> Site:
-    """One byte of the value of a record in the middle of its batch, in one replica that does not
-    lead."""
+    """Changes one byte of a record's value in the middle of its batch, in a follower's replica."""
     target, record = next(
         (data, record)
         for data in mirrored(run, 0)
         for batch in reference.batches(data)
         for record in reference.records(batch)[1:-1]
         if record.value is not None
-        # values are taken from a pool: two of one batch may be the same
+        # values are drawn from a pool, so two in one batch may be equal
         and data.count(record.value) == 1
     )
     assert record.value is not None
@@ -64,7 +63,7 @@ def one_byte(run: Copy) -> Site:
 
 
 def interior_batch(run: Copy) -> Site:
-    """A mirrored data batch in the middle of B, gone from every replica."""
+    """Removes a mirrored data batch in the middle of B from every replica."""
     batches = mirrored(run, 0)
     target = batches[len(batches) // 2]
     offset = field_of(target, "base_offset")
@@ -81,8 +80,7 @@ def interior_batch(run: Copy) -> Site:
 
 
 def repeated_batch(run: Copy) -> Site:
-    """An idempotent batch written on B after the failover, there once more at the end of every
-    replica."""
+    """Repeats an idempotent batch, written on B after the failover, at the end of every replica."""
     target = next(
         data for data in native(run, 0) if not is_control(data) and not is_transactional(data)
     )
@@ -100,7 +98,7 @@ def repeated_batch(run: Copy) -> Site:
 
 
 def commit_to_abort(run: Copy) -> Site:
-    """The first COMMIT marker that B wrote itself, turned into an ABORT in every replica."""
+    """Turns the first COMMIT marker that B wrote itself into an ABORT, in every replica."""
     marker = next(
         data
         for data in native(run, 0)
@@ -117,8 +115,8 @@ def commit_to_abort(run: Copy) -> Site:
 
 
 def commit_removed(run: Copy) -> Site:
-    """A COMMIT marker of B's own is gone from every replica, though its producer went on; the
-    offset is its first record's."""
+    """Removes a COMMIT marker of B's own from every replica, although its producer continued.
+    Returns the offset of its first record."""
     batches = native(run, 0)
     ends = [
         i
@@ -153,7 +151,7 @@ def commit_removed(run: Copy) -> Site:
 
 
 def producer_id_in_use(run: Copy) -> Site:
-    """An idempotent batch of B under the producer id and epoch of one of B's transactional
+    """Gives an idempotent batch of B the producer id and epoch of one of B's transactional
     producers."""
     batches = [data for data in native(run, 0) if not is_control(data)]
     target = next(data for data in batches if not is_transactional(data))
@@ -169,15 +167,14 @@ def producer_id_in_use(run: Copy) -> Site:
 
 
 def emptied_history(run: Copy) -> Site:
-    """Every file of operations and polls is there, and empty."""
+    """Empties every file of operations and polls."""
     for path in (*run.root.glob("operations/*.jsonl"), *run.root.glob("polls/*.jsonl")):
         path.write_bytes(b"")
     return Site(cluster="", partition=-1, offset=-1)
 
 
 def shown_tail(run: Copy) -> Site:
-    """The last mirrored batch gone from every replica of B, although readers of B had been given
-    it."""
+    """Removes the last mirrored batch from every replica of B, although readers of B had got it."""
     target = mirrored(run, 0)[-1]
     offset = field_of(target, "base_offset")
     run.change(
@@ -193,12 +190,11 @@ def shown_tail(run: Copy) -> Site:
 
 
 def unseen_tail(run: Copy) -> Site:
-    """The last mirrored batch gone from every replica of B, and nobody had ever seen it there."""
+    """Removes the last mirrored batch from every replica of B. No reader had got it there."""
     shown = shown_tail(run)
     promoted, at = run.promotion(0), run.written_at()
     for path in run.root.glob("polls/*.jsonl"):
-        # The log of Kafka's own commits stays as it is: what was committed of the tail is left out,
-        # and not moved.
+        # __consumer_offsets stays as it is: commits in the removed tail are left out and not moved.
         rows = [row for row in run.rows(path) if not _commits(row, shown.offset, promoted)]
         for row in rows:
             if row["cluster"] == "B":
@@ -224,7 +220,7 @@ def _commits(poll: Row, first: int, end: int) -> bool:
 
 
 def _forget(poll: Row, first: int, end: int) -> None:
-    """Takes what a poll returned of [first, end) out of it."""
+    """Removes offsets in [first, end) from what a poll returned."""
     for fetched in poll["fetched"]:
         if fetched["partition"] != 0 or fetched["topic"] != TOPIC:
             continue

@@ -39,7 +39,8 @@ class Registry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skeleton:
-    """One kind. `files`: path -> text in `tests/skeletons`; `then`: what to run next."""
+    """One kind. `files` maps a path to its text in `tests/skeletons`; `then` is what to run
+    next."""
 
     files: Mapping[str, str]
     registries: tuple[Registry, ...] = ()
@@ -160,7 +161,7 @@ python -m tests.faithful.matrix > docs/matrix.md""",
 
 def write(kind: str, name: str, root: Path = ROOT) -> list[Path]:
     """Writes the skeletons and the registries' lines. Raises ValueError for an illegal name, and
-    for one that is taken."""
+    for one that exists."""
     skeleton = KINDS[kind]
     if not skeleton.name.fullmatch(name):
         raise ValueError(

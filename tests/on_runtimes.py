@@ -1,4 +1,4 @@
-"""Clusters to try runtimes on, and the smallest clients: what tests of all runtimes share."""
+"""Clusters for tests of all runtimes, and the smallest clients."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ EVERY = sorted(RUNTIMES)
 
 
 NO_DOCKER = "LINKFLAP_NO_DOCKER"
-"""The environment variable by which whoever runs the tests says why docker is left out."""
+"""An environment variable with the reason for leaving docker out, set by the person or job that
+runs the tests."""
 NOT_TESTED = "runtime docker is not tested here"
 
 
 def skip_without(name: str) -> None:
-    """Skips the test, with the reason, where this machine has nothing that the runtime runs in."""
+    """Skips the test, with the reason, if the runtime cannot run on this machine."""
     if name != "docker":
         return
     if reason := os.environ.get(NO_DOCKER):
@@ -44,7 +45,7 @@ def skip_without(name: str) -> None:
 
 @cache
 def _built_here() -> None:
-    """What is tested is what this tree builds, whatever a registry may have."""
+    """Tests the images that this tree builds, not those of a registry."""
     from linkflap.harness.runtimes.docker.images import kafka_image, proxy_image
 
     proxy_image.ready(build=True)
@@ -76,7 +77,7 @@ def create(cluster: Cluster, topic: str, replicas: int = 1) -> None:
 
 
 def produce(bootstrap: str, topic: str, value: bytes, *, within: float = 60) -> int:
-    """The offset at which `value` was acknowledged by all."""
+    """Writes `value`, and returns its offset once all replicas acknowledged it."""
     reports: list[tuple[KafkaError | None, int | None]] = []
     producer = Producer(
         {

@@ -1,4 +1,4 @@
-"""What the controllers of a cluster say: who is active (KIP-595), what is being reassigned."""
+"""The state of a cluster's controllers: the active one (KIP-595), and ongoing reassignments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from linkflap.harness.wire.connection import Connection
 
 
 def active_controller(cluster: Cluster) -> int:
-    """Asked from the quorum; metadata names any broker."""
+    """Asks the quorum, because metadata responses name any broker as the controller."""
     m = messages.request("describe_quorum", 2)
     body = m.DescribeQuorumRequest(
         topics=(

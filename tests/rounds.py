@@ -34,7 +34,8 @@ from tests.hand_written import (
 )
 
 LOST, PARTED, HOME = 6, 11, 20
-"""Records that the forced failover cost; first offset that was B's; first that was A's again."""
+"""Records that the forced failover lost; B's first own offset; A's first own offset after the
+failback."""
 ONE, TWO, THREE, FOUR, FIVE, SIX, SEVEN = 101, 102, 103, 104, 205, 206, 307
 COMMON = (
     data_batch(0, ONE, 1, 0), end_marker(3, COMMIT, 1, 0),
@@ -60,7 +61,7 @@ TAIL_LOG, BEFORE, END = "1-away", "1-reverse", "2-end"
 
 
 def _gone() -> tuple[list[EventRow], list[Operation], list[tuple[float, str, int, int]]]:
-    """A dies at second 10 and B goes on; the same in every story."""
+    """A dies at second 10 and B continues; the same in every story."""
     events = [
         *fault_rows(10, 16, "away", "failover-forced", "A->B", restores=False),
         *failover_rows(11, "A->B", "forced", 10, PARTED, SAID),
@@ -90,7 +91,7 @@ def _clusters(*names: str) -> tuple[ClusterSpec, ...]:
 
 
 def round_trip() -> Made:
-    """A->B by force, A follows B, and back as planned."""
+    """Forced failover A->B, A follows B, and planned failover back."""
     events, operations, reads = _gone()
     truncation: Mapping[str, object] = {
         "cluster": "A",
@@ -138,7 +139,7 @@ def round_trip() -> Made:
 
 
 def chain() -> Made:
-    """A->B->C: A dies, B goes on, C follows B all along."""
+    """A->B->C: A dies, B continues, and C follows B all the time."""
     events, operations, reads = _gone()
     links = (LinkSpec(source="A", destination="B"), LinkSpec(source="B", destination="C"))
     return Made(

@@ -1,5 +1,4 @@
-"""A copy of a recorded run, to be damaged; what is read of it, the verifier's own readers do not
-read."""
+"""A copy of a recorded run, to be damaged. It is read without the verifier's own readers."""
 
 from __future__ import annotations
 
@@ -15,18 +14,15 @@ from linkflap.harness.rundir import inventory
 from tests.kafka_log import batches_in, field_of, rewrite
 
 Row = dict[str, Any]
-"""A line of a run directory's JSON, which mutations change as they like."""
+"""A line of a run directory's JSON, which mutations may change."""
 TOPIC = "A.orders"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """Where a mutation is: the offset on `cluster` at which the anomaly has to be named, and the
-    uids it touches.
-
-    `promised` are those uids that a client knows, or must conclude, to be committed -> their offset
-    on A.
-    """
+    """Where a mutation is: the offset on `cluster` at which the anomaly must be named, and the
+    payload ids (uids) that it affects. `promised` maps the uids that a client knows, or must
+    conclude, to be committed to their offsets on A."""
 
     cluster: str
     partition: int
@@ -64,7 +60,7 @@ class Copy:
         return next(int(data["offset"]) for data in promotions if data["partition"] == partition)
 
     def written_at(self) -> int:
-        """When the first write of B's own to partition 0 was asked for."""
+        """The time of the first request to write to partition 0 of B."""
         rows = (row for path in self.root.glob("operations/*.jsonl") for row in self.rows(path))
         return min(
             int(row["time"])
@@ -80,7 +76,7 @@ class Copy:
         (self.root / path).write_bytes(b"".join(json.dumps(row).encode() + b"\n" for row in rows))
 
     def seal(self) -> None:
-        """Makes the manifest say what is there now."""
+        """Writes the manifest again for the present files."""
         (self.root / "manifest.json").write_text(json.dumps(inventory(self.root)))
 
     def change(
@@ -115,8 +111,8 @@ def uids(data: bytes) -> frozenset[int]:
 
 
 def promised(run: Copy, partition: int, among: frozenset[int]) -> Mapping[int, int]:
-    """Of these uids those that were acknowledged on A and must be committed -> where A's log has
-    them, by the slow decoder."""
+    """Of these uids, those that were acknowledged on A and must be committed -> their offsets in
+    A's log, by the slow decoder."""
     operations = [row for path in run.root.glob("operations/*.jsonl") for row in run.rows(path)]
     shown = {
         uid
@@ -154,7 +150,7 @@ def promised(run: Copy, partition: int, among: frozenset[int]) -> Mapping[int, i
 
 
 def _got(poll: Row, cluster: str, partition: int) -> Iterable[int]:
-    """What a read_committed poll on a cluster returned of a partition."""
+    """The records of a partition that a read_committed poll on a cluster returned."""
     if (poll["cluster"], poll["kind"], poll["isolation"]) == (cluster, "poll", "read_committed"):
         for fetched in poll["fetched"]:
             if (fetched["topic"], fetched["partition"]) == (TOPIC, partition):
@@ -163,7 +159,7 @@ def _got(poll: Row, cluster: str, partition: int) -> Iterable[int]:
 
 
 def mirrored(run: Copy, partition: int) -> list[bytes]:
-    """Data batches of B below the promotion."""
+    """Data batches of B below the promotion offset."""
     below = run.promotion(partition)
     batches = [data for _, data in batches_in(run.replicas("B", partition)[0])]
     return [
@@ -172,6 +168,6 @@ def mirrored(run: Copy, partition: int) -> list[bytes]:
 
 
 def native(run: Copy, partition: int) -> list[bytes]:
-    """Batches of B from the promotion on."""
+    """Batches of B from the promotion offset on."""
     batches = [data for _, data in batches_in(run.replicas("B", partition)[0])]
     return [data for data in batches if field_of(data, "base_offset") >= run.promotion(partition)]

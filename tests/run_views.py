@@ -1,4 +1,5 @@
-"""The views of a run directory, made in this process: what Spark's workers make, without Spark."""
+"""The views of a run directory, computed in this process: the same as those of Spark's workers,
+without Spark."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from linkflap.spark_verify.read.rows import BATCHES, HISTORY
 
 
 def views(root: Path, planned: RunPlan | None = None) -> Iterator[PartitionView]:
-    """Every partition of a run directory (planned already, or not). Raises InputError when it is
-    not one."""
+    """Every partition of a run directory (planned already, or not). Raises InputError if it is not
+    a run directory."""
     run = planned or plan(root)
     batches = pa.Table.from_batches(batch_rows([*run.replicas, *run.earlier]), BATCHES)
     history = pa.Table.from_batches(

@@ -1,5 +1,4 @@
-"""A TLS and SASL listener on brokers that run already: certificates made here, users, and what one
-of them may do."""
+"""A TLS and SASL listener for running brokers: certificates, users, and the ACLs of one user."""
 
 from __future__ import annotations
 
@@ -36,15 +35,15 @@ _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 @dataclass(frozen=True)
 class Certificates:
-    """PEM files: an authority, and a key with a certificate for 127.0.0.1 in one file, as brokers
-    want it."""
+    """PEM files: an authority; and a key with a certificate for 127.0.0.1 in one file, as brokers
+    need it."""
 
     authority: Path
     broker: Path
 
 
 def certificates(folder: Path) -> Certificates:
-    """Makes an authority and a broker's certificate of it."""
+    """Creates an authority and a broker certificate signed by it."""
     folder.mkdir(parents=True, exist_ok=True)
     keys = [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
     names = [
@@ -79,11 +78,8 @@ def certificates(folder: Path) -> Certificates:
 
 
 def secure(deployment: Deployment, name: str, made: Certificates) -> str:
-    """Gives the brokers of a cluster such a listener, with ACLs in force, by a restart; its
-    bootstrap servers.
-
-    Who comes in by another listener is anonymous there, and may do everything.
-    """
+    """Restarts the brokers of a cluster with such a listener, and with ACLs enforced. Returns its
+    bootstrap servers. A client of another listener is anonymous and may do everything."""
     addresses = []
     for broker in deployment.clusters[name].brokers.values():
         broker.stop()
@@ -114,7 +110,7 @@ def secure(deployment: Deployment, name: str, made: Certificates) -> str:
 
 
 def add_reader(bootstrap: str, topics: str) -> None:
-    """Makes the user, who may describe and read the topics that begin so, and nothing else."""
+    """Creates the user, who may describe and read topics with this prefix, and nothing else."""
     admin = AdminClient(quiet(bootstrap))
     users = [
         UserScramCredentialUpsertion(
@@ -122,7 +118,7 @@ def add_reader(bootstrap: str, topics: str) -> None:
         )
         for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
     ]
-    for user in users:  # one at a time: a request holds one change of a user
+    for user in users:  # one at a time: a request contains one change of a user
         admin.alter_user_scram_credentials([user])[READER].result(60)
     rights = [
         AclBinding(
@@ -154,8 +150,8 @@ def properties(
 
 
 def state_of(bootstrap: str) -> dict[str, object]:
-    """What a client could have changed: topics with their configuration's size, ACLs, users'
-    groups, ends of every partition."""
+    """What a client could have changed: topics with the size of their configuration, ACLs, users'
+    groups, and the ends of every partition."""
     admin = AdminClient(quiet(bootstrap))
     found: dict[str, object] = {}
 

@@ -1,5 +1,5 @@
-"""One cell of the matrix of a shadow's steps and faults: a failover that is disturbed exactly
-there, watched from outside."""
+"""One cell of the matrix of a shadow's steps and faults: a failover that is disturbed at one step,
+observed from outside."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Break = Callable[[Deployment, Shadowed, Callable[[], None]], None]
 
 
 def kill(deployment: Deployment, mirror: Shadowed, forget: Callable[[], None]) -> None:
-    """In a failover, that goes on in a process of its own, twice where it comes there twice.
-    `forget`: the next does not stop."""
+    """The failpoint of a failover in a child process; the second time, if the failover reaches it
+    twice. `forget`: the next failover does not stop there."""
     step, pid = mirror.step(), mirror.pid
     mirror.crash()
     if step in FAILING_OVER:
@@ -63,7 +63,7 @@ BREAKS: dict[str, Break] = {"kill": kill, "stall": stall, "disconnect": disconne
 def run_cell(
     deployment: Deployment, sides: Sides, step: Step, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Mirrors and fails over, disturbed at `step`."""
+    """Mirrors and fails over, with a disturbance at `step`."""
     mirror = shadow(deployment, sides)
     try:
         _play(deployment, mirror, step, how, monkeypatch)

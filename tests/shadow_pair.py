@@ -1,4 +1,4 @@
-"""One topic of A and its shadow at B: a writer, reads and writes, and bytes that are compared."""
+"""One topic of A and its shadow at B: a writer, reads and writes, and comparisons of bytes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Writer:
 
 
 def shadowed(deployment: Deployment, **options: str) -> tuple[ShadowMirror, Rows]:
-    """TOPIC on A, and a shadow that is not started; (mirror, events)."""
+    """TOPIC on A, and a shadow that is not started yet; (mirror, events)."""
     admin = AdminClient(quiet(deployment.clusters["A"].bootstrap))
     replicas = min(3, len(deployment.clusters["A"].brokers))
     admin.create_topics([NewTopic(TOPIC, 2, replicas)])[TOPIC].result(60)
@@ -84,7 +84,7 @@ def assert_equal(
     below: Mapping[tuple[str, int], int] | None = None,
     names: tuple[str, ...] = SAME,
 ) -> None:
-    """Every replica on B has A's bytes, leader epochs apart."""
+    """Every replica on B has A's bytes, except for leader epochs."""
     source = next(iter(deployment.clusters["A"].brokers.values()))
     for tp in partitions:
         end = None if below is None else below[tp]
@@ -109,7 +109,7 @@ def drained(mirror: Mirror) -> None:
 
 
 def count(bootstrap: str, isolation: str) -> int:
-    """Records of TOPIC that a reader of that isolation is given."""
+    """Records of TOPIC that a reader with this isolation level gets."""
     seen, ended = 0, set()
     consumer = reader(bootstrap, isolation)
     consumer.assign([TopicPartition(*tp, 0) for tp in TOPIC_PARTITIONS])
@@ -129,7 +129,7 @@ def count(bootstrap: str, isolation: str) -> int:
 
 
 def own_write(bootstrap: str, partition: int = 0, **settings: int) -> object:
-    """Writes a record; its offset, or the error."""
+    """Writes a record. Returns its offset, or the error."""
     answers: list[object] = []
     producer = Producer(
         quiet(bootstrap) | {"message.timeout.ms": 10_000, "linger.ms": 0} | settings

@@ -1,4 +1,4 @@
-"""A shadow behind proxies of its own, which separate it from its destination."""
+"""A shadow behind its own proxies, which can separate it from its destination."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.shadows import TOPIC, Events
 
 
 class Settings(TypedDict):
-    """What a shadow is configured with otherwise, so that it goes through proxies."""
+    """Changes of a shadow's configuration, so that its connections go through proxies."""
 
     controllers: tuple[str, ...]
     real: Mapping[str, Mapping[int, str]]
@@ -32,8 +32,8 @@ class Settings(TypedDict):
 
 
 class Sides:
-    """Toxiproxy between a shadow and its destination: controllers, brokers, and the followers' and
-    clients' way to the shadow."""
+    """Toxiproxy between a shadow and its destination: to the controllers and brokers, and from
+    followers and clients to the shadow."""
 
     def __init__(
         self, deployment: Deployment, plain: Config, folder: Path, destination: str = "B"
@@ -73,7 +73,7 @@ class Sides:
 
 
 class Shadowed(ShadowMirror):
-    """A shadow behind `sides`, or configured otherwise."""
+    """A shadow behind `sides`, or with another configuration."""
 
     sides: Sides | None = None
     override: Callable[[], Config] | None = None
@@ -105,19 +105,20 @@ class Shadowed(ShadowMirror):
 
 
 def shadow(deployment: Deployment, sides: Sides | None = None, **options: Option) -> Shadowed:
-    """A shadow that is not started; whatever an earlier one left on both sides is removed."""
+    """A shadow that is not started. Remains of an earlier shadow on both sides are removed
+    first."""
     mirror = make(
         MirrorSpec(kind="shadow", options=options),
         deployment.topology.links[0],
         deployment,
         Events(),
     )
-    mirror.__class__ = Shadowed  # the factory's, with another configuration
+    mirror.__class__ = Shadowed  # the factory's shadow, with another configuration
     assert isinstance(mirror, Shadowed)
     mirror.sides = sides
     shutil.rmtree(mirror.folder, ignore_errors=True)
-    # Metadata names any broker as the controller (KIP-595 clusters): an admin client may wait for a
-    # shadow that died.
+    # Metadata responses name any broker as the controller (KIP-595 clusters), so an admin client
+    # may wait for a dead shadow.
     until(
         forgotten(deployment.clusters["B"]),
         within=30,
@@ -134,8 +135,8 @@ def shadow(deployment: Deployment, sides: Sides | None = None, **options: Option
 
 
 def _forget_topics(admin: AdminClient) -> None:
-    # Where the only broker had stood still there is no controller for a moment, and a client that
-    # learns that waits for minutes.
+    # After the only broker was suspended, there is no controller for a moment. A client that gets
+    # this answer waits for minutes.
     until(
         lambda: admin.list_topics(timeout=60).controller_id >= 0,
         within=60,
@@ -153,8 +154,8 @@ def _forget_topics(admin: AdminClient) -> None:
 
 
 class Traffic:
-    """Transactions on A: some that end, one that stays open on both partitions, one on the second
-    alone."""
+    """Transactions on A: some that end, one that stays open on both partitions, and one that stays
+    open on the second alone."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -187,6 +188,6 @@ class Traffic:
 
 
 def forgotten(cluster: Cluster, broker: int = FIRST_BROKER_ID) -> Callable[[], bool]:
-    """Whether the shadow's session has ended: it leads nothing any more."""
+    """Whether the shadow's broker session has ended: it leads no partition any more."""
     admin = AdminClient(quiet(cluster.bootstrap))
     return lambda: broker not in admin.list_topics(timeout=60).brokers

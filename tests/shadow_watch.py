@@ -1,4 +1,4 @@
-"""What must be true while a shadow mirrors and when it has failed over, watched from outside."""
+"""Invariants while a shadow mirrors and after it has failed over, observed from outside."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BEFORE = ("mirroring", "settling", "ending")
 
 
 class Watch:
-    """Tries to write to B all the time, and looks at its ISRs: what must not be is in `seen`."""
+    """Continuously tries to write to B, and samples its ISRs; `seen` has the violations."""
 
     def __init__(self, mirror: Shadowed, bootstrap: str, *, window: bool = False) -> None:
         self._mirror, self._bootstrap, self._window = mirror, bootstrap, window
@@ -65,7 +65,7 @@ class Watch:
             turn += 1
             try:
                 producer.produce(TOPIC, b"own", partition=turn % 2, on_delivery=delivered)
-            except KafkaException:  # the client knows at once that there is no such topic yet
+            except KafkaException:  # the client notices at once that the topic does not exist yet
                 self.refused += 1
             producer.flush(5)
 
@@ -77,7 +77,8 @@ class Watch:
             except KafkaException:
                 continue
             self.looks += 1
-            # Asked afterwards: what is not handed over now was not when the picture was taken.
+            # Sampled afterwards: what is not handed over now was not handed over at the sample
+            # either.
             phase = self._mirror.notes().phase
             for number, p in found.partitions.items():
                 real = [broker for broker in {*p.isrs, p.leader} if 0 <= broker < FIRST_BROKER_ID]
@@ -86,7 +87,7 @@ class Watch:
 
 
 def whole(cluster: Cluster) -> bool:
-    """Whether every real broker, and nobody else, is in every ISR."""
+    """Whether the ISRs consist of all real brokers and no other."""
     topic = AdminClient(quiet(cluster.bootstrap)).list_topics(TOPIC, timeout=60).topics[TOPIC]
     wanted = sorted(cluster.brokers)
     return bool(topic.partitions) and all(
@@ -106,8 +107,8 @@ def assert_failed_over(
     markers: int,
     mirrored: Mapping[tuple[str, int], int],
 ) -> None:
-    """Everything that must be true of a failover that is done, whatever came between; `mirrored`:
-    what B had of A."""
+    """All invariants of a completed failover, whatever happened during it. `mirrored` is what B had
+    of A."""
     a, b = deployment.clusters["A"], deployment.clusters["B"]
     assert not mirror.alive
     assert mirror.notes().phase == "handed-over"
@@ -152,7 +153,7 @@ def _level(cluster: Cluster) -> bool:
 
 
 def mirroring(wide: Deployment, mirror: Shadowed) -> tuple[int, dict[tuple[str, int], int]]:
-    """Traffic on A that is on B: (markers due, where A ends)."""
+    """Waits for records on A that reach B. Returns (markers due, ends of A's logs)."""
     traffic = Traffic(wide.clusters["A"].bootstrap)
     traffic.write()
     if not mirror.alive:
@@ -165,5 +166,5 @@ def mirroring(wide: Deployment, mirror: Shadowed) -> tuple[int, dict[tuple[str, 
         what="the mirror to drain",
         state=mirror._state,
     )
-    mirror.kept_open = traffic  # its transactions stay open as long as their producers
+    mirror.kept_open = traffic  # its transactions stay open as long as their producers exist
     return markers, ends(wide.clusters["A"])

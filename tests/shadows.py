@@ -1,5 +1,5 @@
-"""Shadow mirrors in tests: writers that commit and abort, logs as they are on disk, and how two of
-them compare."""
+"""Shadow mirrors in tests: writers that commit and abort, logs as they are on disk, and comparisons
+of two logs."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from tests.events import Rows
 TOPIC = "A.records"
 TOPIC_PARTITIONS = [(TOPIC, 0), (TOPIC, 1)]
 SAME = ("base_offset", "last_offset", "length", "crc", "producer_id", "control")
-"""What bytes that are equal have in common; leader epochs are each cluster's own."""
+"""The batch fields that must be equal; leader epochs are each cluster's own."""
 
 
 class Changed(TypedDict, total=False):
-    """What tests configure otherwise."""
+    """The settings that tests change."""
 
     controllers: tuple[str, ...]
     real: Mapping[str, Mapping[int, str]]
@@ -40,7 +40,8 @@ class Changed(TypedDict, total=False):
 
 
 def config(**changed: Unpack[Changed]) -> Config:
-    """The arguments of a shadow's process of A at B, where B has one broker and nobody answers."""
+    """The arguments of a shadow process of A at B, for a B of one broker at an address without a
+    listener."""
     plain = Config(
         link="A->B",
         source=("127.0.0.1:1",),
@@ -62,7 +63,7 @@ Events = Rows
 
 
 class Writer:
-    """One transactional producer that takes turns on two partitions; every third transaction is
+    """One transactional producer that alternates between two partitions; every third transaction is
     aborted."""
 
     def __init__(self, bootstrap: str, topic: str = TOPIC, **settings: object) -> None:
@@ -89,7 +90,8 @@ class Writer:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Writes transactions in a thread until the block ends; what it raises is raised there."""
+        """Writes transactions in a thread until the block ends, and raises the thread's exceptions
+        there."""
         stop, failed = threading.Event(), []
 
         def work() -> None:
@@ -139,8 +141,7 @@ def shadow(deployment: Deployment, link: str, **options: Option) -> ShadowMirror
 def headers(
     broker: Broker, tp: tuple[str, int], *, below: int | None = None, above: int = 0
 ) -> Mapping[str, list[int]]:
-    """The batches of one replica on disk: those that begin at `above` or later and end before
-    `below`."""
+    """The batches of one replica on disk that begin at `above` or later and end before `below`."""
     topic, number = tp
     found = scan(sorted((broker.log_dir / f"{topic}-{number}").glob("*.log")))
     assert not found.damage
@@ -162,8 +163,8 @@ def assert_equal(
     below: Mapping[tuple[str, int], int] | None = None,
     names: Sequence[str] = SAME,
 ) -> None:
-    """Every replica of `destination` that runs has the bytes of the first broker of `source`,
-    leader epochs apart."""
+    """Every running replica of `destination` has the bytes of the first broker of `source`, except
+    for leader epochs."""
     there = next(iter(deployment.clusters[source].brokers.values()))
     for tp in partitions:
         end = None if below is None else below[tp]
@@ -180,7 +181,8 @@ def assert_equal(
 
 
 def drained(*mirrors: ShadowMirror, within: float = 90) -> None:
-    """Returns when none is behind; asked from the first to the last, so that a chain is empty."""
+    """Waits until no mirror is behind. Asks from the first to the last, so that a chain is empty at
+    the end."""
     for mirror in mirrors:
         _drained(mirror, within)
 
@@ -207,11 +209,8 @@ def ends(
 def answered(
     bootstrap: str, which: Bound = "high", partitions: Sequence[tuple[str, int]] = TOPIC_PARTITIONS
 ) -> dict[tuple[str, int], int]:
-    """Bounds, once there are leaders that tell them; raises DeadlineExceeded.
-
-    Of a client anew each time: one that knows a leader that has just died asks that one for as long
-    as it may.
-    """
+    """Bounds, once there are leaders that answer; raises DeadlineExceeded. It uses a new client
+    each time, because an old client may ask a leader that has just died until its timeout."""
 
     def ends() -> dict[tuple[str, int], int] | None:
         found = answered_bounds(AdminClient(quiet(bootstrap)), partitions, which, within=5)
@@ -229,7 +228,7 @@ def all_end(
     *,
     within: float = 60,
 ) -> None:
-    """Returns when the high watermarks of a cluster are these."""
+    """Waits until a cluster has these high watermarks."""
     state: object = None
 
     def there() -> bool:
@@ -243,7 +242,7 @@ def all_end(
 
 
 def own_write(bootstrap: str, topic: str = TOPIC, partition: int = 0, **settings: str) -> object:
-    """Writes one record; its offset, or the name of the error."""
+    """Writes one record. Returns its offset, or the name of the error."""
     answers: list[object] = []
     producer = Producer(
         quiet(bootstrap) | {"message.timeout.ms": 10_000, "linger.ms": 0} | settings
@@ -262,8 +261,7 @@ def own_write(bootstrap: str, topic: str = TOPIC, partition: int = 0, **settings
 
 
 def stray(deployment: Deployment, cluster: str) -> list[str]:
-    """Partitions of topics that no mirror made, and that a shadow leads or replicates all the
-    same."""
+    """Partitions that a shadow leads or replicates although no mirror created their topics."""
     found = (
         AdminClient(quiet(deployment.clusters[cluster].bootstrap)).list_topics(timeout=60).topics
     )

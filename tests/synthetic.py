@@ -1,8 +1,8 @@
-"""Run directories made up for tests: cluster A, mirrored to B, a forced failover, and clients that
-go on writing on B.
+"""Synthetic run directories for tests: cluster A, mirrored to B, a forced failover, and clients
+that continue on B.
 
-They are sound to read, and not meant to be judged valid. Everything in them is a function of the
-arguments; times are small whole numbers.
+They can be read without damage, but are not meant to be judged valid. Everything in them is a
+function of the arguments; times are small whole numbers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PROMOTED, HEALED = 5_000, 9_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """How much is written: transactions of `records` records in each partition, every fifth of them
+    """The size of a run: transactions of `records` records in each partition; every fifth is
     aborted."""
 
     partitions: int = 2
@@ -49,8 +49,8 @@ class Shape:
 
 
 def write_run(root: Path, shape: Shape = Shape(), *, status: str = "finished") -> Path:
-    """Writes a sound run directory: A captured when it failed over, B at the end with a replica on
-    each of its brokers."""
+    """Writes an undamaged run directory: A captured at its failover, and B at the end, with a
+    replica on each of its brokers."""
     scenario = Scenario(
         name="synthetic", about="made up", seed=1, topology=TOPOLOGY, mirror=MirrorSpec(kind="mm2"),
         workloads=(WorkloadSpec(kind="transactional", home="A"),), schedule=(),
@@ -94,7 +94,7 @@ def write_run(root: Path, shape: Shape = Shape(), *, status: str = "finished") -
 
 
 def append_events(root: Path, events: Sequence[EventRow]) -> None:
-    """Adds events with times of the caller's choosing, which RunWriter.event does not allow."""
+    """Adds events with times of the caller's choice, which RunWriter.event does not allow."""
     with (root / "events.jsonl").open("ab") as file:
         for event in events:
             file.write(msgspec.json.encode(event) + b"\n")
@@ -200,7 +200,7 @@ def _bounds(cluster: str, broker: int, partition: int, end: int) -> Bounds:
 
 
 def same(one: object, other: object) -> bool:
-    """Equality of values that hold numpy arrays."""
+    """Equality of values that contain numpy arrays."""
     if isinstance(one, np.ndarray):
         return (
             isinstance(other, np.ndarray)

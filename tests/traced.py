@@ -1,4 +1,4 @@
-"""How much memory something takes, by Python's own account (numpy's arrays are in it)."""
+"""The memory that a function takes, according to Python's tracemalloc (numpy's arrays included)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 
 def peak(action: Callable[[], object]) -> int:
-    """The most bytes that are held while something is done, beyond what was held before."""
-    action()  # what is imported, compiled and remembered for good
+    """The peak of allocated bytes during a block, beyond what was allocated before."""
+    action()  # the first call imports, compiles and caches things for good
     tracemalloc.start()
     try:
         action()

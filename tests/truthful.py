@@ -1,4 +1,4 @@
-"""A history of clients held against what the log really has."""
+"""Compares a history of clients with the log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def returns(operations: list[Operation]) -> list[Operation]:
 def assert_truthful(
     operations: list[Operation], cluster: str, everything: Log, committed: Log
 ) -> None:
-    """No acknowledgement without the record, no confirmed ending without its effect, nothing
+    """Every acknowledgement has its record, every confirmed ending its effect, and nothing occurs
     twice."""
     seen, visible = uids_in(everything), uids_in(committed)
     assert max(seen.values()) == 1

@@ -1,4 +1,4 @@
-"""Two clusters that workloads write to, and what plain consumers find there."""
+"""Two clusters that workloads write to, and what plain consumers read from them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ Log = dict[tuple[str, int], dict[int, int]]
 
 
 class Rig:
-    """Two clusters with the same empty topic, a run directory, and a way to make workloads."""
+    """Two clusters with the same empty topic, a run directory, and a function that makes
+    workloads."""
 
     def __init__(self, folder: Path) -> None:
         topology = Topology(
@@ -72,7 +73,7 @@ class Rig:
         return read_log(self.deployment.clusters[cluster].bootstrap, isolation)
 
     def ends(self, cluster: str) -> dict[tuple[str, int], int]:
-        """The high watermark of each partition: after the last marker, too."""
+        """The high watermark of each partition, after the last marker too."""
         consumer = Consumer(
             {"bootstrap.servers": self.deployment.clusters[cluster].bootstrap, "group.id": "plain"}
         )
@@ -97,7 +98,7 @@ class Rig:
 
 
 def read_log(bootstrap: str, isolation: str) -> Log:
-    """What a plain consumer finds: partition -> offset -> uid."""
+    """What a plain consumer reads: partition -> offset -> uid."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
