@@ -1,9 +1,9 @@
-"""Bugs that suites have to find: put into the shadow mirror and into clients when their processes
-start, by tests alone.
+"""Planted bugs, which suites must find: tests put them into the shadow mirror and into clients when
+their processes start.
 
-Nothing of linkflap knows of them. A process of Python that finds `site/sitecustomize.py` on its
-path runs it before all else (the module `site`), and that puts the bug in which `LINKFLAP_PLANTED`
-names. Each is reached in one state only.
+linkflap itself does not know them. A Python process that finds `site/sitecustomize.py` on its path
+runs it first (the module `site`), and this file plants the bug that `LINKFLAP_PLANTED` names. Each
+bug takes effect in one state only.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Final
 
 NAME: Final = "LINKFLAP_PLANTED"
 LOG: Final = "LINKFLAP_PLANTED_LOG"
-"""A file to which a bug adds a line whenever it does what it should not, so that it is known
-whether its state was reached."""
+"""A file to which a bug adds a line whenever it takes effect, so that tests know whether its state
+was reached."""
 ROOT: Final = Path(__file__).resolve().parents[2]
 MIRROR: Final = {
     "reconnect-drops-batch": "the first batch of a transaction after a reconnect is dropped",
@@ -58,17 +58,16 @@ BUGS: Final = MIRROR | CLIENTS
 
 
 def struck(what: str) -> None:
-    """Writes down that a bug did something, where somebody wants to know: in which folder, and
-    what."""
+    """Adds a line to the log of bugs, if there is one: the working directory, and what the bug
+    did."""
     if path := os.environ.get(LOG):
         with Path(path).open("a") as file:
             file.write(f"{Path.cwd()}: {what}\n")
 
 
 def environment(bug: str, log: Path | None = None) -> dict[str, str]:
-    """What the environment of a command needs for its mirrors and clients to have this bug. Raises
-    KeyError for one that there is not. `log`: where the bug says what it did.
-    """
+    """Environment variables for a command, so that its mirrors and clients have this bug. `log` is
+    the file for the bug's effects. Raises KeyError for an unknown bug."""
     path = [str(ROOT / "tests" / "planted" / "site"), str(ROOT), os.environ.get("PYTHONPATH", "")]
     return {
         "PYTHONPATH": os.pathsep.join(filter(None, path)),

@@ -35,8 +35,8 @@ def _unknown_commit_is_ok() -> None:
 
 
 def _purged_is_acknowledged() -> None:
-    # When a producer is dropped, what it had in flight has been written down: the purge itself
-    # comes too late to matter.
+    # When a producer is dropped, its operations in flight are already recorded: the purge itself
+    # comes too late.
     delivered, right = Acks.delivered, Incarnation.returned
     ends: dict[tuple[str, int], int] = {}
 
@@ -58,7 +58,7 @@ def _purged_is_acknowledged() -> None:
 
 
 def _acknowledge(group: Acks, end: int) -> None:
-    """Takes what was never answered for written, behind the last acknowledged offset of its
+    """Records unanswered records as acknowledged, after the last acknowledged offset of their
     partition."""
     answered = {n for first, count, _ in group._runs for n in range(first, first + count)} | set(
         group._refused
@@ -94,6 +94,6 @@ PLANTED: dict[str, Callable[[], None]] = {
 
 
 def plant(bug: str) -> None:
-    """Puts a bug in, where it is one of clients."""
+    """Plants a bug, if it is one of clients."""
     if bug in PLANTED:
         PLANTED[bug]()

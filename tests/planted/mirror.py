@@ -1,5 +1,5 @@
-"""The planted bugs of the shadow mirror, put in where they are: in its logs, its failover, its
-takeover and the offsets of its groups."""
+"""The planted bugs of the shadow mirror, as patches of its logs, failover, takeover and group
+offsets."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def _change(change: Change) -> None:
 
     def stamped(self: MirroredLog, partition: Partition, raw: memoryview, position: int) -> Stamped:
         made = right(self, partition, raw, position)
-        # What proves the path is nobody's data.
+        # Canary records, which prove the path, stay unchanged.
         return made if partition.topic == self.config.canary else change(self, partition, made)
 
     MirroredLog.stamped = stamped  # type: ignore[method-assign] # here the bug is planted
 
 
 def _look() -> None:
-    """Notes outages, starts and partitions that were added.
+    """Counts outages, starts and added partitions.
 
-    An outage is when the source is connected to again: a mirror that stood still while its link was
-    cut may have met no refusal.
+    An outage is counted at each new connection to the source: a mirror that was suspended while its
+    link was cut may not have seen a refused connection.
     """
     poll_once, once, add, begin = (
         Source._poll_once,
@@ -108,7 +108,8 @@ def _leaves_one_open() -> None:
 
 
 def _all_but_one(found: list[Open]) -> Iterator[Open]:
-    """Of several the first stays open; it is not known again when the others are ended."""
+    """The first of several open transactions stays open, and is skipped when the others are
+    ended."""
     if len(found) > 1:
         LEFT.add(found[0])
         struck(f"producer {found[0][0]}")
@@ -144,7 +145,7 @@ PLANTED: dict[str, Callable[[], None]] = {
 
 
 def plant(bug: str) -> None:
-    """Puts a bug in, where it is one of the mirror."""
+    """Plants a bug, if it is one of the mirror."""
     if bug in CHANGES:
         _look()
         _change(CHANGES[bug])

@@ -1,8 +1,9 @@
-"""What planted bugs of the shadow mirror make of the source's batches, by the state that it is in.
+"""How planted bugs of the shadow mirror change the source's batches, depending on the state of the
+process.
 
-Each change is a pure function of an answer of the source and of what the process has been through.
-None depends on how many batches an answer has, which is a matter of luck: what was dropped once
-stays dropped, also when a follower is read for again.
+Each change is a pure function of a fetch response of the source and of the process state. None
+depends on the number of batches in a response, which is random: a dropped batch stays dropped, also
+when it is read again for a follower.
 """
 
 from __future__ import annotations
@@ -27,8 +28,7 @@ _TYPE_AT = layout.HEADER_SIZE + 7
 
 @dataclass
 class State:
-    """What the process has been through. `fresh` are partitions that got nothing yet since the last
-    outage."""
+    """The history of the process. `fresh` are partitions without a batch since the last outage."""
 
     outages: int = 0
     starts: int = 1
@@ -39,13 +39,14 @@ class State:
     gone: dict[str, set[int]] = field(default_factory=dict)
 
     def first_after_outage(self, partition: Partition) -> bool:
-        """Whether nothing came for it since the source did not answer; asked once per answer."""
+        """Whether no batch came for the partition since the last outage. Call it once per
+        response."""
         before = self.seen.get(partition.name, 0)
         self.seen[partition.name] = self.outages
         return before < self.outages
 
     def first_after_start(self, partition: Partition) -> bool:
-        """Whether nothing came for it since this process was started."""
+        """Whether no batch came for the partition since the start of this process."""
         new = partition.name not in self.seen
         self.seen[partition.name] = self.outages
         return new
@@ -96,8 +97,8 @@ def _drop(partition: Partition, batch: bytearray) -> None:
 
 
 def _left(partition: Partition, made: Stamped) -> Stamped:
-    """Without what was dropped. An answer of which nothing is left is read again, by then with what
-    comes behind it."""
+    """The batches without those that were dropped. If none is left, the response is read again
+    later, with the batches after it."""
     gone = STATE.gone.get(partition.name)
     return _made_of(made, [b for b in _batches(made) if _base(b) not in gone]) if gone else made
 
