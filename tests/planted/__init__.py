@@ -19,39 +19,33 @@ was reached."""
 ROOT: Final = Path(__file__).resolve().parents[2]
 MIRROR: Final = {
     "reconnect-drops-batch": "the first batch of a transaction after a reconnect is dropped",
-    "reconnect-repeats-batch": "the first batch after a reconnect is the one before it once more",
+    "reconnect-repeats-batch": "after a reconnect, the batch before it is written again",
     "reconnect-old-producer-epoch": (
-        "the first batch after a reconnect has the producer epoch before, if there was one"
+        "the first batch after a reconnect has the previous producer epoch, if there was one"
     ),
     "outage-mixes-partitions": (
-        "after a reconnect one partition's batch is written to another that is as long"
+        "after a reconnect, one partition's batch is written to another partition of equal length"
     ),
-    "backlog-marker-before-data": "in a long backlog a marker comes before its data",
-    "restart-drops-backlog": (
-        "a mirror that was started again drops the first batch of what it is behind"
-    ),
-    "second-restart-rewinds-groups": (
-        "the second restart of a mirror takes group offsets back by half"
-    ),
+    "backlog-marker-before-data": "in a long backlog, a marker is written before its data",
+    "restart-drops-backlog": "after a restart, the mirror drops the first batch of its backlog",
+    "second-restart-rewinds-groups": "the second restart of a mirror halves group offsets",
     "one-of-two-left-open": (
-        "of two transactions that are open in a partition at a failover one gets no ABORT"
+        "at a failover, one of two open transactions of a partition gets no ABORT marker"
     ),
-    "failback-truncates-short": (
-        "a failback truncates one batch short where there is something to truncate"
-    ),
-    "failback-lowers-epochs": "a mirror back writes batches with the leader epoch before",
-    "new-partition-begins-late": "the first batch of a partition that was added is dropped",
+    "failback-truncates-short": "a failback truncates one batch too little of a tail",
+    "failback-lowers-epochs": "a mirror of a failback writes batches with the previous leader epoch",
+    "new-partition-begins-late": "the first batch of an added partition is dropped",
     "second-hop-commits-aborted": (
-        "behind another mirror the first ABORT after a reconnect becomes a COMMIT"
+        "on the second hop of a chain, the first ABORT after a reconnect becomes a COMMIT"
     ),
 }
 """Bugs of the shadow mirror."""
 CLIENTS: Final = {
-    "unknown-commit-is-ok": "a commit of unknown outcome is taken for done",
+    "unknown-commit-is-ok": "a commit with an unknown outcome is recorded as ok",
     "purged-is-acknowledged": (
-        "a record that was never answered when its producer ended counts as acknowledged"
+        "a record without an answer at the end of its producer is recorded as acknowledged"
     ),
-    "reader-skips-after-death": "a reader in a group that was started again skips ten offsets",
+    "reader-skips-after-death": "a restarted reader of a group skips ten offsets",
 }
 """Bugs of clients."""
 BUGS: Final = MIRROR | CLIENTS
