@@ -1,4 +1,5 @@
-"""Whether what a check tells is what its reference tells, place by place and record by record."""
+"""Compares the findings of a check with those of its reference, offset by offset and record by
+record."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ def reference_of(check: str) -> ModuleType:
 
 
 def findings(check: Check, views: Sequence[PartitionView]) -> list[FindingRow]:
-    """What a check says of one run: its kernel of every partition, and its combine. Not all are
-    made of logs alone."""
+    """The findings of a check for one run: its kernel on every partition, and its combine. Some
+    checks do not read only logs."""
     if not (check.from_bytes or all(view.recorded for view in views)):
         return []
     rows = [row for view in views for row in examine(check, view)]
@@ -30,9 +31,8 @@ def findings(check: Check, views: Sequence[PartitionView]) -> list[FindingRow]:
 
 
 def disagreement(check: str, rows: Iterable[FindingRow], views: Sequence[PartitionView]) -> str:
-    """In words, and empty where there is none. Of kinds in EACH an anomaly stands for `records` of
-    the reference's places, of kinds in SOME for any number of them.
-    """
+    """The differences in words; empty if there are none. For kinds in EACH, one anomaly stands for
+    `records` offsets of the reference; for kinds in SOME, for any number of them."""
     rows = list(rows)
     views = views if REGISTRY[check].internal else [view for view in views if not view.internal]
     crashed = [str(row.data["traceback"]) for row in rows if row.finding == "crashed"]
@@ -56,8 +56,8 @@ def disagreement(check: str, rows: Iterable[FindingRow], views: Sequence[Partiti
 
 
 def _doubtful(module: ModuleType, anomaly: Anomaly, views: Sequence[Plain]) -> bool:
-    """Whether the rest of a torn log does not prove this; what several partitions show of the
-    references know themselves."""
+    """Whether the rest of a torn log does not prove this finding. For findings across several
+    partitions, the references decide this themselves."""
     torn = any(view.torn for view in views if (view.topic, view.partition) == anomaly[2:4])
     proven: frozenset[str] = getattr(module, "DESPITE_TORN", frozenset())
     return torn and not getattr(module, "KNOWS_TORN", False) and anomaly[0] not in proven

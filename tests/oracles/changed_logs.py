@@ -1,4 +1,4 @@
-"""What a broker, a mirror or a disk may have done wrong: random changes of a small world's logs
+"""Wrong logs: random changes of a small world's logs by a broker, a mirror or a disk
 (`tests.oracles.changes`)."""
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def change_header(made: World) -> bool:
 
 
 def change_marker(made: World) -> bool:
-    """COMMIT for ABORT and the other way; sometimes a reset of the producer state."""
+    """Exchanges COMMIT and ABORT; sometimes changes a reset of the producer state."""
     markers = [b for log in _logs(made) for b in log if b["control"] != DATA]
     if markers:
         made.random.choice(markers)["control"] = made.random.choice(
@@ -71,7 +71,7 @@ def lose_tail(made: World) -> bool:
 
 
 def repeat_batch(made: World) -> bool:
-    """The same batch again, at the end."""
+    """Repeats a batch at the end."""
     chosen = _some_batch(made)
     if chosen is not None:
         log, n = chosen
@@ -80,7 +80,7 @@ def repeat_batch(made: World) -> bool:
 
 
 def swap_batches(made: World) -> bool:
-    """Two neighbours change places."""
+    """Swaps two neighbouring batches."""
     chosen = _some_batch(made)
     if chosen is None or chosen[1] == 0:
         return False
@@ -123,7 +123,7 @@ def lose_beginning(made: World) -> bool:
 
 
 def raise_marker(made: World) -> bool:
-    """A marker has an epoch above that of what its producer wrote on with."""
+    """Gives a marker an epoch above that with which its producer continued."""
     markers = [b for log in _logs(made) for b in log if b["control"] in (COMMIT, ABORT)]
     if markers:
         made.random.choice(markers)["pepoch"] += 1
@@ -131,8 +131,8 @@ def raise_marker(made: World) -> bool:
 
 
 def overlap(made: World) -> bool:
-    """A batch of a follower begins where the one before it has not ended; where leaders' do, no
-    record has a place."""
+    """A batch of a follower begins before the end of the batch before it. In a leader's log, no
+    record would then have a clear offset."""
     if not made.others:
         second_replica(made)
     candidates = [
@@ -148,7 +148,7 @@ def overlap(made: World) -> bool:
 
 
 def keep_tail(made: World) -> bool:
-    """What was to be truncated is there again, in place of what came since."""
+    """The tail that was to be truncated is back, in place of the newer records."""
     row = made.random.choice(made.earlier) if made.earlier else None
     truncations = [
         t["offset"] for t in made.truncations if row and t["partition"] == row["partition"]
@@ -163,8 +163,8 @@ def keep_tail(made: World) -> bool:
 
 
 def compact(made: World) -> bool:
-    """The cleaner of one cluster's brokers went through a log: offsets stay, and the last batch of
-    each producer id."""
+    """The log cleaner of one cluster's brokers cleaned a log. It keeps offsets, and the last batch
+    of each producer id."""
     random = made.random
     (cluster, partition), log = random.choice(list(made.logs.items()))
     stable = made.open_first(cluster, partition)
@@ -197,7 +197,7 @@ def _cleaned(made: World, log: list[Row], limit: int) -> list[Row]:
 
 
 def copied(made: World) -> bool:
-    """Somebody has only copied the logs, and knows what was promoted where."""
+    """A user has only copied the logs, and knows the promotion offsets."""
     if made.mirror != "shadow" or made.earlier:
         return False
     made.recorded, made.mirror = False, "exact"
@@ -227,8 +227,8 @@ def second_replica(made: World) -> bool:
 
 
 def end_early(made: World) -> bool:
-    """A leader or a follower has lost the end of its log, and its broker notes the high watermark
-    that it had."""
+    """A leader or a follower has lost the end of its log, and its broker has recorded its old high
+    watermark."""
     if made.random.random() < 0.5:
         second_replica(made)
     logs = [
@@ -245,12 +245,12 @@ def end_early(made: World) -> bool:
 
 
 def _long(number: int) -> int:
-    """As the field of a batch's header holds it: signed, of 64 bits."""
+    """The number as a signed 64-bit field of a batch header."""
     return (number + 2**63) % 2**64 - 2**63
 
 
 def map_ids(made: World) -> bool:
-    """A mirror that says that it changes producer ids, and does."""
+    """A mirror that declares that it changes producer ids, and does."""
     if made.mirror != "shadow" or made.topology != "A->B" or made.promotions:
         return False
     made.options["producer_ids"] = made.random.choice(["negate", "complement", "region"])

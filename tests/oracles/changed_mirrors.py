@@ -1,4 +1,4 @@
-"""What mirrors may say wrong of themselves: random changes of a small world
+"""Wrong reports of mirrors about themselves: random changes of a small world
 (`tests.oracles.changes`)."""
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def change_promotion(made: World) -> bool:
 
 
 def refuse_failover(made: World) -> bool:
-    """A planned failover was refused for as long as it was asked for; also of a link that the run
-    does not have."""
+    """A planned failover was refused at every request; possibly over a link that the run does not
+    have."""
     link = made.random.choice(
         [
             "A->B",
@@ -87,8 +87,8 @@ def change_truncation(made: World) -> bool:
 
 
 def lie(made: World) -> bool:
-    """A mirror says something else of itself. Its own dice: what else a seed makes stays as it
-    was."""
+    """A mirror reports something false about itself. It uses its own random numbers, so that the
+    rest of a seed's world stays the same."""
     dice = Random(made.time)
     if not made.descriptions or dice.random() < 0.5:
         return False
@@ -102,8 +102,8 @@ def lie(made: World) -> bool:
 
 
 def disagree(made: World) -> bool:
-    """A verb of a mirror was not answered as its model has it, of one link or of both. Its own
-    dice, as those of `lie`."""
+    """A mirror answered a verb unlike its model, on one link or on both. It uses its own random
+    numbers, as `lie` does."""
     dice = Random(made.time + 1)
     if not made.descriptions or dice.random() < 0.7:
         return False
@@ -116,8 +116,8 @@ def disagree(made: World) -> bool:
 
 
 def compare(made: World) -> bool:
-    """Mirrors held their topics against the source's, once or twice. Their own dice, as those of
-    `lie`."""
+    """Mirrors compared their topics with the source's, once or twice. It uses its own random
+    numbers, as `lie` does."""
     dice = Random(made.time + 2)
     if not made.links or dice.random() < 0.7:
         return False

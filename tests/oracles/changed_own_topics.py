@@ -1,5 +1,4 @@
-"""What may be wrong with Kafka's own topics: random changes of a small world
-(`tests.oracles.changes`)."""
+"""Wrong logs of Kafka's own topics: random changes of a small world (`tests.oracles.changes`)."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from tests.oracles.worlds import World
 
 
 def change_own(made: World) -> bool:
-    """Something of Kafka's own topics is lost, changed, or says something else."""
+    """Removes or changes something in Kafka's own topics."""
     random = made.random
     if not made.own:
         return False
@@ -59,7 +58,7 @@ def change_own(made: World) -> bool:
 
 
 def change_synced(made: World) -> bool:
-    """A mirror commits another offset for a group, or once more."""
+    """A mirror commits another offset for a group, or commits again."""
     random = made.random
     logs = [
         log

@@ -1,4 +1,4 @@
-"""What readers may say wrong of what they got and where they are: random changes of a small world
+"""Wrong reads: random changes of what readers report about records and positions, in a small world
 (`tests.oracles.changes`)."""
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def change_read(made: World) -> bool:
     elif what == "isolation":
         read["isolation"] = random.choice(["read_committed", "read_uncommitted"])
     elif what in ("early", "late"):
-        # No two rows of a reader return at once.
+        # No two rows of a reader return at the same time.
         read["returned"] += random.choice([5, 20]) * (
             SECOND if what == "late" else -SECOND
         ) + random.randint(2, 10**6)
@@ -48,7 +48,7 @@ def change_read(made: World) -> bool:
 
 
 def change_position(made: World) -> bool:
-    """What a reader says of where it is."""
+    """Changes the position that a reader reports."""
     rows = [
         r
         for r in made.reads
@@ -62,7 +62,7 @@ def change_position(made: World) -> bool:
 
 
 def lose_edge(made: World) -> bool:
-    """A reader never got the first, or the last, that it passed of a partition."""
+    """A reader never got the first, or the last, records that it passed in a partition."""
     rows = [r for r in made.reads if r["kind"] == "poll"]
     if not rows:
         return False
@@ -79,7 +79,7 @@ def lose_edge(made: World) -> bool:
 
 
 def drain_early(made: World) -> bool:
-    """A reader says that it is drained where it had been long before."""
+    """A reader reports that it is drained at an earlier position."""
     rows = [r for r in made.reads if r["kind"] == "drained"]
     if not rows:
         return False
@@ -103,7 +103,8 @@ def drain_early(made: World) -> bool:
 
 
 def go_ahead(made: World) -> bool:
-    """The next member of a group begins beyond where that had been; its polls before are lost."""
+    """The next member of a group begins after the last member's position; its earlier polls are
+    lost."""
     rows = [r for r in made.reads if r["kind"] == "poll" and r["group"] and len(r["offsets"]) > 0]
     if len(rows) < 2:
         return False
@@ -118,7 +119,7 @@ def go_ahead(made: World) -> bool:
 
 
 def move_group(made: World) -> bool:
-    """Members of a group are elsewhere from now on."""
+    """Members of a group have other positions from now on."""
     mine = [r for r in made.reads if r["group"]]
     if not mine:
         return False
@@ -130,8 +131,8 @@ def move_group(made: World) -> bool:
 
 
 def skip_polls(made: World) -> bool:
-    """After a failover the members of a group go on at the new owner, behind something that nobody
-    gets."""
+    """After a failover, the members of a group continue on the new owner, after records that no
+    member gets."""
     if not made.promotions:
         return False
     promotion = random_row(made, made.promotions)

@@ -1,5 +1,5 @@
-"""Random changes of a small world that leave it readable: what a broker, a mirror, a client or a
-disk may have done wrong."""
+"""Random changes of a small world that leave it readable: errors of a broker, a mirror, a client or
+a disk."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.oracles.worlds import SECOND, Row, World, random_row
 
 
 def change(made: World, times: int) -> list[str]:
-    """Changes it that often; says how."""
+    """Makes this many changes, and returns their descriptions."""
     done = []
     for chosen in made.random.choices(CHANGES, k=times):
         if chosen(made):
@@ -74,7 +74,7 @@ def _change_send(made: World) -> bool:
 
 
 def _change_said(made: World, send: Row) -> None:
-    """What a client says of one operation as a whole."""
+    """Changes what a client reports about one operation as a whole."""
     random = made.random
     said: dict[str, Any] = {
         "outcome": random.choice(["ok", "info", "fail"]),
@@ -120,7 +120,7 @@ def _change_group(made: World) -> bool:
 
 
 def _group_behind(made: World) -> bool:
-    """A group's offset is sampled below where it was long ago."""
+    """A group's offset is sampled below an earlier one."""
     rows = [g for g in made.groups if g["group"] == "rg"]
     if rows:
         row = random_row(made, rows)
@@ -135,7 +135,8 @@ def _group_behind(made: World) -> bool:
 
 
 def _tie_knot(made: World) -> bool:
-    """A transaction says that it read what it wrote, or what another wrote that read of it."""
+    """A transaction reports that it read its own writes, or those of another transaction that read
+    its own."""
     rows = [s for s in made.sends if s.get("input_uids")]
     if not rows:
         return False
@@ -145,7 +146,7 @@ def _tie_knot(made: World) -> bool:
 
 
 def _write_late(made: World) -> bool:
-    """A client wrote to a cluster that was given up, after that, what was truncated later."""
+    """A client wrote to a cluster after it was given up, at offsets that were truncated later."""
     reversals = [w["start"] for w in made.windows if w["fault"] == "mirror-reverse"]
     if not made.promotions:
         return False

@@ -1,5 +1,4 @@
-"""What a disk may have done to a replica: random damage in a small world's logs
-(`tests.oracles.changes`)."""
+"""Damaged logs: random damage of a disk to a replica in a small world (`tests.oracles.changes`)."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from tests.oracles.worlds import DATA, RESET, Row, World
 
 
 def tear(made: World) -> bool:
-    """A replica ends in half a batch; what followed is gone."""
+    """A replica ends in the middle of a batch; later batches are lost."""
     log = _damaged(made)
     if log is not None:
         del log[made.random.randint(0, len(log)) :]
@@ -16,7 +15,7 @@ def tear(made: World) -> bool:
 
 
 def lose_inside(made: World) -> bool:
-    """Some batches are not in a replica, which ends in half a batch."""
+    """A replica lacks some batches, and ends in the middle of a batch."""
     log = _damaged(made)
     if log:
         first = made.random.randrange(len(log))
@@ -25,8 +24,8 @@ def lose_inside(made: World) -> bool:
 
 
 def corrupt(made: World) -> bool:
-    """A batch of a replica rotted: its CRC is wrong, its records are not read, its producer may be
-    another. The rest is read."""
+    """A batch of a replica is corrupt: its CRC is wrong, its records are not read, and its producer
+    may be another. Other batches are read."""
     log = _damaged(made)
     whole = [b for b in log or () if b["crc_ok"]]
     if whole:
@@ -38,7 +37,7 @@ def corrupt(made: World) -> bool:
             "count": count_of(batch),
             "records": [],
         }
-        # What kind of marker it is stands below the header.
+        # The kind of a marker is in its record, after the header.
         batch["control"] = DATA if batch["was"] == DATA else RESET
         batch["crc"] = random.choice([batch["crc"], batch["crc"] + 1])
         batch["pepoch"] += random.choice([0, 0, 1, -1])
@@ -47,7 +46,7 @@ def corrupt(made: World) -> bool:
 
 
 def _damaged(made: World) -> list[Row] | None:
-    """The log of a replica that is now a damaged one; None where there is none."""
+    """The log of a replica that gets the damage; None if there is none."""
     random = made.random
     broker, logs = random.choice([(1, made.logs), (1, made.logs), (2, made.others)])
     candidates = [(chosen, log) for chosen, log in logs.items() if log]

@@ -1,4 +1,4 @@
-"""What transaction coordinators decided, and whether markers are what they decided."""
+"""The decisions of transaction coordinators, and whether markers agree with them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT =
 
 
 def decided_by(plain: Plain, cluster: str) -> list[dict[str, Any]]:
-    """Every transaction that was prepared, in order."""
+    """Every prepared transaction, in order."""
     replica = next(r for r in reversed(plain.view.replicas) if r.cluster == cluster and r.canonical)
     found: list[dict[str, Any]] = []
     for entry in replica.entries:
@@ -41,7 +41,7 @@ def decided_by(plain: Plain, cluster: str) -> list[dict[str, Any]]:
 
 
 def written_again(log: PlainLog, markers: Sequence[Any]) -> list[Any]:
-    """Markers that are the same as the one before, without data of their producer in between."""
+    """Markers equal to the one before them, without data of their producer in between."""
     found = []
     for marker in markers:
         before = [
@@ -63,16 +63,16 @@ def written_again(log: PlainLog, markers: Sequence[Any]) -> list[Any]:
 
 
 def leaving_out(markers: Sequence[Any], again: Sequence[Any]) -> Iterator[list[Any]]:
-    """The markers without some of those that may have been written once more, and without none of
-    them first."""
+    """The markers without some of those that may have been written twice; first with all of
+    them."""
     for count in range(len(again) + 1):
         for some in combinations(again, count):
             yield [m for m in markers if all(m is not one for one in some)]
 
 
 def exactly(wanted: Sequence[dict[str, Any]], markers: Sequence[Any]) -> list[tuple[str, int]]:
-    """Matched one by one from the left; the first that does not match says what is wrong by who has
-    more."""
+    """Matches decisions and markers from left to right. The first mismatch decides what is wrong,
+    by which side has more."""
     decided, owed = [row["commit"] for row in wanted], sum(row["complete"] for row in wanted)
     had = [b.control == 1 for b in markers]
     at = 0

@@ -19,7 +19,7 @@ from linkflap.harness.runtimes.process.installation import install
 MAIN = "org.apache.kafka.tools.DumpLogSegments"
 _MEMORY = ("-Xms64m", "-Xmx256m")
 _HARMLESS = ("Log starting offset: ", "Non-consecutive offsets in ", "  -1 is followed by ")
-"""It thinks that every segment but the first follows offset -1."""
+"""The tool assumes that every segment except the first follows offset -1."""
 _FIELD = re.compile(r"(\w+): (\S+)")
 _RECORD = re.compile(
     r"\| offset: (?P<offset>\d+) (?P<type>\w+): (?P<timestamp>-?\d+)"
@@ -32,8 +32,8 @@ Fields = dict[str, str]
 
 @dataclass(slots=True)
 class Dumped:
-    """What the tool says of one file: of a segment its batches, and the records below each; of
-    another file its entries."""
+    """The tool's output for one file: for a segment its batches with their records, for another
+    file its entries."""
 
     batches: list[Fields] = field(default_factory=list)
     records: list[list[Fields]] = field(default_factory=list)
@@ -41,7 +41,8 @@ class Dumped:
 
 
 def dump(files: Sequence[Path], *options: str, kafka: str, folder: Path) -> dict[Path, Dumped]:
-    """Runs the tool once over all files. AssertionError with its last words when it fails."""
+    """Runs the tool once over all files. Raises AssertionError with the end of its output if it
+    fails."""
     folder.mkdir(parents=True, exist_ok=True)
     installation = install(kafka)
     command = jvm.command(
@@ -81,8 +82,8 @@ def _fields(line: str) -> Fields:
 
 
 def _record(line: str) -> Fields:
-    """`rest` is what is behind the header keys: ` key: … payload: …`, or what a control record
-    says."""
+    """`rest` is the text after the header keys: ` key: … payload: …`, or the content of a control
+    record."""
     found = _RECORD.fullmatch(line)
     assert found is not None, line
     return found.groupdict()

@@ -1,5 +1,5 @@
-"""A cluster's log between two truncations, with an owner of every offset; and what a mirror brought
-over a link."""
+"""Log generations: a cluster's log between two truncations, with an owner of every offset; and what
+a mirror copied over a link."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Owner = tuple[str, int]
 
 @dataclass(slots=True, eq=False)
 class PlainGeneration:
-    """A cluster's log between two truncations. `sources[o]` is where offset o was mirrored from;
-    empty: the cluster's own."""
+    """A cluster's log between two truncations. `sources[o]` is the cluster from which offset o was
+    mirrored; empty for the cluster's own records."""
 
     cluster: str
     number: int
@@ -52,7 +52,7 @@ class PlainGeneration:
 
 @dataclass(slots=True, eq=False)
 class PlainMirroredRange:
-    """What one mirror brought over one link: offsets [start, end) of the destination."""
+    """The range that one mirror copied over one link: offsets [start, end) of the destination."""
 
     source: str
     destination: str
@@ -67,7 +67,7 @@ class PlainMirroredRange:
 
 
 def size_of(plain: Plain) -> int:
-    """More than any offset that anybody speaks of."""
+    """Higher than any offset in use."""
     ends = [r.end for r in (*plain.replicas, *plain.earlier)] + [
         p.offset for p in plain.view.promotions
     ]
@@ -78,6 +78,6 @@ def size_of(plain: Plain) -> int:
 
 
 def kept(generation: PlainGeneration, offset: int) -> bool:
-    """Whether this generation answers for an offset: one that was truncated only behind the
-    truncation, or nowhere."""
+    """Whether this generation determines the record at an offset: it is below every later
+    truncation."""
     return generation.last or not 0 <= offset < generation.truncated_to

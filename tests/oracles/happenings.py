@@ -1,4 +1,4 @@
-"""What happens in a small world (`tests.oracles.worlds`): clients write and read, mirrors copy,
+"""What happens in a small world (`tests.oracles.worlds`): clients write and read, mirrors copy, and
 clusters fail over and back."""
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _write(made: World, cluster: str) -> None:
 def _group(
     made: World, producer: Row, cluster: str, number: int, partition: int
 ) -> tuple[int, int, list[int]]:
-    """Records of one operation in one partition, in one batch or two."""
+    """Records of one operation in one partition, in one or two batches."""
     first = producer["process"] << 40 | producer["sent"]
     sizes = made.random.choice([[1], [2], [3], [1, 2]])
     offsets: list[int] = []
@@ -135,8 +135,7 @@ def _group(
 
 
 def _relay(made: World, cluster: str) -> None:
-    """Makes records of partition 1 from those of partition 0, with its group's offset in the
-    transaction."""
+    """Copies records of partition 0 to partition 1, with the group's offset in the transaction."""
     random, relay = made.random, made.relays
     assert relay is not None
     if cluster not in relay:

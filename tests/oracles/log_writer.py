@@ -1,4 +1,4 @@
-"""Logs of every kind that a broker writes for clients, as a function of a seed."""
+"""Writes logs of every kind that a broker writes for clients, as a function of a seed."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ TOPICS = {
     },
 }
 ACROSS = ("lz4", "none")
-"""What clients that write to all topics compress with."""
+"""The compression types of clients that write to all topics."""
 LONG_AGO = 1_000_000_000_000
-"""Milliseconds: a time of the client's choosing."""
+"""Milliseconds: a timestamp that the client chose."""
 
 
 def client_codec(topic: str) -> str:
-    """What a client compresses with: for topics that the broker compresses anew, something else."""
+    """The compression types of clients, for topics that the broker recompresses with another
+    codec."""
     side, codec = topic.split("-")
     return codec if side == "client" else "zstd" if codec != "zstd" else "gzip"
 
 
 class Writer:
-    """Writes to every topic in turn; everything is a function of a seed."""
+    """Writes to every topic in turn. Everything is a function of the seed."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -45,7 +46,7 @@ class Writer:
         self._refused: list[object] = []
 
     def end(self) -> None:
-        """What could not be written is not compared."""
+        """Sends that failed are not compared."""
         assert not self._refused
 
     def producer(self, codec: str, **settings: object) -> Producer:
@@ -61,7 +62,7 @@ class Writer:
         )
 
     def text(self, size: int) -> bytes:
-        """What no codec makes much smaller, and the tool prints on one line."""
+        """A value that no codec makes much smaller, and that the tool prints on one line."""
         return base64.b64encode(self._random.randbytes(size))
 
     def write(
@@ -81,8 +82,8 @@ class Writer:
             producer.poll(0)
 
     def odd(self, producer: Producer, topic: str) -> None:
-        """Null and empty keys and values, header values that are null, many headers, times out of
-        order."""
+        """Null and empty keys and values, null header values, many headers, and unordered
+        timestamps."""
         produce = producer.produce
         produce(topic, None, None, partition=0)
         produce(topic, b"", b"", partition=0, timestamp=LONG_AGO + 5)
@@ -141,8 +142,8 @@ class Writer:
             assert plain.flush(60) == 0
 
     def across(self) -> Producer:
-        """Transactions over all topics at once; the last one stays open, and its producer has to be
-        kept."""
+        """Transactions over all topics at once. The last one stays open, so the caller must keep
+        its producer."""
         both = self.producer(ACROSS[0], **{"transactional.id": "across"})
         both.init_transactions(60)
         for end in (both.abort_transaction, both.commit_transaction, None):

@@ -1,4 +1,4 @@
-"""What mirrors do in a small world (`tests.oracles.worlds`): they copy, fail over and back."""
+"""What mirrors do in a small world (`tests.oracles.worlds`): they copy, fail over and fail back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.oracles.worlds import ABORT, COMMIT, DATA, RESET, SECOND, Row, World
 
 
 def copy_on(made: World, *, all_of_it: bool = False) -> None:
-    """Mirrors copy, from where they are to somewhere."""
+    """Mirrors copy from their positions, up to a random one."""
     for source, destination in made.links:
         for partition in made.partitions:
             if made.mirror == "shadow":
@@ -32,7 +32,7 @@ def _copy_batches(
 def _copy_records(
     made: World, source: str, destination: str, partition: int, *, all_of_it: bool
 ) -> None:
-    """MirrorMaker's own transactions, of what it gets from where it was on."""
+    """MirrorMaker's own transactions, of what it reads from its position."""
     position = _begin_again(made, source, destination, partition)
     ahead = [pair for pair in made.seen(source, partition, "read_committed") if pair[0] >= position]
     taken = ahead if all_of_it else ahead[: made.random.randint(0, len(ahead))]
@@ -52,8 +52,8 @@ def _copy_records(
 
 
 def _begin_again(made: World, source: str, destination: str, partition: int) -> int:
-    """Where the mirror goes on. One that delivers at least once may forget the last that it did,
-    when its link flaps."""
+    """The position from which the mirror continues. With at-least-once delivery, it may repeat its
+    last records after a flap of its link."""
     position = made.positions.get((source, destination, partition), 0)
     done = [
         offset for offset, _ in made.seen(source, partition, "read_committed") if offset < position
@@ -100,8 +100,8 @@ def fail_over(made: World, source: str, destination: str, kind: str) -> str:
 
 
 def _stop(made: World, link: str, partition: int, time: int) -> int:
-    """Ends the mirror of a partition, as its journal says. Returns where what it mirrored, and
-    kept, ends."""
+    """Ends the mirror of a partition, as its journal reports. Returns the end of the mirrored range
+    that is kept."""
     cluster = link.split("->")[1]
     mirrored, rule = made.end(cluster, partition), made.options["open_transactions"]
     truncated = made.truncations_made.pop((link, partition), [])
@@ -128,8 +128,8 @@ def _stop(made: World, link: str, partition: int, time: int) -> int:
 def _truncate_open(
     made: World, cluster: str, partition: int, *, again: bool
 ) -> list[tuple[int, int]]:
-    """Truncates a log where its first open transaction begins; and `again`, until none is open.
-    (end, truncated to) of each."""
+    """Truncates a log at the start of its first open transaction; with `again`, until none is open.
+    Returns (end, truncated to) of each truncation."""
     truncations: list[tuple[int, int]] = []
     while not truncations or (
         again and made.open_first(cluster, partition) < made.end(cluster, partition)
@@ -142,7 +142,7 @@ def _truncate_open(
 
 
 def _truncate_to(made: World, cluster: str, partition: int, at: int) -> None:
-    """Truncates a log, and those of whoever follows it."""
+    """Truncates a log, and the logs of all clusters that follow it."""
     log = made.logs[cluster, partition]
     log[:] = [b for b in log if b["base"] < at]
     for source, destination in made.links:
@@ -156,7 +156,7 @@ def _truncate_to(made: World, cluster: str, partition: int, at: int) -> None:
 
 
 def end_of_run(made: World) -> None:
-    """Mirrors are ended when the run is over; what they append then belongs to no failover."""
+    """Mirrors are ended at the end of the run. What they append then belongs to no failover."""
     made.tick()
     for source, destination in list(made.links):
         made.links.remove((source, destination))
@@ -191,8 +191,8 @@ def _end_transactions(made: World, cluster: str) -> None:
 
 
 def fail_back(made: World) -> None:
-    """A follows B: what it had behind the promotion is truncated, amid what readers and samplers of
-    A see."""
+    """A follows B: A's tail after the promotion offset is truncated, while readers and samplers of
+    A continue."""
     start = made.tick()
     window: Row = {
         "id": f"r{start}",
@@ -216,7 +216,7 @@ def fail_back(made: World) -> None:
             }
         )
     if made.random.random() < 0.5:
-        _end_transactions(made, "A")  # its coordinator does that, now that it is back
+        _end_transactions(made, "A")  # its coordinator does this after the restart
         look_at(made, "A")
     fetched = fetched_by(made, "A")
     for partition in made.partitions:
@@ -235,8 +235,8 @@ def fail_back(made: World) -> None:
 
 
 def _load_groups(made: World, cluster: str) -> None:
-    """A coordinator that was killed answers with what lies below the high watermark that it knows,
-    and then with all."""
+    """A coordinator that was killed first loads only commits below its high watermark, and later
+    all commits."""
     rows = [row for row in made.groups if (row["cluster"], row["group"]) == (cluster, "rg")]
     made.groups += [row | {"time": made.time} for row in (*rows[:1], *rows[-1:])]
 

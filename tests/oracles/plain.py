@@ -16,7 +16,7 @@ from typing import Any
 from linkflap.spark_verify.facts.view import DATA, OTHER_CONTROL, PartitionView, Replica
 
 NEVER = 2**62
-"""After everything: an offset or a time that does not come."""
+"""After everything: higher than any offset and any time."""
 KEEP_OFFSETS = ("shadow", "exact")
 
 Anomaly = tuple[str, str, str, int, int]
@@ -25,8 +25,8 @@ Anomaly = tuple[str, str, str, int, int]
 
 @dataclass(slots=True, eq=False)
 class PlainLog:
-    """One replica. Records know their batch, batches the marker that ends them (`marker`, None
-    while there is none)."""
+    """One replica. Records have their batch; batches have the marker that ends them (`marker`; None
+    if there is none)."""
 
     cluster: str
     broker: int
@@ -81,23 +81,23 @@ class Plain:
 
     @property
     def keeps(self) -> bool:
-        """Whether its mirror keeps offsets."""
+        """Whether the mirror of the partition keeps offsets."""
         return self.mirror in KEEP_OFFSETS
 
     def final(self, cluster: str) -> PlainLog | None:
-        """The log that speaks for a cluster in the end."""
+        """The log that represents a cluster at the end."""
         return next(
             (r for r in reversed(self.replicas) if r.cluster == cluster and r.canonical), None
         )
 
     @property
     def torn(self) -> bool:
-        """Whether any log that speaks for a cluster ends in half a batch."""
+        """Whether any log that represents a cluster ends in the middle of a batch."""
         return any(log.torn for log in (*self.replicas, *self.earlier) if log.canonical)
 
     def cleaned(self, log: PlainLog) -> int:
-        """The offset below which a cleaner may have taken records: as noted, or, of copied logs, as
-        thin batches tell."""
+        """The offset below which the log cleaner may have removed records: as recorded, or for
+        copied logs, derived from batches with missing offsets."""
         thin = [
             b
             for b in log.batches
@@ -177,7 +177,7 @@ def _log(replica: Replica) -> PlainLog:
 
 def pair(log: PlainLog, *, untracked: bool = False) -> None:
     """Gives each batch its marker and each record its state. Brokers do not track negative producer
-    ids (`untracked`: as if)."""
+    ids; with `untracked`, they are treated as tracked."""
     for index, batch in enumerate(log.batches):
         tracked = batch.producer_id != -1 if untracked else batch.producer_id >= 0
         batch.inside = batch.data and batch.transactional and tracked and batch.crc_ok
@@ -204,7 +204,7 @@ def _state(batch: Any) -> str:
 
 @dataclass(slots=True)
 class Transaction:
-    """Data batches of one producer id up to its next marker (None while there is none)."""
+    """Data batches of one producer id up to its next marker (None if there is none)."""
 
     pid: int
     batches: list[Any]
@@ -220,8 +220,8 @@ class Transaction:
 
 
 def transactions(log: PlainLog) -> list[Transaction]:
-    """In order of their first batch, as `pair` has paired them. No reset of the producer state lies
-    in one."""
+    """Transactions in the order of their first batches, as `pair` has matched them. None spans a
+    reset of the producer state."""
     found: list[Transaction] = []
     since = 0
     for batch in log.batches:
@@ -247,10 +247,10 @@ def of_send(send: Any) -> Iterator[tuple[int, int, bool]]:
 
 
 def incarnation(uid: int) -> int:
-    """Which producer made a payload id."""
+    """The producer that made a payload id."""
     return uid >> 40
 
 
 def starts(rows: Sequence[int]) -> list[int]:
-    """The first of each run of neighbouring numbers."""
+    """The first number of each run of consecutive numbers."""
     return [n for i, n in enumerate(rows) if i == 0 or rows[i - 1] != n - 1]

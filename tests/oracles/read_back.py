@@ -1,4 +1,5 @@
-"""What a broker wrote, what its consumers got, and what its tool says of the files."""
+"""The bytes that a broker wrote, the records that its consumers got, and the dump-log tool's output
+for the files."""
 
 from __future__ import annotations
 
@@ -23,14 +24,15 @@ from tests.oracles.log_writer import TOPICS, Writer
 
 SEGMENT = 1 << 16
 KIP_1279 = sorted((Path(__file__).parents[1] / "data" / "logs" / "kip-1279").rglob("*.log"))
-"""Logs of a mirror: leader epochs that rise, control records that no release knows."""
+"""Logs of a mirror: rising leader epochs, and control records that no release knows."""
 ENDINGS = ("log", "txnindex", "snapshot")
 
 
 def consumed(
     bootstrap: str, isolation: str, ends: dict[tuple[str, int], int]
 ) -> dict[str, list[Message]]:
-    """All that a consumer of an isolation level gets of each topic below its end for that level."""
+    """All records that a consumer with this isolation level gets of each topic, up to the end for
+    that level."""
     found: dict[str, list[Message]] = {topic: [] for topic in TOPICS}
     settings = {
         "group.id": "oracle",
@@ -59,7 +61,8 @@ def consumed(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What a broker wrote, what its consumers got, and what its tool says of the files."""
+    """The bytes that a broker wrote, the records that its consumers got, and the dump-log tool's
+    output for the files."""
 
     folder: Path
     stable: Mapping[tuple[str, int], int]
@@ -73,7 +76,7 @@ class Written:
         return files_in(self.folder / f"{topic}-0", ending)
 
     def log(self, topic: str) -> logs.Log:
-        """A topic's log with its transactions worked out, as a verification has it."""
+        """A topic's log with resolved transactions, as a verification has it."""
         found = batches.scan(self.files(topic, "log"))
         columns, damage = records.decode(found)
         assert not found.damage

@@ -8,7 +8,7 @@ from tests.oracles.worlds import SECOND, Row, World
 
 
 def look_at(made: World, cluster: str) -> None:
-    """Readers and samplers of one cluster, perhaps."""
+    """Readers and samplers of one cluster may act."""
     for reader in made.readers:
         if reader["cluster"] == cluster and made.random.random() < 0.5:
             for partition in made.partitions:
@@ -18,7 +18,7 @@ def look_at(made: World, cluster: str) -> None:
 
 
 def fetched_by(made: World, cluster: str) -> list[tuple[Row, int, list[tuple[int, int]]]]:
-    """What readers of a cluster have fetched, and will hand over later."""
+    """The records that readers of a cluster have fetched, and return later."""
     found = []
     for reader in made.readers:
         if reader["cluster"] == cluster and made.random.random() < 0.3:
@@ -35,7 +35,7 @@ def fetched_by(made: World, cluster: str) -> list[tuple[Row, int, list[tuple[int
 
 
 def read_on(made: World) -> None:
-    """A reader goes on, somewhere."""
+    """A reader continues on some cluster."""
     random = made.random
     if len(made.readers) < 4 and (not made.readers or random.random() < 0.5):
         cluster, number = random.choice(made.clusters), len(made.readers)
@@ -64,8 +64,8 @@ def read_on(made: World) -> None:
 
 
 def _move(made: World, reader: Row, partition: int) -> None:
-    """A rebalance, or a reset: a member of a group goes on where that had committed, anybody else
-    at the start."""
+    """A rebalance or a reset: a member of a group continues at the group's committed offset, any
+    other reader at the start."""
     if made.random.random() < 0.7:
         add_read(made, reader, partition, "revoke", [], position=reader["at"].get(partition, -1))
     here = (partition, "commit", reader["reader"], reader["cluster"])
@@ -128,7 +128,7 @@ def read_to_the_end(made: World) -> None:
 
 
 def _described(made: World, cluster: str, partition: int, sample: Row) -> list[Row]:
-    """What the mirror into a cluster says of a partition while that is sampled."""
+    """The report of the mirror into a cluster about a partition, at a sample."""
     source = next((a for a, b in made.links if b == cluster), "")
     if not source:
         return []
@@ -151,7 +151,7 @@ def _described(made: World, cluster: str, partition: int, sample: Row) -> list[R
 
 
 def take_sample(made: World, only: str = "") -> None:
-    """Bounds and committed offsets, as an admin client sees them."""
+    """Bounds and committed offsets, as an admin client gets them."""
     for cluster in [only] if only else made.clusters:
         for partition in made.partitions:
             time, high = made.tick(), made.end(cluster, partition)
@@ -180,9 +180,9 @@ def take_sample(made: World, only: str = "") -> None:
 
 
 def _synced(made: World, cluster: str, partition: int) -> int:
-    """What the mirror into a cluster commits for the group "g", which is read only where it is at
-    home: 0 while it was nowhere, and, where offsets are kept, what it committed on the source or
-    the destination's end."""
+    """The offset that the mirror into a cluster commits for the group "g", which reads only on its
+    home cluster. It is 0 before the group's first commit. If offsets are kept, it is the group's
+    commit on the source, or the destination's end."""
     source = next((a for a, b in made.links if b == cluster), "")
     mine = [
         r

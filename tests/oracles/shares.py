@@ -1,5 +1,5 @@
-"""Share groups in a random history: members who do anything at any time with what some log has, or
-has not."""
+"""Share groups in a random history: members act at random on records that exist in some log, or do
+not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KINDS = (
 
 
 def with_shares(views: Sequence[PartitionView], random: Random) -> list[PartitionView]:
-    """The same partitions, each with one or two groups that went on a while on some of its
+    """The same partitions with one or two groups, which worked for a while on some of their
     clusters."""
     return [replace(view, shares=_shares(view, random)) for view in views]
 
@@ -46,8 +46,8 @@ def _shares(view: PartitionView, random: Random) -> tuple[Read, ...]:
 
 
 def _through(replica: Replica, group: str, ended: int, random: Random) -> list[Read]:
-    """Nearly all of a log is acquired and accepted, late in the run, and the group says how far it
-    is."""
+    """Nearly all records of a log are acquired and accepted, late in the run, and the group reports
+    its progress."""
     rows = []
     for at in range(len(replica.records)):
         for number, kind in enumerate(("acquire", "accept", "accepted")):

@@ -1,4 +1,4 @@
-"""What our decoders read, in the words of Kafka's dump-log tool (`tests.oracles.dump_log`) and of a
+"""Our decoders' results, in the words of Kafka's dump-log tool (`tests.oracles.dump_log`) and of a
 consumer."""
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from linkflap.harness.log.batches import Log
 from tests.oracles.dump_log import Fields
 
 LAST_BATCH = ("firstSequence", "lastSequence", "lastOffset", "offsetDelta")
-"""What a snapshot knows of a producer's last batch."""
+"""The last batch of a producer according to a snapshot."""
 
 
 def as_dumped(h: Headers, row: int) -> Fields:
-    """One header of ours in the tool's words."""
+    """One of our batch headers in the tool's words."""
     horizon = (
         f"OptionalLong[{h.base_timestamp[row]}]"
         if h.attributes[row] & 0x40
@@ -46,7 +46,7 @@ def as_dumped(h: Headers, row: int) -> Fields:
 
 
 def slowly_decoded(batch: reference.Batch) -> Fields:
-    """The same of the slow decoder, which does not know where a batch is."""
+    """The same from the slow decoder, which does not know a batch's position in the file."""
     horizon = (
         f"OptionalLong[{batch.base_timestamp}]" if batch.attributes & 0x40 else "OptionalLong.empty"
     )
@@ -80,7 +80,7 @@ def time_type(batch: reference.Batch) -> str:
 
 
 def record_dumped(batch: reference.Batch, record: reference.Record) -> Fields:
-    """One record of ours in the tool's words."""
+    """One of our records in the tool's words."""
     sequence = (
         -1
         if batch.base_sequence < 0
@@ -148,7 +148,7 @@ def consumed_as(message: Message) -> tuple[object, ...]:
 
 
 def states(log: Log, end: int) -> dict[str, Fields]:
-    """What a broker knows of each producer when its log ends at an offset, in the tool's words
+    """A broker's state of each producer if its log ends at an offset, in the tool's words
     (ProducerStateManager)."""
     h = log.headers
     found: dict[int, Fields] = {}
@@ -173,5 +173,5 @@ def states(log: Log, end: int) -> dict[str, Fields]:
             state["currentTxnFirstOffset"] = f"OptionalLong[{h.base_offset[row]}]"
         last = (h.base_sequence, h.last_sequence, h.last_offset, h.last_offset - h.base_offset)
         state |= {name: str(column[row]) for name, column in zip(LAST_BATCH, last, strict=True)}
-    # The file has one time for both.
+    # The file has one timestamp for both.
     return {str(pid): state | {"timestamp": state["lastTimestamp"]} for pid, state in found.items()}
