@@ -33,7 +33,7 @@ MIRROR: Final = {
         "at a failover, one of two open transactions of a partition gets no ABORT marker"
     ),
     "failback-truncates-short": "a failback truncates one batch too little of a tail",
-    "failback-lowers-epochs": "a mirror of a failback writes batches with the previous leader epoch",
+    "failback-lowers-epochs": "a failback's mirror writes batches with the previous leader epoch",
     "new-partition-begins-late": "the first batch of an added partition is dropped",
     "second-hop-commits-aborted": (
         "on the second hop of a chain, the first ABORT after a reconnect becomes a COMMIT"
