@@ -29,7 +29,7 @@ from collections.abc import Mapping
 
 
 def beside() -> Mapping[str, str]:
-    """By check, why it may find something beside what a mutation must show."""
+    """Check -> why it may find something besides the finding that a mutation must show."""
     modules = [
         importlib.import_module(f"{__name__}.{found.name}")
         for found in pkgutil.iter_modules(__path__)

@@ -39,7 +39,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
 
 
 def committed_reads(story: Story, generation: PlainGeneration) -> Iterator[tuple[Any, int, int]]:
-    """(poll, offset, payload) of everything that read_committed readers got."""
+    """(poll, offset, payload) of all records that read_committed readers got."""
     for read in story.reads(generation):
         if read.kind == "poll" and read.isolation == "read_committed":
             for offset, uid in zip(read.offsets, read.uids, strict=True):
@@ -56,7 +56,7 @@ def aborted(plain: Plain, story: Story, generation: PlainGeneration, offset: int
 
 
 def sent(plain: Plain, uid: int) -> Any:
-    """The transaction that a payload was sent in."""
+    """The transaction in which a payload was sent."""
     return next(
         (
             s

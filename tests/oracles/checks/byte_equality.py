@@ -86,7 +86,7 @@ def _compare(plain: Plain, compared: Compared) -> list[tuple[str, int]]:
 
 
 def window(plain: Plain, compared: Compared) -> tuple[int, int]:
-    """Offsets that both logs must have, and that can be read of both."""
+    """Offsets that both logs must have and that are readable in both."""
     start = max(
         compared.source.log_start, compared.destination.log_start, compared.mirrored_range.start
     )

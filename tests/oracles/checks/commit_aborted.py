@@ -1,8 +1,8 @@
-"""An acknowledged commit ends in a COMMIT marker in every partition it wrote to, an acknowledged
-abort in none.
+"""An acknowledged commit ends in a COMMIT marker in every partition of the transaction, and an
+acknowledged abort in none.
 
-Markers of a cluster's last seconds may be missing, if it was given up by force; but not where the
-producer went on.
+Markers of a cluster's last seconds may be missing if it was given up in a forced failover, unless
+the producer continued there.
 """
 
 from __future__ import annotations

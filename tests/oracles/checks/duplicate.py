@@ -1,5 +1,5 @@
-"""Every payload is in every log once; aborted copies of a native era do not count, and a copy of a
-copy is faithful."""
+"""Every payload is in every log once. Aborted copies in a native era do not count, and a mirror may
+copy a duplicate."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
 
 
 def _faithful(plain: Plain, story: Story, cluster: str, uid: int, copy: int) -> bool:
-    """Whether a cluster that this one mirrored from has as many, or may have had them."""
+    """Whether a cluster from which this one mirrored has as many copies, or may have had them."""
     into = [c for c in mirrored_ranges(plain, story) if c.mirrored_range.destination == cluster]
     return any(
         uid in c.doubted or sum(1 for r in c.source.records if r.visible and r.uid == uid) > copy

@@ -1,5 +1,5 @@
-"""A relay makes exactly one committed output of each record that its group has passed; failovers
-are counted apart."""
+"""A relay writes exactly one committed output for each input that its group has passed. Failovers
+are counted separately."""
 
 from __future__ import annotations
 
@@ -135,8 +135,8 @@ def _look(
 
 
 def _deleted(plain: Plain, log: PlainLog, send: Any, index: int, *, own: bool) -> bool:
-    """Whether a log that lost its beginning, or was compacted, had an output; with other offsets,
-    any that came."""
+    """Whether a log that lost its beginning, or was compacted, had an output. If offsets differ,
+    any mirrored output counts."""
     start = max(log.log_start, plain.compacted.get(log.cluster, 0))
     if own or plain.keeps:
         acked = send.offsets[index] if index < len(send.offsets) else -1
@@ -191,7 +191,7 @@ def _over(
     for offset, uid in input_log.visible:
         if offset >= input_log.promotion.offset:
             continue
-        # By offset, for a mirror may have written an input twice.
+        # By offset, because a mirror may have written an input twice.
         if uid in came and offset in here:
             yield "output-repeated-by-failover", offset
         elif offset < input_log.start and uid not in came | ours:

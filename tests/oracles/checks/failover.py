@@ -55,7 +55,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
 
 
 def _refused(views: Sequence[Plain]) -> list[Anomaly]:
-    """Failovers that were asked for and never took place: of the first partition that crosses their
+    """Failovers that were requested and never happened: reported for the first partition on their
     links."""
     found: dict[int, Anomaly] = {}
     for plain in sorted(views, key=lambda p: (p.topic, p.partition)):
@@ -73,8 +73,8 @@ def _refused(views: Sequence[Plain]) -> list[Anomaly]:
 
 
 def _lost(plain: Plain, story: Story, compared: Compared) -> int:
-    """Acknowledged records of the source that did not arrive, without those that lost-write tells
-    of."""
+    """Acknowledged records of the source that did not arrive, except those that lost-write
+    reports."""
     mirrored_range = compared.mirrored_range
     known = {r.uid for r in [*compared.holes, *shown(plain, story, compared), *compared.gone]} | {
         r.uid for r in compared.came
@@ -105,7 +105,7 @@ def _lost(plain: Plain, story: Story, compared: Compared) -> int:
 
 
 def _writes(plain: Plain, story: Story, promotion: Any) -> list[int]:
-    """When the destination confirmed writes of its own."""
+    """When the destination acknowledged writes of its own."""
     era = (promotion.cluster, promotion.time)
     known = any(era in generation.owners for generation in story.generations[promotion.cluster])
     ended = story.ended.get(era, NEVER) if known else NEVER

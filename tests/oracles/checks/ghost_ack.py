@@ -1,5 +1,5 @@
-"""An acknowledged offset holds the record that was acknowledged, in the acknowledging cluster's own
-era, and nobody else's."""
+"""At an acknowledged offset is the acknowledged record and no other, in the acknowledging cluster's
+own era."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
         story = Story(plain)
         for generation in story.every():
             log = story.log(generation)
-            # Where nothing was promoted nobody can tell; standby-isolation speaks of that.
+            # Without a promotion this cannot be decided; standby-isolation reports it.
             if log is None or all(generation.sources):
                 continue
             given: set[int] = set()
@@ -34,7 +34,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
                     generation.native(offset) and record is not None and record.uid == promise.uid
                 )
                 if record is None and generation.native(offset) and offset not in given:
-                    # Compacted away; or a torn log had it.
+                    # Compacted, or in the lost part of a torn log.
                     right = offset >= log.torn_from or offset < min(
                         plain.compacted.get(generation.cluster, 0), log.end
                     )

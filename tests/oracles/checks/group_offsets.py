@@ -1,5 +1,5 @@
-"""A consumer group that fails over skips no record, and gets again only what it had committed; its
-synced offsets only rise."""
+"""A consumer group that fails over skips no record, and gets only records again that it had
+committed. Its synced offsets only rise."""
 
 from __future__ import annotations
 
@@ -89,7 +89,8 @@ def _judge(
 def _again(
     plain: Plain, cluster: str, offsets: Sequence[Plain], group: str, offset: int, before: int
 ) -> bool:
-    """Whether a coordinator that loaded the group anew may have answered so, or that is unknown."""
+    """Whether a coordinator that loaded the group again may have answered this, or whether that is
+    unknown."""
     logs = [(each, each.final(cluster)) for each in offsets if each.final(cluster) is not None]
     if not logs or any(
         log is None or log.torn or log.log_start or each.compacted.get(cluster)
@@ -159,7 +160,7 @@ def _checkpoints(
     mirrored: Sequence[Any],
     promoted: int,
 ) -> Iterator[tuple[str, int, int, int]]:
-    """(kind, offset, time, the highest before that)."""
+    """(kind, offset, time, the highest offset before it)."""
     highest = -1
     for row in synced:
         if row.offset < highest:

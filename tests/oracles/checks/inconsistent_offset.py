@@ -49,7 +49,8 @@ def _observed(plain: Plain, story: Story, generation: PlainGeneration) -> Iterat
 
 
 def truncated_since(plain: Plain, read: Any) -> int:
-    """Where a mirror that ended after this poll said that it truncated the log."""
+    """The offset at which a mirror that ended after this poll reported that it truncated the
+    log."""
     truncations = [
         at
         for s in plain.view.stops

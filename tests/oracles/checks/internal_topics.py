@@ -1,9 +1,8 @@
-"""Kafka's own topics are sound, and say of transactions and groups what the data and the clients
-say.
+"""Kafka's own topics are undamaged, and agree with the data and the clients about transactions and
+groups.
 
-Of the logs themselves: one at a time, batch by batch. Of what coordinators decided: every way to
-leave out what is not complete at the end of the decisions is tried; one of them must be what the
-markers are.
+Logs are checked one at a time, batch by batch. For the decisions of coordinators, it tries every
+way to leave out decisions that are incomplete at the end; one of them must agree with the markers.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def _logs(plain: Plain) -> Iterator[Anomaly]:
 
 
 def _below(log: PlainLog) -> PlainLog:
-    """Without the batches behind the last one that is below the high watermark."""
+    """The batches up to the last one below the high watermark."""
     while log.batches and log.batches[-1].last_offset >= log.high_watermark:
         log.batches.pop()
     return log
@@ -87,7 +86,7 @@ def _sound(plain: Plain, cluster: str) -> PlainLog | None:
     log = plain.final(cluster)
     if log is None or log.torn:
         return None
-    # An epoch takes nothing from what a log says.
+    # A new epoch removes nothing from a log.
     return (
         None
         if any(kind != "leader-epoch-regression" for kind, _ in _wrong(plain, _below(log)))
@@ -143,7 +142,7 @@ def _outcomes(cluster: str, views: Sequence[Plain], states: Sequence[Plain]) -> 
 
 
 def _markers(plain: Plain, log: PlainLog) -> tuple[bool, bool, list[Any]]:
-    """Whether all markers that ever were are there, whether the last are, and those of the
+    """Whether all markers ever written are there, whether the last ones are, and those of the
     cluster's own coordinators."""
     markers = [b for b in log.batches if b.ends and b.crc_ok]
     if plain.view.internal:
@@ -221,7 +220,7 @@ def _groups(cluster: str, views: Sequence[Plain], offsets: Sequence[Plain]) -> I
 
 
 def disturbed(plain: Plain, cluster: str, time: int) -> bool:
-    """Whether brokers of a cluster were at the mercy of a fault by then, or had been."""
+    """Whether brokers of a cluster were under a fault at that time, or had been."""
     began = [w for w in plain.view.windows if w.start <= time]
     return any(
         w.target.split("/")[0] == cluster

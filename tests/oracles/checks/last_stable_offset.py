@@ -1,4 +1,5 @@
-"""The LSO that leaders report never steps back, and some high watermark of that time gives it."""
+"""The LSO that leaders report never goes back, and agrees with some possible high watermark at that
+time."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
 
 
 def _tenure(plain: Plain, generation: PlainGeneration, before: Any, after: Any) -> bool:
-    """Whether two samples are surely of one leader in one epoch."""
+    """Whether two samples are certainly from one leader in one epoch."""
     if (before.leader, before.leader_epoch) != (after.leader, after.leader_epoch):
         return False
     view = plain.view
@@ -91,8 +92,8 @@ def _order(
 
 
 def _stepping(plain: Plain, generation: PlainGeneration, before: Any, after: Any) -> int:
-    """How far down two samples may step while a reversal truncates their log, which it may do in
-    several steps."""
+    """How far two samples may go back while a reversal truncates their log, possibly in several
+    steps."""
     mine = generation.cluster
     reversals = [
         w
@@ -139,15 +140,15 @@ def _above(plain: Plain, story: Story, generation: PlainGeneration) -> Iterator[
 
 
 def _shows(log: PlainLog, following: Sequence[Any]) -> bool:
-    """Whether a log that was captured within a reversal has all that was there when the next sample
-    was asked for."""
+    """Whether a log that was captured during a reversal has everything that existed at the request
+    of the next sample."""
     return any(mark.high_watermark <= log.end for mark in following)
 
 
 def _recomputed(
     plain: Plain, generation: PlainGeneration, log: PlainLog, marks: Sequence[Any]
 ) -> Iterator[tuple[int, tuple[str, int]]]:
-    """Tries every high watermark that the log can have had when its LSO was asked for, and still
+    """Tries every high watermark that the log can have had when its LSO was requested, and still
     has."""
     pair(log, untracked=True)
     every = transactions(log)
@@ -176,7 +177,7 @@ def _recomputed(
 
 
 def _truncated_since(plain: Plain, generation: PlainGeneration, mark: Any) -> int:
-    """Down to where a mirror truncated this generation's log after a sample was asked for."""
+    """The offset to which a mirror truncated this generation's log after a sample was requested."""
     reported = [(t.cluster, t.time, t.offset) for t in plain.view.truncations]
     reported += [(s.cluster, s.time, at) for s in plain.view.stops for _, at in s.truncated]
     mine = [
@@ -221,6 +222,6 @@ def _hanging(plain: Plain, generation: PlainGeneration, log: PlainLog) -> Iterat
 
 
 def _sent(plain: Plain, record: Any) -> int:
-    """When, by the harness' clock; by the client's where nobody wrote that down."""
+    """The time, by the harness's clock; by the client's clock if the harness did not record it."""
     invoked = [s.invoked for s in plain.sends if record.uid in [uid for uid, _, _ in of_send(s)]]
     return int(invoked[0]) if invoked else int(record.timestamp) * 1_000_000

@@ -1,5 +1,5 @@
-"""Leader epochs never fall along a log, name one batch with its offset, are not above the leader's,
-and rise at promotions."""
+"""Leader epochs never decrease along a log, identify one batch at an offset, are at most the
+leader's epoch, and rise at promotions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             logs = [r for r in (*plain.replicas, *plain.earlier) if r.cluster == cluster]
             cleaned = max(plain.cleaned(log) for log in logs)
             if cleaned and not plain.view.recorded and not plain.compacted.get(cluster):
-                cleaned = NEVER  # how far is unknown
+                cleaned = NEVER  # its extent is unknown
             for same in _by_log(plain, story, cluster, logs):
                 found += [
                     plain.anomaly("epoch-reuse", cluster, offset)
@@ -74,8 +74,8 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
 
 
 def _by_log(plain: Plain, story: Story, cluster: str, logs: list[PlainLog]) -> list[list[PlainLog]]:
-    """Where offsets move, a cluster that follows again was emptied: since then it has another
-    log."""
+    """With a mirror that does not keep offsets, a cluster that follows again was emptied and has a
+    new log since then."""
     if plain.keeps:
         return [logs]
     last = story.generations[cluster][-1].number
@@ -96,7 +96,8 @@ def _falls(log: PlainLog) -> list[int]:
 
 
 def _reuse(logs: Sequence[PlainLog], cleaned: int) -> list[int]:
-    """Below where a cleaner was, what it keeps of a batch stands for its bytes."""
+    """Below the end of cleaning, the fields that the cleaner keeps of a batch represent its
+    bytes."""
     held: dict[tuple[int, int], set[Any]] = {}
     written: dict[tuple[int, int], set[Any]] = {}
     for batch in (b for log in logs for b in log.batches if b.crc_ok):
@@ -109,7 +110,7 @@ def _reuse(logs: Sequence[PlainLog], cleaned: int) -> list[int]:
 
 
 def _not_kept(plain: Plain, compared: Compared) -> list[int]:
-    """The first batch of each row of batches that came over with another epoch."""
+    """The first batch of each run of mirrored batches with another epoch."""
     own = appended(plain, compared.mirrored_range, compared.destination)
     end = min(
         compared.mirrored_range.end, own, compared.source.torn_from, compared.destination.torn_from
@@ -149,8 +150,8 @@ def _not_raised(generation: PlainGeneration, log: PlainLog) -> list[int]:
 
 
 def _behind(plain: Plain, story: Story, generation: PlainGeneration, log: PlainLog) -> list[int]:
-    """The first sample of a leader epoch below that of a batch under its high watermark: at the
-    first batch above it."""
+    """The first sample with a leader epoch below that of a batch under its high watermark; reported
+    at the first batch above it."""
     said = [m for m in story.marks(generation) if m.leader_epoch >= 0 and m.high_watermark >= 0]
     every = plain.keeps and plain.options.get("leader_epochs") == "keep"
     for mark in said if every else said[-1:]:
@@ -162,7 +163,7 @@ def _behind(plain: Plain, story: Story, generation: PlainGeneration, log: PlainL
 
 
 def _sampled(plain: Plain, story: Story, cluster: str) -> list[int]:
-    """The first sample of an epoch that the last one, from outside of faults on brokers, has not
+    """The first sample with an epoch that the last sample outside of broker faults has not
     reached."""
     mine = story.generations.get(cluster, [])
     marks = plain.marks[cluster] if plain.keeps or len(mine) < 2 else story.marks(mine[-1])

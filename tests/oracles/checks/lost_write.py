@@ -1,5 +1,5 @@
-"""Every acknowledged record is where it was acknowledged, and on the other side of a mirror as far
-as that got."""
+"""Every acknowledged record is at its acknowledged offset, and also on the other side of a mirror,
+as far as the mirror got."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def _tail(plain: Plain, story: Story, compared: Compared) -> list[Any]:
 
 
 def shown(plain: Plain, story: Story, compared: Compared) -> list[Any]:
-    """Of the missing tail, what the destination once had: readers got it, or its high watermark
-    covered it."""
+    """The part of the missing tail that the destination once had: readers got it, or its high
+    watermark covered it."""
     mirrored_range = compared.mirrored_range
     polls = [
         r
@@ -77,8 +77,8 @@ def shown(plain: Plain, story: Story, compared: Compared) -> list[Any]:
 
 
 def _arrived(plain: Plain, compared: Compared) -> int:
-    """Up to where the destination had the source's log before its mirror, ending, truncated it; for
-    ever where none did."""
+    """The offset up to which the destination had the source's log before its ending mirror
+    truncated it; NEVER if no mirror did."""
     mirrored_range = compared.mirrored_range
     ended = NEVER if mirrored_range.promotion is None else mirrored_range.promotion.time
     link = f"{mirrored_range.source}->{mirrored_range.destination}"
@@ -91,8 +91,8 @@ def _arrived(plain: Plain, compared: Compared) -> int:
 
 
 def _covered(plain: Plain, story: Story, compared: Compared) -> int:
-    """Offsets between the mirrored bytes and the promotion that were seen to be there before
-    clients wrote."""
+    """Offsets between the mirrored bytes and the promotion that were observed before clients
+    wrote."""
     mirrored_range, promotion, log = (
         compared.mirrored_range,
         compared.mirrored_range.promotion,

@@ -1,4 +1,4 @@
-"""Every transaction ends in one marker of its epoch or a later one; nothing of a lower epoch
+"""Every transaction ends in one marker of its epoch or a later one, and no batch of a lower epoch
 follows a marker."""
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
 
 
 def _impossible(batch: Any) -> bool:
-    """Whether it says of its producer something, and not all."""
+    """Whether the batch identifies its producer only in part."""
     if batch.reset:
         return False
     if batch.ends:
@@ -71,8 +71,8 @@ def _left_open(log: PlainLog) -> list[tuple[str, int]]:
 
 
 def _stuck(log: PlainLog) -> list[tuple[str, int]]:
-    """Where the leader said that it is stable, if transactions that were ended by then are behind
-    it."""
+    """The last stable offset that the leader reported, if the transactions from there on had ended
+    by then."""
     high = min(log.stable_above, log.end)
     unended = [t for t in transactions(log) if t.marker is None or t.marker.base_offset >= high]
     stable = min([high, *(t.first for t in unended)])
@@ -84,7 +84,7 @@ def _stuck(log: PlainLog) -> list[tuple[str, int]]:
 
 
 def _producers(generation: PlainGeneration, log: PlainLog) -> list[list[Any]]:
-    """Sound data and markers of each owner's id, between two resets each."""
+    """Undamaged data and markers of each owner's producer id, between two resets."""
     found: dict[tuple[int, str, int], list[Any]] = {}
     for batch in log.batches:
         if batch.crc_ok and not batch.reset and batch.producer_id != -1:
@@ -182,8 +182,8 @@ def _epochs(log: PlainLog) -> list[tuple[str, int]]:
 
 
 def next_operation(log: PlainLog, record: Any) -> Any:
-    """The first record of its producer's next operation, if no marker of it lies between the
-    two."""
+    """The first record of its producer's next operation, if no marker of the producer is between
+    the two."""
     if record.state in ("plain", "control") or record.operation < 0:
         return None
     index = next(i for i, r in enumerate(log.records) if r is record)
@@ -201,7 +201,7 @@ def next_operation(log: PlainLog, record: Any) -> Any:
 
 
 def _went_on(plain: Plain, generation: PlainGeneration, log: PlainLog) -> list[tuple[str, int]]:
-    """One per record that the next operation begins with: where the operation before it, unended,
+    """For each record at the start of the next operation: where the previous, unended operation
     began."""
     first: dict[int, Any] = {}
     for record in log.records:

@@ -1,5 +1,5 @@
-"""A mirror says no smaller lag than there was at every moment of the last 5 s, and not that it
-mirrors what was promoted; verbs that disagree with its model are said once a link."""
+"""A mirror reports no lag below every lag of the last 5 s, and does not report that it mirrors a
+promoted partition. Disagreements of verbs are reported once for each link."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
 
 
 def _behind(plain: Plain, said: Any) -> list[tuple[int, int]]:
-    """How far behind it was at every moment that the lag may be of, and what the destination had at
-    most."""
+    """The lags at every moment that the report may be from, and the most that the destination
+    had."""
     a, b = said.link.split("->")
     many = any(
         cluster.name == b and cluster.brokers > 1 for cluster in plain.view.topology.clusters

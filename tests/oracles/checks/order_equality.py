@@ -1,5 +1,5 @@
-"""What crossed a link is the source's committed records, in their order, unchanged, without holes
-or strangers."""
+"""A mirrored range has the source's committed records in their order, unchanged, without holes or
+other records."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             cluster = compared.destination.cluster
             if compared.source.torn or compared.destination.torn:
                 continue
-            # Where clients wrote and nothing was promoted nobody can tell what was mirrored.
+            # If clients wrote and nothing was promoted, it is unknown which records were mirrored.
             if all(compared.generation.sources) and any(s.cluster == cluster for s in plain.sends):
                 continue
             for part in (_repeats, partial(_strangers, plain), _holes, _inversions, _divergences):
@@ -50,7 +50,7 @@ def _repeats(compared: Compared) -> Iterator[tuple[str, int]]:
 def _strangers(plain: Plain, compared: Compared) -> Iterator[tuple[str, int]]:
     sent, floor = {r.uid for r in compared.sent}, max(compared.source.log_start, compared.gaps)
     for record in compared.came:
-        # A segment may begin before the log does.
+        # A segment may begin below the log start offset.
         if record.uid in sent or record.offset < compared.destination.log_start:
             continue
         there = compared.source.of(record.uid)
@@ -61,7 +61,7 @@ def _strangers(plain: Plain, compared: Compared) -> Iterator[tuple[str, int]]:
 
 
 def _holes(compared: Compared) -> Iterator[tuple[str, int]]:
-    """At the offset of the next of the source's records that did arrive."""
+    """At the offset of the source's next record that arrived."""
     for hole in compared.holes:
         after = compared.sent[compared.sent.index(hole) :]
         yield (

@@ -1,5 +1,5 @@
-"""A consumer that nothing moved gets what it can see of a partition without a gap and without going
-back."""
+"""A consumer gets what it can see of a partition without a gap and without going back, unless it
+was moved."""
 
 from __future__ import annotations
 
@@ -62,9 +62,8 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
 def _across(
     plain: Plain, story: Story, generation: PlainGeneration, log: PlainLog
 ) -> Iterator[int]:
-    """Per consumer that nothing moved, and two of its polls between which the log was truncated:
-    what took the tail's place unseen.
-    """
+    """For each consumer that was not moved, and two of its polls with a truncation in between: the
+    records that replaced the tail and that it never got."""
     older = [
         r
         for before in story.generations[generation.cluster][: generation.number]
@@ -139,7 +138,7 @@ def _follow(plain: Plain, log: PlainLog | None, reads: Sequence[Any]) -> Iterato
             continue
         offsets = [o for o in read.offsets if o < truncated_since(plain, read)]
         if read.time <= moved:
-            # A rebalance came inside of this poll.
+            # A rebalance happened during this poll.
             at = None
             continue
         isolation = read.isolation if at is None else isolation

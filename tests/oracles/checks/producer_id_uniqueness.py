@@ -1,5 +1,5 @@
-"""No two producers share a producer id and epoch on a cluster, nor does a native one take an id
-that was mirrored."""
+"""No two producers share a producer id and epoch on a cluster, and no native producer uses a
+mirrored id."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ KIND = "producer-id-collision"
 
 @dataclass(slots=True)
 class Trace:
-    """A sign that a process used an id on a cluster: batches of one partition, or what a client
-    knew."""
+    """Evidence that a process used an id on a cluster: batches of one partition, or what a client
+    reported."""
 
     cluster: str
     pid: int
@@ -48,7 +48,8 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
                     if pid not in twice
                 }
                 refused = _refused(story, generation, log, set(twice))
-                # A torn log may have lost the reset between two; what two processes wrote is there.
+                # A torn log may have lost a reset between two batches. What two processes wrote is
+                # still evidence.
                 offsets = [] if plain.torn else [*twice.values(), *refused.values()]
                 found += [
                     plain.anomaly(KIND, generation.cluster, offset)
@@ -61,7 +62,8 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
 
 
 def _twice(generation: PlainGeneration, log: PlainLog) -> dict[int, int]:
-    """Ids that two clusters' producers wrote with, no reset in between: where the second began."""
+    """Ids of producers of two clusters without a reset in between: where the second producer
+    began."""
     found: dict[int, int] = {}
     before: dict[int, Any] = {}
     for batch in log.batches:
@@ -80,7 +82,7 @@ def _twice(generation: PlainGeneration, log: PlainLog) -> dict[int, int]:
 def _adopted(
     plain: Plain, story: Story, generation: PlainGeneration, log: PlainLog
 ) -> dict[int, int]:
-    """Ids that go on behind a reset where another cluster's producer ended: where they do."""
+    """Ids that continue after a reset where another cluster's producer ended: where they do."""
     found: dict[int, int] = {}
     every = sections.tracked(log)
     for batch in every:
@@ -107,7 +109,7 @@ def _adopted(
 def _refused(
     story: Story, generation: PlainGeneration, log: PlainLog, known: set[int]
 ) -> dict[int, int]:
-    """Ids that clients had of the cluster and that the mirror wrote with: where the first was
+    """Ids that clients got from the cluster and that the mirror wrote with: where the first was
     acknowledged."""
     found: dict[int, int] = {}
     if all(generation.sources):
@@ -176,7 +178,7 @@ def _reported(plain: Plain) -> Iterator[Trace]:
 
 
 def _between(traces: list[Trace]) -> list[Anomaly]:
-    """Pairs of processes with one id whose epochs overlap or whose transactional ids have nothing
+    """Pairs of processes with one id, whose epochs overlap or whose transactional ids have nothing
     in common."""
     found: list[Anomaly] = []
     for cluster, pid in {(t.cluster, t.pid) for t in traces}:
@@ -193,7 +195,7 @@ def _between(traces: list[Trace]) -> list[Anomaly]:
 
 
 def _seen(use: list[Trace]) -> list[Trace]:
-    """What is in the bytes, or else what was reported."""
+    """According to the bytes, or otherwise to the reports."""
     return [t for t in use if t.transactional_id is None] or use
 
 

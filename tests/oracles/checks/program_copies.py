@@ -1,5 +1,5 @@
-"""Each input that a program's group has passed has one committed output, where the program is in
-the end."""
+"""Each input that a program's group has passed has one committed output on the program's last
+cluster."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _judge(program: Any, inputs: Sequence[Plain], outputs: Sequence[Plain]) -> l
 
 
 def _end(program: Any, plain: Plain) -> tuple[str, str]:
-    """Where the program is in the end, and where it was before."""
+    """The program's last cluster, and its cluster before."""
     at, came = program.home, ""
     for promotion in sorted(plain.view.promotions, key=lambda p: p.time):
         if promotion.source == at:

@@ -1,5 +1,5 @@
-"""A read_committed reader gets every committed and plain record of what it passes, and nothing
-else."""
+"""A read_committed reader gets every committed and plain record of the range that it passes, and
+nothing else."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def _phantoms(
 
 
 def _late(plain: Plain, generation: PlainGeneration, record: Any, read: Any) -> bool:
-    """Whether a coordinator that was started for a failback may have committed what was open when
-    its cluster was captured."""
+    """Whether a coordinator that was started for a failback may have committed transactions that
+    were open at the capture of its cluster."""
     if generation.last or record.state != "open" or read.returned <= generation.ended:
         return False
     send = sent(plain, record.uid)
@@ -73,7 +73,7 @@ def _late(plain: Plain, generation: PlainGeneration, record: Any, read: Any) -> 
 
 
 def _hidden(log: PlainLog, reads: Sequence[Any]) -> list[tuple[str, int]]:
-    """What some member of a group passed, and no member got."""
+    """What some member of a group passed and no member got."""
     got = {offset for offset, _ in _got(reads)}
     covered: set[int] = set()
     for who in {(r.reader, r.process) for r in reads}:
@@ -87,7 +87,7 @@ def _hidden(log: PlainLog, reads: Sequence[Any]) -> list[tuple[str, int]]:
 
 
 def passed(reads: Sequence[Any]) -> list[tuple[int, int]]:
-    """Ranges in which one reader went on without being moved."""
+    """Ranges in which one reader continued without being moved."""
     found: list[tuple[int, int]] = []
     at: tuple[int, int] | None = None
     for read in reads:

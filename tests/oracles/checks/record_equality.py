@@ -1,5 +1,5 @@
-"""Where a mirror keeps offsets and ids, the mirrored era has the source's record at every offset,
-however it is packed."""
+"""With a mirror that keeps offsets and ids, the mirrored era has the source's record at every
+offset, in any batching."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _compare(plain: Plain, compared: Compared) -> list[tuple[str, int]]:
         for r in source.records
         if start <= r.offset < end and not _proven(r.batch, destination)
     }
-    # What the cleaner of one side has taken away the other may still have.
+    # The log cleaner of one side may have removed records that the other side still has.
     low, high = (plain.compacted.get(log.cluster, 0) for log in (source, destination))
     found = [("record-stranger", offset) for offset in ours.keys() - theirs.keys() if offset >= low]
     found += [("record-hole", offset) for offset in theirs.keys() - ours.keys() if offset >= high]
@@ -57,8 +57,8 @@ def _compare(plain: Plain, compared: Compared) -> list[tuple[str, int]]:
 
 
 def _proven(batch: Any, other: PlainLog) -> bool:
-    """Whether the other log has a batch with the same header and CRC, both right: then its records
-    are the same."""
+    """Whether the other log has a batch with the same header and CRC, both correct: its records are
+    then the same."""
     twin = next((b for b in other.batches if b.base_offset == batch.base_offset), None)
     alike = twin is not None and all(getattr(batch, name) == getattr(twin, name) for name in HEADER)
     return bool(twin is not None and alike and batch.crc_ok and twin.crc_ok)

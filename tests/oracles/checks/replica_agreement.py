@@ -1,5 +1,5 @@
-"""Below their common high watermark the replicas of a cluster have the same batches; every CRC is
-right; offsets rise."""
+"""Below their common high watermark, the replicas of a cluster have the same batches; every CRC is
+correct; offsets rise."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEPT = (
     "control",
     "transactional",
 )
-"""What no cleaner changes."""
+"""The fields that the log cleaner never changes."""
 SAME = ("base_offset", "last_offset", "count", "length", "crc", "leader_epoch", "crc_ok")
 
 
@@ -66,8 +66,8 @@ def _cleaned(
     base: int,
     offset: int,
 ) -> list[tuple[str, int]]:
-    """What of a difference no cleaner makes: every broker has its own, which takes what it may when
-    it is there."""
+    """The differences that no log cleaner explains. Every broker has its own cleaner, which removes
+    what it may remove when it runs."""
     one, two = (
         next((b for b in log.batches if b.base_offset == base), None) for log in (model, other)
     )
@@ -92,8 +92,8 @@ def _cleaned(
 
 
 def _repacked(plain: Plain, model: PlainLog, other: PlainLog, base: int) -> bool:
-    """Whether both say the same in other bytes, in copied logs, where a cleaner may have been
-    further than anybody noted."""
+    """Whether both have the same content in other bytes, in copied logs, where a cleaner may have
+    gone further than recorded."""
     one, two = (next(b for b in log.batches if b.base_offset == base) for log in (model, other))
     if plain.view.recorded or any(
         getattr(one, name) != getattr(two, name) for name in (*KEPT, "crc_ok")
@@ -108,8 +108,8 @@ def _repacked(plain: Plain, model: PlainLog, other: PlainLog, base: int) -> bool
 def _missed(
     replicas: Sequence[PlainLog], holder: PlainLog, batch: Any, there: set[int]
 ) -> list[int]:
-    """The offsets of records of a batch that another replica lacks, and that no cleaner may have
-    taken."""
+    """The offsets of records of a batch that another replica lacks and that no cleaner may have
+    removed."""
     if batch.control != -1 or not _readable(holder, batch):
         return []
     mine = [
@@ -133,7 +133,7 @@ def _may_go(replicas: Sequence[PlainLog], holder: PlainLog, part: Any) -> bool:
 
 
 def _end(log: PlainLog, part: Any) -> str:
-    """How the transaction of a record ended, by the first marker of its producer that follows."""
+    """How the transaction of a record ended, by the first later marker of its producer."""
     if not _rising(log):
         return ""
     batch = [b for b in log.batches if b.base_offset <= part.offset][-1]
@@ -177,7 +177,7 @@ def _between(model: PlainLog, other: PlainLog, start: int, end: int) -> list[tup
 
 
 def _parted(model: PlainLog, other: PlainLog, start: int, end: int) -> list[tuple[str, int, int]]:
-    """What two replicas have otherwise: kind, where the batch begins, and the place."""
+    """The differences of two replicas: kind, base offset of the batch, and offset."""
 
     def held(log: PlainLog) -> Counter[Any]:
         inside = [b for b in log.batches if b.base_offset >= start and b.last_offset < end]
@@ -207,8 +207,8 @@ def _parted(model: PlainLog, other: PlainLog, start: int, end: int) -> list[tupl
 
 
 def _first_changed(model: PlainLog, other: PlainLog, base: int, last: int) -> int:
-    """The first record of the batch that differs; the batch's first offset where records cannot
-    tell."""
+    """The first record of the batch that differs; the batch's first offset if records do not show
+    it."""
 
     def parts(log: PlainLog) -> dict[int, tuple[int, ...]]:
         return {

@@ -1,5 +1,5 @@
-"""Along a log the payload ids of one producer incarnation only rise: inside an operation, and from
-one to the next."""
+"""Along a log, the payload ids of one producer incarnation only rise: within an operation, and from
+one operation to the next."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
                 seen.add(record.uid)
                 who = incarnation(record.uid)
                 first = firsts.setdefault(who, record.uid)
-                # Of a log that lost its beginning: the first copy may have been there.
+                # If the log lost its beginning, the first copy may have been there.
                 if log.log_start > 0 and not plain.keeps and record.uid < first and not native:
                     continue
                 before = highest.get(who)

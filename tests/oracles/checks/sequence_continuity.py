@@ -82,7 +82,8 @@ def _broken(
 
 
 def _in_turn(before: Any, batch: Any) -> str:
-    """Behind another batch of its owner, with no reset in between."""
+    """The anomaly, if any, of a batch that follows another batch of its owner without a reset in
+    between."""
     if batch.producer_epoch > before.producer_epoch:
         return "" if batch.base_sequence == 0 else "sequence-start"
     if batch.producer_epoch < before.producer_epoch:
@@ -96,7 +97,7 @@ def _in_turn(before: Any, batch: Any) -> str:
 
 
 def _first(generation: PlainGeneration, log: PlainLog, batch: Any, mine: list[Any]) -> str:
-    """The first of its owner in the log, or behind a reset."""
+    """The anomaly, if any, of the first batch of its owner in the log or after a reset."""
     last = mine[-1] if mine else None
     if (
         last is not None
@@ -114,8 +115,8 @@ def _first(generation: PlainGeneration, log: PlainLog, batch: Any, mine: list[An
 def _compacted(
     plain: Plain, generation: PlainGeneration, log: PlainLog, before: Any, batch: Any
 ) -> bool:
-    """Whether a cleaner may have taken what is missing before a batch; of copied logs, where
-    anything is: compaction, or loss."""
+    """Whether the log cleaner may have removed what is missing before a batch. In copied logs it
+    may wherever offsets are missing: compaction cannot be distinguished from loss."""
     if not plain.view.recorded:
         return _missing(log, before, batch)
     same = before is not None and before.producer_epoch == batch.producer_epoch
@@ -130,8 +131,8 @@ def _compacted(
 
 
 def _missing(log: PlainLog, before: Any, batch: Any) -> bool:
-    """Whether offsets are missing between two batches, or before the first since the last reset,
-    that one included."""
+    """Whether offsets are missing between two batches, or before the first one since the last reset
+    (inclusive)."""
     end, since = (
         log.log_start,
         max([b.row for b in log.batches[: batch.row] if b.reset], default=-1),

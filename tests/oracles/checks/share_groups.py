@@ -1,5 +1,5 @@
-"""A share group is given each committed record until it is done with it, and none that was aborted;
-record by record."""
+"""A share group gets each committed record until it has completed it, and no aborted record; record
+by record."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _confirms(answer: Any, row: Any, offset: int) -> bool:
 
 
 def _ends_here(plain: Plain, generation: PlainGeneration, group: str) -> bool:
-    """Whether the group was on this cluster in the end, and only in this log."""
+    """Whether the group was on this cluster at the end, and only in this log."""
     mine = [row for row in plain.shares if row.group == group]
     early = any(row.cluster == generation.cluster and row.time < generation.began for row in mine)
     return (

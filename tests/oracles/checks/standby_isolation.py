@@ -27,8 +27,8 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
                 if s.cluster == generation.cluster
                 for uid, _, _ in of_send(s)
             }
-            # Where offsets move, what was sent here before the log was emptied comes back from
-            # elsewhere.
+            # With a mirror that does not keep offsets, records that were sent here before the log
+            # was emptied come back from elsewhere.
             lately = (
                 planned
                 if plain.keeps
@@ -64,8 +64,8 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
 
 
 def _circles(plain: Plain) -> list[Any]:
-    """Truncations of a cluster that was made to follow one that, over however many links, followed
-    it."""
+    """Truncations of a cluster that began to follow a cluster which, directly or over other links,
+    followed it."""
     follows = {destination: source for source, destination in plain.hops}
     found = []
     steps: list[Promotion | Truncation] = [*plain.view.promotions, *plain.view.truncations]
@@ -84,7 +84,7 @@ def _circles(plain: Plain) -> list[Any]:
 
 
 def _unrecorded(plain: Plain, cluster: str) -> bool:
-    """Whether a failover led there, and no promotion was written down."""
+    """Whether a failover led there without a recorded promotion."""
     promoted = any(p.cluster == cluster for p in plain.view.promotions)
     return not promoted and any(
         w.fault.startswith("failover") and w.target.endswith(f">{cluster}")
@@ -93,8 +93,8 @@ def _unrecorded(plain: Plain, cluster: str) -> bool:
 
 
 def _mirrored_then(story: Story, send: Any) -> bool:
-    """Whether the cluster followed another from when the operation was asked for until it was
-    acknowledged."""
+    """Whether the cluster followed another one from the request of the operation to its
+    acknowledgement."""
     generation = story.generations[send.cluster][story.number_at(send.cluster, send.invoked)]
     if generation.number == 0 and generation.native(0):
         return False

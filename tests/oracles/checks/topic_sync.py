@@ -1,5 +1,5 @@
-"""A topic is on the destination as it is on the source: there, with as many partitions, with the
-same settings."""
+"""A topic on the destination equals the source's topic: it exists, with as many partitions and the
+same configs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A transaction of which anything is visible is visible in every partition that it wrote to; so too
-what a failover left."""
+"""If any part of a transaction is visible, it is visible in every partition of the transaction.
+This holds after a failover too."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ BESIDE = "the transaction has other partitions, which were not changed"
 
 @dataclass(slots=True)
 class Seen:
-    """What became of one record of a transaction on a cluster: in what partition, where, and
-    whether it is or was visible."""
+    """The state of one record of a transaction on a cluster: its partition and offset, and whether
+    it is or was visible."""
 
     plain: Plain
     offset: int
@@ -31,7 +31,7 @@ class Seen:
 
 
 Key = tuple[str, str, str, int]
-"""Cluster, link and time of the failover (empty on the cluster that took it), its kind,
+"""Cluster, link and time of the failover (empty on the cluster that got the writes), its kind,
 operation."""
 
 

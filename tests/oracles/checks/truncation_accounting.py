@@ -1,5 +1,5 @@
-"""A failback truncates what the new owner never had, and nothing else; a failover appends what the
-mirror says."""
+"""A failback truncates only what the new owner never had, and a failover appends only what the
+mirror reports."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
         for truncation in plain.view.truncations:
             mine = story.generations.get(truncation.cluster, [])
             if truncation.end == truncation.offset:
-                continue  # nothing was taken away
+                continue  # nothing was removed
             if mine and not any(a.ended <= truncation.time <= b.settled for a, b in pairwise(mine)):
                 found.append(
                     plain.anomaly("truncation-impossible", truncation.cluster, truncation.offset)
@@ -133,8 +133,8 @@ def _contradicted(truncation: Any, generation: PlainGeneration, before: PlainLog
 def _lacking(
     plain: Plain, generation: PlainGeneration, following: PlainGeneration, after: PlainLog, end: int
 ) -> Iterator[tuple[str, int]]:
-    """What of the common history a capture that was taken after the cluster's loss has not, though
-    it is there afterwards."""
+    """The part of the common history that a capture from after the cluster's loss lacks, although
+    it exists afterwards."""
     since = max(
         [
             0,
@@ -204,8 +204,8 @@ def _called(batch: Any) -> str:
 
 
 def _ways(stop: Any) -> set[int]:
-    """Where the log can have ended after some of the last truncations, each from where it then
-    ended, or had ended before."""
+    """Where the log can have ended after some of the last truncations, each from its end at that
+    time or before."""
     found = {stop.mirrored}
     for first in range(len(stop.truncated)):
         been = {stop.mirrored}
@@ -231,8 +231,7 @@ def _not_made(log: PlainLog, stop: Any) -> Iterator[tuple[str, int]]:
 
 
 def _other_epochs(log: PlainLog, stop: Any) -> Iterator[tuple[str, int]]:
-    """The first mirrored batch that has not the leader epoch that was written down for its
-    offset."""
+    """The first mirrored batch whose leader epoch differs from the recorded one for its offset."""
     for batch in log.batches:
         said = [epoch for epoch, start in stop.epochs if start <= batch.base_offset]
         if (

@@ -1,4 +1,4 @@
-"""A read_committed reader gets nothing before its commit was asked for, nor while the LSO was
+"""A read_committed reader gets no record before its commit was requested, nor while the LSO was
 sampled at or below it."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
 
 
 def _asked(send: Any) -> int:
-    """When its commit can have been asked for at the earliest."""
+    """The earliest time at which its commit can have been requested."""
     if send is None:
         return 0
     if send.ending != "commit":
@@ -66,7 +66,7 @@ def _beyond(story: Story, generation: PlainGeneration, read: Any, offset: int) -
 
 
 def _term(marks: Sequence[Any], last: Any) -> list[Any]:
-    """A sample and those right before it of the same leader in the same epoch."""
+    """A sample and the samples directly before it from the same leader in the same epoch."""
     found: list[Any] = []
     for mark in reversed(marks[: marks.index(last) + 1]):
         if (mark.leader, mark.leader_epoch) != (last.leader, last.leader_epoch):
@@ -76,8 +76,8 @@ def _term(marks: Sequence[Any], last: Any) -> list[Any]:
 
 
 def _truncated(story: Story, generation: PlainGeneration, sample: Any) -> bool:
-    """Whether a mirror that ended after a sample may have truncated before it: no later one shows
-    more than that left."""
+    """Whether a mirror that ended after a sample may have truncated before it: no later sample
+    shows more than the rest."""
     for stop in story.stops(generation):
         truncations = [at for end, at in stop.truncated if at < end]
         if truncations and sample.time <= stop.time:

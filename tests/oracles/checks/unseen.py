@@ -1,5 +1,5 @@
-"""What must be committed was seen, where a read_committed reader had read to the end; at the offset
-where it was to be seen."""
+"""Committed records were read, at their visible offsets, if a read_committed reader had read to the
+end."""
 
 from __future__ import annotations
 
@@ -49,11 +49,12 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
 
 
 def _spans(reads: Sequence[Any]) -> Iterator[tuple[int, int]]:
-    """From where a reader, or its group, first began, to the end that it got to."""
+    """From where a reader, or its group, first began, to the end that it reached."""
     reads = [r for r in reads if r.isolation == "read_committed"]
 
     def audience(row: Any) -> tuple[str, str]:
-        """Its group; or itself, where it stands as it stood in the log generation before."""
+        """Its group; or the reader alone, if its position is unchanged since the log generation
+        before."""
         first = next(r for r in reads if (r.reader, r.process) == (row.reader, row.process))
         return (
             ("group", row.group) if row.group and first.kind == "assign" else ("reader", row.reader)
@@ -81,9 +82,9 @@ def _heard(
 def _where(
     generation: PlainGeneration, log: PlainLog | None, promise: Promise, *, own: bool, cleaned: int
 ) -> int:
-    """The cluster's own records are where they were acknowledged; what came over a mirror is where
-    the log has it."""
-    # Compacted away, perhaps before anybody had got there.
+    """The cluster's own records are at their acknowledged offsets; mirrored records are where the
+    log has them."""
+    # Compacted, perhaps before any reader reached it.
     gone = log is not None and promise.acked < cleaned and log.of(promise.uid) is None
     if own and promise.acked >= 0 and not gone:
         return promise.acked
