@@ -87,22 +87,21 @@ FAULTS: Final[Mapping[str, FaultFactory]] = MappingProxyType(
     }
 )
 OF_CLIENTS: Final = frozenset({"client-kill", "client-pause", "program-pause"})
-"""Those that are done to clients of a cluster: its brokers, and its mirrors, stay as they are."""
+"""Faults of a cluster's clients. They do not change its brokers or mirrors."""
 OF_PROGRAMS: Final = frozenset({"program-pause"})
-"""Those that are done to programs of the user's, which a scenario has only where somebody wrote
-them into it."""
+"""Faults of users' programs. A scenario has programs only if its author wrote them into it."""
 OF_CERTIFICATES: Final = frozenset({"certificate-expired", "certificate-untrusted"})
-"""Those that are done to certificates: only clusters with TLS have some."""
+"""Faults of certificates, which only clusters with TLS have."""
 IN_CONTAINERS: Final = frozenset({"broker-disconnect", "broker-memory-limit", "partition"})
-"""Those that are done to a broker's container, and to nothing else."""
+"""Faults that need brokers in containers."""
 
 IN_PROCESSES: Final = frozenset({"clock-skew", "rolling-upgrade"})
-"""Those that are done to a broker's process, and not to a container."""
+"""Faults that need brokers that are processes."""
 BY_FAKETIME: Final = frozenset({"clock-skew"})
-"""Those that need libfaketime (`harness.runtimes.faketime`)."""
+"""Faults that need libfaketime (`harness.runtimes.faketime`)."""
 
 
 def check_options(spec: FaultSpec) -> None:
-    """Raises InputError when a fault of a registered kind has an option that it does not know, or
-    one of a wrong type."""
+    """Raises InputError if a fault has an unknown option, or an option of a wrong type. The kind of
+    the fault must be registered."""
     settings(spec, FAULTS[spec.fault].defaults)

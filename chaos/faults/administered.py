@@ -1,5 +1,5 @@
-"""Mirrors that are brokers of the destination (KIP-1279): code shared by the faults that ask such a
-mirror for something."""
+"""Mirrors that run inside the destination's brokers (KIP-1279): code of the faults that send admin
+requests to them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def link_reason(target: str, topology: Topology) -> str | None:
 
 
 def mirror_of(spec: FaultSpec, world: World) -> Administered:
-    """The mirror of the link that a fault is done to. Raises InputError."""
+    """The mirror of the target link. Raises InputError."""
     if spec.target not in world.mirrors:
         known = ", ".join(sorted(world.mirrors)) or "none"
         raise InputError(
@@ -38,7 +38,7 @@ def mirror_of(spec: FaultSpec, world: World) -> Administered:
 
 
 def mirror_to(cluster: str, world: World) -> Administered:
-    """A mirror that leads to a cluster by now. Raises FaultError."""
+    """A running mirror into a cluster. Raises FaultError if there is none."""
     for mirror in world.mirrors.values():
         if mirror.alive and mirror.link.destination == cluster and isinstance(mirror, Administered):
             return mirror

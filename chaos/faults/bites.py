@@ -1,5 +1,5 @@
-"""Watches for a fault's bite: measured on the broken object, never taken from the answer of the API
-that broke it."""
+"""Measures the bite of a fault: on the broken object, and never from the answer of the API that
+broke it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from linkflap.harness.model.wait import until
 BITES_WITHIN: Final = 10.0
 
 Measure = Callable[[], tuple[bool, object]]
-"""Whether it bit, and what was seen (plain JSON values)."""
+"""(whether the fault bit, the measurement as plain JSON values)."""
 
 
 def watch(
@@ -26,12 +26,9 @@ def watch(
     within: float = BITES_WITHIN,
     falling: bool = False,
 ) -> Bite:
-    """Measures until it bites, `within` seconds have passed, or the run ends; the last measurement
-    is the evidence.
-
-    `falling`: the measurement is a number that falls until the fault bites; the seconds count from
-    the last time that it fell (`until`).
-    """
+    """Measures until the fault bites, `within` seconds have passed, or the run ends. The last
+    measurement is the evidence. `falling`: the measurement is a number that falls until the fault
+    bites; the seconds count from the last time it fell (`until`)."""
     seen: tuple[bool, object] = (False, "nothing")
 
     def over() -> bool:
@@ -53,5 +50,5 @@ def watch(
 
 
 def milliseconds(seconds: float | None) -> float | None:
-    """Rounded; None where there was no answer."""
+    """Milliseconds, rounded; None if there was no answer."""
     return None if seconds is None else round(seconds * 1000, 3)

@@ -88,7 +88,7 @@ class BrokerDiskFull(BrokerFault):
 
 
 def _ends(broker: Broker) -> bool:
-    """Whether it exits by itself after a start."""
+    """Whether the broker exits by itself after a start."""
     try:
         broker.start()
         until(lambda: broker.state == "stopped", within=_ENDS_WITHIN / 2, what="it to end")

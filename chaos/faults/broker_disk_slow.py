@@ -108,6 +108,6 @@ class BrokerDiskSlow(BrokerFault):
 
 
 def bitten(limited: float, free: float) -> bool:
-    """Whether a write of what a second has room for took long because of its limit: without one it
-    takes a part of that."""
+    """Whether a write of one second's worth of data was slow because of its limit: the same write
+    without the limit must be at least twice as fast."""
     return limited >= 0.5 and limited >= 2 * free

@@ -42,7 +42,7 @@ class BrokerMemoryLimit(ConfinedFault):
     def take_down(self, broker: Broker) -> None:
         before = self.confines.memory()
         self._hits_before = before.hits or 0
-        # the kernel's own part cannot be pressed out of it, nor seen beforehand
+        # the kernel's part of this memory cannot be reclaimed, and is not known beforehand
         for more in range(1, _ATTEMPTS + 1):
             try:
                 self.confines.limit_memory(before.used + more * self._spare)

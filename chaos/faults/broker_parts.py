@@ -33,8 +33,8 @@ HEALS_WITHIN: Final = 90.0
 
 
 def broker_reason(target: str, topology: Topology) -> str | None:
-    """None when `target` is `A/1`: broker 1 of a cluster A of the topology that has at least that
-    many."""
+    """None if `target` is `A/1`, broker 1 of a cluster A of the topology that has at least so many
+    brokers; otherwise the reason."""
     on = Target.parse(target)
     cluster = next((cluster for cluster in topology.clusters if cluster.name == on.cluster), None)
     if cluster is not None and 1 <= on.broker <= cluster.brokers:
@@ -47,7 +47,7 @@ def broker_reason(target: str, topology: Topology) -> str | None:
 
 
 class BrokerParts:
-    """One fault's hold on one broker."""
+    """One broker as the target of one fault."""
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         try:
@@ -62,11 +62,12 @@ class BrokerParts:
         self._holds = 0
 
     def answers(self, *, within: float) -> float | None:
-        """Seconds of a round trip on the broker's own CLIENT listener."""
+        """Seconds of a round trip on the broker's own CLIENT listener; None without an answer."""
         return probe.reach(self.broker.client_address, within=within)
 
     def look(self) -> None:
-        """Measures the round trip before the fault, and looks what the broker holds."""
+        """Before the fault: measures the round trip, and notes the partitions that the broker
+        replicates."""
         self.before = self.answers(within=ANSWERS_WITHIN)
         with contextlib.suppress(KafkaException):
             self._holds = len(self._held(AdminClient(quiet(self.cluster.bootstrap))))
@@ -74,7 +75,7 @@ class BrokerParts:
     def bite(
         self, observable: str, expected: object, measure: Measure, *, within: float = BITES_WITHIN
     ) -> Bite:
-        """As `bites.watch`; a broker that did not answer before cannot be seen to be bitten."""
+        """As `bites.watch`. Without an answer before the fault, there is no bite."""
         if self.before is None:
             return Bite(
                 bit=False,
@@ -85,7 +86,7 @@ class BrokerParts:
         return watch(self._world, observable, expected, measure, within=within)
 
     def gone(self) -> tuple[bool, object]:
-        """A measurement: the broker does not answer any more."""
+        """A measurement: whether the broker no longer answers."""
         seconds = self.answers(within=UNANSWERED_WITHIN)
         return seconds is None, {
             "before_ms": milliseconds(self.before),
@@ -121,7 +122,7 @@ class BrokerParts:
         return [f"process of {self._target} runs", "its listener answers", whole]
 
     def _whole(self) -> int:
-        """How many partitions it holds, once it is in the ISR of all of them. Raises
+        """The number of partitions that it replicates, once it is in the ISR of all of them. Raises
         DeadlineExceeded."""
         admin = AdminClient(quiet(self.cluster.bootstrap))
         missing: list[str] = ["metadata"]
@@ -144,17 +145,19 @@ class BrokerParts:
 
     def _missing(self, admin: AdminClient) -> tuple[list[str], int]:
         held = self._held(admin)
-        if len(held) < self._holds:  # a broker that has just come back may tell of an empty cluster
+        if (
+            len(held) < self._holds
+        ):  # directly after a restart, a broker may report an empty cluster
             return ["metadata"], 0
-        # Where a mirror alone is in the ISR, a broker that follows it is in none, whole or not: its
-        # bytes are for the checks.
+        # If only a mirror is in the ISR, its followers are never in the ISR, even if they are up to
+        # date. The checks compare their bytes.
         mine = {
             name: isr for name, isr in held.items() if not isr or self.cluster.brokers.keys() & isr
         }
         return [name for name, isr in mine.items() if self.broker.id not in isr], len(mine)
 
     def _held(self, admin: AdminClient) -> dict[str, set[int]]:
-        """The partitions that have this broker among their replicas, each with its ISR. Raises
+        """The partitions with a replica on this broker, each with its ISR. Raises
         KafkaException."""
         return {
             f"{name}-{number}": set(partition.isrs)
@@ -165,7 +168,7 @@ class BrokerParts:
 
 
 class BrokerFault(ABC):
-    """A fault on one broker. A fault with another effect overrides the measurement."""
+    """A fault of one broker. A fault with another effect overrides the measurement."""
 
     restores = True
     defaults: ClassVar[Mapping[str, Option]] = {}
@@ -182,7 +185,7 @@ class BrokerFault(ABC):
 
     @abstractmethod
     def take_down(self, broker: Broker) -> None:
-        """Breaks it; returns when it is broken."""
+        """Breaks the broker, and returns when it is broken."""
 
     def inject(self) -> None:
         self._parts.look()

@@ -33,7 +33,7 @@ class CertificateShown:
     abouts: ClassVar[Mapping[str, str]] = {}
     shown: ClassVar[Certificate]
     refused_for: ClassVar[str]
-    """Part of the error of a client that refuses it (OpenSSL's words)."""
+    """A part of the error of a client that refuses the certificate (OpenSSL's text)."""
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         settings(spec, self.defaults)

@@ -76,7 +76,7 @@ class ClientPause:
         def works() -> bool:
             nonlocal done
             done = self._world.clients.done_since_restart(process.name)
-            # One that has died since was started again, and counts from 0.
+            # A process that has died since was started again, and counts from 0.
             return (done > 0 and done != self._before) or self._world.stopping
 
         try:

@@ -98,8 +98,8 @@ class ClockSkew(BrokerFault):
 
 
 def clock_of(log: Path) -> float | None:
-    """How many seconds the time of a log's last line is after that at which the file was written;
-    None while it has none."""
+    """Seconds by which the time in a log's last line is after the file's modification time. None if
+    no line has a time."""
     try:
         with log.open("rb") as file:
             written = log.stat()

@@ -10,7 +10,7 @@ from linkflap.harness.model.topology import Topology
 
 
 def cluster_reason(target: str, topology: Topology) -> str | None:
-    """None when `target` is a cluster of the topology."""
+    """None if `target` is a cluster of the topology; otherwise the reason."""
     if any(cluster.name == target for cluster in topology.clusters):
         return None
     return (
@@ -20,8 +20,7 @@ def cluster_reason(target: str, topology: Topology) -> str | None:
 
 
 def cluster_of(spec: FaultSpec, world: World) -> Cluster:
-    """The cluster that a fault is done to. Raises InputError where the deployment has none of that
-    name."""
+    """The target cluster. Raises InputError if the deployment has no cluster of that name."""
     clusters = world.deployment.clusters
     if spec.target not in clusters:
         raise InputError(

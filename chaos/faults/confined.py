@@ -1,4 +1,4 @@
-"""A broker in a container as a target, and code shared by the faults that only containers have."""
+"""A broker in a container as a target: code of the faults that need containers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from linkflap.harness.model.scenario import FaultSpec
 
 
 def confines_of(broker: Broker, spec: FaultSpec) -> Confines:
-    """Raises InputError where the broker is in no container."""
+    """Raises InputError if the broker is not in a container."""
     if broker.confines is None:
         raise InputError(
             f"fault {spec.id!r} ({spec.fault}) is done to containers, and brokers here are in none;"
@@ -21,15 +21,14 @@ def confines_of(broker: Broker, spec: FaultSpec) -> Confines:
 
 
 class ConfinedFault(BrokerFault):
-    """A fault on the container of one broker; `let_go` undoes it, and returns what it has
-    checked."""
+    """A fault of one broker's container. `let_go` undoes it, and returns what it has checked."""
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         super().__init__(spec, world)
         self.confines, self._id = confines_of(self._parts.broker, spec), spec.id
 
     def cut_by_others(self) -> list[str]:
-        """Other partitions inside the cluster that last now."""
+        """Other partition faults of the cluster that are in effect now."""
         every = [
             broker.confines.blocks
             for broker in self._parts.cluster.brokers.values()
@@ -38,7 +37,7 @@ class ConfinedFault(BrokerFault):
         return sorted({owner for blocks in every for owner in blocks} - {self._id})
 
     def let_go(self) -> Sequence[str]:
-        """Undoes it; safe to call again. Raises LinkflapError."""
+        """Undoes the fault; may be called again. Raises LinkflapError."""
         raise AssertionError("each fault says how")
 
     def heal(self) -> Sequence[str]:

@@ -45,7 +45,7 @@ class ElectedLoss(ABC):
 
     @abstractmethod
     def holder(self, address: str) -> int | None:
-        """The broker that holds the office, as the one at `address` tells; None while there is
+        """The broker that holds the role, as the broker at `address` reports. None while there is
         none."""
 
     def inject(self) -> None:
@@ -61,7 +61,7 @@ class ElectedLoss(ABC):
         self._parts.broker.kill()
 
     def _elected(self, besides: int = -1) -> int | None:
-        """The holder as a running broker tells; brokers are numbered from 1 on."""
+        """The holder, as a running broker reports it. Brokers are numbered from 1."""
         for number, broker in self.cluster.brokers.items():
             if (
                 number != besides

@@ -50,8 +50,8 @@ _ASK_SECONDS: Final = 5.0
 
 
 def mirrored_way(target: str, topology: Topology) -> str | None:
-    """None for a link, or the reverse of one, over which a mirror that was reversed goes back; else
-    one sentence why not."""
+    """None if `target` is a link, or the reverse of a link whose mirror can be reversed; otherwise
+    the reason in one sentence."""
     links = [link.name for link in topology.links]
     if target in links or Target.parse(target).back in links:
         return None
@@ -61,8 +61,8 @@ def mirrored_way(target: str, topology: Topology) -> str | None:
 
 
 class _Failover:
-    """What both kinds share: the target, the end of the mirror, the promotion, and the move of the
-    clients."""
+    """The common parts of both kinds: the target, the end of the mirror, the promotion, and the
+    move of the clients."""
 
     restores = False
     defaults: ClassVar[Mapping[str, Option]] = {}
@@ -110,7 +110,7 @@ class _Failover:
         self._world.clients.move(self._source.name, self._destination.name, drained=drained)
 
     def heal(self) -> Sequence[str]:
-        """Nothing is put back. Raises FaultError when the failover did not go through."""
+        """Heals nothing, by design. Raises FaultError if the failover was not completed."""
         if not self._moved_at:
             raise FaultError(
                 f"failover {self._spec.id} along {self._spec.target} did not go through: clients "
@@ -128,7 +128,8 @@ class _Failover:
 
 
 class FailoverPlanned(_Failover):
-    """Drained: what the source has committed is on the destination before clients go there."""
+    """A drained failover: all committed records of the source are on the destination before clients
+    move there."""
 
     def inject(self) -> None:
         began = now()
@@ -144,8 +145,8 @@ class FailoverPlanned(_Failover):
                     f"failover {self._spec.id} was abandoned: the run is ending, and it still "
                     f"waited for {state}"
                 )
-            # An open transaction hides the commits behind it from a mirror that reads committed:
-            # its lag would be 0 too early.
+            # An open transaction hides later commits from a mirror that reads with read_committed.
+            # The lag of such a mirror would be 0 too early.
             if hidden := self._open(admin):
                 state = f"open transactions on {', '.join(hidden)}"
                 return False
@@ -168,9 +169,9 @@ class FailoverPlanned(_Failover):
         self._move(drained=True)
 
     def _open(self, admin: AdminClient) -> list[str]:
-        """Partitions of the source that cross the link, and whose last stable offset is below the
+        """Partitions of the source that the link mirrors, and whose last stable offset is below the
         high watermark."""
-        # others' clients go on
+        # clients of other homes continue
         homes = self._world.deployment.topology.homes_over(self._mirror.link)
         try:
             topics = admin.list_topics(timeout=_ASK_SECONDS).topics
@@ -221,7 +222,7 @@ class FailoverForced(_Failover):
         self._stalled = self._values["source"] == "stalled"
 
     def inject(self) -> None:
-        # The one that the trigger saw may have ended since.
+        # The transaction that made the trigger true may have ended since.
         with contextlib.suppress(DeadlineExceeded):
             until(
                 self._some_open,
@@ -230,10 +231,10 @@ class FailoverForced(_Failover):
                 what=f"a transaction to be open on {self._source.name}",
             )
         self._end_source(stall=self._stalled)
-        # not before: until the last broker is gone, clients are asking and get answers
+        # not earlier: until the last broker is dead, requests of clients are still answered
         died = now()
-        # Before, one that was about to end may have been the only one; afterwards, clients may have
-        # given theirs up already.
+        # Counted after the kill. Before it, the only open transaction might have been about to end;
+        # later, clients may have given theirs up.
         self._open_transactions = max(
             self._open_transactions, self._world.clients.open_transactions(self._source.name)
         )
@@ -242,11 +243,11 @@ class FailoverForced(_Failover):
         finally:
             self._end_source(stall=False)
         self._move(drained=False)
-        # The dead do not change: clients need not wait for the copy.
+        # The logs of dead brokers do not change, so clients need not wait for the copy.
         self._world.capture(f"1-{self._spec.id}", self._source.name)
 
     def _end_source(self, *, stall: bool) -> None:
-        """Stops or kills every broker of the source; nothing where they are dead."""
+        """Suspends or kills every broker of the source. Does nothing if they are dead."""
         ends = [
             broker.pause if stall else broker.kill
             for broker in self._source.brokers.values()
@@ -254,7 +255,8 @@ class FailoverForced(_Failover):
         ]
         if not ends:
             return
-        # At once: brokers that outlive the first would fence it, elect, and end transactions.
+        # All at once: otherwise the remaining brokers would fence the first one, elect leaders, and
+        # end transactions.
         with ThreadPoolExecutor(len(ends)) as pool:
             for ended in [pool.submit(end) for end in ends]:
                 ended.result()

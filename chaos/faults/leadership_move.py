@@ -47,7 +47,7 @@ _PREFERRED: Final = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Led:
-    """A partition as the metadata has it: its leader, its replicas in order, and those in sync."""
+    """The metadata of a partition: its leader, its replicas in order, and its ISR."""
 
     leader: int
     replicas: tuple[int, ...]
@@ -55,8 +55,8 @@ class Led:
 
 
 class LeadershipMove:
-    """Moves the leaders of a cluster's partitions to other brokers, and to the preferred ones at
-    the end; option of."""
+    """Moves the leaders of a cluster's partitions to other brokers, and back to the preferred
+    leaders at the end; option of."""
 
     restores = True
     defaults: ClassVar[Mapping[str, Option]] = {"of": "data|coordinators"}
@@ -88,7 +88,8 @@ class LeadershipMove:
         self._elect(self._wanted)
 
     def _led(self) -> dict[TopicPartition, Led]:
-        """The partitions that this is about, which brokers of the cluster have and lead."""
+        """The partitions of this fault (option of) that the cluster's own brokers replicate and
+        lead."""
         try:
             topics = AdminClient(quiet(self._cluster.bootstrap)).list_topics(timeout=10).topics
         except KafkaException as error:
@@ -111,7 +112,7 @@ class LeadershipMove:
         }
 
     def _elect(self, orders: Mapping[TopicPartition, Sequence[int]]) -> None:
-        """Has these orders of replicas taken down, and the first of each elected. Raises
+        """Reassigns the replicas in these orders, and elects the first of each. Raises
         FaultError."""
         try:
             asyncio.run(
@@ -169,7 +170,7 @@ class LeadershipMove:
 
 
 def next_order(led: Led) -> tuple[int, ...] | None:
-    """The replicas with the next of those in sync first; None where there is no other."""
+    """The order with the next in-sync replica first. None if there is no other in-sync replica."""
     at = led.replicas.index(led.leader)
     behind = (*led.replicas[at + 1 :], *led.replicas[:at])
     chosen = next((replica for replica in behind if replica in led.in_sync), None)
@@ -181,8 +182,8 @@ def next_order(led: Led) -> tuple[int, ...] | None:
 
 
 def _as_before(now: Led | None, before: Led) -> bool:
-    """Whether a partition has its order, the first of it as its leader, and all of its ISR
-    again."""
+    """Whether a partition has its former order of replicas, its first replica as the leader, and
+    its whole ISR again."""
     if now is None or not now.in_sync >= before.in_sync:
         return False
     return (now.replicas, now.leader) == (before.replicas, before.replicas[0])
@@ -191,7 +192,7 @@ def _as_before(now: Led | None, before: Led) -> bool:
 async def reordered(
     addresses: Sequence[str], orders: Mapping[TopicPartition, Sequence[int]]
 ) -> None:
-    """Has partitions take these orders of replicas (KIP-455), and the first of each elected
+    """Reassigns the replicas of partitions in these orders (KIP-455), and elects the first of each
     (KIP-460). Raises Unanswered."""
     nodes = AnyOf(addresses)
     by_topic: dict[str, dict[int, Sequence[int]]] = {}

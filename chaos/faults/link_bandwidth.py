@@ -51,11 +51,11 @@ class LinkBandwidth(LinkFault):
         self._path.add("bandwidth", "responses", rate=int(self._rate))
 
     def _unthrottled(self) -> float | None:
-        """Bytes per second without the fault: the first of five transfers that is so fast that the
-        rate will be seen to slow it, else the fastest.
+        """Bytes per second without the fault. Of five transfers, it takes the first that is so fast
+        that the limit will visibly slow it down; if there is none, the fastest.
 
-        A starved machine, or a link that comes back from another fault, may transfer less than the
-        rate for a moment: compared with that, the throttled link would not be slower.
+        A starved machine, or a link that recovers from another fault, may transfer less than the
+        limit for a moment. Compared with that, the throttled link would not be slower.
         """
         enough = self._rate * 1000 * TOLERANCE / SLOWER
         fastest: float | None = None

@@ -28,8 +28,8 @@ SILENT_FOR = 0.7
 EFFECT_WITHIN = 5.0
 NO_EFFECT_WITHIN = 1.0
 SLOWER = 5
-"""How many times longer than before the fault something must take to count as not happening: a busy
-machine is slow too."""
+"""Nothing happened if it takes this many times longer than before the fault. The factor allows for
+a busy machine."""
 
 
 class LinkHalfOpen(LinkFault):
@@ -45,13 +45,13 @@ class LinkHalfOpen(LinkFault):
         self._stalled = direction(self._values, "stalled")
         self._delivered_before = False
         self._answered_in = self._delivered_in = 0.0
-        """Seconds, before the fault: the first answer on a new connection, and the effect of a
-        request."""
+        """Before the fault: seconds until the first answer on a new connection, and until a request
+        takes effect."""
 
     def inject(self) -> None:
         self._path.look()
         self._answered_in = self._path.link.first_answer(within=ANSWERS_WITHIN) or 0.0
-        # Not the first: that one begins a connection, which is kept where it takes a login.
+        # Not the first request: it opens the connection, which is kept if it needs a login.
         self._delivered_before = self._path.link.delivers_requests(within=EFFECT_WITHIN)
         if self._delivered_before:
             began = time.monotonic()
@@ -61,7 +61,7 @@ class LinkHalfOpen(LinkFault):
 
     @property
     def _arrives(self) -> bool:
-        """Whether a request should still take effect."""
+        """Whether a request should still take effect with this fault."""
         return self._stalled == "responses"
 
     def bite(self) -> Bite:

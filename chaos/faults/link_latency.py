@@ -23,8 +23,8 @@ from linkflap.harness.model.scenario import FaultSpec, Option
 
 SAMPLES = 3
 ANSWERS_WITHIN = 15.0
-"""Seconds: a machine that is short of everything may answer late without any fault; none at all is
-what is looked for."""
+"""Seconds for one answer: a starved machine may answer late without a fault. Only a missing answer
+counts as silence."""
 
 
 class LinkLatency(LinkFault):
@@ -56,7 +56,7 @@ class LinkLatency(LinkFault):
         self._direction = direction(self._values, "delayed")
 
     def inject(self) -> None:
-        # One that a busy machine was late with would hide what the toxic adds.
+        # A slow measurement on a busy machine would hide what the toxic adds.
         self._path.look(quick=self._least / 2)
         self._path.add(
             "latency", self._direction, latency=int(self._latency), jitter=int(self._jitter)
@@ -64,8 +64,8 @@ class LinkLatency(LinkFault):
 
     @property
     def _least(self) -> float:
-        """Seconds that the toxic adds at the very least (Toxiproxy counts from when it read the
-        bytes, hence a little less)."""
+        """The least that the toxic adds, in seconds: a little less than its latency, because
+        Toxiproxy counts from when it read the bytes."""
         return 0.95 * (self._latency - self._jitter) / 1000
 
     def bite(self) -> Bite:

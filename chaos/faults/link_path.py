@@ -28,14 +28,14 @@ ANSWERS_WITHIN: Final = 10.0
 LOOKS: Final = 10
 HEALS_WITHIN: Final = 30.0
 NORMAL_WITHIN: Final = ANSWERS_WITHIN
-"""Of connecting and one round trip: TLS and a login alone may take seconds where processors are
-short."""
+"""Seconds for connecting and one round trip: on a starved machine, TLS and a login alone may take
+seconds."""
 ENDED_WITHIN: Final = 2.0
 
 
 def link_reason(target: str, topology: Topology) -> str | None:
-    """None when `target` is a link of the topology, the reverse of one, or the proxied client path
-    `*->X` of a cluster."""
+    """None if `target` is a link of the topology, the reverse of one, or the proxied client path
+    `*->X` of a cluster; otherwise the reason."""
     on = Target.parse(target)
     if on.is_client_path and on.destination in {cluster.name for cluster in topology.clusters}:
         return None
@@ -48,7 +48,7 @@ def link_reason(target: str, topology: Topology) -> str | None:
 
 
 class LinkPath:
-    """One fault's hold on one link."""
+    """One link as the target of one fault."""
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         try:
@@ -106,11 +106,8 @@ class LinkPath:
         return False if time.monotonic() - began < within / 2 else None
 
     def ends_at_once(self, *, within: float) -> tuple[bool, object]:
-        """Whether a round trip ended without an answer long before the `within` seconds it was
-        given.
-
-        A stalled link or a starved machine gives no answer either, but only when the time is up.
-        """
+        """Whether a round trip ended without an answer long before its `within` seconds. A stalled
+        link or a starved machine gives no answer either, but only when the time is up."""
         began = time.monotonic()
         seconds = self.link.round_trip(within=within)
         took = time.monotonic() - began
@@ -124,7 +121,7 @@ class LinkPath:
     def bite(
         self, observable: str, expected: object, measure: Measure, *, within: float = BITES_WITHIN
     ) -> Bite:
-        """As `bites.watch`; a path that did not answer before cannot be seen to be bitten."""
+        """As `bites.watch`. Without an answer before the fault, there is no bite."""
         if self.before is None:
             return Bite(
                 bit=False,
@@ -170,13 +167,13 @@ class LinkPath:
 
     @property
     def _normal(self) -> float:
-        """Seconds that a healed round trip may take: what it took before, with room for a busy
-        machine."""
+        """The most seconds that a round trip may take after the heal: the seconds before the fault,
+        with a margin for a busy machine."""
         return max(0.25, 5 * (self.before or 0.0))
 
 
 class LinkFault(ABC):
-    """A fault on one link. `_values` are its options."""
+    """A fault of one link. `_values` are its options."""
 
     restores = True
     defaults: ClassVar[Mapping[str, Option]] = {}
@@ -199,7 +196,7 @@ class LinkFault(ABC):
 
 
 class EndedLink(LinkFault):
-    """A fault after which connections end at once, and do not stall."""
+    """A fault that ends connections at once; they do not stall."""
 
     @abstractmethod
     def end(self) -> None:

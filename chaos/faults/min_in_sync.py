@@ -25,7 +25,7 @@ _OF_TOPIC: Final = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
 
 
 def own_value(cluster: Cluster, topic: str) -> str | None:
-    """The topic's own min.insync.replicas; None where it has its brokers'."""
+    """The topic's own min.insync.replicas; None if it has the brokers' default."""
     admin, resource = (
         AdminClient(quiet(cluster.bootstrap)),
         ConfigResource(ResourceType.TOPIC, topic),
@@ -40,7 +40,7 @@ def own_value(cluster: Cluster, topic: str) -> str | None:
 
 
 def set_values(cluster: Cluster, values: Mapping[str, str | None]) -> None:
-    """Topic -> its own value from now on; None takes that away. Raises FaultError."""
+    """Sets min.insync.replicas of topics; None removes a topic's own value. Raises FaultError."""
     resources = [
         ConfigResource(
             ResourceType.TOPIC,

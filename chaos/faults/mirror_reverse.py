@@ -80,7 +80,7 @@ class MirrorReverse:
         self._written_before = self._written()
 
     def _led(self) -> None:
-        """Returns when every data partition that is there has a leader. Raises DeadlineExceeded."""
+        """Waits until every existing data partition has a leader. Raises DeadlineExceeded."""
         admin = AdminClient(quiet(self._cluster.bootstrap))
         waiting: list[str] = []
 
@@ -107,7 +107,7 @@ class MirrorReverse:
         )
 
     def _written(self) -> int:
-        """How much the new source has: the sum of its partitions' ends; -1 when it does not
+        """The sum of the high watermarks of the new source's partitions; -1 if it does not
         answer."""
         try:
             topics = self._there.list_topics(timeout=_ASK_SECONDS).topics

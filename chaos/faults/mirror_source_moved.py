@@ -32,8 +32,8 @@ _ANSWERS_WITHIN: Final = 5.0
 
 
 class MirrorSourceMoved:
-    """Gives a mirror other addresses of its source, cuts the old ones, and gives it the old ones
-    again at the end."""
+    """Changes the addresses of a mirror's source and cuts the old ones; restores the old addresses
+    at the end."""
 
     restores = True
     defaults: ClassVar[Mapping[str, Option]] = {}
@@ -65,8 +65,7 @@ class MirrorSourceMoved:
         self._at_cut = self._ends(self._source.bootstrap)
 
     def _ends(self, address: str) -> Mapping[TopicPartition, int]:
-        """High watermarks of the data topics that the source has; of partitions that nobody leads,
-        none."""
+        """High watermarks of the source's data topics; partitions without a leader are left out."""
         admin = AdminClient(quiet(address))
         known = self._world.topics
         wanted = [

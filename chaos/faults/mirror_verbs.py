@@ -26,7 +26,7 @@ from linkflap.harness.model.topology import Topology
 
 
 class MirrorVerbs:
-    """Asks a mirror for random verbs that promote nothing; options steps and seed."""
+    """Sends a mirror random verbs that promote nothing; options steps and seed."""
 
     restores = True
     defaults: ClassVar[Mapping[str, Option]] = {"steps": 6, "seed": 1000}

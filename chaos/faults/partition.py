@@ -35,8 +35,8 @@ _SEEN_WITHIN: Final = 60.0
 
 
 class Partition(ConfinedFault):
-    """Cuts a broker off from its peers; options direction (both, out, in) and peer (0: all, else
-    one broker's number)."""
+    """Cuts a broker off from its peers; options direction (both, out, in) and peer (a broker's
+    number; 0: all)."""
 
     defaults: ClassVar[Mapping[str, Option]] = {"direction": "both|out|in", "peer": 0}
     abouts: ClassVar[Mapping[str, str]] = {
@@ -93,7 +93,7 @@ class Partition(ConfinedFault):
         return lambda: confines.block(self._id, broker.inner_addresses)
 
     def _cut_by_others(self, number: int) -> tuple[bool, bool]:
-        """Whether another partition cuts the way to a peer, and the one back."""
+        """Whether another partition fault cuts the way to a peer, and the way back."""
         peer, there = self._peers[number]
         ways = ((self.confines, peer), (there, self._parts.broker))
         out, back = (
@@ -106,13 +106,14 @@ class Partition(ConfinedFault):
         return out, back
 
     def _hidden(self, number: int) -> bool:
-        """Whether what this one does to a peer cannot be seen, because another does it already."""
+        """Whether the effect of this fault on a peer cannot be seen, because another fault has the
+        same effect already."""
         out, back = self._cut_by_others(number)
         return (self._out and out) or (self._in and back)
 
     def _round_trips(self, *, within: float, number: int = 0) -> tuple[float | None, float | None]:
-        """Seconds from the broker to a peer, and from that to the broker; None where nothing
-        answers."""
+        """Seconds of a round trip from the broker to a peer, and from the peer to the broker; None
+        without an answer."""
         peer, there = self._peers[number or self._asked]
         found: dict[str, float | None] = {}
 
@@ -174,7 +175,7 @@ class Partition(ConfinedFault):
         return ["no direction cut", "peers answer each other in both directions"]
 
     def _healed(self) -> bool:
-        """Whether every path answers that no other partition cuts at this moment: others may begin
+        """Whether every path answers that no other partition fault cuts now. Other faults may begin
         and end during the check."""
         for peer in self._peers:
             trips = self._round_trips(within=ANSWERS_WITHIN, number=peer)

@@ -32,7 +32,7 @@ HEALS_WITHIN: Final = 60.0
 
 
 class PartitionsAdded:
-    """Adds partitions to the topics of a cluster, and waits until mirrors have them too."""
+    """Adds partitions to the topics of a cluster, and waits until mirrors have added them too."""
 
     restores = True
     defaults: ClassVar[Mapping[str, Option]] = {"add": 1}
@@ -115,7 +115,8 @@ class PartitionsAdded:
             raise FaultError(str(error)) from error
 
     def _missing(self, cluster: str) -> Sequence[str]:
-        """The new partitions that a cluster does not name, or that have no leader there."""
+        """The new partitions that a cluster's metadata does not list, or that have no leader
+        there."""
         try:
             known = self._admin(cluster).list_topics(timeout=5.0).topics
         except KafkaException as error:

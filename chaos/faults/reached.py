@@ -8,7 +8,7 @@ from linkflap.harness.model.protocols import World
 
 
 def reached(home: str, world: World) -> Sequence[str]:
-    """The home, and the clusters that running mirrors lead to from there."""
+    """The home, and all clusters that running mirrors reach from it."""
     found = [home]
     for cluster in found:
         found += [

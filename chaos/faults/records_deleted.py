@@ -76,7 +76,8 @@ class RecordsDeleted:
             raise FaultError(f"cluster {self._home} did not delete records: {error}") from error
 
     def _choose(self, admin: AdminClient) -> bool:
-        """Whether there is something to delete, and if so what."""
+        """Chooses the offsets up to which records are deleted. Returns whether there is something
+        to delete."""
         topics = self._world.topics
         own = [
             (name, n)

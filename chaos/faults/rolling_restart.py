@@ -26,7 +26,8 @@ OBSERVABLE = "round trip at each broker's own listener"
 
 
 class RollingRestart:
-    """Restarts all brokers of a cluster in turn; the next when the one before is in sync again."""
+    """Restarts all brokers of a cluster, one after the other. Each one must be in sync before the
+    next is restarted."""
 
     restores = True
     defaults: ClassVar[Mapping[str, Option]] = {}
@@ -59,8 +60,8 @@ class RollingRestart:
             parts.heal()
 
     def before_start(self, parts: BrokerParts) -> None:
-        """What else is done to a broker that has been shut down, before it is started again:
-        nothing."""
+        """A hook for subclasses: runs after a broker was shut down, before it is started again.
+        Does nothing here."""
 
     def bite(self) -> Bite:
         bit = len(self._seen) == len(self._parts) and all(gone for gone, _ in self._seen)

@@ -39,8 +39,8 @@ _TARGETS: Final = (
 
 
 class RollingUpgrade(RollingRestart):
-    """Replaces all brokers of a cluster in turn by those of a newer release; option to. Process
-    runtime only."""
+    """Restarts all brokers of a cluster with a newer release, one after the other; option to.
+    Process runtime only."""
 
     restores = True
     defaults: ClassVar[Mapping[str, Option]] = {"to": "|".join(_TARGETS)}
@@ -95,13 +95,14 @@ class RollingUpgrade(RollingRestart):
 
 
 def older(one: str, other: str) -> bool:
-    """Whether a release is known and older than another. A folder of the user's is neither."""
+    """Whether both releases are known, and the first is older. A user's folder is not a known
+    release."""
     known = released()
     return one in known and other in known and known.index(one) < known.index(other)
 
 
 def running(pid: int | None) -> str | None:
-    """The release whose jars a process has on its class path."""
+    """The release of the jars on a process's class path."""
     try:
         found = _JAR.search(" ".join(psutil.Process(pid).cmdline())) if pid else None
     except psutil.NoSuchProcess:

@@ -12,9 +12,10 @@ from linkflap.harness.model.spelling import nearest
 
 
 def settings(spec: FaultSpec, defaults: Mapping[str, Option]) -> dict[str, Option]:
-    """The options of `spec` over `defaults`, whose types they must have. Raises InputError.
+    """The options of `spec` over `defaults`, with the same types. Raises InputError. A default that
+    is text lists its choices; the first one is the default: `responses
 
-    A default that is text lists its choices, the first being the default: `responses|requests`.
+    requests`.
     """
     if unknown := sorted(spec.options.keys() - defaults.keys()):
         known = ", ".join(sorted(defaults)) or "no options"
@@ -41,10 +42,10 @@ def _read(spec: FaultSpec, name: str, default: Option) -> Option:
 
 
 def number(values: Mapping[str, Option], name: str) -> float:
-    """A numeric setting."""
+    """An option that is a number."""
     return float(values[name])
 
 
 def direction(values: Mapping[str, Option], name: str) -> Direction:
-    """A setting that is one of the two directions of a link."""
+    """An option that is one of the two directions of a link."""
     return "requests" if values[name] == "requests" else "responses"

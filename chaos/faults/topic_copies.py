@@ -10,14 +10,14 @@ OLD: Final = 20
 
 
 NEW: Final = 50
-"""More than the old topic had: a mirror that continues at its position in the old one finds records
-there."""
+"""More records than the old topic had, so that a mirror that continues at its old position finds
+records there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copied:
-    """What a copy is. `sound`: one topic's; `mixed`: of both, which nothing that comes later
-    changes."""
+    """The classification of a copy. `sound`: it has records of one topic only; `mixed`: of both
+    topics, which later records do not change."""
 
     sound: bool
     mixed: bool
@@ -25,8 +25,8 @@ class Copied:
 
 
 def copied(found: Sequence[str], given_up: str) -> Copied:
-    """What a log is a copy of, by its records in their order (`old 3`, `new 0`). `given_up`: why
-    its mirror adds nothing more."""
+    """Classifies a log by its records in order (`old 3`, `new 0`). `given_up` is the mirror's
+    reason for adding no more records."""
     old, new = (
         [record for record in found if record.startswith(kind)] for kind in ("old ", "new ")
     )
@@ -56,6 +56,6 @@ def copied(found: Sequence[str], given_up: str) -> Copied:
 
 
 def _whole(found: Sequence[str], kind: str, count: int) -> bool:
-    """Whether all records of a kind are there in their order; a mirror may repeat some (at least
-    once)."""
+    """Whether all records of a kind are there in order. A mirror with at-least-once delivery may
+    repeat some."""
     return list(dict.fromkeys(found)) == [f"{kind} {n}" for n in range(count)]

@@ -54,8 +54,8 @@ Reached = Callable[[], bool]
 
 
 class UncleanElection:
-    """Has partitions led by a replica that lacks acknowledged records. Declared as lossy; three
-    brokers or more."""
+    """Elects a leader that lacks acknowledged records. The fault is declared lossy and needs three
+    brokers."""
 
     restores = True
     defaults: ClassVar[Mapping[str, Option]] = {}
@@ -105,7 +105,8 @@ class UncleanElection:
         self._elect(self._cluster.brokers[first], self._cluster.brokers[second])
 
     def _two_replicas(self, first: int, second: int) -> None:
-        """The partitions have these two replicas alone, and one in sync is enough for a write."""
+        """Reassigns the partitions to these two replicas, and lets one in-sync replica be enough
+        for a write."""
         topics = sorted({topic for topic, _ in self._before})
         self._in_sync = {topic: own_value(self._cluster, topic) for topic in topics}
         set_values(self._cluster, {topic: "1" for topic in topics})
@@ -116,8 +117,8 @@ class UncleanElection:
         )
 
     def _one_alone(self, first: int, second: int) -> None:
-        """The second dies; the first is alone in sync, and acknowledges what the second has not
-        got."""
+        """The second broker dies. The first one is then alone in the ISR, and acknowledges records
+        that the second does not have."""
         behind = self._cluster.brokers[second]
         behind.kill()
         self._wait_for(lambda led: led.in_sync == {first}, f"to have broker {first} alone in sync")
@@ -131,7 +132,7 @@ class UncleanElection:
         self._until(acknowledged, "clients to write what one replica alone has")
 
     def _elect(self, first: Broker, second: Broker) -> None:
-        """The first dies, and the second is elected."""
+        """The first broker dies, and the second is elected."""
         first.kill()
         self._acknowledged = {
             tp: log_end(first.log_dir / f"{tp[0]}-{tp[1]}") for tp in self._before
@@ -140,8 +141,8 @@ class UncleanElection:
         self._until(self._asked, f"broker {second.id} to be elected")
 
     def _asked(self) -> bool:
-        """Asks for the election until it was done: a broker that has just come back is not unfenced
-        yet."""
+        """Repeats the request for the election until it is carried out: a broker that has just
+        restarted is still fenced."""
         addresses = [
             broker.client_address
             for broker in self._cluster.brokers.values()
@@ -213,7 +214,7 @@ class UncleanElection:
         return True
 
     def _led(self) -> dict[TopicPartition, Led]:
-        """The partitions of topics at home there, as the metadata has them. Raises FaultError."""
+        """The partitions of the cluster's home topics, from its metadata. Raises FaultError."""
         try:
             topics = self._admin().list_topics(timeout=10).topics
         except KafkaException as error:
@@ -268,7 +269,7 @@ class UncleanElection:
 
 
 async def elected(addresses: Sequence[str], partitions: Sequence[TopicPartition]) -> None:
-    """Asks for an unclean election of these partitions (KIP-460). Raises Unanswered."""
+    """Requests an unclean election of these partitions (KIP-460). Raises Unanswered."""
     nodes = AnyOf(addresses)
     by_topic: dict[str, list[int]] = {}
     for topic, number in partitions:

@@ -29,7 +29,7 @@ _STEP: Final = re.compile(r"\.([A-Za-z0-9_-]+)|\[(\d+)\]|\[(\.\.\.)\]")
 def explain(
     reader: Reader, content: Mapping[str, object], error: msgspec.ValidationError
 ) -> NoReturn:
-    """msgspec's sentence with the line, and the nearest name where one is not known."""
+    """msgspec's message with the line, and for an unknown name with the nearest known one."""
     found = _AT.match(str(error))
     what, at = (found["what"], _path(found["path"] or "$", content)) if found else (str(error), ())
     if unknown := _UNKNOWN.match(what):
@@ -46,8 +46,8 @@ def explain(
 
 
 def _path(text: str, content: object) -> value_lines.Path:
-    """msgspec's `$.fault[1].at` as keys and indices. A key of a mapping is `[...]` there: of
-    several, the first is meant."""
+    """msgspec's path (`$.fault[1].at`) as keys and indices. msgspec writes a key of a mapping as
+    `[...]`; if there are several keys, the first one is taken."""
     path: list[str | int] = []
     for name, index, some in _STEP.findall(text):
         step: str | int = name or (int(index) if index else "")
@@ -69,7 +69,7 @@ def _path(text: str, content: object) -> value_lines.Path:
 
 
 def _fields(at: value_lines.Path) -> list[str]:
-    """The names that the table at a place may have."""
+    """The allowed names in the table at this path."""
     table: type[msgspec.Struct] = ScenarioFile
     for step in at:
         inner = next(

@@ -1,5 +1,5 @@
 """Reads a scenario file. Every error is one sentence with the file, the line, what is wrong, and
-what was expected there."""
+what was expected."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ from linkflap.spark_verify.checks import REGISTRY
 from linkflap.topologies import parse
 
 LARGEST: Final = 1 << 20
-"""Bytes of a scenario file: far more than anybody writes."""
+"""The largest scenario file in bytes, far above any real one."""
 _OF_COMMANDS: Final = ("command", "folder", "reads", "writes", "exactly_once")
 
 
 def is_file(name: str) -> bool:
-    """Whether what a user gave as a scenario is a file and no built-in name: it ends in .toml, or
-    is a path."""
+    """Whether the user named a file and not a built-in scenario: the text ends in .toml, or is a
+    path."""
     return name.endswith(".toml") or "/" in name
 
 
 def read(path: Path, *, seed: int, chosen: bool = False) -> Scenario:
-    """The scenario of a file; `seed` where the file has none, or where it was `chosen`. Raises
-    InputError."""
+    """The scenario of a file. `seed` is used if the file has none, or if the user chose it
+    (`chosen`). Raises InputError."""
     text = _text(path)
     try:
         content = tomllib.loads(text)
@@ -74,8 +74,8 @@ def read(path: Path, *, seed: int, chosen: bool = False) -> Scenario:
 
 
 def check_kafka(path: Path, made: Scenario, runtime: str) -> None:
-    """Raises InputError, with the line, for a Kafka in a file's topology that the runtime cannot
-    run on any machine."""
+    """Raises InputError, with the line, for a Kafka release in a file's topology that the runtime
+    cannot run on any machine."""
     reader = Reader(path=path, where=value_lines.value_lines(_text(path)))
     reader.placed(("topology",), lambda: runtimes.check(runtime, made.topology))
 
@@ -150,7 +150,7 @@ def _mirror(reader: Reader, file: ScenarioFile) -> MirrorSpec:
     reader.known(("mirror", "kind"), "mirror", file.mirror.kind, mirrors.MIRRORS)
     options = dict(file.mirror.options)
     if file.mirror.kind == mirrors.BY_COMMAND and isinstance(options.get("manifest"), str):
-        # beside this file
+        # relative to the folder of the scenario file
         options["manifest"] = str((reader.path.parent / str(options["manifest"])).absolute())
     spec = MirrorSpec(kind=file.mirror.kind, options=options)
     reader.placed(

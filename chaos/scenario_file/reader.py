@@ -1,4 +1,4 @@
-"""A scenario file while it is read; refuses what is wrong, with file and line."""
+"""The reader's position in a scenario file; raises errors with file and line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Reader:
         raise InputError(f"{self.path}, line {self.where.line(at)}: {sentence}")
 
     def known(self, at: value_lines.Path, what: str, name: str, known: Iterable[str]) -> None:
-        """Refuses a name that a registry does not have."""
+        """Raises InputError for a name that is not in a registry."""
         names = sorted(known)
         if name not in names:
             self.fail(
@@ -30,7 +30,7 @@ class Reader:
             )
 
     def placed(self, at: value_lines.Path, check: Callable[[], object]) -> None:
-        """Runs a check that does not know the file; its sentence gets the place."""
+        """Runs a check that does not know the file, and adds the file and line to its error."""
         try:
             check()
         except InputError as error:

@@ -27,9 +27,9 @@ Seconds = Annotated[float, Meta(ge=0, le=86_400)]
 Number = Annotated[int, Meta(ge=0, le=1 << 31)]
 Name = Annotated[str, Meta(min_length=1, max_length=100)]
 FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
-"""What is part of a file's name in the run directory: no path leads out of it."""
+"""A name that may be part of a file name in the run directory, so it contains no path."""
 When = Annotated[str, Meta(min_length=1, max_length=4000)]
-"""What a fault waits for: names of any number of others, and triggers."""
+"""What a fault waits for: ids of other faults, and triggers."""
 
 
 class Table(
@@ -45,14 +45,14 @@ class ClusterTable(Table, frozen=True, kw_only=True):
 
 
 class MirrorTable(Table, frozen=True, kw_only=True):
-    """What replicates over every link."""
+    """The mirror that runs on every link."""
 
     kind: Name = "shadow"
     options: dict[str, Option] = {}
 
 
 class TopicsTable(Table, frozen=True, kw_only=True):
-    """How the workloads' topics are made: topic configs by Kafka's names."""
+    """The topics of the workloads: partitions, and topic configs by Kafka's names."""
 
     partitions: Annotated[int, Meta(ge=1, le=1000)] = 2
     replicas: Annotated[int, Meta(ge=1, le=9)] = 3
@@ -95,7 +95,7 @@ class FaultTable(Table, frozen=True, kw_only=True):
 
 
 class MinimumsTable(Table, frozen=True, kw_only=True):
-    """What a run must have done for its verdict to mean anything."""
+    """The least that a run must have done for a meaningful verdict."""
 
     committed: Number = 1
     aborted: Number = 1
@@ -104,7 +104,7 @@ class MinimumsTable(Table, frozen=True, kw_only=True):
 
 
 class BudgetsTable(Table, frozen=True, kw_only=True):
-    """The maximum cost of a failover; a figure that is left out is measured and not judged."""
+    """The maximum cost of a failover. A figure that is left out is measured, but not judged."""
 
     rpo_records: Number | None = None
     rto_seconds: Seconds | None = None

@@ -1,5 +1,5 @@
-"""Settings of brokers and topics in a scenario file, by Kafka's names: which are refused, and how
-the others are passed on."""
+"""Settings of brokers and topics in a scenario file, by Kafka's names: refuses some, and passes on
+the others."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _RESERVED: Final = re.compile(
     r"|metric\.reporters|.*\.reporters|.*interceptor.*|config\.providers.*|plugin\.path|ssl\..*|sasl\..*|security\..*"
     r"|zookeeper\..*|early\.start\.listeners|.*callback\.handler.*|.*\.location|.*\.file|.*\.path)"
 )
-"""Settings that linkflap makes itself, that load code, that name files, or that bind beyond
-loopback."""
+"""Settings that linkflap sets itself, that load code, that name files, or that bind to addresses
+beyond loopback."""
 _NAME: Final = re.compile(r"[a-z][a-z0-9.-]*")
 
 
 def of_brokers(
     reader: Reader, cluster: str, given: Mapping[str, Option], topology: Topology
 ) -> dict[str, str]:
-    """The settings of a cluster's brokers."""
+    """The settings of a cluster's brokers. Raises InputError."""
     at = ("cluster", cluster, "config")
     for name in given:
         if _RESERVED.fullmatch(name):
@@ -46,7 +46,7 @@ def of_brokers(
 
 
 def of_topics(reader: Reader, given: Mapping[str, Option], topology: Topology) -> dict[str, str]:
-    """The settings that topics are made with."""
+    """The configs of the topics. Raises InputError."""
     config = _config(reader, ("topics", "config"), given)
     _known(
         reader,
@@ -59,7 +59,7 @@ def of_topics(reader: Reader, given: Mapping[str, Option], topology: Topology) -
 
 
 def _config(reader: Reader, at: value_lines.Path, given: Mapping[str, Option]) -> dict[str, str]:
-    """Settings as Kafka's properties have them."""
+    """Settings as texts, as in Kafka's properties files. Raises InputError."""
     for name, value in given.items():
         if not _NAME.fullmatch(name):
             reader.fail(
@@ -78,8 +78,8 @@ def _config(reader: Reader, at: value_lines.Path, given: Mapping[str, Option]) -
 def _known(
     reader: Reader, at: value_lines.Path, of: str, config: Iterable[str], kafkas: Iterable[str]
 ) -> None:
-    """Refuses what no release of Kafka knows, nor a build of the user's own that is in a folder. Of
-    images nothing is known."""
+    """Refuses settings that neither a release of Kafka knows nor a user's build in a folder. The
+    settings of an image are not known, so none is refused."""
     for name in config:
         if not any(_knows(of, name, asked) for asked in dict.fromkeys(kafkas)):
             near = nearest(name, setting_names.names(of))
@@ -95,5 +95,5 @@ def _knows(of: str, name: str, asked: str) -> bool:
         return setting_names.knows(of, name)
     try:
         return setting_names.knows(of, name, look_for(asked))
-    except InputError:  # an image, or no folder: `check_kafka` knows which
+    except InputError:  # an image, or not a folder: `check_kafka` distinguishes them
         return True

@@ -1,5 +1,5 @@
-"""The line of a value in a TOML file. TOML parsers report lines of syntax errors only, and a wrong
-value needs a line too."""
+"""The line of a value in a TOML file. TOML parsers report lines only for syntax errors, but an
+error about a value needs a line too."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 Path = tuple[str | int, ...]
-"""Keys and indices from the top of the file down: ("fault", 1, "options", "latency")."""
+"""Keys and indices from the root of the file: ("fault", 1, "options", "latency")."""
 _HEADER = re.compile(r"^\s*(\[\[|\[)\s*(.+?)\s*\]{1,2}\s*(?:#.*)?$")
 _KEY = re.compile(
     r"""^\s*((?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+)(?:\s*\.\s*(?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+))*)\s*="""
@@ -23,8 +23,8 @@ class ValueLines:
     lines: Sequence[tuple[Path, int]]
 
     def line(self, path: Path) -> int:
-        """The line where a value begins; for a missing or nested one, that of the nearest enclosing
-        table."""
+        """The line on which a value begins; for a missing or nested value, the line of the nearest
+        enclosing table."""
         for length in range(len(path), 0, -1):
             begins = [line for known, line in self.lines if known[:length] == path[:length]]
             if begins:
@@ -33,8 +33,8 @@ class ValueLines:
 
 
 def value_lines(text: str) -> ValueLines:
-    """For a file that can be parsed. Keys inside of inline tables and of values over several lines
-    have the line of their key."""
+    """The lines of a file without syntax errors. Keys in inline tables, and in values of several
+    lines, have the line of the outer key."""
     found: list[tuple[Path, int]] = []
     table: Path = ()
     counts: dict[Path, int] = {}

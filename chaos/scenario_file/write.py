@@ -1,4 +1,4 @@
-"""Writes a scenario as a file. `read` reads it back as the same scenario."""
+"""Writes a scenario as a file. `read` gives the same scenario again."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def render(scenario: Scenario) -> str:
 
 
 def save(scenario: Scenario, path: Path) -> None:
-    """Writes a new file. Raises InputError when there is one already, or it cannot be written."""
+    """Writes a new file. Raises InputError if the file exists or cannot be written."""
     text = render(scenario)
     try:
         with path.open("x", encoding="utf-8") as file:
