@@ -145,9 +145,7 @@ class BrokerParts:
 
     def _missing(self, admin: AdminClient) -> tuple[list[str], int]:
         held = self._held(admin)
-        if (
-            len(held) < self._holds
-        ):  # directly after a restart, a broker may report an empty cluster
+        if len(held) < self._holds:  # a restarted broker may first report an empty cluster
             return ["metadata"], 0
         # If only a mirror is in the ISR, its followers are never in the ISR, even if they are up to
         # date. The checks compare their bytes.
