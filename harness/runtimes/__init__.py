@@ -24,7 +24,7 @@ RUNTIMES: Final = {
     "docker": "linkflap.harness.runtimes.docker.deployment",
 }
 DEFAULT: Final = "process"
-"""The default runtime. An engine that happens to run here changes nothing."""
+"""The default runtime, even where a Docker engine runs."""
 
 
 class Deploy(Protocol):

@@ -1,7 +1,7 @@
-"""libfaketime: preloaded into a process, it changes the time of day there, and leaves the monotonic
-clock.
+"""libfaketime: preloaded into a process, it changes the wall-clock time there, but not the
+monotonic clock.
 
-Promises: only the program that is started with it has it, and nothing is left behind.
+Promises: it only affects the program that is started with it, and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import psutil
 from linkflap.harness.model.errors import InputError
 
 VARIABLE: Final = "LINKFLAP_FAKETIME"
-"""Names the library where it is in none of the usual folders."""
+"""Names the library if it is in none of the usual folders."""
 _MONOTONIC: Final = ("FAKETIME_DONT_FAKE_MONOTONIC=1", "FAKETIME_FORCE_MONOTONIC_FIX=0")
-"""A JVM waits by its monotonic clock. Were that moved too, its threads would sleep too long; and
-with what libfaketime 0.9.10 does by itself for such waits, they return at once: threads spin, and a
-controller stands for election again and again."""
+"""A JVM waits by its monotonic clock. If that were shifted too, its threads would sleep too long.
+libfaketime 0.9.10's own handling of such waits makes them return at once: threads spin, and a
+controller repeatedly stands for election."""
 _ENV: Final = "/usr/bin/env"
 _NAME: Final = "faketime/libfaketimeMT.so.1"
 _FOLDERS: Final = (Path("/usr/lib"), Path("/usr/lib64"), Path("/usr/local/lib"))
@@ -28,7 +28,7 @@ _NAMES: Final = ("faketime_shm_*", "sem.faketime_sem_*")
 
 
 def library() -> Path:
-    """Where it is, the one for programs with threads. Raises InputError where it is not
+    """The path of the library for multi-threaded programs. Raises InputError if it is not
     installed."""
     if named := os.environ.get(VARIABLE):
         if Path(named).is_file():
@@ -51,14 +51,14 @@ def library() -> Path:
 
 
 def command(seconds: float) -> list[str]:
-    """What goes before a command, so that its clock is so many seconds ahead, or behind where less
-    than 0. Raises InputError."""
+    """The words before a command that shift its clock by this many seconds, back if negative.
+    Raises InputError."""
     return [_ENV, f"LD_PRELOAD={library()}", f"FAKETIME={seconds:+g}", *_MONOTONIC]
 
 
 def forget(pid: int | None) -> None:
-    """Removes the names of what a process with it shares with its children, which it would leave
-    behind when it is killed; and those of such processes that have ended."""
+    """Removes the shared-memory names of a killed process, which it leaves behind, and those of
+    other such processes that have ended."""
     for path in (*_SHARED.glob(_NAMES[0]), *_SHARED.glob(_NAMES[1])):
         number = path.name.rpartition("_")[2]
         if number.isdecimal() and (int(number) == pid or not psutil.pid_exists(int(number))):

@@ -31,12 +31,12 @@ SIZE: Final = struct.Struct(">i")
 
 
 class Unanswered(Exception):
-    """The path gave no complete answer within the deadline: refused, reset, ended, silent, or not
-    Kafka."""
+    """No complete answer within the deadline: the connection was refused, reset or closed, or was
+    silent, or it is not Kafka."""
 
 
 def encode(request: Request, correlation: int) -> bytes:
-    """A request with its header and its length before it."""
+    """A request with its header, preceded by its length."""
     header = request.__header_schema__
     out = io.BytesIO()
     entity_writer(header)(
@@ -57,7 +57,7 @@ API_VERSIONS: Final = encode(ApiVersionsRequest(), 1)
 
 
 def decode(kind: type[Response], frame: bytes) -> Response:
-    """A response of this kind without its header. Raises Unanswered for what is none."""
+    """A response of this kind, without its header. Raises Unanswered for anything else."""
     try:
         _, start = entity_reader(kind.__header_schema__)(frame, 0)
         entity, _ = entity_reader(kind)(frame, start)

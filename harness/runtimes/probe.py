@@ -1,12 +1,14 @@
 """Measures one network path with Kafka's own protocol, from a plain socket. A fault's bite and heal
 are judged by it.
 
-Promises: every call ends within its deadline, opens a connection of its own and closes it. If the
+Promises: every call ends within its deadline, and opens and closes a connection of its own. If the
 path does not answer, the call returns None, or raises `Unanswered` where the content of the answer
-is needed. Nothing is retried or cached, unlike in any Kafka client: a retry would hide the effect
-that is measured. Every listener answers ApiVersions (KIP-35) without state. The smallest permanent
-change that a request can make is a client quota (KIP-546) for a name that no client has. TLS and
-SASL belong to the connecting, within the same deadline.
+is needed. Nothing is retried or cached, unlike in any Kafka client, because a retry would hide the
+measured effect.
+
+Every listener answers ApiVersions (KIP-35) without state. The smallest permanent change that a
+request can make is a client quota (KIP-546) for a name that no client has. TLS and SASL handshakes
+count as connecting, within the same deadline.
 """
 
 from __future__ import annotations
@@ -42,8 +44,8 @@ Address = tuple[str, int]
 PLAIN: Final = Access(client=CLIENT)
 _MOST: Final = 16 << 20
 _END: Final = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
-"""What the system says of a connection that the other side has ended; where it has no POLLRDHUP,
-only of one that was reset."""
+"""The system's event for a connection that the other side has closed; without POLLRDHUP, only for
+one that was reset."""
 
 
 def parse(address: str) -> Address:
@@ -53,7 +55,7 @@ def parse(address: str) -> Address:
 
 
 class Path:
-    """One connection with one deadline for all that happens on it."""
+    """One connection with one deadline for everything that happens on it."""
 
     def __init__(self, address: Address, *, within: float, access: Access = PLAIN) -> None:
         self._address, self._access, self._deadline = address, access, time.monotonic() + within
@@ -97,17 +99,13 @@ class Path:
             raise Unanswered(f"{self._named} lets nobody in: {error}") from error
 
     def extend(self, within: float) -> None:
-        """Gives what happens from now on so many seconds."""
+        """Sets the deadline to this many seconds from now."""
         self._deadline = time.monotonic() + within
 
     @property
     def ended(self) -> bool:
-        """Whether the other side has closed the connection or reset it, as far as that is known
-        here.
-
-        Asked of the system and not by reading: what came before the end and was never read would
-        hide it.
-        """
+        """Whether the other side has closed or reset the connection, as far as the system knows.
+        Does not read, because unread data before the end would hide it."""
         asked = select.poll()
         try:
             asked.register(self._socket, _END)
@@ -136,7 +134,7 @@ class Path:
             self._socket.settimeout(self._left())
             self._socket.sendall(content)
         except OSError as error:
-            raise Unanswered(f"{self._named} took no request: {error}") from error
+            raise Unanswered(f"{self._named} accepted no request: {error}") from error
 
     def receive(self) -> bytes:
         """The next response without its length: correlation id, then the rest."""
@@ -166,7 +164,7 @@ class Path:
         self._buffer += content
 
     def hear(self) -> None:
-        """Waits until something has come back, whatever it is. Raises Unanswered."""
+        """Waits until any byte has come back. Raises Unanswered."""
         self._fill()
 
     def ask(self, request: Request) -> bytes:
@@ -175,12 +173,12 @@ class Path:
 
 
 def reach(address: str, *, within: float) -> float | None:
-    """`round_trip` to a `host:port`, entered as that says."""
+    """`round_trip` to a `host:port`, with its credentials."""
     return round_trip(parse(address), within=within, access=access_to(address))
 
 
 def refusal(address: str, *, within: float) -> str:
-    """Why no connection to a `host:port` begins, entered as that says; empty where one does."""
+    """Why no connection to a `host:port` can be opened with its credentials; empty if one can."""
     try:
         with Path(parse(address), within=within, access=access_to(address)):
             return ""
@@ -202,13 +200,9 @@ def round_trip(address: Address, *, within: float, access: Access = PLAIN) -> fl
 
 
 def first_answer(address: Address, *, within: float, access: Access = PLAIN) -> float | None:
-    """Seconds from the first bytes sent on a new connection to the first that come back; None where
-    none came.
-
-    What is sent is the TLS greeting where there is TLS, else ApiVersions, which is answered before
-    anybody has logged in: one round trip of bytes, however many more it takes until a client is let
-    in.
-    """
+    """Seconds from the first bytes sent on a new connection to the first that come back; None if
+    none came. Sends the TLS ClientHello if there is TLS, else ApiVersions, which is answered before
+    authentication: one round trip of bytes, however many more the authentication needs."""
     try:
         with Path(address, within=within) as path:
             start = time.perf_counter()
@@ -220,14 +214,14 @@ def first_answer(address: Address, *, within: float, access: Access = PLAIN) -> 
 
 
 def first_words(address: str) -> bytes:
-    """What a client says first to a `host:port`, entered as that says; any answer to it is the
+    """The first bytes of a client to a `host:port`, with its credentials; any answer to them is the
     server's."""
     entered = access_to(address)
     return API_VERSIONS if entered.tls is None else _greeting(entered.tls, parse(address)[0])
 
 
 def _greeting(tls: ssl.SSLContext, host: str) -> bytes:
-    """What a client of TLS says first (ClientHello)."""
+    """The first message of a TLS client (ClientHello)."""
     out = ssl.MemoryBIO()
     with contextlib.suppress(ssl.SSLWantReadError):
         tls.wrap_bio(ssl.MemoryBIO(), out, server_hostname=host).do_handshake()
@@ -255,7 +249,8 @@ def transfer(address: Address, *, size: int, within: float, access: Access = PLA
 
 
 def advertised(address: Address, *, within: float, access: Access = PLAIN) -> dict[int, Address]:
-    """The brokers that Metadata names to a client which came in at `address`. Raises Unanswered."""
+    """The brokers that Metadata lists for a client of the listener at `address`. Raises
+    Unanswered."""
     with Path(address, within=within, access=access) as path:
         frame = path.ask(MetadataRequest(topics=(), allow_auto_topic_creation=False))
     response = decode(MetadataResponse, frame)

@@ -1,10 +1,10 @@
-"""Moves a folder to a separate disk on which one process has a limit of bytes written per second,
-and back.
+"""Moves a folder to a separate disk on which one process may write only a limited number of bytes
+per second, and back.
 
-It promises what a small disk promises. In addition every write waits for the disk (mount option
-sync), so that the kernel's limit on the process (control group blkio, or io.max of version 2)
-applies to the write itself and not to the page cache. The group is removed with the limit, and is
-in the ledger, so that neither outlives the harness.
+Keeps the promises of a small disk. In addition, every write waits for the disk (mount option sync),
+so that the kernel's limit on the process (control group blkio, or io.max of version 2) applies to
+the write itself and not to the page cache. The control group is removed with the limit, and is in
+the ledger, so that neither outlives the harness.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PATH: Final = f"{os.defpath}:/usr/sbin:/sbin"
 _TOOL_WITHIN: Final = 60.0
 _MADE_BY_EXT4: Final = "lost+found"
 _ROOM: Final = 16 << 20
-"""Bytes that the file system keeps for itself, at the least."""
+"""Minimum number of bytes that the file system needs for itself."""
 _PROBE: Final = """
 import os, sys, time
 with open(sys.argv[1], "w") as group:
@@ -42,7 +42,8 @@ with open(sys.argv[2], "wb", buffering=0) as file:
 
 
 class SlowDisk(SmallDisk):
-    """Of one folder. Its methods are safe to call again. Takes root, ext4 and loop devices."""
+    """The slow disk of one folder. Its methods are safe to call again. Needs root, ext4 and loop
+    devices."""
 
     def __init__(self, folder: Path, name: str) -> None:
         super().__init__(folder)
@@ -56,10 +57,11 @@ class SlowDisk(SmallDisk):
             image.truncate(2 * size + _ROOM)
         _tool("mkfs.ext4", "-q", "-F", str(self._image))
         _tool("mount", "-t", "ext4", "-o", "loop,sync", str(self._image), str(self._folder))
-        (self._folder / _MADE_BY_EXT4).rmdir()  # a broker takes every folder for a partition
+        (self._folder / _MADE_BY_EXT4).rmdir()  # a broker treats every folder as a partition
 
     def slow(self, pid: int, *, rate: int) -> None:
-        """From now on a process writes to the disk at so many bytes a second. Raises SetupError."""
+        """From now on, a process writes to the disk at this many bytes per second. Raises
+        SetupError."""
         device = os.stat(self._folder).st_dev
         number = f"{os.major(device)}:{os.minor(device)}"
         try:
@@ -78,7 +80,7 @@ class SlowDisk(SmallDisk):
             ) from error
 
     def seconds(self, size: int) -> float:
-        """How long a process with the same limit takes to write so many bytes. Raises OSError."""
+        """How long a process with the same limit takes to write this many bytes. Raises OSError."""
         probe = self._folder / ".linkflap-probe"
         words = [
             sys.executable,
@@ -99,7 +101,7 @@ class SlowDisk(SmallDisk):
             probe.unlink(missing_ok=True)
 
     def unlimited(self, size: int) -> float:
-        """How long this process takes, which has no limit."""
+        """How long this process takes, without a limit."""
         probe = self._folder / ".linkflap-probe"
         try:
             with probe.open("wb", buffering=0) as file:
@@ -110,7 +112,8 @@ class SlowDisk(SmallDisk):
             probe.unlink(missing_ok=True)
 
     def fast(self) -> None:
-        """Ends the limit, and the group: whoever is in it is where it was before, or has ended."""
+        """Removes the limit and the group. Its processes return to their previous group, or have
+        ended."""
         if not self._group.exists():
             return
         for pid in (self._group / "cgroup.procs").read_text().split():
@@ -124,7 +127,7 @@ class SlowDisk(SmallDisk):
 
 
 def _tool(name: str, *words: str) -> None:
-    """Runs a program of the system. Raises OSError with what it says."""
+    """Runs a system program. Raises OSError with its output."""
     found = shutil.which(name) or shutil.which(name, path=_PATH)
     if found is None:
         raise OSError(0, f"there is no {name}")

@@ -21,7 +21,7 @@ _BLOCK: Final = bytes(1 << 16)
 
 
 class SmallDisk:
-    """Of one folder. Its methods are safe to call again."""
+    """The small disk of one folder. Its methods are safe to call again."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -33,17 +33,17 @@ class SmallDisk:
 
     @property
     def free(self) -> int:
-        """Bytes."""
+        """Free space in bytes."""
         state = os.statvfs(self._folder)
         return state.f_bavail * state.f_frsize
 
     def put(self, *, spare: int) -> None:
-        """Moves the folder's content to a disk that has `spare` bytes more than it takes. Raises
+        """Moves the folder's content to a disk with `spare` bytes of free space. Raises
         SetupError."""
         if self.mounted:
             return
         cleanup.watch_over_me()
-        # Blocks, not bytes: what is sparse stays so, and every file takes whole ones.
+        # Counts blocks, not bytes: sparse files stay sparse, and every file takes whole blocks.
         used = sum(path.stat().st_blocks * 512 + 4096 for path in self._folder.rglob("*"))
         self._folder.rename(self._below)
         self._folder.mkdir()
@@ -60,11 +60,11 @@ class SmallDisk:
             ) from error
 
     def _mount(self, size: int) -> None:
-        """Mounts an empty disk of so many bytes on the folder. Raises OSError."""
+        """Mounts an empty disk of this many bytes on the folder. Raises OSError."""
         mounts.mount(self._folder, size=size)
 
     def fill(self) -> None:
-        """Leaves not a byte."""
+        """Leaves no free byte."""
         with (self._folder / _FILLER).open("ab", buffering=0) as filler:
             for block in (_BLOCK, bytes(512), b"\0"):
                 try:
@@ -78,7 +78,7 @@ class SmallDisk:
         (self._folder / _FILLER).unlink(missing_ok=True)
 
     def take_back(self) -> None:
-        """Moves the content back to where it was before. Whoever used it must have ended."""
+        """Moves the content back. All processes that used it must have ended."""
         if not self.mounted:
             return
         self.make_room()
@@ -94,7 +94,7 @@ class SmallDisk:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Files with their owners, holes as holes."""
+    """Copies files with their owners, and holes as holes."""
     shutil.copytree(source, target, dirs_exist_ok=True, copy_function=_copy_sparse)
     for path in (source, *source.rglob("*")):
         there = target / path.relative_to(source)

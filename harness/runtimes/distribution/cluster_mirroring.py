@@ -1,5 +1,5 @@
-"""Cluster Mirroring (KIP-1279) in a build of Kafka: whether its jars have it, and which names that
-build uses.
+"""Cluster Mirroring (KIP-1279) in a build of Kafka: whether its jars have it, and the names that
+this build uses.
 
 No release has it. Builds of its branch differ in names, so a table has one entry for each
 generation of the branch. Only the classes in the build's own kafka-clients jar decide which entry
@@ -19,23 +19,20 @@ from linkflap.harness.runtimes.distribution.kafka import Kafka
 
 _ADMIN: Final = "org/apache/kafka/clients/admin/"
 _FEATURE: Final = "ClusterMirror"
-"""What names of classes of the feature have in them, in every generation so far."""
+"""A part of the names of the feature's classes, in every generation so far."""
 UNSTABLE: Final[Mapping[str, str]] = {
     "unstable.api.versions.enable": "true",
     "unstable.feature.versions.enable": "true",
 }
-"""What every node needs before it formats or starts, as long as the feature is in no release
+"""Settings that every node needs before it formats or starts, as long as no release has the feature
 (KIP-1279, mirror.version)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """One generation of the feature. `mark` is a class that it has and the generations before it
-    lack.
-
-    `broker` are names of broker settings and `mirror` those of a mirror's own, by what linkflap
-    calls them; `aligning` is the state in which a destination truncates.
-    """
+    """One generation of the feature. `mark` is a class that it has and earlier generations lack.
+    `broker` and `mirror` map linkflap's names of broker and mirror settings to the generation's
+    own. `aligning` is the state in which a destination truncates."""
 
     name: str
     mark: str
@@ -70,14 +67,14 @@ GENERATIONS: Final[Sequence[Generation]] = (
 
 
 def generation(kafka: Kafka) -> Generation | None:
-    """The generation of Cluster Mirroring that a Kafka has; None for one without, and for one that
-    the table does not know."""
+    """The generation of Cluster Mirroring in a Kafka; None without the feature, and for generations
+    that the table lacks."""
     return recognised(_classes(kafka))
 
 
 def lacking(kafka: Kafka | None) -> str:
     """Why a Kafka has no known generation, in words: it has no Cluster Mirroring, like every
-    release (None), or one that the table does not know."""
+    release (None), or a generation that the table lacks."""
     if kafka is None or not any(_FEATURE in name for name in _classes(kafka)):
         return (
             "has no Cluster Mirroring; name the jars of a build that has it: --topology "
@@ -92,7 +89,7 @@ def lacking(kafka: Kafka | None) -> str:
 
 
 def _classes(kafka: Kafka) -> Sequence[str]:
-    """The files of its kafka-clients jar that are of the Admin."""
+    """The files of its kafka-clients jar that belong to the Admin."""
     clients = [jar for jar in kafka.jars if jar.name.startswith("kafka-clients-")]
     return _of_admin(clients[0]) if clients else ()
 
@@ -103,7 +100,7 @@ def _of_admin(clients: Path) -> Sequence[str]:
         with zipfile.ZipFile(clients) as jar:
             return tuple(name for name in jar.namelist() if name.startswith(_ADMIN))
     except (OSError, zipfile.BadZipFile):
-        return ()  # inside an image, or torn: whoever starts it says so
+        return ()  # inside an image, or damaged: its start reports that
 
 
 def recognised(names: Sequence[str]) -> Generation | None:
@@ -115,8 +112,8 @@ def recognised(names: Sequence[str]) -> Generation | None:
 
 
 def authorizer_settings(found: Generation | None) -> dict[str, str]:
-    """An authorizer for brokers of such a build whose clients do not say who they are: ACLs are
-    kept, and mirrored, and refuse nobody anything."""
+    """Settings of an authorizer for brokers of such a build with anonymous clients: ACLs are kept
+    and mirrored, but nobody is refused."""
     if found is None:
         return {}
     return {
@@ -126,8 +123,8 @@ def authorizer_settings(found: Generation | None) -> dict[str, str]:
 
 
 def broker_settings(found: Generation | None, nodes: int) -> dict[str, str]:
-    """What brokers and controllers of such a build are configured with, for small clusters whose
-    faults show within seconds."""
+    """Settings of brokers and controllers of such a build, for small clusters whose faults show
+    within seconds."""
     if found is None:
         return {}
     values = {

@@ -1,10 +1,9 @@
-"""Kafka's jars: exactly the pinned jars of a release, or any Kafka that is on this machine already.
+"""Kafka's jars: exactly the pinned jars of a release, or any Kafka that is already on this machine.
 
 `kafka/<version>.sha256` lists the jars of a release, with coordinates and sha256: every jar that a
 broker, its tools and MirrorMaker need. For some releases it lists only a broker's
-(`brokers_alone`). mvn fetches the jars, once, into the user's cache (its settings, mirrors and
-proxies apply); without mvn, the PyPI package jgo does. A missing, additional or different jar is an
-error.
+(`brokers_alone`). mvn downloads the jars once into the user's cache, with its settings, mirrors and
+proxies; without mvn, the PyPI package jgo does. A missing, additional or different jar is an error.
 """
 
 from __future__ import annotations
@@ -43,7 +42,8 @@ class Kafka:
 
     @property
     def classpath(self) -> str:
-        """Sorted, because a class archive is only good for the class path that it was made with."""
+        """Sorted, because a class archive is only valid for the class path that it was made
+        with."""
         return ":".join(str(jar) for jar in self.jars)
 
 
@@ -67,14 +67,14 @@ def released() -> list[str]:
 
 
 def kafka(asked: str) -> Kafka:
-    """The Kafka for a `ClusterSpec.kafka`. Raises InputError (no such thing) or SetupError (cannot
-    be fetched)."""
+    """The Kafka for a `ClusterSpec.kafka`. Raises InputError (it does not exist) or SetupError (it
+    cannot be downloaded)."""
     return look_for(asked) or _released(asked)
 
 
 def look_for(asked: str) -> Kafka | None:
     """The Kafka in a folder of this machine; None for a version that has a list. Raises InputError;
-    fetches nothing."""
+    downloads nothing."""
     if not asked.strip():
         raise InputError(
             "an empty name is no Kafka; name a version such as 4.3.1, or a directory of jars"
@@ -91,7 +91,7 @@ def look_for(asked: str) -> Kafka | None:
 
 
 def brokers_alone(asked: str) -> bool:
-    """Whether the list of this release has what a broker needs and no more: no repository has its
+    """Whether the list of this release only has the jars of a broker, because no repository has its
     MirrorMaker."""
     return asked in released() and not any(
         name.startswith("connect-mirror-") for name in pinned(asked)
@@ -99,7 +99,7 @@ def brokers_alone(asked: str) -> bool:
 
 
 def cached(version: str) -> Path | None:
-    """The folder with the jars of a released version, if they were fetched."""
+    """The folder with the jars of a released version, if they were downloaded."""
     return cache.kept(_name(version))
 
 
@@ -108,7 +108,7 @@ def _name(version: str) -> str:
 
 
 def _tool() -> str:
-    """What jars are fetched with here."""
+    """The tool that downloads jars here."""
     return "mvn" if shutil.which("mvn") else "jgo"
 
 
@@ -183,7 +183,7 @@ def _fetch(version: str, pins: Mapping[str, Pin], target: Path) -> None:
 
 
 def check(pins: Mapping[str, Pin], folder: Path) -> None:
-    """Raises SetupError when a jar is missing, one too many, or not the pinned one."""
+    """Raises SetupError when a jar is missing, additional, or not the pinned one."""
     found = {jar.name: jar for jar in folder.glob("*.jar")}
     if odd := sorted(found.keys() ^ pins.keys()):
         kind = "was not fetched" if odd[0] in pins else "was fetched and is not in the list"
@@ -256,8 +256,8 @@ def _pom(pins: Mapping[str, Pin]) -> str:
 def _fetch_with_jgo(version: str, pins: Mapping[str, Pin], target: Path) -> None:
     from jgo.maven import MavenContext  # slow to import, and needed once per cache
 
-    # A repository of its own: jgo leaves a torn file where it was interrupted, and would take it
-    # for whole next time.
+    # A separate repository: after an interruption, jgo leaves an incomplete file and would treat it
+    # as complete next time.
     repository = target / "repository"
     context = MavenContext(repo_cache=repository, timeout=60)
 
@@ -280,7 +280,7 @@ def _fetch_with_jgo(version: str, pins: Mapping[str, Pin], target: Path) -> None
                     raise _unreachable(version, "jgo", f"{pin.name}: {error}") from error
                 failed.append(pin)
         finally:
-            # after Ctrl-C nobody waits for what is under way
+            # after Ctrl-C, downloads in progress are not awaited
             pool.shutdown(wait=False, cancel_futures=True)
         shutil.rmtree(repository, ignore_errors=True)
         missing = failed

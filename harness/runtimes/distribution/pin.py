@@ -32,8 +32,8 @@ _LINE: Final = re.compile(
 
 
 def backend(version: str) -> str:
-    """The logging backend: Kafka 4 logs by log4j 2 (KIP-653), before that by reload4j, and neither
-    comes with the jars."""
+    """The logging backend: log4j 2 for Kafka 4 (KIP-653), reload4j before. The jars include
+    neither."""
     if version.startswith("3."):
         return "org.slf4j:slf4j-reload4j:1.7.36"
     return "org.apache.logging.log4j:log4j-slf4j-impl:" + (
@@ -42,7 +42,8 @@ def backend(version: str) -> str:
 
 
 def pom(version: str, roots: Sequence[str] = _ROOTS) -> str:
-    """A project that needs what a broker, its tools and MirrorMaker need, or `roots` alone."""
+    """A Maven project with the dependencies of a broker, its tools and MirrorMaker, or only
+    `roots`."""
     wanted = [f"org.apache.kafka:{name}:{version}" for name in roots] + [backend(version)]
     rows = "".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{number}</version></dependency>"
@@ -55,8 +56,8 @@ def pom(version: str, roots: Sequence[str] = _ROOTS) -> str:
 
 
 def listed(text: str) -> list[str]:
-    """The coordinates in what `dependency:list` wrote: group:artifact:version, and the classifier
-    where there is one."""
+    """The coordinates in the output of `dependency:list`: group:artifact:version, and the
+    classifier if there is one."""
     found = [match.groups() for line in text.splitlines() if (match := _LINE.match(line))]
     return [
         ":".join((group, name, version, *([extra] if extra else [])))
@@ -65,7 +66,7 @@ def listed(text: str) -> list[str]:
 
 
 def lines(version: str, *, brokers: bool = False) -> list[str]:
-    """The list of a release, or of its brokers alone. Raises InputError or SetupError."""
+    """The list of a release, or only of its brokers. Raises InputError or SetupError."""
     maven = shutil.which("mvn")
     if maven is None:
         raise SetupError("mvn was not found, which resolves what a release needs; install Maven")

@@ -28,28 +28,29 @@ BROKER: Final = "broker"
 TOPIC: Final = "topic"
 _NAMES: Final = Path(__file__).parent / "kafka" / "settings.names"
 _HANDED_ON: Final = ("rsm.config.", "rlmm.config.")
-"""What a broker hands on to plug-ins for tiered storage (KIP-405), whatever follows."""
+"""Prefixes of settings that a broker passes to plug-ins for tiered storage (KIP-405), with any name
+after them."""
 _SERVER_SIDE: Final = "log."
-"""Before a topic's setting it makes a broker's default for it, put together when Kafka runs
-(ServerTopicConfigSynonyms)."""
+"""A prefix that turns a topic's setting into the broker's default for it. Kafka composes these
+names at run time (ServerTopicConfigSynonyms)."""
 
 
 @functools.cache
 def names(of: str) -> frozenset[str]:
-    """The settings of brokers, or of topics, that a release knows."""
+    """The settings of brokers, or of topics, in a release."""
     rows = (line.split() for line in _NAMES.read_text().splitlines())
     return frozenset(name for kind, name in rows if kind == of)
 
 
 def knows(of: str, name: str, build: Kafka | None = None) -> bool:
-    """Whether a release has such a setting, or else `build`, the user's own."""
+    """Whether a release, or else the user's own `build`, has such a setting."""
     if name in names(of) or (of == BROKER and name.startswith(_HANDED_ON)):
         return True
     return build is not None and _mentions(build, (name, name.removeprefix(_SERVER_SIDE)))
 
 
 def _mentions(build: Kafka, words: Iterable[str]) -> bool:
-    """Whether one of these is a whole constant in a class of these jars (Java Virtual Machine
+    """Whether one of these is a complete constant in a class of these jars (Java Virtual Machine
     Specification, 4.4.7)."""
     constants = [b"\x01" + struct.pack(">H", len(word)) + word.encode() for word in set(words)]
     return any(
@@ -72,7 +73,7 @@ def _classes(jar: Path) -> Iterable[bytes]:
 
 
 def minors(versions: Iterable[str]) -> list[str]:
-    """The newest patch of each minor release: patches bring no settings."""
+    """The newest patch of each minor release, because patches add no settings."""
     newest: dict[str, str] = {}
     for version in versions:
         match = re.match(r"\d+\.\d+", version)
@@ -81,7 +82,7 @@ def minors(versions: Iterable[str]) -> list[str]:
 
 
 def asked_of(build: Kafka, folder: Path) -> set[tuple[str, str]]:
-    """What a Kafka's own code lists. A JVM with its jars is started."""
+    """The settings that a Kafka's own code lists. Starts a JVM with its jars."""
     bridge = Bridge(
         java_for(build.version), build.classpath, folder, name=f"settings-{build.version}"
     )

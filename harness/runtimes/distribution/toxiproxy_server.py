@@ -82,8 +82,8 @@ def _build(folder: Path) -> None:
 
 
 def _verify(embedded: str) -> None:
-    """Raises SetupError when a module in the binary is not one of those pinned. `embedded` is what
-    `go version -m` prints."""
+    """Raises SetupError when a module in the binary is not a pinned one. `embedded` is the output
+    of `go version -m`."""
     lines = [line.split() for line in embedded.splitlines()]
     modules = [
         " ".join(words[1:4]) for words in lines if words and words[0] in ("mod", "dep", "=>")
@@ -98,7 +98,7 @@ def _verify(embedded: str) -> None:
 
 
 def _go() -> Path:
-    """Go on PATH when it is recent enough, else the PyPI package's."""
+    """The Go on PATH if it is recent enough, else that of the PyPI package."""
     if (found := shutil.which("go")) and _recent(found):
         return Path(found)
     return (
@@ -146,7 +146,7 @@ def _install(folder: Path) -> None:
 
 
 def _run(command: list[str], own: dict[str, str], folder: Path, *, what: str) -> str:
-    """What the command printed. Raises SetupError with the line that says why it failed."""
+    """The output of the command. Raises SetupError with the line that gives the reason."""
     fix = (
         "check the network, and the registry settings of go and pip, or install Go and put it on "
         "PATH"
@@ -171,7 +171,7 @@ def _run(command: list[str], own: dict[str, str], folder: Path, *, what: str) ->
 
 
 def _reason(printed: str) -> str:
-    """Of pip's or Go's complaint, the line that says most."""
+    """The most informative line of the output of pip or Go."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR")]
     return (errors[:1] or lines[-1:] or ["it said nothing"])[0]

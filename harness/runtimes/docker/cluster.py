@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 class ContainerCluster(KraftCluster):
-    """A cluster whose brokers are containers. `folders`: what they see of this machine beside their
-    own (path -> writable)."""
+    """A cluster whose brokers are containers. `folders`: folders of this machine that they see
+    besides their own (path -> writable)."""
 
     def __init__(
         self,
@@ -69,14 +69,14 @@ class ContainerCluster(KraftCluster):
             broker.confines = made[node].confines
 
     def replace_release(self, node: int, installation: Installation) -> None:
-        """Its container is of one image: refused, before anything is done."""
+        """Refused before anything is done, because a container has one image."""
         raise InputError(
             f"broker {self.name}/{node} runs in a container of one release; run it with --runtime "
             "process"
         )
 
     def skew_clock(self, node: int, seconds: float) -> None:
-        """Images have no libfaketime: refused, before anything is done."""
+        """Refused before anything is done, because images have no libfaketime."""
         raise InputError(
             f"broker {self.name}/{node} has the clock of its container's machine; run it with "
             "--runtime process"
@@ -115,10 +115,10 @@ def container_service(
 
 
 def host_name(cluster: str, node: int) -> str:
-    """A broker's container and its name on the network."""
+    """The name of a broker's container, also on the network."""
     return f"{hyphen_free(cluster.lower())}-{node}"
 
 
 def _shared(installation: Installation) -> dict[Path, bool]:
-    """What every JVM reads: how to log, and its class archive."""
+    """The files that every JVM reads: its logging configuration and its class archive."""
     return {jvm.LOGGING: False, **({installation.archives: False} if installation.archives else {})}

@@ -28,18 +28,16 @@ from linkflap.harness.runtimes.docker.network import DeploymentNetwork
 
 _API_VERSION: Final = "1.41"
 _WORDS: Final = 200
-# whoever waits asks every few milliseconds, and each answer costs the engine about three
+# waiting loops ask every few milliseconds, and each answer costs the engine about three
 _FRESH: Final = 0.1
 _LOG: Final = LogConfig(type="json-file", config={"max-size": "10m", "max-file": "2"})
 
 
 class Container:
-    """A container to be. `spawn` starts it (`harness.model.protocols.Spawn`); its words go to
-    `output` when it ends.
-
-    `published`: ports that are the same inside and on this machine's loopback. `folders`: absolute
-    paths -> whether writable. `elsewhere`: folders that it only reads, under another path.
-    """
+    """A container that starts later. `spawn` starts it (`harness.model.protocols.Spawn`). Its
+    output goes to `output` when it ends. `published`: ports with the same number inside and on this
+    machine's loopback. `folders`: absolute paths -> whether writable. `elsewhere`: read-only
+    folders, under another path."""
 
     def __init__(
         self,
@@ -84,7 +82,7 @@ class Container:
 
     @property
     def confines(self) -> Confines:
-        """What can be done to it as a container, once it was started."""
+        """The faults of a container. Available once it was started."""
         return Confines(
             self.name, self._network, self._address, self._container.get_wrapped_container
         )
@@ -118,7 +116,7 @@ class Run:
             ledger.add_contained(self._process)
 
     def _inspect(self) -> dict[str, Any]:
-        with engine.asked(f"tell the state of container {self.name}"):
+        with engine.asked(f"report the state of container {self.name}"):
             try:
                 self._container.reload()
             except NotFound:
@@ -133,7 +131,8 @@ class Run:
         return state
 
     def _state(self, *, newer_than: float = _FRESH) -> dict[str, Any]:
-        """The engine's, at most so many seconds old; notes the end when it has come."""
+        """The engine's report of the state, at most this many seconds old. Notes the end of the
+        container."""
         with self._lock:
             if self._status is not None:
                 return {"Running": False, "Paused": False, "Pid": 0}
@@ -147,15 +146,15 @@ class Run:
                 self._keep_words()
                 if self._process is not None:
                     ledger.remove_contained(self._process)
-                # as a child process would have it
+                # in the form of a child process
                 self._status = 128 - code if code > 128 else code
             return state
 
     def _keep_words(self) -> None:
-        """What it printed since this start: a container that is removed takes its words along."""
+        """Saves the output since this start, because it is lost when the container is removed."""
         with (
             contextlib.suppress(EnvironmentFailure, OSError),
-            engine.asked(f"tell what container {self.name} printed"),
+            engine.asked(f"return the output of container {self.name}"),
         ):
             words = self._container.logs(since=engine_address.seconds(self._began), tail=_WORDS)
             with self._output.open("ab") as file:
@@ -179,7 +178,7 @@ class Run:
         return bool(self._state()["Paused"])
 
     def pause(self) -> None:
-        """Freezes every process in it; returns when they are frozen."""
+        """Freezes every process in it. Returns when they are frozen."""
         state = self._state(newer_than=0)
         if state["Running"] and not state["Paused"]:
             with engine.asked(f"pause container {self.name}"):
@@ -193,18 +192,18 @@ class Run:
             self._state(newer_than=0)
 
     def kill(self) -> None:
-        """SIGKILL; returns when it is gone."""
+        """SIGKILL; returns when it has ended."""
         self._signal("SIGKILL")
         self._gone(within=60, what="die")
 
     def stop(self, *, within: float) -> None:
-        """SIGTERM, also to a paused one; returns when it is gone. DeadlineExceeded after `within`
-        seconds, and it runs on."""
+        """SIGTERM, also to a paused one; returns when it has ended. Raises DeadlineExceeded after
+        `within` seconds, and it keeps running."""
         self._signal("SIGTERM")
         self._gone(within=within, what="end after SIGTERM")
 
     def _signal(self, signal: str) -> None:
-        """The engine thaws a paused container once the signal is pending."""
+        """Sends a signal. The engine thaws a paused container once the signal is pending."""
         if self._state(newer_than=0)["Running"]:
             with engine.asked(f"send {signal} to container {self.name}"):
                 try:
@@ -223,8 +222,8 @@ class Run:
 
 
 def _on_this_machine(pid: int, container: str) -> process_identity.Identity | None:
-    """The container's process, where the engine runs on this machine: one in a virtual machine has
-    a pid of that machine."""
+    """The pid of the container's process if the engine runs on this machine; in a virtual machine,
+    the pid belongs to that."""
     try:
         ours = container in Path(f"/proc/{pid}/cgroup").read_text()
     except OSError:

@@ -39,7 +39,7 @@ class Confines:
 
     @property
     def connected(self) -> bool:
-        with engine.asked(f"tell the networks of container {self._name}"):
+        with engine.asked(f"report the networks of container {self._name}"):
             container = self._handle()
             container.reload()
             return self._network.name in container.attrs["NetworkSettings"]["Networks"]
@@ -55,7 +55,7 @@ class Confines:
                 network.connect(self._handle(), ipv4_address=self._address, aliases=[self._name])
             with self._lock:
                 held = list(self._blocks.values())
-            for number, addresses in held:  # where its rules led to went with the interface
+            for number, addresses in held:  # the routes that its rules use went with the interface
                 self._put(number, addresses)
 
     @property
@@ -81,7 +81,7 @@ class Confines:
             held = self._blocks.get(owner)
         if held is None:
             return
-        if self._runs():  # else its network is gone, and what was in it
+        if self._runs():  # otherwise its network is gone, with everything in it
             said, status = self._inside("unblock", str(held[0]))
             if status:
                 raise EnvironmentFailure(
@@ -91,7 +91,7 @@ class Confines:
             self._blocks.pop(owner, None)
 
     def _runs(self) -> bool:
-        with engine.asked(f"tell the state of container {self._name}"):
+        with engine.asked(f"report the state of container {self._name}"):
             container = self._handle()
             container.reload()
         return bool(container.attrs["State"]["Running"])
@@ -103,7 +103,7 @@ class Confines:
         return None if status or said == "silence" else float(said)
 
     def _inside(self, *words: str) -> tuple[str, int]:
-        """Runs a program of ours in the container's network; what it printed, and its status."""
+        """Runs a linkflap program in the container's network. Returns its output and status."""
         container = self._handle()
         with engine.asked(f"look into the network of container {self._name}"):
             helper = engine.client().containers.create(
@@ -126,14 +126,14 @@ class Confines:
 
     def limit_memory(self, size: int | None) -> None:
         with engine.asked(f"change the memory limit of container {self._name}"):
-            # An engine takes no limit away: it is as much as there is.
+            # An engine cannot remove a limit, so it is set to all of the memory.
             limit = _everything() if size is None else size
             self._handle().update(
                 mem_limit=limit, memswap_limit=_UNLIMITED if size is None else size
             )
 
     def memory(self) -> MemoryUse:
-        with engine.asked(f"tell the memory of container {self._name}"):
+        with engine.asked(f"report the memory of container {self._name}"):
             container = self._handle()
             container.reload()
             state, limit = container.attrs["State"], int(container.attrs["HostConfig"]["Memory"])
@@ -152,13 +152,13 @@ class Confines:
 
 
 def _everything() -> int:
-    """Bytes of memory of the engine's machine."""
+    """The memory of the engine's machine, in bytes."""
     return int(engine.client().info()["MemTotal"])
 
 
 def _hits(pid: int) -> int | None:
-    """How often the control group of a process has met its limit; None where that cannot be
-    seen."""
+    """How often the control group of a process has reached its limit; None if that is not
+    visible."""
     try:
         groups = [
             line.split(":", 2) for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines()

@@ -50,11 +50,9 @@ def check(topology: Topology) -> None:
 
 
 def deploy(topology: Topology, *, folder: Path, recorder: Recorder) -> DockerDeployment:
-    """Starts a topology in `folder` (made when missing) and returns when all of it serves and every
-    link is proven.
-
-    Raises InputError or SetupError, after ending what was started by then.
-    """
+    """Starts a topology in `folder`, which is created if necessary. Returns when everything serves
+    and every link is proven. Raises InputError or SetupError, after ending what was already
+    started."""
     return started(DockerDeployment(topology, folder=folder, recorder=recorder))
 
 
@@ -94,7 +92,7 @@ class DockerDeployment(KraftDeployment):
 
     @property
     def _secret_folders(self) -> dict[Path, bool]:
-        """What whoever enters several clusters has to read, by the same path as here."""
+        """The folders with the secrets of several clusters, under the same paths as here."""
         return {secrets.folder: False for secrets in self._secrets}
 
     def _begin_network(self) -> None:
@@ -174,7 +172,7 @@ class DockerDeployment(KraftDeployment):
     def _server(
         self, name: str, address: str, published: Sequence[int], log: Path
     ) -> ToxiproxyServer:
-        """A toxiproxy-server whose control API is on the first of `published`."""
+        """A toxiproxy-server whose control API is on the first of the `published` ports."""
         container = Container(
             name.lower().replace("_", "-"),
             self._network,

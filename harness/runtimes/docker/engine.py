@@ -1,9 +1,9 @@
-"""The Docker engine: the one connection to it, the owners of its objects, and its errors as one
+"""The Docker engine: the only connection to it, the owners of its objects, and its errors as one
 sentence.
 
 Everything that linkflap creates there has labels: `linkflap.owner` names the harness process (pid
 and start time, as in the ledger), `linkflap.deployment` the deployment. Cleanup selects by these
-labels alone, so it touches no other objects.
+labels only, so it touches no other objects.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from testcontainers.core.config import testcontainers_config
 from testcontainers.core.docker_client import DockerClient, get_docker_host
 
 from linkflap.harness.machine import cleanup, ledger
-from linkflap.harness.machine.engine_address import USUAL, knock, not_near, reason
+from linkflap.harness.machine.engine_address import USUAL, not_near, reason, knock
 from linkflap.harness.machine.engine_leftovers import OWNER, owner_label
 from linkflap.harness.model.errors import EnvironmentFailure, LinkflapError, SetupError
 
@@ -35,8 +35,8 @@ _lock = threading.Lock()
 
 
 def _prepare_testcontainers() -> None:
-    """No reaper unless requested: it needs another image, and linkflap's watchdog removes the
-    leftovers of a dead harness."""
+    """Disables the reaper unless requested: it needs another image, and linkflap's watchdog removes
+    the leftovers of a dead harness."""
     if "TESTCONTAINERS_RYUK_DISABLED" not in os.environ:
         testcontainers_config.ryuk_disabled = True
     for name in list(logging.root.manager.loggerDict):
@@ -64,15 +64,15 @@ def client() -> docker.DockerClient:
 
 
 def _check_near(host: str) -> None:
-    """Raises SetupError for an engine of another machine: it has not the folders in which brokers
-    are to keep their logs."""
+    """Raises SetupError for an engine on another machine, which does not have the folders for the
+    brokers' logs."""
     if why := not_near(host):
         raise SetupError(f"{why}; unset DOCKER_HOST, or take --runtime process")
 
 
 @contextlib.contextmanager
 def claimed(deployment: str) -> Iterator[dict[str, str]]:
-    """`claim` for the length of a block that leaves nothing."""
+    """`claim` for the duration of a block that leaves nothing behind."""
     try:
         yield claim(deployment)
     finally:
@@ -80,15 +80,15 @@ def claimed(deployment: str) -> Iterator[dict[str, str]]:
 
 
 def claim(deployment: str) -> dict[str, str]:
-    """The labels of everything of one deployment. Until `release` the watchdog looks for such
-    things when this process dies."""
+    """The labels of all objects of one deployment. Until `release`, the watchdog removes such
+    objects when this process dies."""
     cleanup.watch_over_me()
     ledger.add_engine(get_docker_host() or "")
     return {OWNER: owner_label(ledger.own().owner), DEPLOYMENT: deployment}
 
 
 def release() -> None:
-    """Nothing of one deployment is left."""
+    """Ends a claim, once nothing of the deployment is left."""
     ledger.remove_engine(get_docker_host() or "")
 
 
@@ -96,8 +96,8 @@ def release() -> None:
 def asked(
     what: str, *, kind: type[LinkflapError] = EnvironmentFailure, fix: str = _FIX
 ) -> Iterator[None]:
-    """Turns what the engine or the way to it says into one sentence; `what` completes "could not
-    …"."""
+    """Turns errors of the engine, or of the connection to it, into one sentence; `what` completes
+    "could not …"."""
     try:
         yield
     except (DockerException, RequestException, OSError) as error:

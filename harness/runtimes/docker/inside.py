@@ -40,7 +40,7 @@ def _attribute(kind: int, value: bytes) -> bytes:
 
 
 def _ask(kind: int, flags: int, body: bytes) -> int:
-    """One request to the kernel (rtnetlink(7)); 0 or the errno it gave."""
+    """Sends one request to the kernel (rtnetlink(7)). Returns 0 or an errno."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
         kernel.bind((0, 0))
         kernel.send(
@@ -55,7 +55,7 @@ def _must(kind: int, flags: int, body: bytes) -> None:
 
 
 def _rule(number: int, address: str = "", port: int = 0) -> bytes:
-    """`number` is the rule's priority, and says whose it is."""
+    """`number` is the rule's priority, and identifies its owner."""
     where = b"" if not address else _attribute(_DST, socket.inet_aton(address))
     if port:
         where += _attribute(_PROTOCOL, bytes([socket.IPPROTO_TCP])) + _attribute(
@@ -73,8 +73,8 @@ def _rule(number: int, address: str = "", port: int = 0) -> bytes:
 
 
 def _route() -> bytes:
-    """Routes everything in the table to an address without a host, over the first interface that is
-    not the loopback."""
+    """Routes everything in the table to an address without a host, over the first interface other
+    than loopback."""
     header = struct.pack("=BBBBBBBBI", socket.AF_INET, 0, 0, 0, 0, _STATIC, 0, _UNICAST, _ONLINK)
     table, out = (
         _attribute(_ROUTE_TABLE, struct.pack("=I", _TABLE)),
@@ -88,13 +88,13 @@ def _interface() -> int:
 
 
 def block(number: int, addresses: list[str]) -> None:
-    """Raises OSError where the kernel cannot."""
+    """Raises OSError if the kernel refuses."""
     neighbour = struct.pack("=BBHiHBB", socket.AF_INET, 0, 0, _interface(), _PERMANENT, 0, 0)
     neighbour += _attribute(_DST, socket.inet_aton(_NOBODY)) + _attribute(
         _LINK_ADDRESS, _NOBODYS_LINK
     )
-    # Neighbour and route are there when something else is blocked already, and stay: without rules
-    # nothing leads to them.
+    # Neighbour and route exist if something else is blocked already, and remain: without rules,
+    # nothing uses them.
     _must(_NEW_NEIGHBOUR, _CREATE | _REPLACE, neighbour)
     _must(_NEW_ROUTE, _CREATE | _REPLACE, _route())
     for address in addresses:
@@ -103,14 +103,14 @@ def block(number: int, addresses: list[str]) -> None:
 
 
 def unblock(number: int) -> None:
-    """Also where nothing is blocked, or no network is left."""
+    """Succeeds also if nothing is blocked, or the network is gone."""
     for _ in range(_MOST):
         if _ask(_DELETE_RULE, 0, _rule(number)):
             break
 
 
 def ask(address: str, within: float, request: bytes) -> str:
-    """Seconds of a round trip on a connection of its own, or "silence"."""
+    """Seconds of a round trip on a new connection, or "silence"."""
     host, _, port = address.rpartition(":")
     began = time.monotonic()
     try:

@@ -23,11 +23,8 @@ from linkflap.harness.runtimes.kraft.installation import Installation
 
 
 def install(asked: str, base_image: str | None = None) -> Installation:
-    """What a `ClusterSpec.kafka` needs; quick when it was made before. Raises InputError or
-    SetupError.
-
-    `base_image` as of `image.ready`.
-    """
+    """The installation for a `ClusterSpec.kafka`; quick when it exists already. `base_image`: see
+    `image.ready`. Raises InputError or SetupError."""
     if base_image is None and (
         reference := asked if custom_image.is_reference(asked) else kafka_image.official(asked)
     ):
@@ -58,7 +55,7 @@ def install(asked: str, base_image: str | None = None) -> Installation:
 
 
 def _give_back(network: DeploymentNetwork, lease: Lease) -> None:
-    """The ports stay leased where the containers that have them could not be ended."""
+    """Returns the leased ports, except those of containers that could not be ended."""
     network.close()
     lease.release()
 

@@ -27,7 +27,7 @@ _ATTEMPTS: Final = 20
 
 
 class DeploymentNetwork:
-    """Made by `create_network`. Safe from several threads."""
+    """Made by `create_network`. Thread-safe."""
 
     def __init__(self, network: Network, id: str, labels: dict[str, str], user: str) -> None:
         config = network._unwrap_network.attrs["IPAM"]["Config"][0]
@@ -41,8 +41,7 @@ class DeploymentNetwork:
         self._closed = False
 
     def take_address(self) -> str:
-        """An address of the network that no container has. Raises SetupError when there is none
-        left."""
+        """A free address of the network. Raises SetupError when there is none."""
         with self._lock:
             found = next(self._free, None)
         if found is None:
@@ -53,12 +52,9 @@ class DeploymentNetwork:
         return found
 
     def close(self) -> None:
-        """Removes every container and the network; safe to call twice.
-
-        Raises EnvironmentFailure after removing what can be; the rest stays this process' own in
-        the ledger.
-        """
-        with engine.asked("be asked to remove the run's containers", fix=engine_leftovers.FIX):
+        """Removes every container and the network. Safe to call twice. Raises EnvironmentFailure
+        after removing as much as possible; the rest stays in the ledger as this process' own."""
+        with engine.asked("remove the run's containers", fix=engine_leftovers.FIX):
             swept = engine_leftovers.sweep(engine.client(), f"{engine.DEPLOYMENT}={self.id}")
         if swept.left:
             raise EnvironmentFailure("; ".join(swept.left))
@@ -74,7 +70,7 @@ def create_network() -> DeploymentNetwork:
     id = f"linkflap-{os.getpid()}-{secrets.token_hex(3)}"
     labels = engine.claim(id)
     try:
-        with engine.asked("make a network", kind=SetupError):
+        with engine.asked("create a network", kind=SetupError):
             rootless = any(
                 "rootless" in option for option in client.info().get("SecurityOptions") or ()
             )
@@ -93,7 +89,7 @@ def create_network() -> DeploymentNetwork:
 
 
 def _network(client: docker.DockerClient, id: str, labels: dict[str, str]) -> Network | None:
-    """None when somebody else took the subnet in between."""
+    """None when another program took the subnet meanwhile."""
     try:
         draft = client.networks.create(f"{id}-draft", labels=labels)
     except APIError as error:

@@ -11,7 +11,7 @@ from linkflap.harness.runtimes.docker.container import Container, Run
 from linkflap.harness.runtimes.docker.images import python_image
 from linkflap.harness.runtimes.docker.network import DeploymentNetwork
 
-# Output goes to a file at once: the engine hands it over only at the end, and not with every log
+# Output goes directly to a file: the engine returns it only at the end, and not with every log
 # driver.
 _LAUNCH: Final = (
     "import os, sys; log = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644); "
@@ -22,8 +22,8 @@ _LOOPBACK: Final = "127.0.0.1"
 
 
 class ContainerSidecar:
-    """`harness.model.protocols.Sidecar`. `sees`: folders of this machine (path -> whether it writes
-    there); `published`: see the deployment."""
+    """`harness.model.protocols.Sidecar`. `sees`: folders of this machine (path -> writable);
+    `published`: see the deployment."""
 
     def __init__(
         self,

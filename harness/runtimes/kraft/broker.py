@@ -21,7 +21,7 @@ class KraftBroker(Program):
     configuration and logs."""
 
     confines: Confines | None = None
-    """Set by a runtime that has them, when it has made the broker."""
+    """Set by a runtime that supports such faults, after it has made the broker."""
 
     def __init__(
         self,
@@ -34,8 +34,8 @@ class KraftBroker(Program):
         entry: Callable[[str], str] = str,
         inner: Callable[[str], str] = str,
     ) -> None:
-        """`entry`: an address of clients, with how the harness enters there; `inner`: one of
-        brokers, and how they do."""
+        """`entry`: an address of clients, with the harness's credentials; `inner`: one of brokers,
+        with theirs."""
         super().__init__(f"broker {cluster}/{node}", folder=folder, log="server.log", spawn=spawn)
         self._cluster, self._id, self._ports, self._entry, self._inner = (
             cluster,
@@ -47,7 +47,7 @@ class KraftBroker(Program):
 
     @property
     def name(self) -> str:
-        """As faults name it: `A/1`."""
+        """Its name for faults: `A/1`."""
         return f"{self._cluster}/{self._id}"
 
     @property
@@ -60,7 +60,7 @@ class KraftBroker(Program):
 
     @property
     def pid(self) -> int | None:
-        """The process id while it runs."""
+        """The process id; None when it does not run."""
         return self._child.pid if self._child is not None and self._child.alive else None
 
     @property
@@ -71,12 +71,12 @@ class KraftBroker(Program):
 
     @property
     def exit_status(self) -> int | None:
-        """How it ended last, negative for a signal; None while it runs, and before its first
+        """Its last exit status, negative for a signal; None while it runs, and before its first
         start."""
         return self._child.poll() if self._child is not None else None
 
     def last_words(self, *, lines: int) -> list[str]:
-        """The last lines of what it printed and of its log, so many of each at most."""
+        """The last lines of its output and of its log, this many of each at most."""
         return [line for path in (self.output, self.log) for line in _tail(path, lines=lines)]
 
     @property
@@ -92,13 +92,13 @@ class KraftBroker(Program):
         return self._folder / "data"
 
     def start(self) -> None:
-        """Starts it and waits until it serves. SetupError with its last words when it dies or does
-        not serve in time."""
+        """Starts it and waits until it serves. Raises SetupError with its last output when it ends
+        or does not serve in time."""
         self.launch()
         self.await_up()
 
     def await_up(self, *, within: float = UP_WITHIN) -> None:
-        """Waits until it answers a metadata request that names itself: it is registered and
+        """Waits until it answers a metadata request with itself in the list: it is registered and
         unfenced."""
         try:
             until(self._up, within=within, what=f"broker {self.name} to answer", every=0.01)
@@ -118,7 +118,7 @@ class KraftBroker(Program):
         return (
             f"see {self._folder}, whose logs end with: {' | '.join(lines)}"
             if lines
-            else f"it left no word in {self._folder}"
+            else f"there is no output in {self._folder}"
         )
 
 

@@ -21,7 +21,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 _VALID: Final = timedelta(days=30)
-"""Longer than any run. Certificates begin a day ago: the clocks of clients may differ."""
+"""Longer than any run. Certificates are valid from a day ago, because the clocks of clients may
+differ."""
 _SKEW: Final = timedelta(days=1)
 _LONG_AGO: Final = timedelta(days=60)
 _USAGES: Final = ("digital_signature", "content_commitment", "key_encipherment",
@@ -30,12 +31,10 @@ _USAGES: Final = ("digital_signature", "content_commitment", "key_encipherment",
 
 
 class Authority:
-    """Signs certificates that are for both sides of a connection. Its own key is never written to
-    disk."""
+    """Signs certificates for clients and servers. Its own key is never written to disk."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        """`folder` takes its certificate and all that it makes; only this user can read what is
-        there."""
+        """`folder` gets its certificate and all that it issues; only this user can read it."""
         self._folder, self._key = folder, ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         begin = datetime.now(UTC) - _LONG_AGO - _SKEW
@@ -62,8 +61,7 @@ class Authority:
     ) -> Path:
         """A new key and a certificate for `name`, which is also valid for `hosts` (names and
         addresses), in one file. `alone`: without the authority's own certificate, so that a client
-        that does not know the authority cannot verify it.
-        """
+        that does not know the authority cannot verify it."""
         key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.now(UTC)
         begin, end = (now - _LONG_AGO, now - _SKEW) if expired else (now - _SKEW, now + _VALID)
@@ -97,7 +95,7 @@ class Authority:
 
 
 def write_secret(path: Path, content: bytes) -> None:
-    """A file that nobody else can read, not even for a moment."""
+    """Writes a file that is never readable by anybody else, not even for a moment."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(content)
 

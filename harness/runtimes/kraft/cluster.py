@@ -1,4 +1,4 @@
-"""A KRaft cluster, from its start until it is healthy; and the parts that it is made of."""
+"""A KRaft cluster, from its start until it is healthy, and the parts that it consists of."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ BROKER_MAIN: Final = "kafka.Kafka"
 
 
 MakeSpawn = Callable[[int, Path, Sequence[str]], Spawn]
-"""(node, its folder, the command) -> what starts that broker; what it prints goes to `output.log`
-in the folder."""
+"""(node, its folder, the command) -> a function that starts that broker. Its output goes to
+`output.log` in the folder."""
 
 
 class KraftCluster:
-    """`harness.model.protocols.Cluster`. `launch` and `await_ready` are apart so that clusters
-    start side by side."""
+    """`harness.model.protocols.Cluster`. `launch` and `await_ready` are separate, so that clusters
+    start concurrently."""
 
     def __init__(
         self,
@@ -105,7 +105,8 @@ class KraftCluster:
         )
 
     def _spawn(self, node: int, folder: Path, archive: Sequence[str]) -> Spawn:
-        """What starts a broker, as it is to run by now, on the data in its folder."""
+        """The function that starts a broker with its current settings, on the data in its
+        folder."""
         installation = self._running[node]
         command = jvm.command(
             installation.kafka,
@@ -119,28 +120,29 @@ class KraftCluster:
         return self._spawner(node, folder, [*self._before.get(node, ()), *command])
 
     def replace_release(self, node: int, installation: Installation) -> None:
-        """From its next start on this broker runs another release. `kafka` stays what the cluster
-        was made with."""
+        """From its next start on, this broker runs another release. `kafka` remains the release
+        that the cluster was made with."""
         self._running[node] = installation
         self._run_anew(node)
 
     def skew_clock(self, node: int, seconds: float) -> None:
-        """From its next start on this broker's clock is so many seconds off. Raises InputError."""
+        """From its next start on, this broker's clock is shifted by this many seconds. Raises
+        InputError."""
         self._before[node] = faketime.command(seconds) if seconds else ()
         self._run_anew(node)
 
     def _run_anew(self, node: int) -> None:
-        """What was changed holds from the broker's next start on."""
+        """Applies a change from the broker's next start on."""
         installation, broker = self._running[node], self._brokers[node]
         archive = class_archives.use(installation.java, installation.archive_of(BROKER_MAIN))
         broker.run_by(self._spawn(node, broker.log.parent, archive))
 
     def _entry(self, address: str) -> str:
-        """An address of clients' listeners, and how the harness enters there."""
+        """An address of clients' listeners, with the harness's credentials."""
         return address if self._secrets is None else self._secrets.entry(address)
 
     def _inner(self, address: str) -> str:
-        """An address of brokers' and controllers' listeners, and how they are entered."""
+        """An address of brokers' and controllers' listeners, with their credentials."""
         return address if self._secrets is None else self._secrets.inner(address)
 
     @property
@@ -183,11 +185,8 @@ class KraftCluster:
             broker.launch()
 
     def await_ready(self) -> float:
-        """Waits until every broker names all brokers, there is a controller, and the release's
-        features are in force.
-
-        Returns the seconds since `launch`. Raises SetupError.
-        """
+        """Waits until every broker lists all brokers, there is a controller, and the release's
+        features are in force. Returns the seconds since `launch`. Raises SetupError."""
         for broker in self._brokers.values():
             broker.await_up()
         try:
@@ -267,7 +266,7 @@ class KraftCluster:
                 key_stores.show(self.bootstrap, broker.name, node, listener, store)
 
     def kill(self) -> None:
-        """Ends every broker at once: what they hold is not needed any more."""
+        """Kills every broker at once; their data are not needed any more."""
         for broker in self._brokers.values():
             broker.kill()
 

@@ -26,9 +26,9 @@ CLIENT: Final = "CLIENT"
 INTERNAL: Final = "INTERNAL"
 ACCESS: Final = "ACCESS"
 
-# Measured to start fast and idle low on two cores. Timeouts are short so that faults show within
-# seconds; whoever runs on a starved machine must know that brokers may then fence each other by
-# themselves.
+# Measured: starts fast and idles with little CPU on two cores. Timeouts are short, so that faults
+# show within seconds. On an overloaded machine brokers may therefore fence each other without a
+# fault.
 _TUNED: Final = """\
 auto.create.topics.enable=false
 group.initial.rebalance.delay.ms=0
@@ -68,7 +68,7 @@ socket.receive.buffer.bytes=-1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerPorts:
-    """Where one broker listens, listener -> port on `host`. `advertised`: listener -> host:port,
+    """The listeners of one broker: listener -> port on `host`. `advertised`: listener -> host:port,
     where that differs."""
 
     listens: Mapping[str, int]
@@ -76,7 +76,7 @@ class BrokerPorts:
     host: str = "127.0.0.1"
 
     def at(self, listener: str) -> str:
-        """host:port of a listener itself."""
+        """host:port on which the listener listens."""
         return f"{self.host}:{self.listens[listener]}"
 
     def advertised_address(self, listener: str) -> str:
@@ -85,21 +85,21 @@ class BrokerPorts:
 
 
 def link_listener(peer: str) -> str:
-    """The listener for links between a cluster and `peer`. Kafka takes listener names in upper case
-    only."""
+    """The listener for links between a cluster and `peer`. Kafka accepts listener names in upper
+    case only."""
     return f"LINK_{peer.upper()}"
 
 
 def peers(topology: Topology, cluster: str) -> list[str]:
-    """The clusters that a link joins to `cluster`, in either direction, in the topology's order."""
+    """The clusters that are linked to `cluster`, in either direction, in the topology's order."""
     joined = {link.destination for link in topology.links if link.source == cluster}
     joined |= {link.source for link in topology.links if link.destination == cluster}
     return [other.name for other in topology.clusters if other.name in joined]
 
 
 def paths_into(topology: Topology, cluster: str) -> dict[str, str]:
-    """The proxied paths that lead into `cluster`: link name -> listener. Links have their reverse,
-    whether asked for or not."""
+    """The proxied paths into `cluster`: link name -> listener. Every link has its reverse, whether
+    requested or not."""
     links = {f"{cluster}->{peer}": link_listener(peer) for peer in peers(topology, cluster)}
     if len(set(links.values())) < len(links):
         raise InputError(
@@ -116,7 +116,7 @@ def server_properties(
     own: Mapping[str, str],
     secrets: ClusterSecrets | None = None,
 ) -> str:
-    """The file of broker `node` among `nodes`. `own` is added at the end and wins."""
+    """The file of broker `node` among `nodes`. `own` is appended and takes precedence."""
     ports = nodes[node]
     listens = {name: f"{name}://{ports.at(name)}" for name in ports.listens}
     advertises = {
@@ -150,13 +150,13 @@ def server_properties(
 
 
 def tuned(nodes: int) -> Mapping[str, str]:
-    """What brokers of a cluster of so many have beside addresses, identities and the user's own
-    settings."""
+    """The settings of brokers in a cluster of this many nodes, without addresses, identities and
+    the user's own settings."""
     return {**_replication(nodes), **dict(line.split("=", 1) for line in _TUNED.splitlines())}
 
 
 def _replication(nodes: int) -> dict[str, str]:
-    """Three replicas of which two must be in sync, as far as there are nodes."""
+    """Three replicas with two in sync, as far as there are nodes."""
     factor, in_sync = str(min(3, nodes)), str(max(1, min(3, nodes) - 1))
     return {
         "default.replication.factor": factor,

@@ -1,4 +1,4 @@
-"""A running topology: all clusters and links start side by side, and one `close` ends everything.
+"""A running topology: all clusters and links start concurrently, and one `close` ends everything.
 
 Every port is leased before anything is written or started, because a broker must advertise the
 ports of its links' proxies.
@@ -44,10 +44,8 @@ D = TypeVar("D", bound="KraftDeployment")
 
 
 def started(deployment: D) -> D:
-    """Starts it and returns it when all of it serves and every link is proven.
-
-    Raises InputError or SetupError, after ending what was started by then.
-    """
+    """Starts a deployment and returns it once everything serves and every link is proven. Raises
+    InputError or SetupError, after ending what was already started."""
     try:
         deployment.start()
     except BaseException:
@@ -57,8 +55,8 @@ def started(deployment: D) -> D:
 
 
 class KraftDeployment(ABC):
-    """`harness.model.protocols.Deployment`, and a context manager that closes it. A runtime says
-    what brokers are made of."""
+    """`harness.model.protocols.Deployment`, and a context manager that closes it. A runtime defines
+    what brokers run in."""
 
     def __init__(self, topology: Topology, *, folder: Path, recorder: Recorder) -> None:
         self._topology = topology
@@ -124,7 +122,7 @@ class KraftDeployment(ABC):
         if not spec.security:
             return None
         tls_package.check()
-        # it needs a package that not everybody has
+        # it needs an optional package
         from linkflap.harness.runtimes.kraft.secrets import ClusterSecrets
 
         if self._private is None:
@@ -143,17 +141,17 @@ class KraftDeployment(ABC):
 
     @abstractmethod
     def _install_proxies(self) -> None:
-        """Makes what runs Toxiproxy, when it is not there. Raises SetupError."""
+        """Installs Toxiproxy if necessary. Raises SetupError."""
 
     @abstractmethod
     def _install(self, asked: str) -> Installation:
-        """What a `ClusterSpec.kafka` needs; made or fetched when it is not there. Raises InputError
-        or SetupError."""
+        """The installation for a `ClusterSpec.kafka`, made or downloaded if necessary. Raises
+        InputError or SetupError."""
 
     @abstractmethod
     def _prepare(self, spec: ClusterSpec, paths: Mapping[str, str]) -> None:
         """Leases every port of one cluster and its proxies (path -> listener), and makes both;
-        nothing is started."""
+        starts nothing."""
 
     @abstractmethod
     def _make_service(
@@ -196,8 +194,8 @@ class KraftDeployment(ABC):
         files: Mapping[str, str],
         arguments: Sequence[str],
     ) -> KafkaService:
-        """See the protocol. `kafka` is what a cluster was asked to run or says that it runs, or any
-        other `ClusterSpec.kafka`."""
+        """See the protocol. `kafka` is a cluster's requested or reported version, or any other
+        `ClusterSpec.kafka`."""
         installation = self._installation(kafka)
         service = self._make_service(
             name, main=main, installation=installation, files=files, arguments=arguments
@@ -233,12 +231,9 @@ class KraftDeployment(ABC):
             self._ends.append(end)
 
     def close(self) -> None:
-        """Ends services, brokers and links, in this order, and returns ports and memory; safe to
-        call twice.
-
-        A thread that is still about to start one of them (a fault's heal, a mirror) gets a
-        SetupError instead.
-        """
+        """Ends services, brokers and links, in this order, and returns ports and memory. Safe to
+        call twice. A thread that is about to start one of them (a fault's heal, a mirror) gets a
+        SetupError instead."""
         with held_off():
             with self._lock:
                 if self._closed:
@@ -256,18 +251,18 @@ class KraftDeployment(ABC):
                     ends.callback(end)
 
     def _give_back(self) -> None:
-        """Ports and memory stay leased where what has them could not be ended."""
+        """Returns leased ports and memory, except those of programs that could not be ended."""
         if self._private is not None:
             remove_folder(self._private)
         self._end_network()
         self._lease.release()
 
     def _begin_network(self) -> None:
-        """Makes what brokers and links stand on. Child processes stand on nothing."""
+        """Creates the network of brokers and links. Child processes need none."""
         return
 
     def _end_network(self) -> None:
-        """Ends what brokers and links stood on, when they are gone."""
+        """Removes the network, after brokers and links have ended."""
         return
 
     def __enter__(self) -> Self:

@@ -1,10 +1,10 @@
-"""The users and ACLs that a secured cluster has from its start: SCRAM users and ACLs in the
-checkpoint that it starts from.
+"""The users and ACLs that a secured cluster has from its first start, as records in its bootstrap
+checkpoint.
 
-A cluster that admits only known users cannot be entered to add the first user. For that reason
-StorageTool writes SCRAM users into the bootstrap checkpoint (KIP-900), and the first active
-controller takes all records from there. So users and ACLs are in force on every broker before the
-first client connects. Records of the metadata log are frame version 1, API key, version, message
+A cluster that admits only known users admits nobody who could add the first one. So StorageTool
+writes SCRAM users into the bootstrap checkpoint (KIP-900), and the first active controller takes
+all records from there. Users and ACLs are thus in force on every broker before the first client
+connects. Records of the metadata log are frame version 1, API key, version, message
 (metadata/src/main/resources/common/metadata: UserScramCredentialRecord 11, AccessControlEntryRecord
 18).
 """
@@ -37,7 +37,7 @@ _ALLOW: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acl:
-    """One operation on resources of a name, allowed to one user from everywhere. `*` with LITERAL
+    """One operation on resources of a name, allowed for one user from every host. `*` with LITERAL
     is every name."""
 
     user: str
@@ -76,7 +76,7 @@ def scram_user(name: str, password: str) -> bytes:
 
 
 def add(folder: Path, records: Sequence[bytes]) -> None:
-    """Puts records into the checkpoint of a formatted log directory, behind those that it has."""
+    """Appends records to the checkpoint of a formatted log directory."""
     (path,) = folder.rglob("*.checkpoint")
     old = path.read_bytes()
     *_, footer = walk.walk(old)
@@ -108,7 +108,7 @@ def _text(value: str) -> bytes:
 
 
 def _bytes(value: bytes) -> bytes:
-    """A compact string, or compact bytes: the length is one more than it is."""
+    """A compact string, or compact bytes: preceded by their length plus one."""
     return _varint(len(value) + 1) + value
 
 

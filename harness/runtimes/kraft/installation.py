@@ -12,13 +12,9 @@ from linkflap.harness.runtimes.distribution.kafka import Kafka
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """What a cluster is made from: a Kafka, a Java that runs it, a formatted directory, and the
-    folder of class archives.
-
-    `image` is what containers of it are made from; the paths of Kafka and Java are then those
-    inside. `mirroring` is the generation of Cluster Mirroring (KIP-1279) that this Kafka has, if
-    any.
-    """
+    """What a cluster is made from: a Kafka, a Java, a formatted directory, and the folder of class
+    archives. `image` is the image of its containers; the paths of Kafka and Java are then those
+    inside. `mirroring` is the generation of Cluster Mirroring (KIP-1279) in this Kafka, if any."""
 
     kafka: Kafka
     java: Java

@@ -18,8 +18,8 @@ LOGGING: Final = Path(__file__).parent / "logging"
 _QUICK: Final = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
-    # A broker lives for seconds: to compile sooner costs less than to interpret (600 transactions:
-    # 4.3 CPU seconds, not 5.0).
+    # A broker runs only for seconds: early compilation costs less than interpretation (600
+    # transactions: 4.3 CPU seconds instead of 5.0).
     "-XX:CompileThresholdScaling=0.2",
     "-XX:-UsePerfData",
     "-XX:+ExitOnOutOfMemoryError",
@@ -38,8 +38,8 @@ def command(
     log: Path,
     archive: Sequence[str],
 ) -> list[str]:
-    """The words that start class `main` of `kafka` on `java`; it logs to the file `log`. `archive`:
-    see `use` and `make`."""
+    """The words that start class `main` of `kafka` on `java`, with its log in the file `log`.
+    `archive`: see `use` and `make`."""
     return [
         str(java.path),
         *memory,
@@ -64,7 +64,7 @@ def service_command(
     arguments: Sequence[str],
     jvm_options: Sequence[str] = (),
 ) -> list[str]:
-    """The words that start a service in its folder; `jvm_options` stand in for the use of a class
+    """The words that start a service in its folder; `jvm_options` replace the use of a class
     archive."""
     return command(
         installation.kafka,
@@ -78,8 +78,8 @@ def service_command(
 
 
 def archive_name(kafka: Kafka, java: Java) -> str:
-    """The archives' folder in the cache. It tells apart two Javas, two Kafkas, and the same Kafka
-    in two places."""
+    """The archives' folder in the cache. It differs between two Javas, two Kafkas, and the same
+    Kafka in two folders."""
     state = f"{java.path}{java.path.stat().st_mtime_ns}{kafka.classpath}"
     return (
         f"archives/{kafka.key}-java{java.major}-{hashlib.sha256(state.encode()).hexdigest()[:12]}"

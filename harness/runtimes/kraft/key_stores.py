@@ -1,8 +1,8 @@
-"""Changes the key store of one listener while the broker runs (KIP-226): new connections see the
+"""Changes the key store of one listener while the broker runs (KIP-226): new connections get the
 new certificate, open ones stay.
 
-Until the change is taken back, the cluster's metadata has the name of the key store, so a broker
-that starts meanwhile uses it too.
+Until the change is reverted, the cluster's metadata has the name of the key store, so a broker that
+starts meanwhile uses it too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WITHIN: Final = 30.0
 
 
 def show(bootstrap: str, broker: str, node: int, listener: str, store: Path | None) -> None:
-    """Has a broker use this store on a listener; None: its own again. Raises FaultError."""
+    """Makes a broker use this store on a listener; None: its own again. Raises FaultError."""
     name = f"listener.name.{listener.lower()}.ssl.keystore.location"
     operation = AlterConfigOpType.DELETE if store is None else AlterConfigOpType.SET
     entry = ConfigEntry(

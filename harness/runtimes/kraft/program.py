@@ -13,7 +13,7 @@ STOP_WITHIN: Final = 60.0
 
 
 class Program:
-    """Not started when made; `folder` holds what it reads and writes, `log` its log's file
+    """Not started when made. `folder` has its input and output files, `log` is its log file
     there."""
 
     def __init__(self, name: str, *, folder: Path, log: str, spawn: Spawn) -> None:
@@ -32,11 +32,12 @@ class Program:
 
     @property
     def output(self) -> Path:
-        """What the JVM printed beside its log: its last words when it could not even start."""
+        """The JVM's output besides its log: its only messages if it could not start."""
         return self._folder / "output.log"
 
     def launch(self) -> None:
-        """Starts it only; nothing when it runs already. SetupError once it is closed."""
+        """Starts it without waiting, unless it runs already. Raises SetupError once it is
+        closed."""
         with self._starting:
             if self.alive:
                 return
@@ -46,12 +47,12 @@ class Program:
             self._child = self._spawn()
 
     def run_by(self, spawn: Spawn) -> None:
-        """From its next start on it is run like this."""
+        """Uses this to start it from the next start on."""
         with self._starting:
             self._spawn = spawn
 
     def stop(self, *, within: float = STOP_WITHIN) -> None:
-        """SIGTERM, and waits; DeadlineExceeded when it does not end in time."""
+        """SIGTERM, and waits. Raises DeadlineExceeded when it does not end in time."""
         if self._child is not None:
             self._child.stop(within=within)
 
@@ -60,8 +61,8 @@ class Program:
             self._child.kill()
 
     def close(self) -> None:
-        """As `kill`, and it cannot be started again: nothing of a closed deployment may come up
-        behind its back."""
+        """Like `kill`, and it cannot be started again: a closed deployment must not start
+        anything."""
         self._closed = True
         with self._starting:
             self.kill()

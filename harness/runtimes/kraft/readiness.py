@@ -27,14 +27,15 @@ Response = TypeVar("Response", ApiVersionsResponse, DescribeQuorumResponse)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quorum:
-    """The controllers as the active one describes them; `leader` is -1 while there is none."""
+    """The controllers as the active one reports them; `leader` is -1 while there is none."""
 
     leader: int
     voters: frozenset[int]
 
 
 def seen_brokers(address: str) -> frozenset[int]:
-    """The unfenced brokers that the broker at `address` knows; none while it does not answer."""
+    """The unfenced brokers in the metadata of the broker at `address`; empty while it does not
+    answer."""
     try:
         return frozenset(
             probe.advertised(probe.parse(address), within=_ANSWER_WITHIN, access=access_to(address))
@@ -44,8 +45,8 @@ def seen_brokers(address: str) -> frozenset[int]:
 
 
 def quorum(address: str) -> Quorum | None:
-    """The quorum as the broker at `address` learns it from the active controller; None while it
-    does not answer."""
+    """The quorum, which the broker at `address` asks the active controller for; None while it does
+    not answer."""
     topics = (
         TopicData(
             topic_name=TopicName("__cluster_metadata"),
@@ -76,7 +77,7 @@ def finalized_features(address: str) -> dict[str, int] | None:
 
 
 def _exchange(address: str, request: ApiVersionsRequest | DescribeQuorumRequest) -> bytes:
-    """The response's frame, from its correlation id on. Raises frames.Unanswered."""
+    """The frame of the response, from its correlation id on. Raises frames.Unanswered."""
     header = request.__header_schema__
     out = io.BytesIO()
     entity_writer(header)(

@@ -40,12 +40,12 @@ _AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 class ClusterSecrets:
-    """The secrets of one cluster. Made before its brokers, which are started with `settings`."""
+    """The secrets of one cluster. Made before its brokers, which start with `settings`."""
 
     def __init__(
         self, name: str, topology: Topology, folder: Path, hosts: Mapping[int, Sequence[str]]
     ) -> None:
-        """`hosts`: node -> the names and addresses that its certificate has to hold for."""
+        """`hosts`: node -> the names and addresses for which its certificate must be valid."""
         self.asked: Secured = secured(topology.cluster(name).security)
         self.folder, self._hosts = folder / name, hosts
         """Everything of this cluster, and of no other."""
@@ -56,7 +56,7 @@ class ClusterSecrets:
             node: self._authority.issue(f"node-{node}.pem", "broker", names)
             for node, names in hosts.items()
         }
-        # A shadow is a broker too, and serves wherever one of them may.
+        # A shadow is a broker too, and may serve on any host of the brokers.
         self._served = dict.fromkeys(host for names in hosts.values() for host in names)
         self._identities = {
             principal: str(self._authority.issue(f"{principal}.pem", principal, self._served))
@@ -86,7 +86,7 @@ class ClusterSecrets:
         )
 
     def _written(self, principal: Principal, entry: Security) -> Security:
-        """With its files of clients' settings."""
+        """With the files of clients' settings."""
         entry = replace(entry, file=str(self.folder / f"{principal}.properties"))
         for path, values in (
             (entry.file, entry.java()),
@@ -98,8 +98,8 @@ class ClusterSecrets:
         return entry
 
     def _mutual(self, principal: Principal) -> Security:
-        """How brokers and controllers authenticate to each other; the annotation of a topology is
-        about clients only."""
+        """How brokers and controllers authenticate to each other. A topology's annotation is only
+        about clients."""
         file = self._entries[principal].file
         return Security(
             protocol="SSL",
@@ -109,21 +109,19 @@ class ClusterSecrets:
         )
 
     def serve_at(self, host: str) -> None:
-        """A shadow serves at this address too: who enters as a broker from now on has a certificate
-        that holds for it."""
+        """A shadow serves at this address too: certificates of brokers that are issued from now on
+        are valid for it."""
         if host in self._served:
             return
         self._served[host] = None
-        # A file of its own: shadows that run already have read the one before, or are about to.
+        # A separate file: running shadows have read the previous one, or are about to.
         identity = self._authority.issue(f"broker-{len(self._served)}.pem", "broker", self._served)
         self._inner["broker"] = replace(self._inner["broker"], identity=str(identity))
 
     def shown(self, node: int, listener: str, which: Certificate) -> Path | None:
-        """The key store by which a node shows something else than its own certificate on a
-        listener; None for its own.
-
-        What it has shown so far is made valid then: a node that is down reads it at its next start.
-        """
+        """The key store with which a node presents another certificate on a listener; None for its
+        own. The certificate that it has presented until now is made valid first, because a node
+        that is down reads it at its next start."""
         name, hosts = f"node-{node}-{listener.lower()}", self._hosts[node]
         if which == "valid":
             for path in self.folder.glob(f"{name}-*.pem"):
@@ -145,7 +143,7 @@ class ClusterSecrets:
 
     @property
     def records(self) -> list[bytes]:
-        """What the cluster's metadata log begins with."""
+        """The first records of the cluster's metadata log."""
         scram = self.asked.mechanism.startswith("SCRAM")
         users = (
             [first.scram_user(name, password) for name, password in self._passwords.items()]
@@ -155,8 +153,8 @@ class ClusterSecrets:
         return users + [acl.record for acl in self._acls]
 
     def settings(self, node: int, listeners: Sequence[str], inner: Sequence[str]) -> dict[str, str]:
-        """Settings for the broker's server.properties. `inner` are those of all listeners that
-        brokers and controllers use."""
+        """Settings for the broker's server.properties. `inner` are the listeners of brokers and
+        controllers."""
         asked = self.asked
         found = {
             "listener.security.protocol.map": ",".join(
@@ -201,12 +199,9 @@ _MIRRORS_GROUPS: Final = "mirror-"
 
 
 def _acls(cluster: str, topology: Topology) -> Iterator[Acl]:
-    """What each principal needs on a cluster, and no more. Topics of workloads begin with the name
-    of their home.
-
-    The shadow mirror reads the source as `mirror`, and is a broker at the destination; MirrorMaker
-    is `mirror` on both sides.
-    """
+    """The minimal rights of each principal on a cluster. Topics of workloads begin with the name of
+    their home. The shadow mirror reads the source as `mirror`, and is a broker at the destination;
+    MirrorMaker is `mirror` on both sides."""
     own = tuple((first.PREFIXED, f"{home.name}.") for home in topology.clusters)
     every = ((first.LITERAL, "*"),)
     yield from _rights("client", first.TOPIC, own, (*_READS, first.WRITE))
@@ -232,7 +227,7 @@ def _acls(cluster: str, topology: Topology) -> Iterator[Acl]:
 def _rights(
     user: Principal, resource: int, names: tuple[tuple[int, str], ...], operations: tuple[int, ...]
 ) -> Iterator[Acl]:
-    """`names` are (pattern, name)."""
+    """`names` are pairs (pattern, name)."""
     for pattern, name in names:
         for operation in operations:
             yield Acl(user=user, resource=resource, name=name, operation=operation, pattern=pattern)

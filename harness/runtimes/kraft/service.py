@@ -1,4 +1,5 @@
-"""A JVM beside the brokers, for instance a MirrorMaker worker, with its files in its own folder."""
+"""A JVM besides the brokers, for instance a MirrorMaker worker, with its files in its own
+folder."""
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ class KafkaService(Program):
 
     @property
     def folder(self) -> Path:
-        """Where its files are, and where it runs."""
+        """The folder with its files, which is its working directory."""
         return self._folder
 
     def start(self) -> None:
-        """Starts it, unless it runs already. The owner waits for its readiness."""
+        """Starts it unless it runs already. The owner waits until it is ready."""
         self.launch()

@@ -38,8 +38,8 @@ _FEATURE: Final = re.compile(rb"\x01\x0c\x00(.)([a-z][a-z.]+)(..)\x00", re.DOTAL
 
 
 def fresh_id() -> str:
-    """A random id as Kafka writes them: 16 bytes in URL-safe base64, not starting with a dash
-    (which options do)."""
+    """A random id in Kafka's notation: 16 bytes in URL-safe base64, without a leading dash, which
+    would look like an option."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):
@@ -47,8 +47,8 @@ def fresh_id() -> str:
 
 
 def template(kafka: Kafka, java: Java) -> Path:
-    """The folder with what StorageTool writes beside meta.properties; made once per Kafka. Raises
-    SetupError."""
+    """The folder with the files that StorageTool writes besides meta.properties; made once per
+    Kafka. Raises SetupError."""
     doing = f"formatting a log directory with Kafka {kafka.version}"
     return cache.once(
         f"formatted/{kafka.key}", lambda target: _run_storage_tool(kafka, java, target), doing=doing
@@ -57,8 +57,8 @@ def template(kafka: Kafka, java: Java) -> Path:
 
 def _run_storage_tool(kafka: Kafka, java: Java, target: Path) -> None:
     properties = target / "server.properties"
-    # A log directory that was formatted without them is refused by brokers that have them, and the
-    # other way round.
+    # A log directory formatted without these features is refused by brokers that have them, and
+    # vice versa.
     unstable = cluster_mirroring.UNSTABLE if cluster_mirroring.generation(kafka) else {}
     flags = "".join(f"{name}={value}\n" for name, value in unstable.items())
     properties.write_text(f"{_FORMAT}log.dirs={target}\n{flags}")
@@ -85,7 +85,8 @@ def _run_storage_tool(kafka: Kafka, java: Java, target: Path) -> None:
 
 
 def format_log_dir(template: Path, folder: Path, *, cluster_id: str, node: int) -> None:
-    """What StorageTool would have done to `folder`, except that the node's directory id is ours."""
+    """Does the same to `folder` as StorageTool would, except that the node's directory id is
+    given."""
     shutil.copytree(template, folder)
     lines = [
         "version=1",
@@ -97,7 +98,7 @@ def format_log_dir(template: Path, folder: Path, *, cluster_id: str, node: int) 
 
 
 def expected_features(template: Path) -> dict[str, int]:
-    """Feature -> level that a cluster made from this template must have finalized."""
+    """Feature -> the level that a cluster made from this template must have finalized."""
     found: dict[str, int] = {}
     for checkpoint in template.rglob("*.checkpoint"):
         for length, name, level in _FEATURE.findall(checkpoint.read_bytes()):

@@ -19,7 +19,7 @@ _MADE_WITHIN: Final = 60.0
 
 
 def check(name: str, partitions: int, replicas: int) -> None:
-    """Raises InputError for what no cluster would make."""
+    """Raises InputError for topics that no cluster would create."""
     if not _NAME.fullmatch(name):
         raise InputError(
             f"{name!r} is not a topic's name; write up to 249 letters, digits, dots, hyphens and "
@@ -33,7 +33,7 @@ def check(name: str, partitions: int, replicas: int) -> None:
 
 
 def _led(admin: AdminClient, name: str, partitions: int) -> bool:
-    """Whether its brokers list every partition, each with a leader."""
+    """Whether its brokers list every partition with a leader."""
     found = admin.list_topics(timeout=_MADE_WITHIN).topics.get(name)
     return (
         found is not None
@@ -68,7 +68,7 @@ def create(
             [NewTopic(name, partitions, replicas, config=settings)], operation_timeout=30
         )
         made[name].result(_MADE_WITHIN)
-        # Brokers list it a moment later: a mirror that started now would leave it out.
+        # Brokers list it a moment later: a mirror that started now would not see it.
         until(
             lambda: _led(admin, name, partitions),
             within=_MADE_WITHIN,

@@ -25,7 +25,9 @@ MIRROR_FILE: Final = "mm2.properties"
 _QUIET: Final = {"log_level": 0}  # librdkafka writes to stderr, which is the caller's
 _TOPIC: Final = "training"
 _MIRROR_WITHIN: Final = 120.0
-_STOP_WITHIN: Final = 180.0  # writing an archive takes seconds, and many on a starved machine
+_STOP_WITHIN: Final = (
+    180.0  # writing an archive takes seconds, or much longer on an overloaded machine
+)
 _MIRROR: Final = """\
 clusters=A,B
 A.bootstrap.servers={bootstrap}
@@ -50,12 +52,9 @@ plugin.discovery=service_load
 
 
 def train(cluster: KraftCluster, worker: KafkaService | None) -> None:
-    """Runs both, whose JVMs are set to write archives, and shuts them down cleanly. SetupError when
-    the broker cannot be run.
-
-    MirrorMaker's archive is a bonus: without it workers start some seconds later, and what ails one
-    shows when it is needed.
-    """
+    """Runs both with JVMs that write archives, and shuts them down cleanly. Raises SetupError when
+    the broker cannot run. MirrorMaker's archive is optional: without it workers start some seconds
+    later, and the cause of a failure shows when a worker is needed."""
     try:
         cluster.launch()
         cluster.await_ready()
@@ -69,17 +68,17 @@ def train(cluster: KraftCluster, worker: KafkaService | None) -> None:
 
 
 def mirrors(kafka: Kafka) -> bool:
-    """Whether this Kafka comes with MirrorMaker."""
+    """Whether this Kafka includes MirrorMaker."""
     return any(jar.name.startswith("connect-mirror-") for jar in kafka.jars)
 
 
 def mirror_files(bootstrap: str) -> dict[str, str]:
-    """The files of the worker to be trained, which mirrors the cluster at `bootstrap` to itself."""
+    """The files of the training worker, which mirrors the cluster at `bootstrap` to itself."""
     return {MIRROR_FILE: _MIRROR.format(bootstrap=bootstrap)}
 
 
 def found(archives: Path, installation: Installation) -> None:
-    """Raises SetupError when the training left no archive for brokers."""
+    """Raises SetupError when the training wrote no archive for brokers."""
     if not (archives / BROKER_MAIN).is_file():
         java, version = installation.java.path, installation.kafka.version
         raise SetupError(
@@ -88,7 +87,7 @@ def found(archives: Path, installation: Installation) -> None:
 
 
 def _exercise(bootstrap: str) -> None:
-    """What brokers do in every run: a topic, a transaction."""
+    """What brokers do in every run: a topic and a transaction."""
     admin = AdminClient({**_QUIET, "bootstrap.servers": bootstrap})
     for created in admin.create_topics([NewTopic(_TOPIC, 1, 1)], request_timeout=60).values():
         created.result()
@@ -100,7 +99,7 @@ def _exercise(bootstrap: str) -> None:
 
 
 def _train_mirror(worker: KafkaService, bootstrap: str) -> None:
-    """Runs a worker until it has made the mirrored topic, and ends it in good order."""
+    """Runs a worker until it has created the mirrored topic, and stops it gracefully."""
     admin = AdminClient({**_QUIET, "bootstrap.servers": bootstrap})
     try:
         worker.start()

@@ -23,7 +23,7 @@ from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
 
 
 class ChildSidecar:
-    """`harness.model.protocols.Sidecar`: a child process on loopback, where everybody is."""
+    """`harness.model.protocols.Sidecar`: a child process on loopback, like everything else."""
 
     address = "127.0.0.1"
 
@@ -44,11 +44,9 @@ class ChildSidecar:
 
 
 def deploy(topology: Topology, *, folder: Path, recorder: Recorder) -> ProcessDeployment:
-    """Starts a topology in `folder` (made when missing) and returns when all of it serves and every
-    link is proven.
-
-    Raises InputError or SetupError, after ending what was started by then.
-    """
+    """Starts a topology in `folder`, which is created if necessary. Returns when everything serves
+    and every link is proven. Raises InputError or SetupError, after ending what was already
+    started."""
     return started(ProcessDeployment(topology, folder=folder, recorder=recorder))
 
 
@@ -62,7 +60,7 @@ class ProcessDeployment(KraftDeployment):
         return install(asked)
 
     def _prepare(self, spec: ClusterSpec, paths: Mapping[str, str]) -> None:
-        """Leases every port of one cluster and its proxies, and makes both; nothing is started."""
+        """Leases every port of one cluster and its proxies, and makes both; starts nothing."""
         ports = iter(self._lease.ports(spec.brokers * (3 + 2 * len(paths)) + len(paths)))
         proxies: dict[str, dict[int, tuple[int, str]]] = {path: {} for path in paths}
         nodes: dict[int, BrokerPorts] = {}

@@ -20,8 +20,8 @@ from linkflap.harness.runtimes.process.cluster import ProcessCluster, process_se
 
 
 def install(asked: str) -> Installation:
-    """What a `ClusterSpec.kafka` needs on this machine; quick when it was made before. Raises
-    InputError or SetupError."""
+    """The installation for a `ClusterSpec.kafka` on this machine; quick when it exists already.
+    Raises InputError or SetupError."""
     found = kafka(asked)
     java = java_for(found.version)
     plain = Installation(

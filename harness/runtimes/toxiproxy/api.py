@@ -33,13 +33,13 @@ _STREAMS: Final[Mapping[Direction, str]] = {"requests": "upstream", "responses":
 
 
 class Unreachable(Exception):
-    """The server did not answer in time, is gone, or failed inside."""
+    """The server did not answer in time, has ended, or failed internally."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toxic:
-    """One toxic as it is wanted on every proxy of a link. Attributes are Toxiproxy's own
-    (milliseconds, KB/s)."""
+    """One toxic to add to every proxy of a link. Attributes are Toxiproxy's own (milliseconds,
+    KB/s)."""
 
     name: str
     kind: str
@@ -82,7 +82,7 @@ class _Session:
 
 
 class ToxiproxyApi:
-    """One server's API. Not safe from several threads: `ToxiproxyLink` serialises."""
+    """One server's API. Not thread-safe: `ToxiproxyLink` serialises."""
 
     def __init__(self, port: int, *, deadline: float = DEADLINE) -> None:
         self._alias, self._session = f"_linkflap_toxiproxy_{next(_copies)}", _Session(deadline)
@@ -109,8 +109,8 @@ class ToxiproxyApi:
         return True
 
     def create(self, name: str, *, listen: str, upstream: str, enabled: bool) -> None:
-        """Makes a proxy. SetupError when the server refuses it, for instance because the port is
-        taken."""
+        """Creates a proxy. Raises SetupError when the server refuses it, for instance because the
+        port is in use."""
         try:
             self._proxies[name] = self._server.create(
                 upstream=upstream, name=name, listen=listen, enabled=enabled
@@ -121,7 +121,7 @@ class ToxiproxyApi:
             ) from error
 
     def enable(self, name: str, *, enabled: bool) -> None:
-        """Lets connections through, or ends all of them and listens no longer."""
+        """Lets connections through, or closes all of them and stops listening."""
         proxy = self._proxies[name]
         if enabled:
             proxy.enable()
@@ -129,7 +129,7 @@ class ToxiproxyApi:
             proxy.disable()
 
     def add(self, name: str, toxic: Toxic) -> None:
-        """Adds a toxic to live and to new connections. FaultError when the server does not take
+        """Adds a toxic to existing and new connections. Raises FaultError when the server refuses
         it."""
         try:
             self._proxies[name].add_toxic(
@@ -151,18 +151,18 @@ class ToxiproxyApi:
                 proxy.destroy()
 
     def toxics(self, name: str) -> list[str]:
-        """Names of the toxics in force, by the server's answer."""
+        """Names of the toxics in force, as the server reports them."""
         return sorted(self._proxies[name].toxics())
 
     def enabled(self, name: str) -> bool:
-        """Whether the proxy lets connections through, by the server's answer (the answer of a POST
+        """Whether the proxy lets connections through, as the server reports (the answer of a POST
         may be wrong, that of a GET is not)."""
         return bool(self._server.proxies()[name].enabled)
 
 
 def _private_copy(alias: str) -> ModuleType:
-    """The toxiproxy package once more, under another name; its own imports are relative and
-    follow."""
+    """A copy of the toxiproxy package under another name. Its own imports are relative, so they use
+    the copy."""
     found = importlib.util.find_spec("toxiproxy")
     if found is None or found.origin is None:
         raise SetupError(

@@ -56,14 +56,11 @@ class ToxiproxyLink(Proxies):
         server: ToxiproxyServer | None = None,
         advertised: Mapping[int, probe.Address] | None = None,
     ) -> None:
-        """`proxies`: broker id -> (port to listen on, upstream host:port). `folder` takes the
-        server's log.
-
-        `harness_bootstrap` is the source's own CLIENT listeners, not proxied: where effects are
-        looked for. `server` is what runs it; without it, a child process of the user's cached
-        executable, built if need be. The harness reaches every proxy on loopback; `advertised`: the
-        proxies' addresses as brokers advertise them, if they differ.
-        """
+        """`proxies`: broker id -> (port to listen on, upstream host:port). `folder` gets the
+        server's log. `harness_bootstrap` is the source's own CLIENT listeners, not proxied, on
+        which effects are checked. `server` runs the server; by default it is a child process of the
+        user's cached executable, built if necessary. The harness reaches every proxy on loopback;
+        `advertised`: the proxies' addresses as brokers advertise them, if they differ."""
         self._name, self._source, self._proxies = name, source, dict(proxies)
         self._process = server or ToxiproxyProcess(toxiproxy_server(), port=api_port, folder=folder)
         self._recorder = recorder
@@ -113,20 +110,18 @@ class ToxiproxyLink(Proxies):
             self._started = True
 
     def close(self) -> None:
-        """Ends the server for good; safe to call twice, and before start."""
+        """Ends the server for good. Safe to call twice, and before start."""
         with self._lock:
             self._started, self._closed = False, True
             self._meter.close()
             self._forget()
 
     def _apply(self, change: Callable[[ToxiproxyApi], None]) -> None:
-        """Makes `change`, already noted as wanted, true; by way of a new server if this one hangs,
-        died, or is missing."""
+        """Applies `change`, which is already part of the requested state; with a new server if this
+        one hangs, died, or is missing."""
         with self._lock:
             if not self._started:
-                raise FaultError(
-                    f"link {self._name} is not started: start it before it is broken or asked"
-                )
+                raise FaultError(f"link {self._name} is not started: start it before it is used")
             try:
                 if self._api is None:
                     raise Unreachable("its last rebuild failed")
@@ -148,7 +143,7 @@ class ToxiproxyLink(Proxies):
     # Breaking and healing
 
     def cut(self, *, owner: str = "") -> None:
-        """Disables the proxies: open connections end, new ones are refused."""
+        """Disables the proxies: open connections are closed, new ones are refused."""
         with self._lock:
             self._cuts.add(owner)
             self._apply(lambda api: self._enable(api, enabled=False))
@@ -186,8 +181,8 @@ class ToxiproxyLink(Proxies):
             )
             self._toxics[name] = toxic
             try:
-                # Connections of a cut link may still be ending: a toxic that is put on those can
-                # hang as well.
+                # Connections of a cut link may still be closing, and a toxic that is added to those
+                # can hang as well.
                 self._apply(self._replace if self._cuts else lambda api: self._add(api, toxic))
             except FaultError:
                 del self._toxics[name]
@@ -196,7 +191,7 @@ class ToxiproxyLink(Proxies):
                 raise
 
     def clear(self, *, owner: str | None = None) -> None:
-        """Removes the toxics of `owner`, or everyone's, by way of new proxies (open connections are
+        """Removes the toxics of `owner`, or everyone's, with new proxies (open connections are
         reset)."""
         with self._lock:
             if self._disown(owner):
@@ -205,7 +200,7 @@ class ToxiproxyLink(Proxies):
     # What is in force
 
     def toxics(self, *, owner: str | None = None) -> Sequence[str]:
-        """Names of the toxics in force, of `owner` or of everyone, asked from the server."""
+        """Names of the toxics in force, of `owner` or of everyone, as the server reports them."""
         names = {
             name for names in self._ask(lambda api, proxy: api.toxics(proxy)) for name in names
         }
@@ -214,13 +209,13 @@ class ToxiproxyLink(Proxies):
         )
 
     def holders(self) -> frozenset[str]:
-        """The owners of all cuts and toxics that are wanted now."""
+        """The owners of all requested cuts and toxics."""
         with self._lock:
             return frozenset(self._cuts | {toxic.owner for toxic in self._toxics.values()})
 
     @property
     def enabled(self) -> bool:
-        """Whether every proxy lets connections through, asked from the server."""
+        """Whether every proxy lets connections through, as the server reports."""
         return all(self._ask(lambda api, proxy: api.enabled(proxy)))
 
     def _ask(self, question: Callable[[ToxiproxyApi, str], _Answer]) -> list[_Answer]:

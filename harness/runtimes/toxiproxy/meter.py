@@ -1,9 +1,9 @@
-"""Measures a link through its proxies, as its users see it, and beside them, on the source's own
+"""Measures a link through its proxies, as its users see it, and for comparison on the source's own
 listeners.
 
 Promises: every measurement uses new connections within its deadline, touches no topic and no group,
-and measures all proxies of the link at once. A link is as good as its best proxy: a fault of the
-link harms all of them, but a dead broker behind one proxy is not the link's fault.
+and measures all proxies of the link at once. The best proxy counts: a fault of the link affects all
+of them, while a dead broker behind one proxy is not the link's fault.
 """
 
 from __future__ import annotations
@@ -25,12 +25,9 @@ _REMOVED_WITHIN = 5.0
 
 
 class LinkMeter:
-    """The measuring half of a link. `proxies`: broker id -> address; `behind`: the source's own
-    listeners.
-
-    `advertised`: broker id -> the proxy's address as the broker advertises it; by default the same.
-    `access` is how the harness enters both.
-    """
+    """The measurements of a link. `proxies`: broker id -> address; `behind`: the source's own
+    listeners. `advertised`: broker id -> the proxy's address as the broker advertises it; by
+    default the same. `access` is how the harness authenticates to both."""
 
     def __init__(
         self,
@@ -47,7 +44,7 @@ class LinkMeter:
         self.advertised = dict(proxies if advertised is None else advertised)
 
     def round_trips(self, *, within: float) -> dict[int, float | None]:
-        """Per broker, seconds of one ApiVersions round trip, None where there was no answer."""
+        """Broker -> seconds of one ApiVersions round trip, None where there was no answer."""
         return self._each(
             lambda address: probe.round_trip(address, within=within, access=self.access)
         )
@@ -86,12 +83,9 @@ class LinkMeter:
             return dict(zip(self.proxies, pool.map(measure, self.proxies.values()), strict=True))
 
     def delivers_requests(self, *, within: float) -> bool:
-        """Whether a request sent into the path takes effect on the cluster, whatever becomes of its
-        response.
-
-        The request sets a client quota for a client that does not exist; it is looked for behind
-        the proxies, and removed.
-        """
+        """Whether a request sent into the path takes effect on the cluster, whatever happens to its
+        response. The request sets a client quota for a client that does not exist. The quota is
+        looked up without the proxies, and removed."""
         mark = f"{frames.CLIENT}-{uuid.uuid4().hex}"
         with contextlib.ExitStack() as open_paths:
             for address in self.proxies.values():
@@ -113,9 +107,8 @@ class LinkMeter:
     def _path(
         self, address: probe.Address, within: float, open_paths: contextlib.ExitStack
     ) -> probe.Path:
-        """A connection to send a request on. One that begins with a dialogue (TLS, SASL) cannot be
-        opened while responses are silenced: therefore it is kept, and used again until it ends.
-        Raises Unanswered."""
+        """A connection for a request. One that begins with a handshake (TLS, SASL) cannot be opened
+        while responses are dropped, so it is kept and reused until it ends. Raises Unanswered."""
         if self._plain:
             return open_paths.enter_context(probe.Path(address, within=within))
         held = self._held.pop(address, None)
@@ -128,7 +121,7 @@ class LinkMeter:
         return path
 
     def close(self) -> None:
-        """Ends the connections that are kept."""
+        """Closes the connections that are kept."""
         for path in self._held.values():
             path.close()
         self._held.clear()
@@ -142,13 +135,13 @@ class LinkMeter:
         return False
 
     def _patience(self, within: float) -> float:
-        """Seconds for one question behind the link: with all that it takes to be let in, where it
-        takes that."""
+        """Timeout in seconds of one question on the source's own listeners, including
+        authentication if there is any."""
         return 1.0 if self._plain else max(1.0, within)
 
     @property
     def _plain(self) -> bool:
-        """Whether a connection begins with the first request."""
+        """Whether connections begin without a handshake."""
         return self.access.tls is None and self.access.login is None
 
     def _forget(self, mark: str) -> None:

@@ -2,9 +2,10 @@
 anything relies on it.
 
 Kafka answers metadata with the addresses of the listener that the request arrived on. So two things
-must hold. Every broker is advertised at its own proxy, else a client leaves the link with its
-second connection. And a latency toxic shows in a measured round trip of every proxy, else the
-toxics of this link do nothing. Both have been silently wrong for years in other people's tests.
+must hold. Every broker is advertised at its own proxy; otherwise a client leaves the link with its
+second connection. And a latency toxic shows in a measured round trip of every proxy; otherwise the
+link's toxics have no effect. In other projects' tests, both have been wrong for years without
+notice.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ def prove(link: Link, meter: LinkMeter, recorder: Recorder) -> None:
     finally:
         link.clear(owner=OWNER)
     for broker, seconds in slowed.items():
-        # Toxiproxy counts from when it read the bytes, so that a little less than asked for can be
-        # seen.
+        # Toxiproxy counts from when it reads the bytes, so the measured latency may be slightly
+        # shorter.
         if seconds * 1000 < 0.9 * PROBE_MS:
             raise SetupError(
                 f"link {link.name}: {PROBE_MS} ms of latency do not show in the round trip of "
@@ -73,8 +74,8 @@ def _advertised(name: str, meter: LinkMeter, broker: int, address: probe.Address
 def _asked(
     name: str, broker: int, address: probe.Address, access: Access
 ) -> dict[int, probe.Address]:
-    """What a broker answers at its proxy. On a machine that is short of everything the first
-    connections may be ended."""
+    """A broker's answer at its proxy. On an overloaded machine, the first connections may be
+    closed."""
     refusals: list[frames.Unanswered] = []
 
     def answer() -> dict[int, probe.Address] | None:

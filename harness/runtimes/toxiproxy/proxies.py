@@ -8,7 +8,7 @@ from linkflap.harness.runtimes.toxiproxy.server import ToxiproxyServer
 
 
 class Proxies:
-    """One proxy per broker; `_cuts` and `_toxics` are what is wanted of them."""
+    """One proxy per broker. `_cuts` and `_toxics` are the requested state."""
 
     _proxies: dict[int, tuple[int, str]]
     _process: ToxiproxyServer
@@ -17,7 +17,7 @@ class Proxies:
     _api: ToxiproxyApi | None
 
     def _populate(self) -> None:
-        """A fresh server with the proxies, cuts and toxics that are wanted. Raises Unreachable or
+        """Starts a new server with the requested proxies, cuts and toxics. Raises Unreachable or
         SetupError."""
         self._forget()
         self._process.start()
@@ -26,8 +26,8 @@ class Proxies:
             self._make(self._api, broker)
 
     def _make(self, api: ToxiproxyApi, broker: int) -> None:
-        """A new proxy with what is wanted of it; toxics first, so that no connection escapes
-        them."""
+        """Creates a proxy with its requested state; toxics first, so that they apply to every
+        connection."""
         port, upstream = self._proxies[broker]
         api.create(
             _proxy(broker),
@@ -51,7 +51,7 @@ class Proxies:
             api.add(_proxy(broker), toxic)
 
     def _disown(self, owner: str | None) -> bool:
-        """Whether any toxic was wanted that is not wanted any more."""
+        """Removes an owner's toxics from the requested state. Returns whether there were any."""
         kept = {
             name: toxic
             for name, toxic in self._toxics.items()

@@ -1,8 +1,8 @@
-"""One toxiproxy-server: started, polled until it answers, killed. It is a child process on loopback
-unless a runtime runs it elsewhere.
+"""One toxiproxy-server: starts it, polls until it answers, and kills it. It is a child process on
+loopback unless a runtime runs it elsewhere.
 
-Promises: `start` returns when the control API answers on loopback, `kill` when the server is gone,
-and it does not outlive the harness (`harness.machine.children`).
+Promises: `start` returns when the control API answers on loopback, `kill` when the server has
+ended, and it does not outlive the harness (`harness.machine.children`).
 """
 
 from __future__ import annotations
@@ -22,12 +22,9 @@ START_WITHIN: Final = 30.0
 
 
 class ToxiproxyServer:
-    """A server that can be started again on the same port after it was killed. What it prints goes
-    to `log`.
-
-    `spawn` starts it with its control API on `port` of loopback; `listens_on` is the address that
-    its proxies are to listen on.
-    """
+    """A server that can be restarted on the same port after a kill. Its output goes to `log`.
+    `spawn` starts it with its control API on `port` of loopback. `listens_on` is the address on
+    which its proxies listen."""
 
     def __init__(
         self, spawn: Spawn, *, port: int, log: Path, listens_on: str = "127.0.0.1"
@@ -57,7 +54,7 @@ class ToxiproxyServer:
             )
 
     def _answers(self) -> bool:
-        """Asked over HTTP: a published port takes connections before anything listens behind it."""
+        """Asks over HTTP: a published port accepts connections before the server listens."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=2)
         with (
             contextlib.closing(connection),
@@ -73,14 +70,14 @@ class ToxiproxyServer:
         return self._child
 
     def kill(self) -> None:
-        """SIGKILL; returns when it is gone."""
+        """SIGKILL; returns when it has ended."""
         if self._child is not None:
             self._child.kill()
             self._child = None
 
 
 class ToxiproxyProcess(ToxiproxyServer):
-    """One that is a child of this process; `folder` takes its log."""
+    """A server that is a child of this process; `folder` gets its log."""
 
     def __init__(self, server: Path, *, port: int, folder: Path) -> None:
         log = folder / "toxiproxy.log"

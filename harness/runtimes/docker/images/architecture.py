@@ -1,4 +1,4 @@
-"""Whether an image has the engine's architecture."""
+"""Checks that an image has the engine's architecture."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ _SAME: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def same(one: str, other: str) -> bool:
-    """Whether two names mean one architecture; an architecture that was not recorded matches
+    """Whether two names mean the same architecture. An architecture that was not recorded matches
     any."""
     return not (one and other) or _SAME.get(one, one) == _SAME.get(other, other)
 
 
 def check(image: str) -> None:
-    """Raises SetupError for an image, one that the engine has, that is recorded as another
-    architecture's."""
+    """Raises SetupError for an image in the engine that has another architecture."""
     with engine.asked(f"look at image {image}", kind=SetupError):
         theirs = str(engine.client().images.get(image).attrs.get("Architecture", ""))
         ours = str(engine.client().info().get("Architecture", ""))

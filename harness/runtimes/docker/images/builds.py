@@ -20,7 +20,7 @@ from linkflap.harness.runtimes.docker import engine
 
 _IN_PACKAGE: Final = Path(__file__).parents[1] / "recipes"
 _IN_CHECKOUT: Final = Path(__file__).resolve().parents[4] / "docker"
-# Of every file in an image: a class archive remembers its jars' times.
+# Modification time of every file in an image: a class archive checks its jars' times.
 _TIME: Final = 1_700_000_000
 
 Content = Sequence[tuple[Path, str, int]]
@@ -29,7 +29,7 @@ Content = Sequence[tuple[Path, str, int]]
 
 @cache
 def recipe(name: str) -> str:
-    """The Dockerfile of that name. Raises SetupError where the installation of linkflap is
+    """The Dockerfile of that name. Raises SetupError when the installation of linkflap is
     incomplete."""
     for folder in (_IN_PACKAGE, _IN_CHECKOUT):
         path = folder / name / "Dockerfile"
@@ -55,8 +55,7 @@ def build(
     arguments: Mapping[str, str],
     labels: Mapping[str, str],
 ) -> None:
-    """Makes the image `tag` from the recipe called `name`. Raises SetupError with what the engine
-    says."""
+    """Builds the image `tag` from the recipe `name`. Raises SetupError with the engine's reason."""
     with tempfile.TemporaryFile(dir=kept.folder()) as context:
         _pack(context, recipe(name), content)
         context.seek(0)
@@ -76,7 +75,7 @@ def build(
 
 
 def _pack(context: IO[bytes], dockerfile: str, content: Content) -> None:
-    """The build context as a tar, the same bytes whoever fetched the files."""
+    """The build context as a tar: the same bytes on every machine."""
     with tarfile.open(fileobj=context, mode="w") as tar:
         _add(tar, "Dockerfile", 0o644, dockerfile.encode())
         for path, inside, mode in content:

@@ -33,8 +33,8 @@ _OTHER: Final = "name another image, or the version"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CustomImage:
-    """`kafka` is the copy on this machine, `libs` where the jars are inside; `id` the engine's,
-    `java` a feature release."""
+    """`kafka` is the copy on this machine, `libs` the path of the jars inside. `id` is the
+    engine's, `java` a feature release."""
 
     kafka: Kafka
     id: str
@@ -53,8 +53,8 @@ def is_reference(asked: str) -> bool:
 
 
 def take(reference: str) -> CustomImage:
-    """The image, pulled if the engine has not got it. Raises SetupError; InputError for one without
-    a Kafka."""
+    """The image, pulled if the engine does not have it. Raises SetupError; InputError for one
+    without a Kafka."""
     identity = builds.identity(reference)
     if identity is None:
         fix = (
@@ -78,7 +78,7 @@ def take(reference: str) -> CustomImage:
 
 
 def look(reference: str) -> None:
-    """Raises SetupError and InputError where an image that the engine has cannot be a Kafka; copies
+    """Raises SetupError or InputError if an image in the engine cannot be a Kafka; copies
     nothing."""
     architecture.check(reference)
     if cache.kept(f"images/{_id(builds.identity(reference) or '')[:24]}"):
@@ -116,7 +116,7 @@ def _made(reference: str) -> Iterator[Any]:
 
 
 def _has(container: Any, libs: str) -> bool:  # noqa: ANN401 - the docker package has no types
-    """Whether there is such a folder; reads nothing of it."""
+    """Whether there is such a folder, without reading its contents."""
     try:
         stream, _ = container.get_archive(libs)
     except NotFound:
@@ -136,7 +136,7 @@ def _copy(reference: str, target: Path) -> None:
 
 
 def _copied(container: Any, libs: str, target: Path) -> bool:  # noqa: ANN401 - the docker package has no types
-    """Whether there were jars; they are in `target` then."""
+    """Copies the jars to `target`. Returns whether there were any."""
     try:
         stream, _ = container.get_archive(libs)
     except NotFound:

@@ -1,7 +1,5 @@
-"""Which images a run needs beside Kafka's, and whether a foreign image can run Kafka.
-
-Builds, fetches and copies nothing.
-"""
+"""The images that a run needs besides Kafka's, and whether a user's image can run Kafka. Builds,
+downloads and copies nothing."""
 
 from __future__ import annotations
 
@@ -12,8 +10,8 @@ from linkflap.harness.runtimes.docker.images import builds, custom_image, proxy_
 
 
 def besides() -> Mapping[str, str | None]:
-    """What every run may need -> its image, or None where there is none. Raises SetupError when the
-    engine does not answer."""
+    """Purpose -> its image, or None if there is none. Raises SetupError when the engine does not
+    answer."""
     proxy = next(
         (name for name in (proxy_image.tag(), proxy_image.OFFICIAL) if builds.identity(name)), None
     )
@@ -22,8 +20,8 @@ def besides() -> Mapping[str, str | None]:
 
 
 def reason_against(asked: str) -> str | None:
-    """Why an image that the engine has is no Kafka to run; None for one that is, and for what is no
-    image's name."""
+    """Why an image in the engine cannot run Kafka; None if it can, and for a name that is not an
+    image's."""
     if not custom_image.is_reference(asked):
         return None
     try:

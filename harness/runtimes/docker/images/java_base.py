@@ -26,7 +26,7 @@ _RECIPE: Final = "3"
 
 
 def name(java: Java) -> str:
-    """The image made from this Java, and from no other."""
+    """The name of the image for exactly this Java."""
     state = f"{_RECIPE}{_MODULES}{java.path}{java.path.stat().st_mtime_ns}"
     return f"linkflap-base:java{java.major}-{hashlib.sha256(state.encode()).hexdigest()[:12]}"
 
@@ -45,10 +45,10 @@ def make(java: Java) -> str:
 
 
 def _copy_java(java: Java, target: Path, scratch: Path) -> None:
-    """Reduced by jlink where this is a JDK, else whole."""
+    """Copies the Java: reduced by jlink if it is a JDK, else completely."""
     jlink = java.home / "bin" / "jlink"
     if not (jlink.is_file() and (java.home / "jmods").is_dir()):
-        shutil.copytree(java.home, target)  # links followed: a distribution's conf leads to /etc
+        shutil.copytree(java.home, target)  # follows links: a distribution's conf is a link to /etc
         return
     command = [
         str(jlink),
@@ -60,7 +60,7 @@ def _copy_java(java: Java, target: Path, scratch: Path) -> None:
         str(target),
     ]
     _run(command, "jlink", java, scratch)
-    # jlink leaves out the JDK's own class archive, which the archives of Kafka's classes stand on.
+    # jlink omits the JDK's own class archive, which the archives of Kafka's classes need.
     _run([str(target / "bin" / "java"), "-Xshare:dump"], "java", java, scratch)
 
 

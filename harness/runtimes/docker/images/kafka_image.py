@@ -39,8 +39,7 @@ _OTHER_BASE: Final = f"name another with --base or ${BASE_VARIABLE}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """An image that is in the engine. `id` is the engine's, `java` the feature release of its
-    Java."""
+    """An image in the engine. `id` is the engine's, `java` the feature release of its Java."""
 
     tag: str
     id: str
@@ -56,11 +55,8 @@ def tag(kafka: Kafka, base_image: str) -> str:
 
 
 def found(kafka: Kafka, base_image: str | None = None) -> Image | None:
-    """The image, if it was built. Raises SetupError when the engine does not answer.
-
-    `base_image` is by default the one of $LINKFLAP_BASE, else the one made from this machine's
-    Java.
-    """
+    """The image, if it was built. Raises SetupError when the engine does not answer. `base_image`
+    is by default that of $LINKFLAP_BASE, else the one made from this machine's Java."""
     name = tag(
         kafka,
         base_image or os.environ.get(BASE_VARIABLE) or java_base.name(java_for(kafka.version)),
@@ -74,7 +70,7 @@ def found(kafka: Kafka, base_image: str | None = None) -> Image | None:
 
 
 def there(asked: str) -> str | None:
-    """The name of an image for a `ClusterSpec.kafka` that the engine has; fetches nothing. Raises
+    """The name of an image for a `ClusterSpec.kafka` that the engine has; pulls nothing. Raises
     InputError and SetupError."""
     if custom_image.is_reference(asked):
         return asked if builds.identity(asked) else None
@@ -96,8 +92,8 @@ def built(asked: str, base_image: str | None = None) -> Image | None:
 
 
 def official(asked: str) -> str | None:
-    """The released image of a version, where none was built here and it is in the engine or in a
-    registry that answers."""
+    """The released image of a version, if none was built here and it is in the engine or in a
+    reachable registry."""
     if look_for(asked) is not None or os.environ.get(BASE_VARIABLE) or built(asked) is not None:
         return None
     name = f"{custom_image.OFFICIAL}:{asked}"
@@ -105,8 +101,7 @@ def official(asked: str) -> str | None:
 
 
 def ready(kafka: Kafka, base_image: str | None = None) -> Image:
-    """The image, built when it is not there; other processes that want it wait. Raises
-    SetupError."""
+    """The image, built if necessary; other processes that need it wait. Raises SetupError."""
     with FileLock(cache.folder() / ".docker-image.lock"):
         return found(kafka, base_image) or _build(kafka, base_image)
 
@@ -127,7 +122,7 @@ def _build(kafka: Kafka, base_image: str | None) -> Image:
 
 
 def _base(kafka: Kafka, asked: str | None) -> str:
-    """The name of a base that is in the engine. Raises SetupError."""
+    """The name of a base image in the engine. Raises SetupError."""
     client = engine.client()
     own = java_base.name(java_for(kafka.version))
     asked = asked or os.environ.get(BASE_VARIABLE)

@@ -1,5 +1,5 @@
 """The image of Toxiproxy: the one built here, else the released one of the pinned version if a
-registry can be reached."""
+registry is reachable."""
 
 from __future__ import annotations
 
@@ -23,11 +23,8 @@ def tag() -> str:
 
 
 def ready(*, build: bool = False) -> str:
-    """The name of an image that is in the engine, fetched or built if there is none; `build`: asks
-    no registry.
-
-    Raises SetupError.
-    """
+    """The name of an image in the engine, pulled or built if there is none; `build`: uses no
+    registry. Raises SetupError."""
     with FileLock(cache.folder() / ".docker-toxiproxy.lock"):
         if builds.identity(tag()):
             return tag()

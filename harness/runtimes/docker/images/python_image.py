@@ -32,7 +32,7 @@ _PACKAGES: Final = Path("opt/linkflap/packages")
 _REPOSITORY: Final = "linkflap-python"
 _RECIPE: Final = "1"
 _WITHIN: Final = 120
-# Of the standard library, what is large and never used here.
+# Large parts of the standard library that are never used here.
 _LEFT_OUT: Final = (
     "test",
     "tests",
@@ -44,8 +44,8 @@ _LEFT_OUT: Final = (
     "site-packages",
     "dist-packages",
 )
-# Run in an interpreter of its own: what is imported here already, or there by itself, says nothing
-# of what the shadow needs.
+# Runs in a separate interpreter: modules that are imported in this one, or at every start, say
+# nothing about what the shadow needs.
 _NEEDED: Final = """
 import importlib.metadata, sys
 before = set(sys.modules)
@@ -58,13 +58,14 @@ for name in {name.partition(".")[0] for name in set(sys.modules) - before}:
 
 
 def code() -> dict[Path, str]:
-    """Linkflap's own code: its folder here, and where containers see it."""
+    """linkflap's own code: its folder here, and its path in containers."""
     package = Path(__file__).resolve().parents[3]
     return {package: f"{CODE}/linkflap/{package.name}"}
 
 
 def ready() -> str:
-    """The image's name, once it is there; other processes that want it wait. Raises SetupError."""
+    """The image's name, built if necessary; other processes that need it wait. Raises
+    SetupError."""
     name = tag()
     with FileLock(kept.folder() / ".docker-python.lock"):
         if not there():
@@ -86,7 +87,7 @@ def ready() -> str:
 
 
 def there() -> bool:
-    """Whether it was made. Raises SetupError when the engine does not answer."""
+    """Whether the image exists. Raises SetupError when the engine does not answer."""
     name = tag()
     with engine.asked(f"look for image {name}", kind=SetupError):
         try:
@@ -113,7 +114,7 @@ def tag() -> str:
 
 @cache
 def _needed() -> tuple[Distribution, ...]:
-    """The packages that the shadow imports, as they are installed here; not linkflap's own."""
+    """The installed packages that the shadow imports, without linkflap."""
     command = [sys.executable, "-c", _NEEDED]
     root = INSTALLED
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Released images. Whether a registry can be reached is tested once, quickly; an unreachable one is
+"""Released images. Whether a registry is reachable is tested once, quickly; an unreachable one is
 no error by itself."""
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _unreachable: set[str] = set()
 
 
 def fetched(name: str) -> bool:
-    """Whether the engine has the image, or has got it now. Raises SetupError when the engine does
-    not answer."""
+    """Whether the engine has the image, or could pull it now. Raises SetupError when the engine
+    does not answer."""
     if builds.identity(name):
         return True
     host = name.partition("/")[0]
@@ -38,8 +38,8 @@ def pull(name: str, *, fix: str) -> None:
 
 
 def _offered(name: str) -> bool:
-    """Whether the registry has it, as far as it answers soon: a network that swallows packets must
-    not cost minutes."""
+    """Whether the registry has it, with a short timeout: a network that drops packets must not cost
+    minutes."""
     engine.client()
     quick = (
         docker.DockerClient(base_url=get_docker_host(), timeout=_ANSWERS_WITHIN)

@@ -1,8 +1,6 @@
-"""A root file system made from this machine's files, and the image of it, for machines that reach
-no image registry.
-
-It has no shell: only the caller's files, and the shared objects that those are linked with.
-"""
+"""Makes a root file system from this machine's files, and an image of it, for machines that reach
+no image registry. It has no shell: only the caller's files, and the shared objects that they
+need."""
 
 from __future__ import annotations
 
@@ -19,8 +17,8 @@ from linkflap.harness.machine import cache
 from linkflap.harness.model.errors import EnvironmentFailure, SetupError
 from linkflap.harness.runtimes.docker import engine
 
-# Loaded by name at run time, so that ldd does not see them: host names, and what native codecs
-# want.
+# Loaded by name at run time, so that ldd does not list them: host name lookups, and dependencies of
+# native codecs.
 _BY_NAME: Final = (
     "libnss_dns.so.2",
     "libnss_files.so.2",
@@ -33,8 +31,8 @@ _AT_ONCE: Final = 100
 
 
 def image(tag: str, fill: Callable[[Path, Path], None], *, changes: Sequence[str]) -> None:
-    """Makes an image of what `fill(root, scratch folder)` puts in; `changes` as Dockerfile lines.
-    Raises SetupError."""
+    """Makes an image of the files that `fill(root, scratch folder)` writes; `changes` are
+    Dockerfile lines. Raises SetupError."""
     with tempfile.TemporaryDirectory(dir=cache.folder(), prefix=".root-") as scratch:
         root = Path(scratch) / "root"
         for folder in _FOLDERS:
@@ -54,8 +52,8 @@ def image(tag: str, fill: Callable[[Path, Path], None], *, changes: Sequence[str
 
 
 def link(root: Path, binaries: Iterable[Path], *, inside: Path) -> None:
-    """Copies the shared objects that `binaries` are linked with into `root`; those in `inside` are
-    there already."""
+    """Copies the shared objects that `binaries` need into `root`, except those in `inside`, which
+    are there already."""
     for library in sorted(set(_libraries(list(binaries), inside))):
         target = root / library.relative_to("/")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +61,8 @@ def link(root: Path, binaries: Iterable[Path], *, inside: Path) -> None:
 
 
 def _libraries(binaries: Sequence[Path], inside: Path) -> Iterator[Path]:
-    """This machine's shared objects, the loader among them, and those loaded by name."""
+    """This machine's shared objects for these programs, including the loader and those loaded by
+    name."""
     found: set[Path] = set()
     for begin in range(0, len(binaries), _AT_ONCE):
         found |= _linked(binaries[begin : begin + _AT_ONCE], inside)
@@ -88,7 +87,7 @@ def _linked(binaries: Sequence[Path], inside: Path) -> set[Path]:
 
 
 def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Root's, readable by everyone, whoever made it."""
+    """Owned by root, readable by everyone, whoever made it."""
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = "root"
     entry.mode = (
