@@ -1,6 +1,6 @@
-"""What each mirror that linkflap knows promises, one file each; no sockets, no processes.
+"""The guarantees of each mirror that linkflap knows, one file each; no sockets, no processes.
 
-`harness.mirrors` reads the guarantees here when it starts mirrors. Two other readers have no
+`harness.mirrors` reads them when it starts mirrors. They also serve two kinds of input without a
 guarantee in run.json: run directories of older versions, and logs that linkflap did not record
 (`verify --logs`, `verify --bootstrap`).
 """
@@ -30,13 +30,13 @@ ALLOWED: Final[Mapping[str, tuple[Allowance, ...]]] = {
     "cluster-mirroring": cluster_mirroring.ALLOWED,
     **{f"any, after {fault}": lines for fault, lines in faults.LOSSES.items()},
 }
-"""What the declarations above allow, by the mirror and the options with which they do, and what
-lossy faults do: for the docs."""
+"""The anomalies that these declarations allow, by mirror and options, and those that lossy faults
+allow: for the docs."""
 
 
 def declared(spec: MirrorSpec) -> MirrorSpec:
-    """The mirror with the guarantee of its kind. Where it has one, that stays, and what older
-    versions did not write into it is added. Raises KeyError for a kind that is not known."""
+    """The mirror with the guarantee of its kind. A guarantee that it already has is kept, and
+    completed with fields that older versions did not write. Raises KeyError for an unknown kind."""
     given = spec.declared
     if given is None:
         return replace(spec, declared=DECLARATIONS[spec.kind](spec.options))

@@ -42,7 +42,7 @@ ALLOWED: Final = (
 
 
 def guarantee(options: Mapping[str, Option]) -> Guarantee:
-    """The promise of a mirror with these options; what is not given has its default
+    """The guarantee of a mirror with these options; missing ones have their defaults
     (`harness.mirrors.cluster_mirroring`)."""
     return Guarantee(
         equality="bytes",

@@ -19,19 +19,19 @@ PRESETS: Final[Mapping[str, Mapping[str, Option]]] = {
     "cluster-mirroring": {"leader_epochs": "keep"},
     "shadow": {"leader_epochs": "any"},
 }
-"""Mirrors by name, for who has their logs alone: `exact` is any that keeps offsets and bytes;
-`cluster-mirroring` is KIP-1279, which keeps leader epochs too; `shadow` has the destination's own
-epochs, unless it is said that it keeps them."""
+"""Mirrors by name, for users who only have logs. `exact` is any that keeps offsets and bytes.
+`cluster-mirroring` is KIP-1279, which keeps leader epochs too. `shadow` has the destination's own
+epochs, unless an option says that it keeps them."""
 
 
 def no_mirror(_options: Mapping[str, Option]) -> Guarantee:
-    """Logs that are looked at by themselves."""
+    """Logs without a mirror."""
     return Guarantee(equality="order", offsets_kept=False, producer_ids="kept")
 
 
 def guarantee(options: Mapping[str, Option]) -> Guarantee:
-    """Bytes at the same offsets, modulo what `producer_ids` says that the mirror made of producer
-    ids."""
+    """Equal bytes at equal offsets, except for producer ids that the mirror changed as
+    `producer_ids` says."""
     given = str(options.get("producer_ids", "keep"))
     return Guarantee(
         equality="bytes",

@@ -7,8 +7,8 @@ from linkflap.harness.model.guarantee import Allowance
 
 
 def group_replay(citation: str, *, recent: str) -> Allowance:
-    """Groups read again what their synced offset did not cover; `recent`: what a punctual sync
-    leaves of that."""
+    """Groups read records again that their synced offset did not cover. `recent` is the part of
+    them that remains if syncs are on time."""
     return Allowance(
         kind="group-replay",
         rule="within-bound",

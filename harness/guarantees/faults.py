@@ -46,4 +46,4 @@ LOSSES: Final[Mapping[str, tuple[Allowance, ...]]] = {
         _line("torn-transaction", "lost-parts"),
     )
 }
-"""By fault."""
+"""Fault -> its declared losses."""

@@ -1,4 +1,4 @@
-"""What MirrorMaker 2 promises, by its options (KIP-382, KIP-545, KIP-618; Kafka documentation,
+"""The guarantee of MirrorMaker 2, by its options (KIP-382, KIP-545, KIP-618; Kafka documentation,
 Geo-Replication)."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ REPLAY_REACH: Final = 10.0
 and offset.flush.timeout.ms (5 s) between two commits of source offsets, and the spacing of the
 samples that date a record."""
 RESTART_REACH: Final = 30.0
-"""Seconds after a fault within which its repeats are written: restart of the worker, rebalance,
+"""Seconds after a fault within which duplicates are written: restart of the worker, rebalance,
 catching up."""
 REPEATS: Final = Allowance(
     kind="mirrored-duplicate",
@@ -60,7 +60,7 @@ ALLOWED: Final = (
 
 
 def guarantee(options: Mapping[str, Option]) -> Guarantee:
-    """The promise of one worker; what is not given has its default
+    """The guarantee of one worker; missing options have their defaults
     (`harness.mirrors.mm2_config`)."""
     exactly_once = options.get("delivery") == "exactly-once"
     return Guarantee(

@@ -11,7 +11,7 @@ from linkflap.harness.model.guarantee import Allowance
 
 
 def over_a_failover(citation: str) -> tuple[Allowance, ...]:
-    """Outputs that are made again, and outputs that did not arrive; `citation` says why the mirror
+    """Outputs that are written again, and outputs that did not arrive; `citation` is why the mirror
     promises no more."""
     return tuple(
         line

@@ -1,4 +1,4 @@
-"""What the shadow mirror promises, by its options: the generations of KIP-1279 (docs/shadow.md)."""
+"""The guarantee of the shadow mirror, by its options: the drafts of KIP-1279 (docs/shadow.md)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ ALLOWED: Final = (
 
 
 def guarantee(options: Mapping[str, Option]) -> Guarantee:
-    """The promise of a shadow with these options; what is not given has its default
+    """The guarantee of a shadow with these options; missing ones have their defaults
     (`harness.mirrors.shadow.settings`)."""
     ids, ends = str(options.get("producer_ids", "jump")), options.get("open_transactions", "abort")
     appended: list[Appended] = []

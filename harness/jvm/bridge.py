@@ -1,9 +1,9 @@
-"""A bridge to a JVM, by py4j (which Spark brings): its gateway listens on loopback and answers only
-callers with its token.
+"""A bridge to a JVM, by py4j (a dependency of Spark): its gateway listens on loopback and answers
+only callers with its token. The JVM ends with this process.
 
-The JVM dies with this process. A call takes about a millisecond. Each calling thread has its own
-connection, and its own thread in the JVM. The JVM's output goes to a log; the token, which it
-prints first, is removed from that log at once.
+A call takes about a millisecond. Each calling thread has its own connection, and its own thread in
+the JVM. The JVM's output goes to a log; the token, which it prints first, is removed from that log
+at once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.wait import until
 
 Handle = Any
-"""Something in the JVM: py4j has no types for it."""
+"""An object in the JVM: py4j has no types for it."""
 OPTIONS: Final = (
     "-Xms32m",
     "-Xmx256m",
@@ -45,21 +45,21 @@ class Bridge:
         name: str = "java-clients",
         options: tuple[str, ...] = (),
     ) -> None:
-        """`name` is of the JVM, and of its log in `folder`; `options` are given to the JVM. Raises
+        """`name` names the JVM, and its log in `folder`; `options` are JVM options. Raises
         SetupError."""
         from py4j.java_gateway import GatewayParameters, JavaGateway
 
         output = folder / f"{name}.log"
         os.close(os.open(output, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600))
         command = [str(java.path), *OPTIONS, *options, "-cp", f"{py4j_jar()}:{classpath}"]
-        # port 0: any that is free
+        # port 0: any free port
         command += ["py4j.GatewayServer", "--enable-auth", "0"]
         self.child = children.spawn(command, name=name, folder=folder, output=output)
 
         def announced() -> list[str] | None:
             if not self.child.alive:
                 raise SetupError(
-                    f"{name}: the JVM ended as it began "
+                    f"{name}: the JVM ended at its start "
                     f"({output.read_text(errors='replace')[-300:]}); see {output}"
                 )
             lines = output.read_text(errors="replace").split("\n")
@@ -85,15 +85,15 @@ class Bridge:
         return made
 
     def close(self) -> None:
-        """Kills the JVM. Safe to call again. Objects of it that are collected later say nothing to
-        it: each would try to connect anew, and log that it could not."""
+        """Kills the JVM. Safe to call again. Its objects that are garbage collected later do not
+        notify it: each would try to reconnect, and log the failure."""
         self.gateway._gateway_client.is_connected = False
         self.gateway.close()
         self.child.kill()
 
 
 def failure(error: Handle) -> str:
-    """The simple name of the innermost Kafka exception of a py4j error, as Java has it."""
+    """The simple Java name of the innermost Kafka exception of a py4j error."""
     thrown = error.java_exception
     names = []
     while thrown is not None:
@@ -103,7 +103,7 @@ def failure(error: Handle) -> str:
 
 
 def py4j_jar() -> Path:
-    """The jar of py4j that pyspark brings. Raises SetupError."""
+    """The py4j jar of pyspark. Raises SetupError."""
     found = find_spec("pyspark")
     jars = (
         sorted((Path(found.submodule_search_locations[0]) / "jars").glob("py4j-*.jar"))
@@ -111,7 +111,5 @@ def py4j_jar() -> Path:
         else []
     )
     if not jars:
-        raise SetupError(
-            "pyspark has no py4j jar, by which Java clients are driven; install pyspark again"
-        )
+        raise SetupError("pyspark has no py4j jar, which Java clients need; install pyspark again")
     return jars[0]

@@ -1,10 +1,10 @@
 """Method handles (java.lang.invoke), composed from Python: one call then does in Java what would
-take thousands of calls.
+otherwise take thousands of calls.
 
 A handle is a typed function in the JVM. Handles of a class are found by name and descriptor (JVMS
-4.3), and combined as `java.lang.invoke.MethodHandles` combines them. A handle can become an object
-of an interface and be passed to Java's own code. So Java never calls Python, and linkflap has no
-Java code.
+4.3), and combined by `java.lang.invoke.MethodHandles`. A handle can become an object of an
+interface and be passed to Java's own code. So Java never calls Python, and linkflap has no Java
+code.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ class Handles:
         self._bridge = bridge
         java = bridge.java.java
         invoke = java.lang.invoke
-        # Each dot of a path is a question to the JVM: what is used again and again is looked up
-        # once.
+        # Each dot of a path is a request to the JVM, so frequently used objects are looked up once.
         self._class_for, self._all = java.lang.Class.forName, invoke.MethodHandles
         self._type_of, self._proxies = (
             invoke.MethodType.fromMethodDescriptorString,
@@ -33,13 +32,13 @@ class Handles:
         self._classes: dict[str, Handle] = {}
 
     def named(self, name: str) -> Handle:
-        """A class."""
+        """The class of this name."""
         if name not in self._classes:
             self._classes[name] = self._class_for(name)
         return self._classes[name]
 
     def typed(self, descriptor: str) -> Handle:
-        """A type of handles, such as `(Ljava/lang/String;I)V`."""
+        """A method type, such as `(Ljava/lang/String;I)V`."""
         return self._type_of(descriptor, None)
 
     def method(self, owner: str, name: str, descriptor: str) -> Handle:
@@ -58,7 +57,7 @@ class Handles:
         return handle.asType(self.typed(descriptor))
 
     def then(self, *handles: Handle) -> Handle:
-        """What each returns is the argument of the next."""
+        """A chain: the result of each handle is the argument of the next."""
         first, *others = handles
         for other in others:
             first = self._all.filterReturnValue(first, other)
@@ -74,33 +73,33 @@ class Handles:
         return self._all.filterArguments(handle, position, self._array(self._handle_class, sources))
 
     def of_one(self, handle: Handle, descriptor: str, arguments: int) -> Handle:
-        """The handle whose arguments, all of one type, are all the same one; `descriptor` has one
-        argument."""
+        """The handle with all its arguments, of one type, replaced by a single one; `descriptor`
+        has one argument."""
         numbers = self._bridge.gateway.new_array(self._bridge.java.int, arguments)
         return self._all.permuteArguments(handle, self.typed(descriptor), numbers)
 
     def ignoring(self, handle: Handle, position: int, *classes: str) -> Handle:
-        """The handle with more arguments, which it does not look at."""
+        """The handle with additional arguments, which it ignores."""
         ignored = self._array(
             self._bridge.java.java.lang.Class, [self.named(name) for name in classes]
         )
         return self._all.dropArguments(handle, position, ignored)
 
     def constant(self, kind: str, value: object) -> Handle:
-        """Without arguments, always this."""
+        """A handle without arguments that always returns this."""
         return self._all.constant(self.named(kind), value)
 
     def when(self, test: Handle, yes: Handle, no: Handle) -> Handle:
-        """One or the other, by a test of the first arguments."""
+        """One handle or the other, depending on a test of the first arguments."""
         return self._all.guardWithTest(test, yes, no)
 
     def caught(self, handle: Handle, exception: str, instead: Handle) -> Handle:
-        """The handle, and what stands in for it when it throws; that has the exception as its first
+        """The handle, with a replacement for when it throws; that gets the exception as its first
         argument."""
         return self._all.catchException(handle, self.named(exception), instead)
 
     def first(self, before: Handle, handle: Handle) -> Handle:
-        """Calls one that returns nothing, then the other with the same arguments."""
+        """Calls a handle that returns nothing, then the other with the same arguments."""
         return self._all.foldArguments(handle, before)
 
     def item(self, array: str, number: int) -> Handle:
@@ -109,7 +108,7 @@ class Handles:
         return self.given(self._all.arrayElementGetter(self.named(array)), 1, number)
 
     def as_a(self, interface: str, handle: Handle) -> Handle:
-        """An object of an interface with one method, which is this handle."""
+        """An object of an interface with one method, which calls this handle."""
         return self._proxies.asInterfaceInstance(self.named(interface), handle)
 
     def joined(self, *texts: Handle, descriptor: str, between: str) -> Handle:

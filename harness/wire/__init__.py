@@ -2,8 +2,8 @@
 
 import sys
 
-# kio registers its types with hypothesis where that is installed, and importing that takes longer
-# than all of the rest.
+# kio registers its types with hypothesis if that is installed, and importing that takes longer than
+# everything else.
 _UNUSED = "hypothesis" not in sys.modules
 if _UNUSED:
     sys.modules["hypothesis"] = None  # type: ignore[assignment]  # an import of it fails

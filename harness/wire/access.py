@@ -1,8 +1,8 @@
-"""Logs in to a node: TLS, then SASL, for code that speaks Kafka's protocol itself, over any kind of
-socket.
+"""Authenticates to a node: TLS, then SASL, for code that speaks Kafka's protocol itself, over any
+kind of socket.
 
-TCP, then TLS, then SaslHandshake v1 and SaslAuthenticate (KIP-43, KIP-152). A login is a dialogue
-of requests and responses; the owner of the connection exchanges them.
+TCP, then TLS, then SaslHandshake v1 and SaslAuthenticate (KIP-43, KIP-152). The authentication is a
+dialogue of requests and responses; the owner of the connection exchanges them.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ Exchange = tuple[str, int, Message]
 
 
 class Refused(Exception):
-    """The node answers and will not have us, or is not who it should be: trying again does not
-    help."""
+    """The node refuses the authentication, or has the wrong certificate. A retry does not help."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How a cluster is entered. `tls` None: as plain text; `login` None: without saying who."""
+    """The credentials for a cluster. `tls` None: plain text; `login` None: no SASL."""
 
     tls: ssl.SSLContext | None = None
     login: Login | None = None
@@ -39,7 +38,7 @@ class Access:
 
 @functools.cache
 def access(security: Security) -> Access:
-    """How somebody enters a cluster. Reads certificates once."""
+    """The credentials of a principal for a cluster. Reads certificates once."""
     tls = None
     if security.protocol in ("SSL", "SASL_SSL"):
         tls = ssl.create_default_context(cafile=security.authority)
@@ -54,17 +53,17 @@ def access(security: Security) -> Access:
 
 
 def access_to(address: str) -> Access:
-    """How an address is entered (`harness.model.security.Address`)."""
+    """The credentials of an address (`harness.model.security.Address`)."""
     return access(security_of(address))
 
 
 def logging_in(login: Login, address: str) -> Generator[Exchange, Message, None]:
-    """The dialogue: yields requests, is sent their responses. Raises Refused."""
+    """The SASL dialogue: yields requests, is sent their responses. Raises Refused."""
     shake = messages.request("sasl_handshake", 1).SaslHandshakeRequest(mechanism=login.mechanism)
     answer = yield "sasl_handshake", 1, shake
     if answer.error_code != Error.none:
         known = ", ".join(answer.mechanisms) or "no SASL at all"
-        raise Refused(f"{address} takes {known} and not {login.mechanism}")
+        raise Refused(f"{address} accepts {known} and not {login.mechanism}")
     dialogue = login.dialogue()
     try:
         said = next(dialogue)

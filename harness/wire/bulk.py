@@ -16,8 +16,8 @@ from typing import Any, Final
 Buffer = bytes | bytearray | memoryview
 Message = Any
 VIEWED_FROM: Final = 13
-"""The first version of the fetch response that is laid out as in `_records`: compact fields
-(KIP-482), topic ids (KIP-516)."""
+"""The first version of the fetch response with the layout of `_records`: compact fields (KIP-482),
+topic ids (KIP-516)."""
 
 _LENGTH: Final = struct.Struct(">i")
 _HEAD_SIZE: Final = 4 + 2 + 4
@@ -33,7 +33,7 @@ _LONGEST_VARINT: Final = 28
 
 
 class Pieces:
-    """Bytes that lie in several places, and go out from there. `len` is of all of them."""
+    """Bytes in several buffers, sent from there. `len` is the total."""
 
     __slots__ = ("_size", "parts")
 
@@ -49,8 +49,8 @@ class Pieces:
 
 
 class Sink:
-    """What kio's writers write to: joins what is small, leaves pieces where they are, and begins
-    with the length of all."""
+    """kio's writers write to it. Joins small writes, keeps pieces where they are, and puts the
+    total length first."""
 
     def __init__(self) -> None:
         self._head = self._small = bytearray(_LENGTH.size)
@@ -64,18 +64,15 @@ class Sink:
             self._small += data
 
     def framed(self) -> Pieces:
-        """All that was written. Nothing may be written after this."""
+        """Everything that was written. Nothing may be written after this."""
         parts = [*self._done, self._small]
         _LENGTH.pack_into(self._head, 0, sum(map(len, parts)) - _LENGTH.size)
         return Pieces(part for part in parts if len(part))
 
 
 def split(frame: memoryview, start: int) -> tuple[bytes, list[memoryview | None]]:
-    """A fetch response from `start` of a frame on, without its records; and per partition these,
-    None where there are none.
-
-    Raises ValueError or IndexError for bytes that are no response.
-    """
+    """A fetch response from `start` of a frame on, without its records; and the records per
+    partition, None where there are none. Raises ValueError or IndexError for other bytes."""
     rest: list[Buffer] = []
     found: list[memoryview | None] = []
     for before, at, end in _records(frame, start):
@@ -89,7 +86,8 @@ def split(frame: memoryview, start: int) -> tuple[bytes, list[memoryview | None]
 
 
 def put_back(answer: Message, records: Sequence[memoryview | None]) -> Message:
-    """The response with what was split off it. Raises ValueError when that was another response."""
+    """The response with the records that were split off. Raises ValueError when they belong to
+    another response."""
     if sum(len(topic.partitions) for topic in answer.responses) != len(records):
         raise ValueError(f"records of {len(records)} partitions for a response of another number")
     if not any(records):
@@ -106,8 +104,8 @@ def put_back(answer: Message, records: Sequence[memoryview | None]) -> Message:
 
 
 def _records(frame: memoryview, at: int) -> Iterator[tuple[int, int, int]]:
-    """Per partition of a fetch response: where the length of its records is, where they are, where
-    they end."""
+    """Per partition of a fetch response: the positions of the length of its records, of their
+    start, and of their end."""
     topics, at = _varint(frame, at + _HEAD_SIZE)
     for _ in range(topics - 1):
         rows, at = _varint(frame, at + _ID_SIZE)
@@ -131,7 +129,7 @@ def _after_tags(frame: memoryview, at: int) -> int:
 
 
 def _varint(frame: memoryview, at: int) -> tuple[int, int]:
-    """An unsigned varint, and where it ends."""
+    """An unsigned varint, and the position after it."""
     value = shift = 0
     while (byte := frame[at]) & 0x80:
         value |= (byte & 0x7F) << shift

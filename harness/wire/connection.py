@@ -1,8 +1,7 @@
-"""linkflap's own connection to one Kafka node, for asyncio: one request at a time, each with a
-deadline.
+"""linkflap's own asyncio connection to one Kafka node: one request at a time, each with a deadline.
 
 After any failure the connection is closed, and the next call opens a new one. Only one thing is
-retried: a request on a connection that had answered before and that the peer has closed since.
+retried: a request on a connection that has answered before and that the peer has closed since.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ _CONNECT_SECONDS: Final = 3.0
 
 
 class Unanswered(Exception):
-    """The node could not be reached, went away, or did not answer in time."""
+    """The node could not be reached, closed the connection, or did not answer in time."""
 
 
 class Connection:
-    """To one node at `address` (host:port), entered as the address says, or by `access`. Calls of
-    several tasks take turns."""
+    """A connection to the node at `address` (host:port), with the credentials of the address, or
+    `access`. Calls of several tasks take turns."""
 
     def __init__(self, address: str, *, client: str = CLIENT, access: Access | None = None) -> None:
         self.address = address
@@ -40,8 +39,8 @@ class Connection:
         self._turn = asyncio.Lock()
 
     async def call(self, api: str, version: int, body: Message, *, within: float = 10.0) -> Message:
-        """The response's body. Raises Unanswered after `within` seconds, or when the connection
-        broke."""
+        """The body of the response. Raises Unanswered after `within` seconds, or when the
+        connection broke."""
         async with self._turn:
             self._correlation += 1
             frame = messages.encode_request(api, version, self._correlation, self._client, body)
@@ -50,10 +49,10 @@ class Connection:
                 return messages.decode_response(api, version, answer)
             except Malformed as error:
                 self.close()
-                raise Unanswered(f"{self.address} answered what cannot be read: {error}") from error
+                raise Unanswered(f"{self.address} sent an unreadable answer: {error}") from error
 
     async def forward(self, frame: Buffer, *, within: float = 30.0) -> memoryview:
-        """The response frame (no length prefix) to a request frame that somebody else wrote."""
+        """The response frame (without length prefix) to a request frame of another client."""
         async with self._turn:
             return await self._exchange(Pieces((messages.LENGTH.pack(len(frame)), frame)), within)
 
@@ -74,7 +73,7 @@ class Connection:
                 f"{self.address} did not answer: {type(error).__name__} {error}"
             ) from error
         except asyncio.CancelledError:
-            self.close()  # its answer may come yet, and would be taken for the next one's
+            self.close()  # a late answer would be taken for the answer to the next request
             raise
 
     async def _once(self, framed: Buffer | Pieces) -> memoryview:
@@ -108,14 +107,14 @@ class Connection:
 
 
 class AnyOf:
-    """Several nodes that can each answer: asks the one that answered last, then the others."""
+    """Several nodes that can each answer. Asks the one that answered last, then the others."""
 
     def __init__(self, addresses: Iterable[str], *, client: str = CLIENT) -> None:
         self._connections = [Connection(address, client=client) for address in addresses]
 
     @property
     def addresses(self) -> list[str]:
-        """In the order in which they are asked."""
+        """The addresses in the order in which they are asked."""
         return [connection.address for connection in self._connections]
 
     async def call(self, api: str, version: int, body: Message, *, within: float = 5.0) -> Message:
@@ -130,7 +129,7 @@ class AnyOf:
         raise Unanswered("; ".join(reasons))
 
     def turn(self) -> None:
-        """Asks another one next."""
+        """Asks another node next."""
         self._connections.append(self._connections.pop(0))
 
     def close(self) -> None:
@@ -139,7 +138,7 @@ class AnyOf:
 
 
 async def quietly_closed(writer: asyncio.StreamWriter) -> None:
-    """Closes a stream whose peer may be gone already."""
+    """Closes a stream whose peer may have disconnected."""
     writer.close()
     with contextlib.suppress(OSError):
         await writer.wait_closed()

@@ -26,20 +26,21 @@ from linkflap.harness.wire.bulk import Buffer, Pieces, Sink
 Error: Final = ErrorCode
 """Kafka's error codes by name: Error.none, Error.not_controller, …"""
 REQUEST_HEAD: Final = struct.Struct(">hhi")
-"""API key, API version, correlation id: what every request begins with."""
+"""API key, API version, correlation id: the beginning of every request."""
 Message = Any
-"""Of any API: kio generates the classes, one module each."""
+"""A message of any API: kio generates the classes, one module for each."""
 LENGTH: Final = struct.Struct(">i")
 Side = Literal["request", "response"]
 
 
 class Malformed(ValueError):
-    """Bytes that are no message of the API and version that they should be."""
+    """Bytes that are not a message of the expected API and version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schema:
-    """One message: the module with its classes, and how it and its header are read and written."""
+    """One message: the module with its classes, and the readers and writers of it and its
+    header."""
 
     module: Any
     entity: Any
@@ -52,7 +53,7 @@ class Schema:
 
 @cache
 def schema(api: str, version: int, side: Side) -> Schema:
-    """The schema of an API (as kio names it: fetch, list_offsets, …); raises ImportError for a
+    """The schema of an API (by kio's name: fetch, list_offsets, …). Raises ImportError for a
     version that kio does not have."""
     module = import_module(f"kio.schema.{api}.v{version}.{side}")
     entity: Any = getattr(
@@ -104,7 +105,7 @@ def request_head(frame: Buffer) -> tuple[int, int, int]:
 
 
 def decode_request(api: str, version: int, frame: Buffer) -> Message:
-    """Raises Malformed, also for a version that there is not."""
+    """Raises Malformed, also for an unknown version."""
     return _decoded(api, version, "request", frame)
 
 
@@ -118,7 +119,7 @@ def encode_response(api: str, version: int, correlation: int, body: Message) -> 
 
 
 def decode_response(api: str, version: int, frame: Buffer) -> Message:
-    """Raises Malformed, also for a version that there is not."""
+    """Raises Malformed, also for an unknown version."""
     return _decoded(api, version, "response", frame)
 
 
@@ -126,7 +127,7 @@ def _decoded(api: str, version: int, side: Side, frame: Buffer) -> Message:
     try:
         known = schema(api, version, side)
         view = memoryview(frame)
-        readable = view.toreadonly()  # kio takes nothing else
+        readable = view.toreadonly()  # kio accepts nothing else
         _, start = known.read_header(readable, 0)
         if (api, side) != ("fetch", "response") or version < bulk.VIEWED_FROM:
             return known.read(readable, start)[0]

@@ -20,8 +20,8 @@ Partition = tuple[str, int]
 
 
 def quiet(bootstrap: str) -> dict[str, str | int | float | bool]:
-    """Settings of a client that reconnects at once and prints nothing, and enters as the address
-    says: brokers die on purpose."""
+    """Settings of a client that reconnects at once, prints nothing, and has the credentials of the
+    address: brokers die on purpose."""
     return {
         **security_of(bootstrap).librdkafka(),
         "bootstrap.servers": bootstrap,
@@ -48,7 +48,7 @@ def bounds(
 def answered_bounds(
     admin: AdminClient, partitions: Iterable[Partition], which: Bound, *, within: float
 ) -> dict[Partition, int]:
-    """As `bounds`, without the partitions whose leader did not answer in time."""
+    """The same as `bounds`, without partitions whose leader did not answer in time."""
     found: dict[Partition, int] = {}
     with contextlib.suppress(KafkaException):
         for partition, answer in _ask(admin, partitions, which, within).items():
@@ -60,8 +60,7 @@ def answered_bounds(
 def leader_epochs(
     admin: AdminClient, partitions: Iterable[Partition], *, within: float
 ) -> dict[Partition, int]:
-    """The epoch in which the leader of each partition leads, of those that answered in time and
-    said so."""
+    """The leader epoch of each partition whose leader answered in time and reported it."""
     found: dict[Partition, int] = {}
     with contextlib.suppress(KafkaException):
         for partition, answer in _ask(admin, partitions, "high", within).items():
@@ -73,7 +72,7 @@ def leader_epochs(
 
 def _offset(answer: Future[ListOffsetsResultInfo]) -> int:
     offset = int(answer.result().offset)
-    if offset < 0:  # of a leader that died there is no error, and no offset either
+    if offset < 0:  # a dead leader yields no error, and no offset either
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
     return offset
 
@@ -85,8 +84,8 @@ def _ask(
     asked = {TopicPartition(topic, partition): spec for topic, partition in partitions}
     if not asked:
         return {}
-    # librdkafka's admin client asks the leaders that it knew first, for ever: also those that
-    # answer that they lead no more.
+    # librdkafka's admin client always asks the leaders that it learned first, even those that
+    # answer that they no longer lead.
     admin.list_topics(timeout=within)
     isolation = (
         IsolationLevel.READ_COMMITTED if which == "stable" else IsolationLevel.READ_UNCOMMITTED

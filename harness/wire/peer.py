@@ -3,7 +3,7 @@ may block.
 
 TCP, then TLS, then ApiVersions, then SASL (`harness.wire.access`), then requests, one at a time and
 each with a deadline. After any failure the connection is closed, and the next call opens a new one
-and logs in again.
+and authenticates again.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from linkflap.harness.wire.messages import Malformed, Message
 from linkflap.harness.wire.sasl import Login
 
 _LARGEST_FRAME: Final = 128 << 20
-"""Above what is asked for: a node that says more speaks something else."""
+"""Above all requested sizes: a node that announces more speaks another protocol."""
 _CONNECT_SECONDS: Final = 10.0
 _PIECE: Final = 1 << 20
 T = TypeVar("T")
 
 
 class Peer:
-    """To the node at `address` (host:port). For one thread."""
+    """A connection to the node at `address` (host:port). For one thread."""
 
     def __init__(self, address: str, access: Access) -> None:
         self.address = address
@@ -40,12 +40,12 @@ class Peer:
         self._versions: Mapping[int, range] = {}
 
     def call(self, api: str, version: int, body: Message, *, within: float = 10.0) -> Message:
-        """The response's body. Raises Unanswered after `within` seconds or when the connection
+        """The body of the response. Raises Unanswered after `within` seconds or when the connection
         broke, and Refused."""
         return self._guarded(lambda: self._exchange(api, version, body), within)
 
     def takes(self, api: str, version: int, *, within: float = 10.0) -> bool:
-        """Whether the node knows this version of an API. Raises as `call`."""
+        """Whether the node supports this version of an API. Raises as `call`."""
         key = int(messages.schema(api, version, "request").entity.__api_key__)
         return self._guarded(lambda: version in self._versions.get(key, ()), within)
 
@@ -55,7 +55,7 @@ class Peer:
             self._socket = None
 
     def _guarded(self, act: Callable[[], T], within: float) -> T:
-        """Acts on a connection that is open."""
+        """Calls it on an open connection."""
         self._deadline = time.monotonic() + within
         try:
             if self._socket is None:
@@ -70,7 +70,7 @@ class Peer:
             self.close()
             raise Unanswered(f"{self.address} did not answer: {_words(error)}") from error
         except BaseException:
-            self.close()  # an answer may come yet, and would be taken for the next one's
+            self.close()  # a late answer would be taken for the answer to the next request
             raise
 
     def _open(self) -> None:

@@ -18,14 +18,14 @@ Dialogue = Generator[bytes, bytes, None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """Who logs in, and how: one of `MECHANISMS`."""
+    """Who authenticates, and with which of `MECHANISMS`."""
 
     mechanism: str
     username: str
     password: str
 
     def __repr__(self) -> str:
-        # never the password, wherever this is printed
+        # never prints the password
         return f"Login({self.mechanism}, {self.username})"
 
     def dialogue(self) -> Dialogue:
@@ -35,7 +35,7 @@ class Login:
 
 
 class LoginFailed(Exception):
-    """The other side is not who it says, or what it answered is no answer."""
+    """The other side does not know the password, or its answer is invalid."""
 
 
 def _plain(login: Login) -> Dialogue:

@@ -1,10 +1,10 @@
 """Kafka's frames over a socket, for asyncio, without copies: received into their final buffer, sent
 from where they are.
 
-asyncio's own streams copy all bytes twice on the way in, and on the way out all that the socket
-does not take at once. While a large frame arrives, the reader is woken only when a good part of it
-is there (SO_RCVLOWAT). Over TLS the bytes are copied once each way, and the code waits for what
-OpenSSL wants, record by record.
+asyncio's own streams copy all received bytes twice, and all bytes to send that the socket does not
+accept at once. While a large frame arrives, the reader wakes only when a large part of it is there
+(SO_RCVLOWAT). Over TLS, the bytes are copied once in each direction, and the code waits for OpenSSL
+record by record.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from linkflap.harness.wire.bulk import Buffer, Pieces
 from linkflap.harness.wire.messages import LENGTH, Malformed
 
 _LARGEST_FRAME: Final = 128 << 20
-"""Above what brokers take (socket.request.max.bytes, 100 MiB)."""
+"""Above the limit of brokers (socket.request.max.bytes, 100 MiB)."""
 _WAKE_BYTES: Final = 512 << 10
 _MOST_PARTS: Final = 512
-"""Less than what one system call takes (IOV_MAX, 1024)."""
+"""Below the limit of one system call (IOV_MAX, 1024)."""
 _TOGETHER: Final = 64 << 10
-"""Bytes of small parts that are sent as one over TLS, which has no sendmsg."""
+"""Small parts are joined up to this many bytes over TLS, which has no sendmsg."""
 
 
 class Stream:
-    """One connected socket. One task reads at a time, and one writes. One with TLS is usable after
+    """One connected socket. One task may read and one write at a time. With TLS it is usable after
     `shake_hands`."""
 
     def __init__(
@@ -38,7 +38,8 @@ class Stream:
         tls: ssl.SSLContext | None = None,
         host: str | None = None,
     ) -> None:
-        """`tls` is of a client where `host` is who the other side should be, else of a server."""
+        """`tls` is a client's if `host` is given, the expected name of the other side; otherwise a
+        server's."""
         connected.setblocking(False)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
@@ -50,7 +51,7 @@ class Stream:
             )
         self._socket = connected
         self._tls = connected if isinstance(connected, ssl.SSLSocket) else None
-        # the loop's table is of numbers: a socket would be searched in it
+        # the event loop's table has file numbers; it would search it for a socket object
         self._number = connected.fileno()
         self._loop = asyncio.get_running_loop()
         self._waiting: set[asyncio.Future[None]] = set()
@@ -81,7 +82,7 @@ class Stream:
         raise failed
 
     async def shake_hands(self) -> None:
-        """TLS begins; nothing without it. Raises OSError."""
+        """Performs the TLS handshake; does nothing without TLS. Raises OSError."""
         while self._tls is not None:
             try:
                 return self._tls.do_handshake()
@@ -96,8 +97,8 @@ class Stream:
         await self._until(lambda: next(calls, True), add, remove)
 
     async def read(self) -> memoryview:
-        """One frame without its length, in memory of its own. Raises EOFError when the peer ended,
-        OSError, Malformed."""
+        """One frame without its length, in memory of its own. Raises EOFError when the peer closed
+        the connection, OSError, Malformed."""
         head = bytearray(LENGTH.size)
         await self._fill(memoryview(head))
         (length,) = LENGTH.unpack(head)
@@ -121,7 +122,7 @@ class Stream:
             return got == len(room)
 
         def receive_all() -> bool:
-            # OpenSSL may hold what came in already: the socket never becomes readable then
+            # OpenSSL may have buffered all data already: then the socket never becomes readable
             while not receive():
                 pass
             return True
@@ -132,14 +133,14 @@ class Stream:
             await self._until(act, self._loop.add_reader, self._loop.remove_reader)
 
     def _wake_at(self, count: int) -> None:
-        """Sets how many bytes must be there before a reader is woken, unless the connection ends. A
+        """Sets how many bytes must be there before a reader wakes, unless the connection ends. A
         TLS record may be smaller."""
         if count != self._wakes_at and self._tls is None:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
             self._wakes_at = count
 
     async def write(self, data: Buffer | Pieces) -> None:
-        """Returns when all of it is on its way. Raises OSError."""
+        """Returns when everything is passed to the system. Raises OSError."""
         left = [
             memoryview(part)
             for part in (data.parts if isinstance(data, Pieces) else (data,))
@@ -164,7 +165,7 @@ class Stream:
     async def _until(
         self, act: Callable[[], bool], add: Callable[..., Any], remove: Callable[[int], Any]
     ) -> None:
-        """Acts now, and again whenever the socket is ready for it, until that says that it is
+        """Calls it now, and again whenever the socket is ready, until it reports that it is
         done."""
         done: asyncio.Future[None] = self._loop.create_future()
 
@@ -191,7 +192,7 @@ class Stream:
                 remove(self._number)
 
     def close(self) -> None:
-        """Ends it, for those that wait as well. Can be repeated."""
+        """Closes it, also for tasks that wait. Can be repeated."""
         if self._socket.fileno() < 0:
             return
         self._loop.remove_reader(self._number)
@@ -203,8 +204,8 @@ class Stream:
 
 
 def _together(parts: list[memoryview]) -> bytes | memoryview:
-    """The first part, with the next ones where they are small. OpenSSL must be given the same bytes
-    again when it took none."""
+    """The first part, joined with the next ones if they are small. OpenSSL must get the same bytes
+    again if it accepted none."""
     if len(parts[0]) >= _TOGETHER or len(parts) == 1:
         return parts[0]
     size = count = 0
@@ -216,5 +217,5 @@ def _together(parts: list[memoryview]) -> bytes | memoryview:
 async def _addresses(host: str, port: int) -> list[tuple[Any, ...]]:
     try:
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-    except socket.gaierror:  # a name: only that needs a thread that waits for an answer
+    except socket.gaierror:  # a host name: only its lookup needs a thread
         return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
