@@ -12,7 +12,7 @@ from linkflap.harness.model.protocols import Broker
 
 
 class BrokerRestart(BrokerFault):
-    """Shuts a broker down in good order, and starts it again at the end."""
+    """Shuts a broker down gracefully, and starts it again at the end."""
 
     def take_down(self, broker: Broker) -> None:
         broker.stop()

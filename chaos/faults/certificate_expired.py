@@ -12,7 +12,7 @@ from linkflap.chaos.faults.certificate_shown import CertificateShown
 
 
 class CertificateExpired(CertificateShown):
-    """Has the listener of a link show a certificate that has expired."""
+    """Makes the listener of a link present an expired certificate."""
 
     shown = "expired"
     refused_for = "certificate has expired"

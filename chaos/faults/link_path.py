@@ -121,7 +121,7 @@ class LinkPath:
     def bite(
         self, observable: str, expected: object, measure: Measure, *, within: float = BITES_WITHIN
     ) -> Bite:
-        """As `bites.watch`. Without an answer before the fault, there is no bite."""
+        """The same as `bites.watch`. Without an answer before the fault, there is no bite."""
         if self.before is None:
             return Bite(
                 bit=False,

@@ -23,6 +23,6 @@ class MirrorCoordinatorLoss(ElectedLoss):
     office = "mirror coordinator"
 
     def holder(self, address: str) -> int | None:
-        """By the metadata of any broker of the cluster."""
+        """From the metadata of any broker of the cluster."""
         leader = mirror_to(self.cluster.name, self.world).coordinator()
         return leader if leader in self.cluster.brokers else None

@@ -1,4 +1,5 @@
-"""Where the topics of a cluster get to: what faults wait for that change a topic."""
+"""The clusters that a cluster's topics reach. Faults that change a topic wait until all of them
+have the change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a copy of a topic that was made again is: of the old topic, of the new, or of both."""
+"""Classifies the copy of a topic that was deleted and created again: of the old topic, of the new
+one, or of both."""
 
 from __future__ import annotations
 
