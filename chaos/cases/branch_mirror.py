@@ -79,12 +79,12 @@ class BranchMirror:
         self.create()
         await_loaded(self.admin, self.here, self.destination)
 
-    def mirroring(self, partitions: int) -> None:
+    def mirroring(self, partitions: int, within: float = 2 * WITHIN) -> None:
         """Waits until every partition is MIRRORING."""
         wanted = {MIRRORING: partitions}
         until(
             lambda: self.states() == wanted,
-            within=2 * WITHIN,
+            within=within,
             what=f"{self.topic} to mirror",
             every=0.25,
             state=self.states,

@@ -1,5 +1,5 @@
-"""KIP-1279 itself: a promoted topic whose state is lost when a broker dies, so that its clients can
-never go back."""
+"""KIP-1279 itself: the log of the mirrors' states gets another leader, and a topic that was
+promoted has no state from then on, so that its clients can never go back."""
 
 from __future__ import annotations
 
@@ -9,70 +9,102 @@ from typing import Final
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.branch_mirror import BUILD, branch_mirror
+from linkflap.chaos.cases.branch_mirror import (
+    BUILD,
+    STOPPED,
+    BranchMirror,
+    branch_mirror,
+    one_coordinator,
+)
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import PAIR
-from linkflap.chaos.cases.tools import wire
-from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.mirrors.cluster_mirroring.answers import Refused
+from linkflap.harness.mirrors.cluster_mirroring.first_start import STATES
+from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.model.wait import until
 
-PROMOTED: Final = {"STOPPED": 1}
+PROMOTED: Final = {STOPPED: 1}
+FAILBACK: Final = 20.0
+"""Seconds that a failback has."""
+_OF_A: Final = 5
 
 
-def _promoted(bench: Bench, *, kill: bool) -> Observation:
-    """The leader of the promoted partition dies, and is started again."""
+def _promoted(bench: Bench, *, moved: bool) -> Observation:
+    """Broker 1 of B leads all of __mirror_state. `moved`: it gives up a partition of it, which has
+    nothing to do with the topic. The topic gets another leader."""
     topic = bench.topic()
-    bench.write(topic, [b"of A"] * 5)
+    bench.write(topic, [b"of A"] * _OF_A)
     with branch_mirror(bench, topic) as mirror:
-        mirror.mirrors(1)
-        mirror.stop()
-        until(
-            lambda: mirror.states() == PROMOTED,
-            within=WITHIN,
-            what=f"{topic} to be STOPPED",
-            every=0.2,
-            state=mirror.states,
-        )
+        mirror.created()
+        one_coordinator(bench)
+        mirror.started()
+        mirror.mirroring(1)
+        promoted(mirror)
         bench.write(topic, [b"of B"], cluster="B")
-        leader = bench.broker(wire.leader(bench.bootstrap("B").split(",")[0], topic), "B")
-        if kill:
-            others = [
-                broker for broker in bench.cluster("B").brokers.values() if broker.id != leader.id
-            ]
-            leader.kill()
-            led = partial(wire.leader, others[0].client_address, topic)
-            until(
-                lambda: led() not in (-1, leader.id),
-                within=WITHIN,
-                what=f"another leader of {topic}",
-                every=0.2,
-            )
-            leader.start()
-            bench.led(topic, cluster="B")
+        number = given_up(bench)
+        if moved:
+            bench.lead(STATES, number, bench.broker(2, "B"), "B")
+        leader = bench.ask(bench.up("B")).leadership(topic)[0].leader
+        bench.lead(topic, 0, bench.broker(2 if leader == 3 else 3, "B"), "B")
         with contextlib.suppress(DeadlineExceeded):
             until(
                 lambda: mirror.states() == PROMOTED,
                 within=WITHIN,
-                what=f"{topic} to be STOPPED again",
+                what=f"{topic} to be {STOPPED} again",
                 every=0.5,
             )
         states = dict(mirror.states())
-    facts = {"broker": leader.id, "killed": kill, "states_a_minute_later": states}
+        facts = {
+            "moved": f"{STATES}-{number}" if moved else "",
+            "states_a_minute_later": states,
+            "failback": _failback(bench, topic),
+        }
     return Observation(shown=states != PROMOTED, facts=facts)
+
+
+def promoted(mirror: BranchMirror) -> None:
+    """Stops it. A stop may be refused, and may be refused and carried out."""
+
+    def stopped() -> bool:
+        with contextlib.suppress(Refused):
+            mirror.stop()
+        return mirror.states() == PROMOTED
+
+    what = f"{mirror.topic} to be {STOPPED}"
+    until(stopped, within=2 * WITHIN, what=what, every=1.0, state=mirror.states)
+
+
+def given_up(bench: Bench) -> int:
+    """A partition of __mirror_state that keeps no state. Raises EnvironmentFailure."""
+    for number in sorted(bench.ask(bench.up("B")).leadership(STATES)):
+        if not bench.log(STATES, number, cluster="B"):
+            return number
+    raise EnvironmentFailure(f"every partition of {STATES} has records")
+
+
+def _failback(bench: Bench, topic: str) -> dict[str, str]:
+    """The state and the error of a mirror back once it mirrors, or when its time is over."""
+    with branch_mirror(bench, topic, "A", source="B") as back:
+        back.created()
+        back.started()
+        with contextlib.suppress(DeadlineExceeded):
+            back.mirroring(1, FAILBACK)
+        return {row.state: row.error for row in back.rows()}
 
 
 CASE = Case(
     name="KIP-1279-promotion-forgotten",
     title=(
-        "A build of the KIP-1279 branch forgets that a topic was promoted when the broker that "
-        "leads it dies"
+        "A build of the KIP-1279 branch forgets that a topic was promoted when __mirror_state gets "
+        "another leader"
     ),
     kind="proposal",
     claim_text=(
-        "A topic is STOPPED: promoted, and written by clients. The broker that leads it dies and "
-        "comes back; describe says UNKNOWN of it from then on. A failback is refused for as long "
-        "as that is so: the mirror of the topic has not stopped."
+        "A topic is STOPPED: promoted, and written by clients. The broker that keeps its state "
+        "gives up another partition of __mirror_state and forgets the states of all. The next "
+        "leader of the topic asks it: describe says UNKNOWN from then on, and a failback is "
+        "refused, because the mirror of the topic has not stopped."
     ),
     sources=(
         "docs/findings/cluster-mirroring-promotion-forgotten.md",
@@ -80,18 +112,20 @@ CASE = Case(
     ),
     expected=(Expected(shows=True, since="4.2.0", basis="runs"),),
     schedule=(
-        "1. three brokers of B; a topic is mirrored; 2. stop: STOPPED; 3. kill -9 of its leader; 4."
-        " another leads; 5. the start of the first"
+        "1. three brokers of B, of which broker 1 leads all of __mirror_state; a topic is "
+        "mirrored; 2. stop: STOPPED; 3. broker 2 leads a partition of __mirror_state that keeps no "
+        "state of the topic; 4. another broker leads the topic"
     ),
     reproduced="describe says another state than STOPPED, and still does a minute later",
-    control_text="the same without the kill: STOPPED",
+    control_text="the same without step 3: STOPPED",
     refuted="STOPPED within a minute",
     topology=Topology(
         clusters=(ClusterSpec(name="A"), ClusterSpec(name="B", brokers=3)),
         links=PAIR.links,
     ),
-    claim=partial(_promoted, kill=True),
-    control=partial(_promoted, kill=False),
+    claim=partial(_promoted, moved=True),
+    control=partial(_promoted, moved=False),
     clients=("java",),
     needs=BUILD,
+    apart=True,
 )
