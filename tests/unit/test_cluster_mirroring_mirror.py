@@ -110,7 +110,7 @@ def test_a_scenario_that_kills_the_mirror_is_not_applicable_and_says_why(tmp_pat
     with pytest.raises(
         InputError,
         match=(
-            r"NOT APPLICABLE: .*mirror-kill.*does not apply.*brokers of the destination are the mirror"
+            r"NOT APPLICABLE: .*mirror-kill.*does not apply.*brokers of the destination are the"
         ),
     ):
         mirrors.check_played(made)
