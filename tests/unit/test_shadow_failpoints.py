@@ -48,7 +48,7 @@ def test_whoever_comes_there_stops_until_it_is_released_and_not_again(wanted: St
 def test_a_step_that_there_is_not_is_named() -> None:
     with pytest.raises(
         InputError,
-        match=f"{PAUSE_AT} is 'settle', which is not a step of a shadow; set it to one of planned, ",
+        match=f"{PAUSE_AT} is 'settle', which is not a step of a shadow; set it to one of",
     ):
         Steps.of({PAUSE_AT: "settle"})
 
