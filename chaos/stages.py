@@ -8,7 +8,7 @@ from typing import Final
 from confluent_kafka import ConsumerGroupState, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from linkflap.harness.model.protocols import MirrorStage, TellsStage, World
+from linkflap.harness.model.protocols import MirrorStage, ReportsStage, World
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.topology import TopicPartition, is_data_topic
 from linkflap.harness.wire.offsets import leader_epochs, quiet
@@ -72,7 +72,11 @@ def _stage(spec: FaultSpec, world: World) -> MirrorStage | None:
     )
     mirrors = [world.mirrors[name] for name in named]
     return next(
-        (found for m in mirrors if isinstance(m, TellsStage) and (found := m.stage()) is not None),
+        (
+            found
+            for m in mirrors
+            if isinstance(m, ReportsStage) and (found := m.stage()) is not None
+        ),
         None,
     )
 

@@ -155,7 +155,7 @@ def _mirror_behind(spec: FaultSpec, world: World, least: int = 1) -> bool:
 def _program_stopped(spec: FaultSpec, world: World, least: int = 1) -> bool:
     """A program of the user's on the target's source has stopped itself (SIGSTOP): it marks a
     moment at which it can be killed."""
-    return sum(program.stands_still for program in world.clients.programs(source(spec))) >= least
+    return sum(program.any_suspended for program in world.clients.programs(source(spec))) >= least
 
 
 Change = Callable[[FaultSpec, World], Mapping[TopicPartition, int]]

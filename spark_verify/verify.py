@@ -39,7 +39,7 @@ from linkflap.spark_verify.verdict.judge import Judgement, judge
 
 VERDICT_FILE = "verdict.json"
 _NOT_ALLOWED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
-Tell = Callable[[str, int, int], None]
+ShowsProgress = Callable[[str, int, int], None]
 """Called with what of the job is done: what, how many, of how many."""
 
 
@@ -54,7 +54,7 @@ def verify(
     spark: SparkSession | None = None,
     master: str = LOCAL,
     settings: Mapping[str, str] | None = None,
-    tell: Tell = lambda *_: None,
+    tell: ShowsProgress = lambda *_: None,
     out: Mapping[Path, Path] | None = None,
 ) -> list[Judgement]:
     """Judges run directories in one Spark job, and writes a verdict.json and two Parquet files into
@@ -72,7 +72,7 @@ def verify(
         check.name: check
         for run, checks in chosen.items()
         for check in checks
-        if made_of(run, check)
+        if has_inputs(run, check)
     }
     # Executors have working directories of their own.
     plans = {run: plan(run.absolute()) for run in runs}
@@ -116,14 +116,14 @@ def keep(judgement: Judgement, rows: Sequence[FindingRow], folder: Path) -> Judg
     return replace(judgement, kept=folder)
 
 
-def made_of(run: Path, check: Check) -> bool:
+def has_inputs(run: Path, check: Check) -> bool:
     """Whether a check can be made of what a run directory has: of logs without a history not every
     one."""
     return check.from_bytes or RunReader(run).run.recorded
 
 
 def _findings(
-    spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Check], tell: Tell
+    spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Check], tell: ShowsProgress
 ) -> list[FindingRow]:
     try:
         return job.judged(spark, plans, checks, watched=Watch(spark.sparkContext, tell))
@@ -133,7 +133,8 @@ def _findings(
             raise KeyboardInterrupt from None
         if UNSEEN in str(error):
             raise SetupError(f"Spark could not read everything: {_sentence(str(error))}") from None
-        reason = f"Spark failed during the checks ({session.fate(error)}); verify the run again"
+        failure = session.reason_of_failure(error)
+        reason = f"Spark failed during the checks ({failure}); verify the run again"
         session.close()
         raise _SparkFailed(reason) from None
 
@@ -141,7 +142,7 @@ def _findings(
 def _each_alone(
     plans: Sequence[RunPlan],
     checks: Sequence[Check],
-    tell: Tell,
+    tell: ShowsProgress,
     master: str,
     settings: Mapping[str, str] | None,
 ) -> Iterator[FindingRow]:

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
-from linkflap.chaos.scenarios import Wish, scenario
+from linkflap.chaos.scenarios import ScenarioRequest, scenario
 from linkflap.topologies.arrows import arrows
 
 CLIENTS = ("librdkafka", "java")
@@ -40,7 +40,7 @@ def pairwise(*factors: Sequence[str]) -> list[tuple[str, ...]]:
 def topology(name: str, security: str) -> str:
     """A scenario's topology with this security on each cluster, on a release without the defect
     that the scenario would meet."""
-    own = scenario(name, Wish(seed=1)).topology
+    own = scenario(name, ScenarioRequest(seed=1)).topology
     clusters = tuple(replace(each, security=security) for each in own.clusters)
     if name == "relay":
         clusters = tuple(replace(each, kafka=BEFORE_KAFKA_20734) for each in clusters)

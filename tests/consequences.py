@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 from pyspark.sql import SparkSession
 
-from linkflap.chaos.scenarios.base import everyday
+from linkflap.chaos.scenarios.base import default_workloads
 from linkflap.harness.log.batch_headers import Headers
 from linkflap.harness.log.batches import scan
 from linkflap.harness.model.history import Watermark
@@ -28,7 +28,7 @@ from linkflap.topologies import parse
 TOPIC = "A.orders"
 PAIR = parse("A->B")
 PLANNED = FaultSpec(id="failover", fault="failover-planned", target="A->B", at=5.0, duration=0.0)
-READERS = tuple(w for w in everyday(PAIR, "A") if w.kind == "readers")
+READERS = tuple(w for w in default_workloads(PAIR, "A") if w.kind == "readers")
 SELDOM = WorkloadSpec(
     kind="idempotent", home="A", clients=4, options={"rate": 0.5, "records": 2, "partitions": 2}
 )

@@ -8,22 +8,22 @@ Heal      no toxic of ours is left, the proxies are enabled, a round trip is as 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import ClassVar
 
 from linkflap.chaos.faults.link_path import LinkFault
 from linkflap.chaos.faults.settings import number
-from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.errors import DeadlineExceeded, InputError
 from linkflap.harness.model.protocols import Bite, World
 from linkflap.harness.model.scenario import FaultSpec, Option
-from linkflap.harness.model.wait import patient
+from linkflap.harness.model.wait import patient, until
 
 MEASURED_SECONDS = 0.7
 LEAST_BYTES = 16_384
 TOLERANCE = 1.3
 SLOWER = 0.8
 WITHIN = 10.0
-TRIES = 5
 
 
 class LinkBandwidth(LinkFault):
@@ -36,6 +36,7 @@ class LinkBandwidth(LinkFault):
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         super().__init__(spec, world)
+        self._world = world
         self._rate = number(self._values, "rate")
         if self._rate < 1:
             raise InputError(
@@ -51,20 +52,24 @@ class LinkBandwidth(LinkFault):
         self._path.add("bandwidth", "responses", rate=int(self._rate))
 
     def _unthrottled(self) -> float | None:
-        """Bytes per second without the fault. Of five transfers, it takes the first that is so fast
-        that the limit will visibly slow it down; if there is none, the fastest.
+        """Bytes per second without the fault: of the first transfer that is so fast that the limit
+        will visibly slow it down. If none is within the deadline, of the fastest.
 
         A starved machine, or a link that recovers from another fault, may transfer less than the
         limit for a moment. Compared with that, the throttled link would not be slower.
         """
         enough = self._rate * 1000 * TOLERANCE / SLOWER
         fastest: float | None = None
-        for _ in range(TRIES):
+
+        def measured() -> bool:
+            nonlocal fastest
             speed = self._path.link.transfer(size=self._size, within=patient(WITHIN))
             if speed is not None:
                 fastest = max(speed, fastest or 0.0)
-            if fastest is None or fastest > enough:
-                break
+            return fastest is None or fastest > enough or self._world.stopping
+
+        with contextlib.suppress(DeadlineExceeded):
+            until(measured, within=patient(WITHIN), what="a transfer faster than the limit")
         return fastest
 
     def bite(self) -> Bite:

@@ -48,7 +48,7 @@ class LinkFlap(LinkFault):
             )
         # The run's seed is in the options of a seeded schedule; the id keeps two flaps of one
         # schedule apart.
-        self._dice = random.Random(f"{self._values['seed']}/{spec.id}")
+        self._rng = random.Random(f"{self._values['seed']}/{spec.id}")
         self._times = 2 if spec.duration >= 2 * self._down + self._up else 1
         self._healing = threading.Event()
         self._thread = threading.Thread(target=self._flap, name=f"flap {spec.id}", daemon=True)
@@ -69,7 +69,7 @@ class LinkFlap(LinkFault):
             self._failure = failure
 
     def _rolled(self, seconds: float) -> float:
-        return seconds * (1 + self._jitter * self._dice.uniform(-1, 1))
+        return seconds * (1 + self._jitter * self._rng.uniform(-1, 1))
 
     def bite(self) -> Bite:
         watched = _Interruptions()

@@ -40,7 +40,7 @@ from linkflap.chaos.faults.settings import settings
 from linkflap.chaos.faults.topic_copies import NEW, OLD, Copied, _whole, copied
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError
 from linkflap.harness.model.protocols import Bite, Mirror, World
-from linkflap.harness.model.protocols.mirrors import TellsGivenUp
+from linkflap.harness.model.protocols.mirrors import ReportsGivenUpTopics
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import RECREATED, Topology, topic_name
 from linkflap.harness.model.wait import patient, until
@@ -129,7 +129,9 @@ class TopicRecreated:
         def over() -> bool:
             nonlocal last
             given_up = (
-                mirror.given_up().get(self._topic, "") if isinstance(mirror, TellsGivenUp) else ""
+                mirror.given_up().get(self._topic, "")
+                if isinstance(mirror, ReportsGivenUpTopics)
+                else ""
             )
             last = copied(self._read(mirror.link.destination), given_up)
             return last.sound or last.mixed

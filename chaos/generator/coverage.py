@@ -142,10 +142,10 @@ def cells_of(scenario: Scenario) -> set[str]:
         cells |= {strike(fault, state, scenario.topology, kind) for state in states}
         cells |= {f"after/{fault.fault}/{faults[other].fault}" for other in waits.after}
         cells |= {f"over/{fault.fault}/{faults[other].fault}" for other in waits.during}
-    return cells | manners(scenario.schedule, kind)
+    return cells | option_cells(scenario.schedule, kind)
 
 
-def manners(struck: Sequence[FaultSpec], mirror: str) -> set[str]:
+def option_cells(struck: Sequence[FaultSpec], mirror: str) -> set[str]:
     """The cells `how` (options that are choices) and `again` of faults."""
     chosen = (
         (fault, name, value)

@@ -58,7 +58,7 @@ class Draft:
     that its clients use."""
 
     topology: Topology
-    dice: random.Random
+    rng: random.Random
     partitions: int = 2
     """Partitions of each topic."""
     up: set[str] = field(default_factory=set)
@@ -92,7 +92,7 @@ class Draft:
             id=id_,
             fault=fault,
             target=target,
-            at=round(self.dice.uniform(*begins), 2),
+            at=round(self.rng.uniform(*begins), 2),
             duration=duration,
             when=str(replace(once, after=before)),
             options=dict(options or {}),

@@ -48,8 +48,8 @@ def generate(
 def baseline(seed: int, bounds: Bounds) -> Scenario:
     """The baseline: the clients of a suite without faults. A failure there was not caused by a
     fault."""
-    dice = random.Random(f"linkflap suite {seed} baseline")
-    made = _scenario(seed, bounds, dice, name="baseline")
+    rng = random.Random(f"linkflap suite {seed} baseline")
+    made = _scenario(seed, bounds, rng, name="baseline")
     return replace(made, schedule=(), about="nothing is broken")
 
 
@@ -57,8 +57,8 @@ def _drawn(seed: int, number: int, candidate: int, bounds: Bounds) -> Scenario:
     """One playable candidate. Raises InputError if none is found in TRIES attempts: then the bounds
     allow none."""
     for attempt in range(TRIES):
-        dice = random.Random(f"linkflap suite {seed} {number} {candidate} {attempt}")
-        made = _scenario(dice.getrandbits(32), bounds, dice, name=f"generated-{number:04d}")
+        rng = random.Random(f"linkflap suite {seed} {number} {candidate} {attempt}")
+        made = _scenario(rng.getrandbits(32), bounds, rng, name=f"generated-{number:04d}")
         if made.schedule and playable(made):
             return made
     raise InputError(
@@ -79,9 +79,9 @@ def playable(scenario: Scenario) -> bool:
     return True
 
 
-def _scenario(seed: int, bounds: Bounds, dice: random.Random, *, name: str) -> Scenario:
-    topology = setting.topology(bounds, dice)
-    mirror, topics = setting.mirror(bounds, dice), setting.topics(dice)
+def _scenario(seed: int, bounds: Bounds, rng: random.Random, *, name: str) -> Scenario:
+    topology = setting.topology(bounds, rng)
+    mirror, topics = setting.mirror(bounds, rng), setting.topics(rng)
     guarantee = mirrors.resolve(mirror).guarantee
     if without := mirrors.MIRRORS[mirror.kind].without:
         # If no fault is left, the named ones stay: the scenario is then not playable, and the error
@@ -103,18 +103,18 @@ def _scenario(seed: int, bounds: Bounds, dice: random.Random, *, name: str) -> S
         )
     # Retention may delete all records that were mirrored before a failover. Then there is nothing
     # to judge.
-    turns = 0 if RETENTION in topics.config else dice.choice(TURNS)
-    draft = Draft(topology=topology, dice=dice, partitions=topics.partitions)
+    turns = 0 if RETENTION in topics.config else rng.choice(TURNS)
+    draft = Draft(topology=topology, rng=rng, partitions=topics.partitions)
     _story(draft, bounds, turns=turns, reversible=guarantee.reversible)
     if mirrors.MIRRORS[mirror.kind].asks_source:
-        draft.faults = [_source_may_stall(fault, dice) for fault in draft.faults]
+        draft.faults = [_source_may_stall(fault, rng) for fault in draft.faults]
     return Scenario(
         name=name,
         about="faults drawn by a suite",
         seed=seed,
         topology=topology,
         mirror=mirror,
-        workloads=setting.with_clients(setting.workloads(topology, topics, dice), bounds, dice),
+        workloads=setting.with_clients(setting.workloads(topology, topics, rng), bounds, rng),
         schedule=tuple(draft.faults),
         minimums=MINIMUMS,
         topics=topics,
@@ -122,10 +122,10 @@ def _scenario(seed: int, bounds: Bounds, dice: random.Random, *, name: str) -> S
     )
 
 
-def _source_may_stall(fault: FaultSpec, dice: random.Random) -> FaultSpec:
+def _source_may_stall(fault: FaultSpec, rng: random.Random) -> FaultSpec:
     """Gives some forced failovers (1 - _DEAD) a suspended source, because not every mirror fails
     over from a dead one."""
-    if not fault.name.forced or dice.random() < _DEAD:
+    if not fault.name.forced or rng.random() < _DEAD:
         return fault
     return replace(fault, options={**fault.options, "source": "stalled"})
 
@@ -133,14 +133,14 @@ def _source_may_stall(fault: FaultSpec, dice: random.Random) -> FaultSpec:
 def _story(draft: Draft, bounds: Bounds, *, turns: int, reversible: bool) -> None:
     """Draws the schedule: faults, a failover, more faults, a failback, and so on, with `turns`
     failovers and failbacks in total."""
-    topology, dice = draft.topology, draft.dice
+    topology, rng = draft.topology, draft.rng
     _begin(draft)
     link = _first(topology)
     turns = turns if link else 0
-    faults = dice.randint(0 if turns else 1, bounds.most)
+    faults = rng.randint(0 if turns else 1, bounds.most)
     steps: list[Callable[[], None]] = [lambda: packages.disturb(draft, bounds)] * faults
-    dice.shuffle(steps)
-    share = [dice.randint(0, faults) for _ in range(turns)]
+    rng.shuffle(steps)
+    share = [rng.randint(0, faults) for _ in range(turns)]
     forced = False
     for turn in range(turns):
         for step in steps[: share[turn]]:
@@ -151,7 +151,7 @@ def _story(draft: Draft, bounds: Bounds, *, turns: int, reversible: bool) -> Non
         if turn:
             packages.reverse(draft, bounds, link)
             link = LinkSpec(source=link.destination, destination=link.source)
-        forced = dice.random() < 0.6
+        forced = rng.random() < 0.6
         packages.fail_over(draft, bounds, link, forced=forced, back=turn + 1 < turns and reversible)
     for step in steps:
         step()

@@ -106,12 +106,12 @@ def disturb(draft: Draft, bounds: Bounds) -> None:
     ]
     if not able:
         return
-    name, found = draft.dice.choice(able)
-    target = draft.dice.choice(found)
-    if draft.dice.random() < AGAIN:
+    name, found = draft.rng.choice(able)
+    target = draft.rng.choice(found)
+    if draft.rng.random() < AGAIN:
         name, target = _again(draft, dict(able)) or (name, target)
-    duration = round(max(_LONG_ENOUGH.get(name, 0.0), draft.dice.uniform(0.2, bounds.longest)), 2)
-    options = _options(name, draft.dice)
+    duration = round(max(_LONG_ENOUGH.get(name, 0.0), draft.rng.uniform(0.2, bounds.longest)), 2)
+    options = _options(name, draft.rng)
     own = wants(name, target, draft.topology)
     once = moment(name, target, draft, own)
     if name == DELETED:
@@ -119,13 +119,13 @@ def disturb(draft: Draft, bounds: Bounds) -> None:
     draft.add(name, target, own, duration=duration, options=options, once=once)
 
 
-def _options(fault: str, dice: random.Random) -> Mapping[str, Option]:
+def _options(fault: str, rng: random.Random) -> Mapping[str, Option]:
     """Options of a fault. For faults of clients, only clients that every scenario has."""
-    options: Mapping[str, Option] = of_fault(fault, dice)
+    options: Mapping[str, Option] = of_fault(fault, rng)
     if fault == "client-kill":
-        return dice.choice(VICTIMS)
+        return rng.choice(VICTIMS)
     if fault == "client-pause":
-        return {"workload": dice.choice(VICTIMS)["workload"]}
+        return {"workload": rng.choice(VICTIMS)["workload"]}
     return {} if fault == UPGRADE else options
 
 
@@ -136,8 +136,8 @@ def _something_to_delete(once: Condition, home: str, draft: Draft) -> Condition:
         once = replace(once, triggers=((ENDED, BEGUN), *once.triggers))
     lasting = [fault.id for fault in draft.lasting("link-") if _from(fault, home)]
     return (
-        replace(once, during=(draft.dice.choice(lasting),))
-        if lasting and draft.dice.random() < ONCE
+        replace(once, during=(draft.rng.choice(lasting),))
+        if lasting and draft.rng.random() < ONCE
         else once
     )
 
@@ -150,7 +150,7 @@ def _from(fault: FaultSpec, home: str) -> bool:
 def _again(draft: Draft, able: Mapping[str, Sequence[str]]) -> tuple[str, str] | None:
     """(fault, target) of an earlier fault of the schedule that can be repeated now, or None."""
     before = [(f.fault, f.target) for f in draft.faults if f.target in able.get(f.fault, ())]
-    return draft.dice.choice(before) if before else None
+    return draft.rng.choice(before) if before else None
 
 
 def _due(fault: str, draft: Draft) -> bool:
@@ -174,10 +174,10 @@ def _due(fault: str, draft: Draft) -> bool:
 def moment(fault: str, target: str, draft: Draft, own: Wants) -> Condition:
     """The log state that a fault waits for, or no condition. Only states that the present clients
     and mirrors reach without another fault."""
-    if draft.dice.random() > ONCE:
+    if draft.rng.random() > ONCE:
         return Condition()
     source = Target.parse(target).source
-    states: list[tuple[str, int | None]] = [(ENDED, draft.dice.choice([10, 50, 100]))]
+    states: list[tuple[str, int | None]] = [(ENDED, draft.rng.choice([10, 50, 100]))]
     if source in draft.at.values():
         states += [
             ("open-transactions", None),
@@ -187,7 +187,7 @@ def moment(fault: str, target: str, draft: Draft, own: Wants) -> Condition:
         states.append(("open-partitions", min(2, draft.partitions)))
     if target in draft.mirrored and source in written_or_mirrored(draft):
         states += [("mirror-behind", None), ("mirror-behind", 20), ("open-at-destination", None)]
-    return Condition(triggers=(draft.dice.choice(states),))
+    return Condition(triggers=(draft.rng.choice(states),))
 
 
 def fail_over(
@@ -213,7 +213,7 @@ def fail_over(
             ("open-transactions", 2),
             ("commit-in-flight", None),
         ]
-        triggers = (*begun, draft.dice.choice(states))
+        triggers = (*begun, draft.rng.choice(states))
         during = _disturbed(draft, bounds, link, back=back)
         if during and begun:
             # The disturbance may be too short for so many transactions: so it waits for them.
@@ -233,7 +233,7 @@ def fail_over(
 def _disturbed(draft: Draft, bounds: Bounds, link: LinkSpec, *, back: bool) -> tuple[str, ...]:
     """The id of the link fault during which a forced failover happens, if any."""
     disturbed = [f.id for f in draft.lasting("link-") if f.target == link.name]
-    if back and not disturbed and LINK_CUT in bounds.allowed and draft.dice.random() < TAIL:
+    if back and not disturbed and LINK_CUT in bounds.allowed and draft.rng.random() < TAIL:
         return (
             draft.add(
                 LINK_CUT,
@@ -242,7 +242,7 @@ def _disturbed(draft: Draft, bounds: Bounds, link: LinkSpec, *, back: bool) -> t
                 duration=bounds.longest,
             ).id,
         )
-    return tuple(disturbed[:1]) if draft.dice.random() < ONCE else ()
+    return tuple(disturbed[:1]) if draft.rng.random() < ONCE else ()
 
 
 def reverse(draft: Draft, bounds: Bounds, link: LinkSpec) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from linkflap.chaos.generator.bounds import Bounds, arrows_of
 from linkflap.chaos.generator.options import of_mirror
-from linkflap.chaos.scenarios.base import GROUP, everyday
+from linkflap.chaos.scenarios.base import GROUP, default_workloads
 from linkflap.harness.model.scenario import (
     MirrorSpec,
     Option,
@@ -44,11 +44,11 @@ Compacted topics are not drawn (the scenario `compacted-topic` covers them). Onc
 the source has removed a record, its copy cannot be compared, so most of such runs are unknown."""
 
 
-def topology(bounds: Bounds, dice: random.Random) -> Topology:
+def topology(bounds: Bounds, rng: random.Random) -> Topology:
     """A topology within the bounds; each cluster gets one of the Kafka releases."""
-    drawn = parse(arrows_of(dice.choice(bounds.topologies)))
+    drawn = parse(arrows_of(rng.choice(bounds.topologies)))
     return replace(
-        drawn, clusters=tuple(replace(c, kafka=dice.choice(bounds.kafka)) for c in drawn.clusters)
+        drawn, clusters=tuple(replace(c, kafka=rng.choice(bounds.kafka)) for c in drawn.clusters)
     )
 
 
@@ -60,19 +60,17 @@ def homes(topology: Topology) -> tuple[str, ...]:
     return tuple(name for name in every if name not in mirrored) or every
 
 
-def topics(dice: random.Random) -> TopicSpec:
+def topics(rng: random.Random) -> TopicSpec:
     """The number of partitions and the config of the topics."""
-    return TopicSpec(partitions=dice.choice([1, 2, 2, 3, 5]), config=dict(dice.choice(_TOPICS)))
+    return TopicSpec(partitions=rng.choice([1, 2, 2, 3, 5]), config=dict(rng.choice(_TOPICS)))
 
 
 def workloads(
-    topology: Topology, topics: TopicSpec, dice: random.Random
+    topology: Topology, topics: TopicSpec, rng: random.Random
 ) -> tuple[WorkloadSpec, ...]:
     """The everyday clients of each home, with the same shape of records. Sometimes a relay is
     added, on two clusters with default topics."""
-    records = {
-        name: dice.choice(values) for name, values in _RECORDS.items() if dice.random() < 0.25
-    }
+    records = {name: rng.choice(values) for name, values in _RECORDS.items() if rng.random() < 0.25}
     if "retention.bytes" in topics.config:
         records.pop("value_size", None)  # large records: deleted before a reader gets them
     every = homes(topology)
@@ -81,7 +79,7 @@ def workloads(
         for home in every
         for w in _clients(topology, home, several=len(every) > 1, records=records)
     ]
-    if len(topology.clusters) == 2 and dice.random() < 0.25 and not topics.config:
+    if len(topology.clusters) == 2 and rng.random() < 0.25 and not topics.config:
         found.append(
             WorkloadSpec(
                 kind="relay",
@@ -98,7 +96,7 @@ def _clients(
 ) -> list[WorkloadSpec]:
     group = f"{GROUP}.{home}" if several else GROUP
     found = []
-    for workload in everyday(topology, home):
+    for workload in default_workloads(topology, home):
         # The options of records apply only to workloads that write; readers do not have them.
         own = {
             name: value for name, value in records.items() if name in KINDS[workload.kind].options
@@ -109,16 +107,16 @@ def _clients(
 
 
 def with_clients(
-    workloads: tuple[WorkloadSpec, ...], bounds: Bounds, dice: random.Random
+    workloads: tuple[WorkloadSpec, ...], bounds: Bounds, rng: random.Random
 ) -> tuple[WorkloadSpec, ...]:
     """The workloads with clients of one library within the bounds, or of all libraries,
     alternating."""
     crews = bounds.crews
     # With one choice, nothing is drawn: a draw would change the scenarios of every existing seed.
-    return with_library(workloads, crews[0] if len(crews) == 1 else dice.choice(crews))
+    return with_library(workloads, crews[0] if len(crews) == 1 else rng.choice(crews))
 
 
-def mirror(bounds: Bounds, dice: random.Random) -> MirrorSpec:
+def mirror(bounds: Bounds, rng: random.Random) -> MirrorSpec:
     """A mirror within the bounds, with some of its options."""
-    kind = dice.choice(bounds.mirrors)
-    return MirrorSpec(kind=kind, options=dict(of_mirror(kind, dice)))
+    kind = rng.choice(bounds.mirrors)
+    return MirrorSpec(kind=kind, options=dict(of_mirror(kind, rng)))

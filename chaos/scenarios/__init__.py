@@ -26,7 +26,7 @@ from linkflap.chaos.scenarios import (
     retention,
     round_trip,
 )
-from linkflap.chaos.scenarios.base import Builder, Wish
+from linkflap.chaos.scenarios.base import Builder, ScenarioRequest
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import Scenario, with_library
 from linkflap.harness.model.spelling import nearest
@@ -55,17 +55,17 @@ SCENARIOS: Mapping[str, Builder] = MappingProxyType(
 )
 
 
-def scenario(name: str, wish: Wish) -> Scenario:
+def scenario(name: str, request: ScenarioRequest) -> Scenario:
     """The scenario called `name`, as the user wishes it; InputError when there is none."""
     if name not in SCENARIOS:
         raise InputError(
             f"there is no scenario {name!r}{nearest(name, SCENARIOS)}; known are "
             f"{', '.join(SCENARIOS)}"
         )
-    made = SCENARIOS[name](wish)
-    if wish.clients is not None:
-        made = replace(made, workloads=with_library(made.workloads, wish.clients))
-    return _stalled(made) if wish.stall_source else made
+    made = SCENARIOS[name](request)
+    if request.clients is not None:
+        made = replace(made, workloads=with_library(made.workloads, request.clients))
+    return _stalled(made) if request.stall_source else made
 
 
 def _stalled(made: Scenario) -> Scenario:
@@ -89,4 +89,4 @@ def _stalled(made: Scenario) -> Scenario:
     )
 
 
-__all__ = ["SCENARIOS", "Wish", "scenario"]
+__all__ = ["SCENARIOS", "ScenarioRequest", "scenario"]

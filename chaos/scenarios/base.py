@@ -22,7 +22,7 @@ from linkflap.topologies import parse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class ScenarioRequest:
     """The user's options beside the scenario's name; None and empty mean the scenario's own."""
 
     seed: int
@@ -36,7 +36,7 @@ class Wish:
     kills it then."""
 
     @property
-    def dice(self) -> random.Random:
+    def rng(self) -> random.Random:
         """The only source of chance of a schedule: the same seed rolls the same faults."""
         return random.Random(self.seed)
 
@@ -48,10 +48,10 @@ class Wish:
 GROUP = "linkflap.followers"
 """The consumer group that follows a failover; group offset sync is judged by it."""
 
-Builder = Callable[[Wish], Scenario]
+Builder = Callable[[ScenarioRequest], Scenario]
 
 
-def everyday(topology: Topology, home: str, **records: Option) -> tuple[WorkloadSpec, ...]:
+def default_workloads(topology: Topology, home: str, **records: Option) -> tuple[WorkloadSpec, ...]:
     """The workload of most scenarios: transactions that commit, abort or stay open, idempotent
     sends, a zombie, readers.
 
@@ -104,7 +104,7 @@ Before = Callable[[LinkSpec, random.Random], tuple[FaultSpec, ...]]
 
 
 def one_failover(
-    wish: Wish,
+    request: ScenarioRequest,
     *,
     name: str,
     about: str,
@@ -112,8 +112,8 @@ def one_failover(
     between: tuple[float, float],
     kind: str = "failover-forced",
     when: str = WITH_TRANSACTIONS_OPEN,
-    before: Before = lambda _link, _dice: (),
-    clients: Clients = everyday,
+    before: Before = lambda _link, _rng: (),
+    clients: Clients = default_workloads,
     minimums: Minimums | None = None,
     topics: TopicSpec | None = None,
 ) -> Scenario:
@@ -122,16 +122,16 @@ def one_failover(
 
     `about` has {source} and {destination} where it names the link's clusters.
     """
-    topology, dice = wish.topology or parse("A->B"), wish.dice
+    topology, rng = request.topology or parse("A->B"), request.rng
     link = topology.links[0]
-    earlier = before(link, dice)
-    at = round(dice.uniform(*between), 2)
+    earlier = before(link, rng)
+    at = round(rng.uniform(*between), 2)
     return Scenario(
         name=name,
         about=about.format(source=link.source, destination=link.destination),
-        seed=wish.seed,
+        seed=request.seed,
         topology=topology,
-        mirror=wish.mirrored_by(),
+        mirror=request.mirrored_by(),
         workloads=clients(topology, link.source),
         schedule=(
             *earlier,
@@ -139,7 +139,7 @@ def one_failover(
         ),
         minimums=minimums or Minimums(committed=60, aborted=5, reads=500),
         topics=topics or TopicSpec(),
-        duration=wish.duration or duration,
+        duration=request.duration or duration,
     )
 
 
@@ -164,11 +164,13 @@ def homes(topology: Topology) -> tuple[str, ...]:
     return tuple(name for name in every if name not in mirrored) or every
 
 
-def everyday_at_every_home(topology: Topology) -> tuple[WorkloadSpec, ...]:
+def default_workloads_at_every_home(topology: Topology) -> tuple[WorkloadSpec, ...]:
     """The everyday clients wherever topics begin, so that something passes over every link."""
     if len(topology.links) == 1:
-        return everyday(topology, topology.links[0].source)
-    return tuple(workload for home in homes(topology) for workload in everyday_of(topology, home))
+        return default_workloads(topology, topology.links[0].source)
+    return tuple(
+        workload for home in homes(topology) for workload in default_workloads_of(topology, home)
+    )
 
 
 def id_of(fault: str, link: LinkSpec, topology: Topology) -> str:
@@ -177,9 +179,9 @@ def id_of(fault: str, link: LinkSpec, topology: Topology) -> str:
     return fault if first else f"{fault}-{hyphen_free(link.source)}-{hyphen_free(link.destination)}"
 
 
-def everyday_of(topology: Topology, home: str) -> Iterator[WorkloadSpec]:
+def default_workloads_of(topology: Topology, home: str) -> Iterator[WorkloadSpec]:
     """The everyday clients. Each home's group has its own name, because several groups may move to
     one cluster."""
-    for workload in everyday(topology, home):
+    for workload in default_workloads(topology, home):
         group = {"group": f"{GROUP}.{home}"} if "group" in workload.options else {}
         yield replace(workload, options={**workload.options, **group})

@@ -6,7 +6,7 @@ survive one broker's loss (KIP-98, KIP-966); replicas agree below the high water
 
 from __future__ import annotations
 
-from linkflap.chaos.scenarios.base import Wish, everyday
+from linkflap.chaos.scenarios.base import ScenarioRequest, default_workloads
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario
 from linkflap.topologies import parse
@@ -14,10 +14,10 @@ from linkflap.topologies import parse
 _LEAST = 3
 
 
-def build(wish: Wish) -> Scenario:
+def build(request: ScenarioRequest) -> Scenario:
     """A:3->B:3: one broker of A is killed, one of B paused, one of A restarted."""
-    dice = wish.dice
-    topology = wish.topology or parse("A:3->B:3")
+    rng = request.rng
+    topology = request.topology or parse("A:3->B:3")
     link = topology.links[0]
     for name in (link.source, link.destination):
         if (brokers := topology.cluster(name).brokers) < _LEAST:
@@ -26,17 +26,17 @@ def build(wish: Wish) -> Scenario:
                 f"needs {_LEAST} or more and has {brokers}; write --topology "
                 f"'{link.source}:{_LEAST}->{link.destination}:{_LEAST}'"
             )
-    killed = dice.choice([1, 2, 3])
+    killed = rng.choice([1, 2, 3])
     return Scenario(
         name="broker-loss",
         about=(
             f"{link.name}; a broker of {link.source} is killed, one of {link.destination} paused, "
             f"another of {link.source} restarted"
         ),
-        seed=wish.seed,
+        seed=request.seed,
         topology=topology,
-        mirror=wish.mirrored_by(),
-        workloads=everyday(topology, link.source),
+        mirror=request.mirrored_by(),
+        workloads=default_workloads(topology, link.source),
         schedule=(
             FaultSpec(
                 id="kill",
@@ -48,7 +48,7 @@ def build(wish: Wish) -> Scenario:
             FaultSpec(
                 id="pause",
                 fault="broker-pause",
-                target=f"{link.destination}/{dice.choice([1, 2, 3])}",
+                target=f"{link.destination}/{rng.choice([1, 2, 3])}",
                 at=14.0,
                 duration=5.0,
             ),
@@ -61,5 +61,5 @@ def build(wish: Wish) -> Scenario:
             ),
         ),
         minimums=Minimums(committed=60, aborted=5, reads=500),
-        duration=wish.duration or 32.0,
+        duration=request.duration or 32.0,
     )

@@ -13,7 +13,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from linkflap.chaos.scenarios.base import Wish, everyday_of, failover_of_first, homes
+from linkflap.chaos.scenarios.base import (
+    ScenarioRequest,
+    default_workloads_of,
+    failover_of_first,
+    homes,
+)
 from linkflap.chaos.triggers import after
 from linkflap.harness.model.scenario import FaultSpec, Minimums, Option, Scenario
 from linkflap.harness.model.topology import LinkSpec, hyphen_free
@@ -25,17 +30,17 @@ _HEALS = 1.5
 end of the previous one, because it measures an intact link."""
 
 
-def build(wish: Wish) -> Scenario:
+def build(request: ScenarioRequest) -> Scenario:
     """A->B->C: each hop flaps, slows and goes half-open; A is killed with transactions open;
     clients go on at B.
 
     Where something is mirrored to A, that failover is a planned one: a dead A could not be
     compared. In a ring there is none.
     """
-    dice = wish.dice
-    topology = wish.topology or parse("A->B->C")
-    hops = [tuple(_of_hop(link, dice)) for link in topology.links]
-    waits = round(_HEALS + dice.uniform(0.3, 1.0), 2)
+    rng = request.rng
+    topology = request.topology or parse("A->B->C")
+    hops = [tuple(_of_hop(link, rng)) for link in topology.links]
+    waits = round(_HEALS + rng.uniform(0.3, 1.0), 2)
     lasts = max(sum(fault.at + fault.duration for fault in hop) for hop in hops) + waits
     return Scenario(
         name="chain-flap",
@@ -43,42 +48,44 @@ def build(wish: Wish) -> Scenario:
             "each hop flaps, slows and goes half-open; then clients of the first cluster fail over "
             "to the second"
         ),
-        seed=wish.seed,
+        seed=request.seed,
         topology=topology,
-        mirror=wish.mirrored_by(),
+        mirror=request.mirrored_by(),
         workloads=tuple(
-            workload for home in homes(topology) for workload in everyday_of(topology, home)
+            workload
+            for home in homes(topology)
+            for workload in default_workloads_of(topology, home)
         ),
         schedule=(
             *(fault for hop in hops for fault in hop),
             *failover_of_first(topology, waits, [hop[-1].id for hop in hops]),
         ),
         minimums=Minimums(committed=60, aborted=5, reads=500),
-        duration=wish.duration or round(lasts + 2.0, 2),
+        duration=request.duration or round(lasts + 2.0, 2),
     )
 
 
-def _of_hop(link: LinkSpec, dice: random.Random) -> Iterator[FaultSpec]:
+def _of_hop(link: LinkSpec, rng: random.Random) -> Iterator[FaultSpec]:
     """The faults of one hop one after the other; those of other hops may come at the same time."""
     kinds: list[tuple[str, str, dict[str, Option]]] = [
         (
             "flap",
             "link-flap",
-            {"down": round(dice.uniform(0.3, 0.6), 2), "up": round(dice.uniform(0.3, 0.6), 2)},
+            {"down": round(rng.uniform(0.3, 0.6), 2), "up": round(rng.uniform(0.3, 0.6), 2)},
         ),
         (
             "slow",
             "link-latency",
-            {"latency": dice.randrange(80, 160), "jitter": dice.randrange(10, 40)},
+            {"latency": rng.randrange(80, 160), "jitter": rng.randrange(10, 40)},
         ),
         ("deaf", "link-half-open", {"stalled": "responses"}),
         ("mute", "link-half-open", {"stalled": "requests"}),
     ]
-    dice.shuffle(kinds)
+    rng.shuffle(kinds)
     before: tuple[str, ...] = ()
     for name, fault, options in kinds:
         id_ = f"{name}-{hyphen_free(link.source)}-{hyphen_free(link.destination)}"
-        at = round((_HEALS if before else 0.5) + dice.uniform(0.0, 0.7), 2)
+        at = round((_HEALS if before else 0.5) + rng.uniform(0.0, 0.7), 2)
         when = after(*before) if before else "always"
         yield FaultSpec(
             id=id_, fault=fault, target=link.name, at=at, duration=_HELD, when=when, options=options

@@ -10,18 +10,18 @@ transaction that stays open and holds back every reader.
 
 from __future__ import annotations
 
-from linkflap.chaos.scenarios.base import GROUP, Wish
+from linkflap.chaos.scenarios.base import GROUP, ScenarioRequest
 from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario, WorkloadSpec
 from linkflap.topologies import parse
 
 RELAY = "linkflap.relay"
 
 
-def build(wish: Wish) -> Scenario:
+def build(request: ScenarioRequest) -> Scenario:
     """A->B: clients die in mid-commit, in mid-transaction, as relays and as readers; then A does,
     and they die at B too."""
-    dice = wish.dice
-    topology = wish.topology or parse("A->B")
+    rng = request.rng
+    topology = request.topology or parse("A->B")
     link = topology.links[0]
     home, there = link.source, link.destination
 
@@ -46,16 +46,16 @@ def build(wish: Wish) -> Scenario:
             options=options,
         )
 
-    start = round(dice.uniform(0.5, 1.5), 2)
+    start = round(rng.uniform(0.5, 1.5), 2)
     return Scenario(
         name="client-kill",
         about=(
             f"{link.name}; clients are killed with commits, transactions and reads in flight, on "
             f"{home} and, after a failover, on {there}"
         ),
-        seed=wish.seed,
+        seed=request.seed,
         topology=topology,
-        mirror=wish.mirrored_by(),
+        mirror=request.mirrored_by(),
         workloads=(
             WorkloadSpec(
                 kind="transactional",
@@ -89,7 +89,7 @@ def build(wish: Wish) -> Scenario:
                 id="failover",
                 fault="failover-forced",
                 target=link.name,
-                at=round(dice.uniform(0.5, 1.5), 2),
+                at=round(rng.uniform(0.5, 1.5), 2),
                 duration=0.0,
                 when="after:open,relay,send,reader and seen-on-both-sides and open-transactions",
             ),
@@ -104,5 +104,5 @@ def build(wish: Wish) -> Scenario:
             kill("relay-there", there, "relay", "commit", "after:commit-there"),
         ),
         minimums=Minimums(committed=60, aborted=5, reads=500),
-        duration=wish.duration or 14.0,
+        duration=request.duration or 14.0,
     )

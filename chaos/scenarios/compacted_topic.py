@@ -14,11 +14,11 @@ on all of them.
 
 from __future__ import annotations
 
-from linkflap.chaos.scenarios.base import Wish, everyday, one_failover
+from linkflap.chaos.scenarios.base import ScenarioRequest, default_workloads, one_failover
 from linkflap.harness.model.scenario import Scenario, TopicSpec
 
 
-def build(wish: Wish) -> Scenario:
+def build(request: ScenarioRequest) -> Scenario:
     """A->B: a compacted topic with tombstones; A is killed with transactions open, and clients go
     on at B.
 
@@ -26,13 +26,13 @@ def build(wish: Wish) -> Scenario:
     everything stays.
     """
     return one_failover(
-        wish,
+        request,
         name="compacted-topic",
         about=(
             "a compacted topic with tombstones and transactions; {source} is killed, clients go on "
             "at {destination}"
         ),
-        clients=lambda topology, home: everyday(
+        clients=lambda topology, home: default_workloads(
             topology, home, keys=2000, skew=4.0, tombstones=0.2
         ),
         between=(8.0, 9.0),

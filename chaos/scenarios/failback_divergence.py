@@ -10,42 +10,42 @@ behind the truncation, or like a missing record before it.
 
 from __future__ import annotations
 
-from linkflap.chaos.scenarios.base import WITH_TRANSACTIONS_OPEN, Wish, everyday
+from linkflap.chaos.scenarios.base import WITH_TRANSACTIONS_OPEN, ScenarioRequest, default_workloads
 from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario
 from linkflap.topologies import parse
 
 
-def build(wish: Wish) -> Scenario:
+def build(request: ScenarioRequest) -> Scenario:
     """A->B: the link is cut, A writes on and dies; clients fail over to B; the mirror is reversed;
     clients come back."""
-    dice = wish.dice
-    topology = wish.topology or parse("A->B")
+    rng = request.rng
+    topology = request.topology or parse("A->B")
     link = topology.links[0]
     back = f"{link.destination}->{link.source}"
-    cut_at = round(dice.uniform(3.0, 4.5), 2)
+    cut_at = round(rng.uniform(3.0, 4.5), 2)
     return Scenario(
         name="failback-divergence",
         about=(
             f"{link.name}; the link is cut, {link.source} writes on and dies; the failback "
             "truncates what was never mirrored"
         ),
-        seed=wish.seed,
+        seed=request.seed,
         topology=topology,
-        mirror=wish.mirrored_by(),
-        workloads=everyday(topology, link.source),
+        mirror=request.mirrored_by(),
+        workloads=default_workloads(topology, link.source),
         schedule=(
             FaultSpec(
                 id="cut",
                 fault="link-cut",
                 target=link.name,
                 at=cut_at,
-                duration=round(dice.uniform(3.0, 4.0), 2),
+                duration=round(rng.uniform(3.0, 4.0), 2),
             ),
             FaultSpec(
                 id="away",
                 fault="failover-forced",
                 target=link.name,
-                at=round(cut_at + dice.uniform(1.0, 1.5), 2),
+                at=round(cut_at + rng.uniform(1.0, 1.5), 2),
                 duration=0.0,
                 when=WITH_TRANSACTIONS_OPEN,
             ),
@@ -53,7 +53,7 @@ def build(wish: Wish) -> Scenario:
                 id="reverse",
                 fault="mirror-reverse",
                 target=link.name,
-                at=round(dice.uniform(2.0, 3.0), 2),
+                at=round(rng.uniform(2.0, 3.0), 2),
                 duration=0.0,
                 when="after:away",
             ),
@@ -69,5 +69,5 @@ def build(wish: Wish) -> Scenario:
             ),
         ),
         minimums=Minimums(committed=60, aborted=5, reads=500),
-        duration=wish.duration or 12.0,
+        duration=request.duration or 12.0,
     )

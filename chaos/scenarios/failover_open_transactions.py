@@ -12,14 +12,14 @@ watermark that steps back, or a lost write.
 
 from __future__ import annotations
 
-from linkflap.chaos.scenarios.base import WITH_TRANSACTIONS_OPEN, Wish, everyday
+from linkflap.chaos.scenarios.base import WITH_TRANSACTIONS_OPEN, ScenarioRequest, default_workloads
 from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario, TopicSpec, WorkloadSpec
 from linkflap.topologies import parse
 
 
-def build(wish: Wish) -> Scenario:
+def build(request: ScenarioRequest) -> Scenario:
     """A->B: A is killed while several transactions are open in every partition; B must end them."""
-    topology = wish.topology or parse("A->B")
+    topology = request.topology or parse("A->B")
     link = topology.links[0]
     held = WorkloadSpec(
         kind="transactional",
@@ -34,17 +34,17 @@ def build(wish: Wish) -> Scenario:
             "hold": 1.5,
         },
     )
-    readers = tuple(w for w in everyday(topology, link.source) if w.kind == "readers")
-    at = round(wish.dice.uniform(4.0, 6.0), 2)
+    readers = tuple(w for w in default_workloads(topology, link.source) if w.kind == "readers")
+    at = round(request.rng.uniform(4.0, 6.0), 2)
     return Scenario(
         name="failover-open-transactions",
         about=(
             f"{link.name}; {link.source} is killed with several transactions open in every "
             f"partition; {link.destination} ends them, and clients go on there"
         ),
-        seed=wish.seed,
+        seed=request.seed,
         topology=topology,
-        mirror=wish.mirrored_by(),
+        mirror=request.mirrored_by(),
         workloads=(held, *readers),
         schedule=(
             FaultSpec(
@@ -58,5 +58,5 @@ def build(wish: Wish) -> Scenario:
         ),
         minimums=Minimums(committed=20, aborted=4, reads=300, afterwards=600),
         topics=TopicSpec(partitions=3),
-        duration=wish.duration or 9.0,
+        duration=request.duration or 9.0,
     )

@@ -10,29 +10,29 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from linkflap.chaos.scenarios.base import Wish, everyday_at_every_home, id_of
+from linkflap.chaos.scenarios.base import ScenarioRequest, default_workloads_at_every_home, id_of
 from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario
 from linkflap.harness.model.topology import hyphen_free
 from linkflap.topologies import parse
 
 
-def build(wish: Wish) -> Scenario:
+def build(request: ScenarioRequest) -> Scenario:
     """A->B: the mirror's responses stall, then its requests, then the responses of A's clients.
 
     In another topology the responses and requests of every link stall, then those of the clients of
     every home cluster.
     """
-    dice = wish.dice
-    topology = wish.topology or parse("A->B")
+    rng = request.rng
+    topology = request.topology or parse("A->B")
     clients = tuple(
         (
             replace(w, options={**w.options, "via": "proxy"})
             if w.kind in ("transactional", "idempotent")
             else w
         )
-        for w in everyday_at_every_home(topology)
+        for w in default_workloads_at_every_home(topology)
     )
-    gap = round(dice.uniform(0.5, 1.5), 2)
+    gap = round(rng.uniform(0.5, 1.5), 2)
     writers = dict.fromkeys(workload.home for workload in clients)
     links = ", ".join(link.name for link in topology.links)
     return Scenario(
@@ -41,9 +41,9 @@ def build(wish: Wish) -> Scenario:
             f"{links}; responses stall for the mirror, then requests, then responses of clients of "
             f"{' and '.join(writers)}"
         ),
-        seed=wish.seed,
+        seed=request.seed,
         topology=topology,
-        mirror=wish.mirrored_by(),
+        mirror=request.mirrored_by(),
         workloads=clients,
         schedule=(
             *(
@@ -65,7 +65,7 @@ def build(wish: Wish) -> Scenario:
             ),
         ),
         minimums=Minimums(committed=60, aborted=5, reads=500),
-        duration=wish.duration or 22.0,
+        duration=request.duration or 22.0,
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from linkflap.chaos.scenarios.base import Wish, everyday, one_failover
+from linkflap.chaos.scenarios.base import ScenarioRequest, default_workloads, one_failover
 from linkflap.harness.model.scenario import Minimums, Scenario, TopicSpec, WorkloadSpec
 from linkflap.harness.model.topology import Topology
 
@@ -19,10 +19,10 @@ VALUE = 1_200_000
 producers (1 MiB)."""
 
 
-def build(wish: Wish) -> Scenario:
+def build(request: ScenarioRequest) -> Scenario:
     """A->B: records of 1.2 MB; A is killed with transactions open, and clients go on at B."""
     return one_failover(
-        wish,
+        request,
         name="large-messages",
         about="records of more than a megabyte; {source} is killed, clients go on at {destination}",
         between=(4.0, 5.0),
@@ -37,7 +37,7 @@ def build(wish: Wish) -> Scenario:
 def _clients(topology: Topology, home: str) -> tuple[WorkloadSpec, ...]:
     """Few operations, as each is large; so more of them are aborted or stay open."""
     shares = {"abort_share": 0.2, "open_share": 0.1}
-    clients = everyday(topology, home, value_size=VALUE, records=2, rate=1.5)
+    clients = default_workloads(topology, home, value_size=VALUE, records=2, rate=1.5)
     return tuple(
         replace(w, options={**w.options, **shares}) if w.kind == "transactional" else w
         for w in clients

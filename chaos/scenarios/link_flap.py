@@ -16,9 +16,9 @@ from typing import Final
 
 from linkflap.chaos.scenarios.base import (
     WITH_TRANSACTIONS_OPEN,
-    Wish,
-    everyday,
-    everyday_of,
+    ScenarioRequest,
+    default_workloads,
+    default_workloads_of,
     failover_of_first,
     homes,
 )
@@ -31,39 +31,41 @@ _HEALED: Final = 2.0
 _LINKS: Final = ("a flapping, then slow link", "flapping, then slow links")
 
 
-def build(wish: Wish) -> Scenario:
+def build(request: ScenarioRequest) -> Scenario:
     """A->B: the link flaps, then slows; A is killed with transactions open; clients go on at B.
 
     Of another topology every link flaps and slows, and the first one's source is failed over, by
     plan where it is mirrored to.
     """
-    dice = wish.dice
-    topology = wish.topology or parse("A->B")
+    rng = request.rng
+    topology = request.topology or parse("A->B")
     first, *others = topology.links
-    duration = wish.duration or 12.0
-    flap_at, slow_at = _times(dice)
-    kill_at = round(max(slow_at + 3.0 + dice.uniform(0.3, 1.0), duration - 3.0), 2)
-    faults = [*_of(first, dice, "", flap_at, slow_at)]
+    duration = request.duration or 12.0
+    flap_at, slow_at = _times(rng)
+    kill_at = round(max(slow_at + 3.0 + rng.uniform(0.3, 1.0), duration - 3.0), 2)
+    faults = [*_of(first, rng, "", flap_at, slow_at)]
     for link in others:
         faults += _of(
             link,
-            dice,
+            rng,
             f"-{hyphen_free(link.source)}-{hyphen_free(link.destination)}",
-            *_times(dice),
+            *_times(rng),
         )
-    workloads, failover = everyday(topology, first.source), [_killed(first, kill_at)]
+    workloads, failover = default_workloads(topology, first.source), [_killed(first, kill_at)]
     if others:
         workloads = tuple(
-            workload for home in homes(topology) for workload in everyday_of(topology, home)
+            workload
+            for home in homes(topology)
+            for workload in default_workloads_of(topology, home)
         )
         slows = [fault.id for fault in faults if fault.fault == "link-latency"]
         failover = list(failover_of_first(topology, _HEALED, slows))
     return Scenario(
         name="link-flap",
         about=_about(topology, [fault.fault for fault in failover]),
-        seed=wish.seed,
+        seed=request.seed,
         topology=topology,
-        mirror=wish.mirrored_by(),
+        mirror=request.mirrored_by(),
         workloads=workloads,
         schedule=(*faults, *failover),
         minimums=Minimums(committed=60, aborted=5, reads=500),
@@ -88,10 +90,10 @@ def _about(topology: Topology, failover: Sequence[str]) -> str:
     return f"{flaps}; {killed}{moved}"
 
 
-def _times(dice: random.Random) -> tuple[float, float]:
+def _times(rng: random.Random) -> tuple[float, float]:
     """When a link flaps and when it slows."""
-    flap_at = round(dice.uniform(0.5, 1.5), 2)
-    return flap_at, round(flap_at + 3.0 + dice.uniform(0.2, 0.8), 2)
+    flap_at = round(rng.uniform(0.5, 1.5), 2)
+    return flap_at, round(flap_at + 3.0 + rng.uniform(0.2, 0.8), 2)
 
 
 def _killed(link: LinkSpec, at: float) -> FaultSpec:
@@ -106,7 +108,7 @@ def _killed(link: LinkSpec, at: float) -> FaultSpec:
 
 
 def _of(
-    link: LinkSpec, dice: random.Random, named: str, flap_at: float, slow_at: float
+    link: LinkSpec, rng: random.Random, named: str, flap_at: float, slow_at: float
 ) -> Iterator[FaultSpec]:
     """The faults of one link."""
     yield FaultSpec(
@@ -115,7 +117,7 @@ def _of(
         target=link.name,
         at=flap_at,
         duration=3.0,
-        options={"down": round(dice.uniform(0.3, 0.6), 2), "up": round(dice.uniform(0.3, 0.6), 2)},
+        options={"down": round(rng.uniform(0.3, 0.6), 2), "up": round(rng.uniform(0.3, 0.6), 2)},
     )
     yield FaultSpec(
         id=f"slow{named}",
@@ -123,5 +125,5 @@ def _of(
         target=link.name,
         at=slow_at,
         duration=3.0,
-        options={"latency": dice.randrange(80, 160), "jitter": dice.randrange(10, 40)},
+        options={"latency": rng.randrange(80, 160), "jitter": rng.randrange(10, 40)},
     )

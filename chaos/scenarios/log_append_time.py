@@ -9,14 +9,14 @@ timestamp than at the same place of the source.
 
 from __future__ import annotations
 
-from linkflap.chaos.scenarios.base import Wish, one_failover
+from linkflap.chaos.scenarios.base import ScenarioRequest, one_failover
 from linkflap.harness.model.scenario import Scenario, TopicSpec
 
 
-def build(wish: Wish) -> Scenario:
+def build(request: ScenarioRequest) -> Scenario:
     """A->B: a topic stamped by its brokers; a drained failover to B."""
     return one_failover(
-        wish,
+        request,
         name="log-append-time",
         about=(
             "a topic whose records are stamped by the brokers that append them; the mirror is "

@@ -8,39 +8,39 @@ that window, an inversion, or a hole.
 
 from __future__ import annotations
 
-from linkflap.chaos.scenarios.base import Wish, everyday_at_every_home, id_of
+from linkflap.chaos.scenarios.base import ScenarioRequest, default_workloads_at_every_home, id_of
 from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario
 from linkflap.topologies import parse
 
 
-def build(wish: Wish) -> Scenario:
+def build(request: ScenarioRequest) -> Scenario:
     """A->B: the worker is killed while it is behind, and started again.
 
     In another topology this is done to the mirror of every link.
     """
-    dice = wish.dice
-    topology = wish.topology or parse("A->B")
+    rng = request.rng
+    topology = request.topology or parse("A->B")
     return Scenario(
         name="mirror-crash",
         about=(
             f"{', '.join(link.name for link in topology.links)}; the mirror's worker is killed "
             "mid-write and started again"
         ),
-        seed=wish.seed,
+        seed=request.seed,
         topology=topology,
-        mirror=wish.mirrored_by(),
-        workloads=everyday_at_every_home(topology),
+        mirror=request.mirrored_by(),
+        workloads=default_workloads_at_every_home(topology),
         schedule=tuple(
             FaultSpec(
                 id=id_of("crash", link, topology),
                 fault="mirror-kill",
                 target=link.name,
-                at=round(dice.uniform(3.0, 5.0), 2),
+                at=round(rng.uniform(3.0, 5.0), 2),
                 duration=1.0,
                 when="mirror-behind",
             )
             for link in topology.links
         ),
         minimums=Minimums(committed=60, aborted=5, reads=500),
-        duration=wish.duration or 12.0,
+        duration=request.duration or 12.0,
     )

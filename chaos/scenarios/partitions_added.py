@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from random import Random
 
-from linkflap.chaos.scenarios.base import WITH_TRANSACTIONS_OPEN, Wish, one_failover
+from linkflap.chaos.scenarios.base import WITH_TRANSACTIONS_OPEN, ScenarioRequest, one_failover
 from linkflap.harness.model.scenario import FaultSpec, Scenario
 from linkflap.harness.model.topology import LinkSpec
 
@@ -18,11 +18,11 @@ MIRRORED = 50
 """Offsets of every partition that are on both sides before the failover."""
 
 
-def build(wish: Wish) -> Scenario:
+def build(request: ScenarioRequest) -> Scenario:
     """A->B: the topic grows by two partitions; A is killed with transactions open, and clients go
     on at B."""
     return one_failover(
-        wish,
+        request,
         name="partitions-added",
         about=(
             "the topic gets two more partitions under load; {source} is killed, clients go on at "
@@ -36,8 +36,8 @@ def build(wish: Wish) -> Scenario:
     )
 
 
-def _grow(link: LinkSpec, dice: Random) -> tuple[FaultSpec, ...]:
-    at = round(dice.uniform(2.0, 3.0), 2)
+def _grow(link: LinkSpec, rng: Random) -> tuple[FaultSpec, ...]:
+    at = round(rng.uniform(2.0, 3.0), 2)
     return (
         FaultSpec(
             id="grow",

@@ -7,29 +7,34 @@ have is a lost write.
 
 from __future__ import annotations
 
-from linkflap.chaos.scenarios.base import WITH_TRANSACTIONS, Wish, everyday_at_every_home, id_of
+from linkflap.chaos.scenarios.base import (
+    WITH_TRANSACTIONS,
+    ScenarioRequest,
+    default_workloads_at_every_home,
+    id_of,
+)
 from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario
 from linkflap.topologies import parse
 
 
-def build(wish: Wish) -> Scenario:
+def build(request: ScenarioRequest) -> Scenario:
     """A->B: a slow link, then a drained failover to B.
 
     Of another topology every link slows, and clients of the first one's source fail over.
     """
-    topology = wish.topology or parse("A->B")
+    topology = request.topology or parse("A->B")
     link = topology.links[0]
-    at = round(wish.dice.uniform(3.0, 5.0), 2)
+    at = round(request.rng.uniform(3.0, 5.0), 2)
     return Scenario(
         name="planned-failover",
         about=(
             f"{link.name} over a slow link; the mirror is drained and clients are moved to "
             f"{link.destination}"
         ),
-        seed=wish.seed,
+        seed=request.seed,
         topology=topology,
-        mirror=wish.mirrored_by(),
-        workloads=everyday_at_every_home(topology),
+        mirror=request.mirrored_by(),
+        workloads=default_workloads_at_every_home(topology),
         schedule=(
             *(
                 FaultSpec(
@@ -52,5 +57,5 @@ def build(wish: Wish) -> Scenario:
             ),
         ),
         minimums=Minimums(committed=60, aborted=5, reads=500),
-        duration=wish.duration or 9.0,
+        duration=request.duration or 9.0,
     )

@@ -12,30 +12,30 @@ acknowledged record is there. A violation is a producer-id-collision, a ghost ac
 
 from __future__ import annotations
 
-from linkflap.chaos.scenarios.base import WITH_TRANSACTIONS_OPEN, Wish, everyday
+from linkflap.chaos.scenarios.base import WITH_TRANSACTIONS_OPEN, ScenarioRequest, default_workloads
 from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario, WorkloadSpec
 from linkflap.topologies import parse
 
 
-def build(wish: Wish) -> Scenario:
+def build(request: ScenarioRequest) -> Scenario:
     """A->B: producers on both sides draw ids; A is killed; its producers go on at B."""
-    topology = wish.topology or parse("A->B")
+    topology = request.topology or parse("A->B")
     link = topology.links[0]
     # Few batches each, so that the first ones on the other side look like repeats of them (a broker
     # remembers five).
     seldom = {"rate": 0.6, "records": 2, "partitions": 2}
-    at = round(wish.dice.uniform(4.0, 5.5), 2)
+    at = round(request.rng.uniform(4.0, 5.5), 2)
     return Scenario(
         name="producer-id-collision",
         about=(
             f"{link.name}; producers draw ids on both clusters; {link.source} is killed, and its "
             f"producers go on at {link.destination}"
         ),
-        seed=wish.seed,
+        seed=request.seed,
         topology=topology,
-        mirror=wish.mirrored_by(),
+        mirror=request.mirrored_by(),
         workloads=(
-            *everyday(topology, link.source),
+            *default_workloads(topology, link.source),
             WorkloadSpec(kind="idempotent", home=link.source, clients=4, options=seldom),
             WorkloadSpec(
                 kind="idempotent", home=link.destination, clients=2, options={"rate": 5.0}
@@ -61,5 +61,5 @@ def build(wish: Wish) -> Scenario:
             ),
         ),
         minimums=Minimums(committed=15, aborted=2, reads=300, afterwards=1000),
-        duration=wish.duration or 9.0,
+        duration=request.duration or 9.0,
     )

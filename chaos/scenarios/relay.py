@@ -11,22 +11,22 @@ both were made.
 
 from __future__ import annotations
 
-from linkflap.chaos.scenarios.base import Wish
+from linkflap.chaos.scenarios.base import ScenarioRequest
 from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario, WorkloadSpec
 from linkflap.topologies import parse
 
 GROUP = "linkflap.relay"
 
 
-def build(wish: Wish) -> Scenario:
+def build(request: ScenarioRequest) -> Scenario:
     """A->B: two relays on A; their broker restarts, then A is killed with transactions open, and
     they go on at B."""
-    dice = wish.dice
-    topology = wish.topology or parse("A->B")
+    rng = request.rng
+    topology = request.topology or parse("A->B")
     link = topology.links[0]
     home, there = link.source, link.destination
-    restart_at = round(dice.uniform(2.0, 3.0), 2)
-    kill_at = round(dice.uniform(4.0, 5.0), 2)
+    restart_at = round(rng.uniform(2.0, 3.0), 2)
+    kill_at = round(rng.uniform(4.0, 5.0), 2)
 
     def reader(cluster: str, isolation: str) -> WorkloadSpec:
         return WorkloadSpec(
@@ -41,9 +41,9 @@ def build(wish: Wish) -> Scenario:
             "relays read a topic and write another, exactly once; their broker restarts, then they "
             f"fail over and go on at {there}"
         ),
-        seed=wish.seed,
+        seed=request.seed,
         topology=topology,
-        mirror=wish.mirrored_by(),
+        mirror=request.mirrored_by(),
         workloads=(
             WorkloadSpec(
                 kind="transactional",
@@ -79,5 +79,5 @@ def build(wish: Wish) -> Scenario:
             ),
         ),
         minimums=Minimums(committed=60, aborted=5, reads=500),
-        duration=wish.duration or 14.0,
+        duration=request.duration or 14.0,
     )

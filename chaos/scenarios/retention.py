@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from linkflap.chaos.scenarios.base import WITH_TRANSACTIONS_OPEN, Wish, one_failover
+from linkflap.chaos.scenarios.base import WITH_TRANSACTIONS_OPEN, ScenarioRequest, one_failover
 from linkflap.harness.model.scenario import Minimums, Scenario, TopicSpec
 from linkflap.harness.model.topology import Topology
 from linkflap.topologies import parse
@@ -28,12 +28,12 @@ MIRRORED = 500
 the source."""
 
 
-def build(wish: Wish) -> Scenario:
+def build(request: ScenarioRequest) -> Scenario:
     """A->B: brokers of A keep some hundred KB of each partition; once they have deleted segments A
     is killed."""
-    topology = wish.topology or parse("A->B")
+    topology = request.topology or parse("A->B")
     return one_failover(
-        replace(wish, topology=_deleting(topology, topology.links[0].source)),
+        replace(request, topology=_deleting(topology, topology.links[0].source)),
         name="retention",
         about=(
             "brokers of {source} delete segments all the time; {source} is killed, clients go on at"

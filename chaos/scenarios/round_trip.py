@@ -10,29 +10,29 @@ cluster has ids of the other's in its log.
 
 from __future__ import annotations
 
-from linkflap.chaos.scenarios.base import WITH_TRANSACTIONS_OPEN, Wish, everyday
+from linkflap.chaos.scenarios.base import WITH_TRANSACTIONS_OPEN, ScenarioRequest, default_workloads
 from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario
 from linkflap.topologies import parse
 
 
-def build(wish: Wish) -> Scenario:
+def build(request: ScenarioRequest) -> Scenario:
     """A->B: A dies with transactions open; clients fail over to B; the mirror is reversed; a
     planned failover back to A."""
-    dice = wish.dice
-    topology = wish.topology or parse("A->B")
+    rng = request.rng
+    topology = request.topology or parse("A->B")
     link = topology.links[0]
     back = f"{link.destination}->{link.source}"
-    away_at = round(dice.uniform(3.5, 5.0), 2)
+    away_at = round(rng.uniform(3.5, 5.0), 2)
     return Scenario(
         name="round-trip",
         about=(
             f"{link.name}; {link.source} is killed, clients go on at {link.destination}, and come "
             "back by a planned failover"
         ),
-        seed=wish.seed,
+        seed=request.seed,
         topology=topology,
-        mirror=wish.mirrored_by(),
-        workloads=everyday(topology, link.source),
+        mirror=request.mirrored_by(),
+        workloads=default_workloads(topology, link.source),
         schedule=(
             FaultSpec(
                 id="away",
@@ -46,7 +46,7 @@ def build(wish: Wish) -> Scenario:
                 id="reverse",
                 fault="mirror-reverse",
                 target=link.name,
-                at=round(dice.uniform(1.5, 2.5), 2),
+                at=round(rng.uniform(1.5, 2.5), 2),
                 duration=0.0,
                 when="after:away",
             ),
@@ -54,11 +54,11 @@ def build(wish: Wish) -> Scenario:
                 id="home",
                 fault="failover-planned",
                 target=back,
-                at=round(dice.uniform(1.5, 2.5), 2),
+                at=round(rng.uniform(1.5, 2.5), 2),
                 duration=0.0,
                 when="after:reverse",
             ),
         ),
         minimums=Minimums(committed=60, aborted=5, reads=500),
-        duration=wish.duration or 12.0,
+        duration=request.duration or 12.0,
     )

@@ -120,7 +120,7 @@ def _say_as_json(code: int, sentence: str) -> None:
     """The document of a command that failed; none if a document has been printed already."""
     # standard output cannot be written, and the sentence reports it
     with contextlib.suppress(EnvironmentFailure):
-        if not output.anything_said():
+        if not output.has_written():
             click.echo(json.dumps({"verdict": None, "error": sentence, "exit_code": code}))
             sys.stdout.flush()
 

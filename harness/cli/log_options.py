@@ -17,7 +17,7 @@ from linkflap.harness.model.topology import LinkSpec
 from linkflap.topologies.legal import check_name
 
 if TYPE_CHECKING:
-    from linkflap.harness.capture.live.record import LiveAsked
+    from linkflap.harness.capture.live.record import LiveLogsRequest
     from linkflap.harness.capture.logs_named import Asked
 
 
@@ -90,7 +90,7 @@ class LogOptions(TypedDict):
     leader_epochs: str | None
 
 
-def asked_logs(**options: Unpack[LogOptions]) -> Asked | None:
+def logs_request(**options: Unpack[LogOptions]) -> Asked | None:
     """The request for copied logs; None if none were named. Raises InputError for unreadable
     ones."""
     if not options["logs"]:
@@ -111,11 +111,11 @@ def asked_logs(**options: Unpack[LogOptions]) -> Asked | None:
     )
 
 
-def asked_live(**options: Unpack[LogOptions]) -> LiveAsked | None:
+def live_logs_request(**options: Unpack[LogOptions]) -> LiveLogsRequest | None:
     """The request for live clusters; None if none were named. Raises InputError for unreadable
     ones."""
     from linkflap.harness.capture.live.properties import access
-    from linkflap.harness.capture.live.record import LiveAsked
+    from linkflap.harness.capture.live.record import LiveLogsRequest
 
     if not options["bootstrap"]:
         if options["properties"] or options["rate"] is not None:
@@ -135,7 +135,7 @@ def asked_live(**options: Unpack[LogOptions]) -> LiveAsked | None:
         raise InputError(
             f"--client-properties names {min(strangers)}, of which there is no --bootstrap"
         )
-    return LiveAsked(
+    return LiveLogsRequest(
         said=_asked({name: Path(name) for name in bootstrap}, options),
         bootstrap=bootstrap,
         access={name: access(Path(file)) for name, file in files.items()},

@@ -77,7 +77,7 @@ def _replicas(cluster: str, folder: Path, topics: str) -> tuple[list[Captured], 
     from linkflap.harness.capture.folders import bounds, folders
     from linkflap.harness.capture.logs_named import chosen
     from linkflap.harness.model.topology import INTERNAL_TOPICS
-    from linkflap.spark_verify.read.captures import spoken_for
+    from linkflap.spark_verify.read.captures import captured_replicas
 
     every = folders(cluster, folder)
     found = chosen(every, topics, own=INTERNAL_TOPICS)
@@ -91,7 +91,7 @@ def _replicas(cluster: str, folder: Path, topics: str) -> tuple[list[Captured], 
     return [
         captured
         for each in same.values()
-        for captured in spoken_for(
+        for captured in captured_replicas(
             "", str(folder), bounds(each), {f.broker: f.segments for f in each}
         )
     ], left_out
@@ -114,7 +114,7 @@ def explain(folder: Path, anomaly: str, as_json: bool) -> int:
     ANOMALY is its number in verdict.json, counted from 1, or check:cluster:topic-partition@offset.
     """
     from linkflap.harness.model.history import Operation
-    from linkflap.harness.report.evidence import tell_why
+    from linkflap.harness.report.evidence import write_explanation
     from linkflap.harness.report.operations import label
     from linkflap.harness.rundir import RunReader
     from linkflap.spark_verify.inspect.explain import explain as look_closer
@@ -127,7 +127,7 @@ def explain(folder: Path, anomaly: str, as_json: bool) -> int:
     else:
         operations = RunReader(recorded(folder)).each(Operation, [])
         known = labels((row.process, row.client) for row in operations)
-        tell_why(
+        write_explanation(
             explanation,
             name=lambda number: (
                 f"{number} ({said})" if (said := label(known, number)) else str(number)

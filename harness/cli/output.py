@@ -42,7 +42,7 @@ class _Words(io.FileIO):
             return memoryview(data).nbytes
 
 
-def anything_said() -> bool:
+def has_written() -> bool:
     """Whether a command has written to standard output."""
     sys.stdout.flush()
     return _lines_out

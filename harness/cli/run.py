@@ -25,7 +25,7 @@ from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.seed import drawn_seed
 
 if TYPE_CHECKING:
-    from linkflap.chaos.scenarios import Wish
+    from linkflap.chaos.scenarios import ScenarioRequest
 
 
 @click.command()
@@ -125,13 +125,13 @@ def run(
     """Runs SCENARIO, a built-in one or a file (my.toml), and judges the logs and histories that it
     recorded."""
     from linkflap.chaos import scenario_file
-    from linkflap.chaos.scenarios import Wish, scenario
+    from linkflap.chaos.scenarios import ScenarioRequest, scenario
     from linkflap.harness import runtimes
     from linkflap.topologies import parse
 
     if duration is not None and math.isnan(duration):  # which no range excludes
         raise InputError("--duration nan is not a number of seconds; give one from 1 to 86400")
-    wish = Wish(
+    request = ScenarioRequest(
         seed=drawn_seed(seed),
         topology=parse(topology) if topology is not None else None,
         mirror=mirror,
@@ -149,9 +149,9 @@ def run(
             clients=clients,
             stall_source=stall_source,
         )
-        chosen = scenario_file.read(Path(scenario_name), seed=wish.seed, chosen=seed is not None)
+        chosen = scenario_file.read(Path(scenario_name), seed=request.seed, chosen=seed is not None)
     else:
-        chosen = scenario(scenario_name, wish)
+        chosen = scenario(scenario_name, request)
     if click.get_current_context().get_parameter_source("runtime") is ParameterSource.COMMANDLINE:
         chosen = replace(chosen, runtime=runtime)
     runtime = runtime or chosen.runtime or runtimes.DEFAULT
@@ -178,7 +178,7 @@ def run(
         chosen,
         runtime,
         folder,
-        _again(scenario_name, wish, chosen, runtime, topology),
+        _again(scenario_name, request, chosen, runtime, topology),
         warm=not no_verify,
         keep=keep,
     )
@@ -205,7 +205,7 @@ def _again_and_again(
     until_fail: bool,
     **single: bool,
 ) -> int:
-    from linkflap.harness.cli.suite import again_and_again
+    from linkflap.harness.cli.suite import run_repeatedly
     from linkflap.harness.recording.run import check
 
     if count is None:
@@ -220,7 +220,7 @@ def _again_and_again(
                 " them"
             )
     check(chosen, runtime)
-    return again_and_again(
+    return run_repeatedly(
         chosen, runtime=runtime, count=count, until_fail=until_fail, out=out, junit=junit
     )
 
@@ -248,17 +248,19 @@ def _save(chosen: Scenario, runtime: str, path: Path, *, dry_run: bool) -> None:
     click.echo(f"written to {path}; run it with: linkflap run {path}", err=True)
 
 
-def _again(name: str, wish: Wish, chosen: Scenario, runtime: str, topology: str | None) -> str:
+def _again(
+    name: str, request: ScenarioRequest, chosen: Scenario, runtime: str, topology: str | None
+) -> str:
     """The command that runs the same scenario again."""
     words = ["linkflap", "run", shlex.quote(name), "--runtime", runtime, "--seed", str(chosen.seed)]
     words += ["--topology", shlex.quote(topology)] if topology else []
-    words += ["--mirror", wish.mirror] if wish.mirror else []
+    words += ["--mirror", request.mirror] if request.mirror else []
     words += [
-        f"--set {shlex.quote(f'{name}={value}')}" for name, value in wish.mirror_options.items()
+        f"--set {shlex.quote(f'{name}={value}')}" for name, value in request.mirror_options.items()
     ]
-    words += ["--duration", str(wish.duration)] if wish.duration else []
-    words += ["--clients", shlex.quote(wish.clients)] if wish.clients else []
-    words += ["--stall-source"] if wish.stall_source else []
+    words += ["--duration", str(request.duration)] if request.duration else []
+    words += ["--clients", shlex.quote(request.clients)] if request.clients else []
+    words += ["--stall-source"] if request.stall_source else []
     return " ".join(words)
 
 

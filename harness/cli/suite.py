@@ -233,7 +233,7 @@ def _check(plan: Plan) -> None:
         rounds.check(plan)
 
 
-def again_and_again(
+def run_repeatedly(
     scenario: Scenario,
     *,
     runtime: str,

@@ -22,7 +22,7 @@ from linkflap.harness.suite import summary as summaries
 from linkflap.harness.suite.explore import Suite
 from linkflap.harness.suite.folder import SuiteFolder
 from linkflap.harness.suite.triage import triage
-from linkflap.harness.suite.work import Works
+from linkflap.harness.suite.work import Workers
 
 
 def work(folder: SuiteFolder, junit: Path | None) -> int:
@@ -93,7 +93,7 @@ def _explore(folder: SuiteFolder) -> None:
     plan = folder.plan
     if plan.name == rounds.SOAK:
         _soak(folder)
-    works = Works(jobs=plan.jobs, batch=plan.batch, runtime=plan.bounds.runtime)
+    works = Workers(jobs=plan.jobs, batch=plan.batch, runtime=plan.bounds.runtime)
     try:
         if plan.name != rounds.SOAK:
             Suite(folder=folder, works=works, say=_say).run()
@@ -106,7 +106,7 @@ def _explore(folder: SuiteFolder) -> None:
 def _soak(folder: SuiteFolder) -> None:
     """The rounds of a soak, each judged while the next one is recorded."""
     living = rounds.Rounds(folder)
-    works = Works(jobs=1, batch=1, runtime=folder.plan.bounds.runtime, record=living.start)
+    works = Workers(jobs=1, batch=1, runtime=folder.plan.bounds.runtime, record=living.start)
     try:
         Suite(folder=folder, works=works, say=_say).run()
     finally:

@@ -15,12 +15,17 @@ import click
 from linkflap.harness.cli import completion
 from linkflap.harness.cli.folders import RUNS, check_junit, check_output, new_folder
 from linkflap.harness.cli.judge import judge, spark_options
-from linkflap.harness.cli.log_options import LogOptions, asked_live, asked_logs, copied_logs
+from linkflap.harness.cli.log_options import (
+    LogOptions,
+    copied_logs,
+    live_logs_request,
+    logs_request,
+)
 from linkflap.harness.cli.notes import NOTES
 from linkflap.harness.model.errors import WRONG_INPUT, InputError
 
 if TYPE_CHECKING:
-    from linkflap.harness.capture.live.record import LiveAsked
+    from linkflap.harness.capture.live.record import LiveLogsRequest
 
 
 _OUT: Final = (
@@ -74,7 +79,7 @@ def verify(
     """
     if junit:
         check_junit(junit)
-    asked, live = asked_logs(**copied), asked_live(**copied)
+    asked, live = logs_request(**copied), live_logs_request(**copied)
     if (asked is None and live is None) is (not folders):
         raise InputError(
             "give run directories to judge, or logs (--logs A=DIR --logs B=DIR --link 'A->B'), or "
@@ -97,7 +102,7 @@ def verify(
     return judged([folder])
 
 
-def _fetch(folder: Path, live: LiveAsked, command: str) -> None:
+def _fetch(folder: Path, live: LiveLogsRequest, command: str) -> None:
     from linkflap.harness.capture.live.record import record
     from linkflap.harness.report.progress import Progress
     from linkflap.spark_verify.spark import session

@@ -45,7 +45,7 @@ def usual() -> Path:
     return user_cache_path("linkflap")
 
 
-def is_makeshift(path: Path) -> bool:
+def is_temporary(path: Path) -> bool:
     """Whether it is the one in the temporary directory."""
     return path == _temporary()
 

@@ -118,7 +118,7 @@ class Child:
             return False
 
     @property
-    def stands_still(self) -> bool:
+    def any_suspended(self) -> bool:
         """Whether it, or some process that it started, is stopped (SIGSTOP), whoever did that."""
         try:
             own = psutil.Process(self.pid)
@@ -217,7 +217,7 @@ def spawn(
             f"cannot start {name}: {command[0]} is not an executable file; give its full path, or "
             "install it again"
         )
-    cleanup.watch_over_me()
+    cleanup.start_watchdog()
     launch = _SUPERVISE if supervised else _LAUNCH
     return (
         _spawner()

@@ -64,13 +64,13 @@ def temporary_folder(prefix: str = "linkflap-") -> Iterator[Path]:
 def private_folder(prefix: str = "linkflap-") -> Path:
     """A folder that only this user can read; removed by `ledger.remove_folder`, or after this
     process' death."""
-    watch_over_me()
+    start_watchdog()
     path = Path(tempfile.mkdtemp(prefix=prefix))
     ledger.add_folder(path)
     return path
 
 
-def watch_over_me() -> None:
+def start_watchdog() -> None:
     """Starts the watchdog of this process, once. It has a session of its own, so no signal of a
     terminal reaches it."""
     global _watched

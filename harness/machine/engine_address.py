@@ -39,7 +39,7 @@ def not_near(host: str) -> str | None:
     return f"the Docker engine at {host} is another machine's, and brokers' folders are on this one"
 
 
-def knock(host: str) -> None:
+def require_listening(host: str) -> None:
     """Raises OSError when no engine listens on its Unix socket: the docker package would then leave
     a socket of its own open."""
     if host.startswith(UNIX):

@@ -13,7 +13,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from linkflap.harness.machine import docker_package
-from linkflap.harness.machine.engine_address import host, knock, not_near, reason, seconds
+from linkflap.harness.machine.engine_address import (
+    host,
+    not_near,
+    reason,
+    require_listening,
+    seconds,
+)
 from linkflap.harness.machine.process_identity import Identity, alive, elsewhere
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
 from linkflap.harness.model.side_by_side import side_by_side
@@ -43,7 +49,7 @@ def owner_label(owner: Identity) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Swept:
+class Removed:
     """Names of what was removed; a sentence for each thing that is still there."""
 
     removed: list[str] = field(default_factory=list)
@@ -84,25 +90,25 @@ def remove(engine: str, owner: Identity) -> Iterator[str]:
         raise StillThere(swept.left)
 
 
-def unclaimed() -> Swept:
+def unclaimed() -> Removed:
     """Removes, by label, owner and age, objects that no ledger here lists: the ledger was lost with
     /tmp, or was another. It removes everything of dead owners, and objects older than a day whose
     owner cannot be checked from here (another pid namespace). If no engine of this machine answers,
     there is nothing to do.
     """
     if not_near(host()) or docker_package.lacking():
-        return Swept()
+        return Removed()
     with docker_package.importable():
         import docker
         from docker.errors import DockerException
     from requests.exceptions import RequestException
 
     try:
-        knock(host())
+        require_listening(host())
         client = docker.DockerClient(base_url=host(), timeout=60)  # which asks the engine at once
     except (DockerException, RequestException, OSError):
-        return Swept()
-    swept = Swept()
+        return Removed()
+    swept = Removed()
     try:
         for label in sorted(_stale(client)):
             found = sweep(client, f"{OWNER}={label}")
@@ -132,9 +138,9 @@ def _is_stale(label: str, age: float) -> bool:
     return age > _DAY if elsewhere(owner) else not alive(owner)
 
 
-def _sweep_late(client: docker.DockerClient, label: str) -> Swept:
+def _sweep_late(client: docker.DockerClient, label: str) -> Removed:
     """What came up within the next two seconds, if anything."""
-    last = Swept()
+    last = Removed()
 
     def look() -> bool:
         nonlocal last
@@ -148,10 +154,10 @@ def _sweep_late(client: docker.DockerClient, label: str) -> Swept:
     return last
 
 
-def sweep(client: docker.DockerClient, label: str) -> Swept:
+def sweep(client: docker.DockerClient, label: str) -> Removed:
     """Removes the containers and networks that have this label now. Raises what the docker package
     does when it cannot look."""
-    mine, swept = {"label": label}, Swept()
+    mine, swept = {"label": label}, Removed()
     containers = client.containers.list(all=True, filters=mine, ignore_removed=True)
     side_by_side(
         _removal(swept, f"container {it.name}", _by_force(it), lambda: "") for it in containers
@@ -172,7 +178,7 @@ def _by_force(container: Any) -> Callable[[], None]:  # noqa: ANN401
 
 
 def _removal(
-    swept: Swept, name: str, remove: Callable[[], object], why: Callable[[], str]
+    swept: Removed, name: str, remove: Callable[[], object], why: Callable[[], str]
 ) -> Callable[[], None]:
     """`why`: what the engine's error means, where it is known."""
     with docker_package.importable():

@@ -37,7 +37,7 @@ class Lease:
 
     def ports(self, count: int) -> list[int]:
         """`count` more ports; SetupError when the range has no more."""
-        cleanup.watch_over_me()
+        cleanup.start_watchdog()
         with ledger.machine_lock(), self._lock:
             held = {
                 port
@@ -52,7 +52,7 @@ class Lease:
 
     def memory(self, size: int, *, within: float = 600) -> None:
         """`size` more bytes, as soon as the machine has them; SetupError after `within` seconds."""
-        cleanup.watch_over_me()
+        cleanup.start_watchdog()
         headroom = _Headroom(size)
         if size > headroom.total:
             raise SetupError(

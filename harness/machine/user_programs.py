@@ -55,7 +55,7 @@ def redacted(text: str, secrets: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class FinishedCommand:
     """A command that has ended: its exit status, negative for a signal, and what it printed."""
 
     status: int
@@ -94,7 +94,9 @@ class Foreign:
             supervised=True,
         )
 
-    def run(self, words: Sequence[str], *, what: str, within: float, **more: str) -> Ran:
+    def run(
+        self, words: Sequence[str], *, what: str, within: float, **more: str
+    ) -> FinishedCommand:
         """Runs a command to its end, with all that it started. DeadlineExceeded after `within`
         seconds, when it is killed."""
         before = self.log.stat().st_size if self.log.exists() else 0
@@ -110,7 +112,9 @@ class Foreign:
             self.clean_log()
         with self.log.open("rb") as file:
             file.seek(before)
-            return Ran(status=child.poll() or 0, output=file.read().decode(errors="replace"))
+            return FinishedCommand(
+                status=child.poll() or 0, output=file.read().decode(errors="replace")
+            )
 
     def end(self, child: children.Child, *, within: float) -> bool:
         """Ends a command with SIGTERM, and what has not ended then with SIGKILL; whether it ended

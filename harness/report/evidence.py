@@ -122,7 +122,9 @@ def tell(
     stream.write(f"{len(cases)} things found, {len(unreadable)} parts unreadable, in {counted}\n")
 
 
-def tell_why(explanation: Explanation, stream: TextIO | None = None, *, name: Name = str) -> None:
+def write_explanation(
+    explanation: Explanation, stream: TextIO | None = None, *, name: Name = str
+) -> None:
     """Writes what was promised, what is there, and what shows it."""
     stream = sys.stdout if stream is None else stream
     anomaly = explanation.anomaly

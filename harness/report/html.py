@@ -232,7 +232,7 @@ def _explained(explanations: Sequence[evidence.Explanation], shown: Series) -> M
     found = {}
     for each in explanations:
         text = io.StringIO()
-        evidence.tell_why(
+        evidence.write_explanation(
             each, text, name=lambda number: label(shown.done.clients, number) or str(number)
         )
         found[each.number] = text.getvalue()

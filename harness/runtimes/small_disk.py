@@ -42,7 +42,7 @@ class SmallDisk:
         SetupError."""
         if self.mounted:
             return
-        cleanup.watch_over_me()
+        cleanup.start_watchdog()
         # Counts blocks, not bytes: sparse files stay sparse, and every file takes whole blocks.
         used = sum(path.stat().st_blocks * 512 + 4096 for path in self._folder.rglob("*"))
         self._folder.rename(self._below)

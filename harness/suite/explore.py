@@ -24,7 +24,7 @@ from linkflap.harness.rundir import RunReader
 from linkflap.harness.suite.failures import UNKNOWN, kinds_of
 from linkflap.harness.suite.folder import Result, SuiteFolder
 from linkflap.harness.suite.observed import observed
-from linkflap.harness.suite.work import Finished, Task, Works
+from linkflap.harness.suite.work import Finished, Task, Workers
 
 BASELINE: Final = 0
 """The number of the run without faults."""
@@ -36,7 +36,7 @@ class Suite:
     """A suite that is running."""
 
     folder: SuiteFolder
-    works: Works
+    works: Workers
     say: Say
     given: tuple[Path, ...] = ()
     _began: float = field(default_factory=time.monotonic)

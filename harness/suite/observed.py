@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from linkflap.chaos.generator.coverage import PLAIN, manners, strike, surroundings
+from linkflap.chaos.generator.coverage import PLAIN, option_cells, strike, surroundings
 from linkflap.harness.model.events import (
     BrokerDied,
     ClientDied,
@@ -105,7 +105,7 @@ def observed(folder: Path) -> Observed:
         outcomes.update(
             f"{fault.fault}: {outcome}" for outcome in history.followed(at, until + FOLLOWS)
         )
-    cells |= set(_orders(struck)) | manners([fault for fault, _, _ in struck], kind)
+    cells |= set(_orders(struck)) | option_cells([fault for fault, _, _ in struck], kind)
     missed = [f"{e.id}: {e.when}" for e in of_kind(events, Trigger) if not e.hit]
     return Observed(cells=tuple(sorted(cells)), missed=tuple(missed), outcomes=dict(outcomes))
 

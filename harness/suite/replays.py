@@ -25,13 +25,13 @@ from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.rundir import with_current_kinds, write_whole
 from linkflap.harness.suite.failures import kinds_of, same
 from linkflap.harness.suite.shrink import Rate
-from linkflap.harness.suite.work import Finished, Task, Works
+from linkflap.harness.suite.work import Finished, Task, Workers
 
 _COUNTED_FROM = 1_000_000
 """Replays have numbers above this one, so that none equals the number of a run of the suite."""
 
 
-class Try(msgspec.Struct, frozen=True, kw_only=True):
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
     """One replay."""
 
     scenario: str
@@ -52,25 +52,25 @@ class Replays:
 
     folder: Path
     kind: str
-    works: Works
+    works: Workers
     seconds: float
     width: int = 2
     _began: float = field(default_factory=time.monotonic)
     _made: int = 0
-    _tries: list[Try] = field(default_factory=list)
+    _tries: list[Replay] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         (self.folder / "runs").mkdir(parents=True, exist_ok=True)
         path = self.folder / "tries.jsonl"
         lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
         self._tries = [
-            msgspec.json.decode(with_current_kinds(line), type=Try)
+            msgspec.json.decode(with_current_kinds(line), type=Replay)
             for line in lines
             if line.endswith(b"\n")
         ]
         self._left = {id(one): one for one in self._tries}
 
-    _left: dict[int, Try] = field(default_factory=dict)
+    _left: dict[int, Replay] = field(default_factory=dict)
 
     def shrinks(self) -> None:
         """Starts the budget of time again: replays before shrinking do not count against it."""
@@ -83,7 +83,7 @@ class Replays:
 
     def __call__(self, candidates: Sequence[Scenario], *, times: int) -> list[Rate]:
         wanted = [(digest(made), made) for made in candidates]
-        found: dict[str, list[Try]] = {name: [] for name, _ in wanted}
+        found: dict[str, list[Replay]] = {name: [] for name, _ in wanted}
         queue: list[Task] = []
         for name, made in wanted:
             found[name] += self._known(name, times)
@@ -107,7 +107,7 @@ class Replays:
             for name, _ in wanted
         ]
 
-    def _known(self, name: str, times: int) -> list[Try]:
+    def _known(self, name: str, times: int) -> list[Replay]:
         """Replays of this scenario from an earlier session, at most `times`. Each is used once."""
         known = [key for key, one in self._left.items() if one.scenario == name][:times]
         return [self._left.pop(key) for key in known]
@@ -119,13 +119,13 @@ class Replays:
         write_whole(path, scenario_file.render(made).encode())
         return Task(number=number, scenario=path, folder=self.folder / "runs" / f"{number}")
 
-    def _taken(self, finished: Finished) -> Try:
+    def _taken(self, finished: Finished) -> Replay:
         """Appends a replay to tries.jsonl. Keeps its run directory as evidence if it failed in the
         same way, and deletes it otherwise."""
         task, document = finished.task, finished.document
         kinds = kinds_of(document) if document is not None else ()
         verdict = str(document["verdict"]) if document is not None else "unknown"
-        one = Try(
+        one = Replay(
             scenario=task.scenario.stem.partition("-")[2],
             kinds=kinds,
             verdict=verdict,

@@ -17,7 +17,7 @@ from linkflap.harness.suite.failures import UNKNOWN, by_kind, name_of
 from linkflap.harness.suite.folder import Result, SuiteFolder
 from linkflap.harness.suite.replays import Replays
 from linkflap.harness.suite.shrink import Rate, Shrinker, Shrunk
-from linkflap.harness.suite.work import Works
+from linkflap.harness.suite.work import Workers
 
 REPORT: Final = "report.json"
 SMALLEST: Final = "smallest.toml"
@@ -40,7 +40,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     without_last: str = ""
 
 
-def triage(folder: SuiteFolder, works: Works, say: Callable[[str], None]) -> list[Report]:
+def triage(folder: SuiteFolder, works: Workers, say: Callable[[str], None]) -> list[Report]:
     """Reports every kind of failure, and reuses the reports of earlier sessions. All runs of the
     suite must have a verdict."""
     return [
@@ -63,7 +63,11 @@ def _known(path: Path) -> Report:
 
 
 def _one(
-    folder: SuiteFolder, works: Works, kind: str, runs: Sequence[Result], say: Callable[[str], None]
+    folder: SuiteFolder,
+    works: Workers,
+    kind: str,
+    runs: Sequence[Result],
+    say: Callable[[str], None],
 ) -> Report:
     plan, own = folder.plan, _path(folder, kind)
     first = min(runs, key=lambda run: len(folder.scenario(run.number).schedule))

@@ -45,7 +45,7 @@ class Finished:
 
 
 @dataclass(slots=True, kw_only=True)
-class Works:
+class Workers:
     """All work in progress. The owner calls `step` in a loop. Between two calls, only child
     processes and the judge's thread work."""
 

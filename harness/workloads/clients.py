@@ -19,7 +19,7 @@ from linkflap.harness.workloads.command import Command
 from linkflap.harness.workloads.crew import Crew, Producers, WorkloadProgress
 from linkflap.harness.workloads.death import Death
 from linkflap.harness.workloads.moments import _WORDS, is_at
-from linkflap.harness.workloads.protocol import Fall
+from linkflap.harness.workloads.protocol import KillAt
 from linkflap.harness.workloads.worker import Worker
 
 MOVE_WITHIN: Final = 30.0
@@ -198,7 +198,7 @@ class WorkloadClients:
         def died() -> Death | None:
             return next((death for death in worker.deaths[known:] if death.by == by), None)
 
-        worker.fall(Fall(cluster=cluster, moment=moment), by=by)
+        worker.fall(KillAt(cluster=cluster, moment=moment), by=by)
         try:
             return until(
                 died,

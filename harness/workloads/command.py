@@ -264,10 +264,10 @@ class Command(Producers):
         return child is not None and child.paused
 
     @property
-    def stands_still(self) -> bool:
+    def any_suspended(self) -> bool:
         """Whether any of its processes is suspended."""
         child = self._child
-        return child is not None and child.stands_still
+        return child is not None and child.any_suspended
 
     def freeze(self) -> None:
         """SIGSTOP of its process group; returns when it is suspended. Raises InputError if it does

@@ -15,7 +15,7 @@ from linkflap.harness.model.events import ClientDied, InFlight
 from linkflap.harness.model.history import Operation
 from linkflap.harness.rundir import LastRows, last_rows
 from linkflap.harness.workloads.members import Member
-from linkflap.harness.workloads.protocol import Falling
+from linkflap.harness.workloads.protocol import KilledAt
 
 _LINES: Final = 3
 _WIDTH: Final = 160
@@ -37,7 +37,7 @@ class Death:
     in_flight: tuple[InFlight, ...]
     torn: int
     last_words: tuple[str, ...]
-    falling: Falling | None
+    falling: KilledAt | None
     idle: bool
 
     @property
@@ -103,7 +103,7 @@ def examined(
     pid: int,
     status: int,
     by: str,
-    falling: Falling | None,
+    falling: KilledAt | None,
     began: int,
     known: set[int],
 ) -> Death:

@@ -10,7 +10,7 @@ from typing import Final
 
 from linkflap.harness.workloads.death import ITSELF, Death, examined
 from linkflap.harness.workloads.members import Member
-from linkflap.harness.workloads.protocol import Fall, Falling
+from linkflap.harness.workloads.protocol import KillAt, KilledAt
 
 DEATHS_IN_A_ROW: Final = 5
 """After this many deaths of a process soon after its start, without progress, it is not
@@ -26,19 +26,19 @@ class Deaths:
 
     def __init__(self, name: str, *, root: Path, log: Path) -> None:
         self.count = self.in_vain = 0
-        self.order: Fall | None = None
-        self.falling: Falling | None = None
+        self.order: KillAt | None = None
+        self.falling: KilledAt | None = None
         """The last report of a process before it was killed by such an order."""
         self._name, self._root, self._log = name, root, log
         self._killer = ""
         self._never_returned: set[int] = set()
 
     @property
-    def hopeless(self) -> bool:
+    def never_restarted(self) -> bool:
         """Whether it is no longer restarted."""
         return self.in_vain >= DEATHS_IN_A_ROW
 
-    def ordered(self, order: Fall | None, *, by: str) -> None:
+    def ordered(self, order: KillAt | None, *, by: str) -> None:
         """A fault orders its death, or cancels the order."""
         self.order, self._killer, self.falling = order, by, None
 

@@ -36,7 +36,7 @@ class Fork(msgspec.Struct, frozen=True, tag=True):
     folder: str
 
 
-class Reap(msgspec.Struct, frozen=True, tag=True):
+class Reaped(msgspec.Struct, frozen=True, tag=True):
     """The harness has read the end of this process, so its pid may be reused."""
 
     pid: int
@@ -55,7 +55,7 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
     status: int
 
 
-_requests: Final = msgspec.json.Decoder(Fork | Reap)
+_requests: Final = msgspec.json.Decoder(Fork | Reaped)
 
 Serve = Callable[[socket.socket], int]
 
@@ -101,7 +101,7 @@ class _Forks:
         match _requests.decode(packet):
             case Fork(folder=folder):
                 self._fork(folder, handles)
-            case Reap(pid=pid):
+            case Reaped(pid=pid):
                 os.waitpid(pid, 0)
         return True
 

@@ -24,7 +24,7 @@ import msgspec
 from linkflap.harness.machine import children
 from linkflap.harness.machine.process_identity import identify
 from linkflap.harness.model.errors import SetupError
-from linkflap.harness.workloads.forks import FORKS, MESSAGE, SERVES, Ended, Fork, Forked, Reap
+from linkflap.harness.workloads.forks import FORKS, MESSAGE, SERVES, Ended, Fork, Forked, Reaped
 
 PROGRAM: Final = "linkflap.harness.workloads.process"
 STARTS_WITHIN: Final = 120.0
@@ -152,7 +152,7 @@ class _Source:
 
     def reap(self, pid: int) -> None:
         with contextlib.suppress(OSError):  # it is gone, and the kernel has reaped for it
-            self._control.send(msgspec.json.encode(Reap(pid)))
+            self._control.send(msgspec.json.encode(Reaped(pid)))
 
     def close(self) -> None:
         self._child.kill()

@@ -29,18 +29,18 @@ from linkflap.harness.workloads.library import library
 from linkflap.harness.workloads.numbers import Numbers
 from linkflap.harness.workloads.polling import PollingClient
 from linkflap.harness.workloads.protocol import (
-    Ask,
+    AskState,
     Channel,
     Command,
     Drained,
     Host,
-    Fall,
-    Falling,
+    KillAt,
+    KilledAt,
     Move,
-    Grown,
+    PartitionsGrown,
     Pause,
     Report,
-    Happened,
+    ReportEvent,
     Start,
     State,
     Stop,
@@ -79,20 +79,20 @@ class Process:
         self.clients: Sequence[Client] = [
             kind.client(shared, each.name, each.cluster) for each in host.clients
         ]
-        self._fall = Fall(cluster="")
+        self._fall = KillAt(cluster="")
         self.stopping = False
 
     def _happened(self, event: Event) -> None:
-        self._channel.send(Happened.of(event))
+        self._channel.send(ReportEvent.of(event))
 
     def obey(self, command: Command) -> None:
         """Executes the harness's commands without waiting."""
         match command:
-            case Ask():
+            case AskState():
                 self._channel.send(self.state(command))
             case Drained():
                 self._drained(command)
-            case Fall():
+            case KillAt():
                 self._fall = command
                 if command.cluster:
                     threading.Thread(
@@ -111,12 +111,12 @@ class Process:
                 client.pause()
             case Move(clients=names) if client.name in names:
                 client.move(command.destination, drained=command.drained)
-            case Grown():
+            case PartitionsGrown():
                 client.grown(command.topic, command.partitions)
             case Stop():
                 client.stop()
 
-    def state(self, ask: Ask) -> State:
+    def state(self, ask: AskState) -> State:
         """The command of the harness."""
         reason = self._writer.breakage.reason
         return State(
@@ -137,7 +137,7 @@ class Process:
                 if command.reached:
                     client.drained(command.reached)
 
-    def _fall_at(self, command: Fall) -> None:
+    def _fall_at(self, command: KillAt) -> None:
         """Kills this process at the requested moment; reports it first, and checks the moment again
         before it does."""
 
@@ -150,7 +150,7 @@ class Process:
                 )
                 if number is not None and self._fall is command:
                     self._channel.send(
-                        Falling(client=client.name, operation=number, moment=command.moment)
+                        KilledAt(client=client.name, operation=number, moment=command.moment)
                     )
                     if client.in_flight_at(command.moment) == number:
                         os.kill(os.getpid(), signal.SIGKILL)
@@ -182,7 +182,7 @@ def serve(channel: Channel[Report, Command]) -> int:
                 process = Process(channel, command)
             elif command is not None and process is not None:
                 process.obey(command)
-        channel.send(process.state(Ask(number=0)))
+        channel.send(process.state(AskState(number=0)))
         process.close()
     except EOFError:
         return ORPHANED

@@ -1,7 +1,7 @@
 """The protocol between the harness and a process of clients: messages over a pair of sockets, each
 a length and JSON.
 
-The harness sends commands and questions. The process answers each `Ask` with one `State`, and
+The harness sends commands and questions. The process answers each `AskState` with one `State`, and
 reports events as they happen. Messages of one direction arrive in order, so an answer is newer than
 every command before its question. The end of the stream means that the other side has ended or
 died.
@@ -79,7 +79,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     drained: bool
 
 
-class Grown(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class PartitionsGrown(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """A topic now has this many partitions."""
 
     topic: str
@@ -90,7 +90,7 @@ class Stop(msgspec.Struct, frozen=True, tag=True):
     """Stop every client, send a last `State`, and end."""
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class AskState(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Answer with a `State` of this number. `cluster` and `since` are for its
     `acknowledged_since`."""
 
@@ -108,7 +108,7 @@ class Drained(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     missing: str
 
 
-class Fall(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class KillAt(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Kill yourself (SIGKILL) at this moment of a client at `cluster`. An empty cluster cancels an
     earlier order."""
 
@@ -159,7 +159,7 @@ class ClientState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The answer to `Ask`. `broken` is why nothing can be written any more, empty while it
+    """The answer to `AskState`. `broken` is why nothing can be written any more, empty while it
     can; `ready`, whether clients that are started now begin at once."""
 
     number: int
@@ -169,13 +169,13 @@ class State(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     ready: bool = True
 
 
-class Happened(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class ReportEvent(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """An event for the run's record."""
 
     row: EventRow
 
     @classmethod
-    def of(cls, event: Event) -> Happened:
+    def of(cls, event: Event) -> ReportEvent:
         return cls(row=event.row)
 
     @property
@@ -183,16 +183,16 @@ class Happened(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         return read(self.row)
 
 
-class Falling(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The last message of a process that obeys `Fall`: which client has what in flight."""
+class KilledAt(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The last message of a process that obeys `KillAt`: which client has what in flight."""
 
     client: str
     operation: int
     moment: Moment
 
 
-Command = Host | Start | Pause | Move | Grown | Stop | Ask | Drained | Fall
-Report = State | Happened | Falling
+Command = Host | Start | Pause | Move | PartitionsGrown | Stop | AskState | Drained | KillAt
+Report = State | ReportEvent | KilledAt
 Sent = TypeVar("Sent")
 Received = TypeVar("Received")
 

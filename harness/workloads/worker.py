@@ -23,14 +23,14 @@ from linkflap.harness.workloads.deaths import Deaths
 from linkflap.harness.workloads.members import Member
 from linkflap.harness.workloads.prefork import Prefork
 from linkflap.harness.workloads.protocol import (
-    Ask,
+    AskState,
     Channel,
     Command,
     Drained,
     Host,
-    Fall,
+    KillAt,
     Move,
-    Grown,
+    PartitionsGrown,
     Pause,
     Report,
     Start,
@@ -121,7 +121,7 @@ class Worker(WorkerProcess):
             self._host = msgspec.structs.replace(
                 self._host, topics={**self._host.topics, topic: partitions}
             )
-            self._send(Grown(topic=topic, partitions=partitions))
+            self._send(PartitionsGrown(topic=topic, partitions=partitions))
 
     def drained(self, member: Member, *, reached: Sequence[tuple[str, int]], missing: str) -> None:
         """Makes a reader record how far it got; see `Member.drained`."""
@@ -154,12 +154,12 @@ class Worker(WorkerProcess):
             )
             raise
 
-    def fall(self, order: Fall | None, *, by: str = "") -> None:
+    def fall(self, order: KillAt | None, *, by: str = "") -> None:
         """Makes the process, or its successor, kill itself (SIGKILL) as `order` says, on behalf of
         the fault `by`; None cancels the order."""
         with self._lock:
             self._fate.ordered(order, by=by)
-            self._send(order or Fall(cluster=""))
+            self._send(order or KillAt(cluster=""))
 
     def look(self, *, cluster: str = "", since: int = 0) -> int:
         """Asks the process for the state of its clients, and updates `members`; returns what they
@@ -172,7 +172,7 @@ class Worker(WorkerProcess):
             if self._questions.too_many:
                 return 0
             number, answer = self._questions.ask()
-            if not self._send(Ask(number=number, cluster=cluster, since=since)):
+            if not self._send(AskState(number=number, cluster=cluster, since=since)):
                 self._questions.unsent(number)
                 for member in self.members:
                     # a dead process has nothing in flight, and its successor begins as commanded

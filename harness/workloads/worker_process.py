@@ -34,9 +34,9 @@ from linkflap.harness.workloads.protocol import (
     Channel,
     Command,
     Host,
-    Falling,
+    KilledAt,
     Report,
-    Happened,
+    ReportEvent,
     Start,
     State,
 )
@@ -89,7 +89,7 @@ class WorkerProcess:
         return self._child is not None and self._child.paused
 
     @property
-    def stands_still(self) -> bool:
+    def any_suspended(self) -> bool:
         """The same as `frozen`: it has only one process."""
         return self.frozen
 
@@ -140,9 +140,9 @@ class WorkerProcess:
             match report:
                 case State():
                     self._answered(report)
-                case Happened():
+                case ReportEvent():
                     self._writer.write(report.event)
-                case Falling():
+                case KilledAt():
                     self._fate.falling = report
 
     def _answered(self, state: State) -> None:
@@ -176,7 +176,7 @@ class WorkerProcess:
             )
             for member in self.members:
                 member.died(number)
-            self._gone = self._ending or self._fate.hopeless
+            self._gone = self._ending or self._fate.never_restarted
         if death is not None:
             self._report(death)
 

@@ -87,14 +87,14 @@ def _chosen(
     clients: str | None,
 ) -> Scenario:
     from linkflap.chaos import scenario_file
-    from linkflap.chaos.scenarios import Wish
+    from linkflap.chaos.scenarios import ScenarioRequest
     from linkflap.chaos.scenarios import scenario as built_in
     from linkflap.topologies import parse
 
     drawn = drawn_seed(seed)
     if isinstance(scenario, str) and not scenario_file.is_file(scenario):
         asked = parse(topology) if isinstance(topology, str) else topology
-        wish = Wish(
+        request = ScenarioRequest(
             seed=drawn,
             topology=asked,
             mirror=mirror,
@@ -102,7 +102,7 @@ def _chosen(
             duration=duration,
             clients=clients,
         )
-        return built_in(scenario, wish)
+        return built_in(scenario, request)
     given = {
         "topology": topology,
         "mirror": mirror,

@@ -16,7 +16,7 @@ from typing import Literal
 from linkflap.harness.model.events import Event
 from linkflap.harness.model.failover_cost import Failover
 from linkflap.harness.model.scenario import Scenario
-from linkflap.spark_verify.facts.story import Promotion
+from linkflap.spark_verify.facts.partition_facts import Promotion
 from linkflap.spark_verify.facts.view import Origin, PartitionView
 
 FailoverCost = Literal["torn", "skipped", "replayed"]

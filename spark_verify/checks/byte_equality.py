@@ -31,7 +31,7 @@ from linkflap.spark_verify.checks.parts.batch_differences import (
 from linkflap.spark_verify.checks.parts.due import offsets_due
 from linkflap.spark_verify.checks.parts.generations import compacted, examined
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
-from linkflap.spark_verify.checks.parts.producer_ids import as_declared
+from linkflap.spark_verify.checks.parts.producer_ids import ids_as_declared
 from linkflap.spark_verify.checks.parts.range_endings import appended_since
 from linkflap.spark_verify.facts.view import (
     Batches,
@@ -162,7 +162,7 @@ def _differences(view: PartitionView, compared: Hop, ours: Ints, theirs: Ints) -
     other = (
         np.zeros(len(rows), np.bool_)
         if how == "region" and mirrored_range.far
-        else ~as_declared(
+        else ~ids_as_declared(
             how, source.batches.producer_id[partners], destination.batches.producer_id[rows]
         )
     )

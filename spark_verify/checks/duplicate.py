@@ -15,7 +15,7 @@ from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from linkflap.spark_verify.checks.parts.generations import apart, examined, judged, native
 from linkflap.spark_verify.checks.parts.logs import ABORTED, Log, among, copies, runs, written
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
-from linkflap.spark_verify.checks.parts.range_exceptions import may_be_faithful
+from linkflap.spark_verify.checks.parts.range_exceptions import why_not_judged
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
@@ -81,7 +81,7 @@ def _faithful(
             )
             open_ones = ~right & among(uids, compared.unsettled)
             if open_ones.any():
-                doubts.append(may_be_faithful(compared, int(open_ones.sum())))
+                doubts.append(why_not_judged(compared, int(open_ones.sum())))
                 right |= open_ones
     return right, doubts
 

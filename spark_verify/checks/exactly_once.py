@@ -35,7 +35,12 @@ from linkflap.spark_verify.checks.base import (
 )
 from linkflap.spark_verify.checks.parts.generation_clients import sends_of
 from linkflap.spark_verify.checks.parts.generations import every, log_of
-from linkflap.spark_verify.checks.parts.relay_outputs import Key, Made, over_a_failover, owed_here
+from linkflap.spark_verify.checks.parts.relay_outputs import (
+    Key,
+    Made,
+    expected_outputs,
+    over_a_failover,
+)
 from linkflap.spark_verify.checks.parts.relayed import (
     RELAY,
     by_group_partition,
@@ -44,8 +49,8 @@ from linkflap.spark_verify.checks.parts.relayed import (
     outputs_of_inputs,
     relay_partial,
 )
+from linkflap.spark_verify.facts.partition_facts import Promotion
 from linkflap.spark_verify.facts.send_columns import Sends
-from linkflap.spark_verify.facts.story import Promotion
 from linkflap.spark_verify.facts.view import Origin, PartitionView
 
 
@@ -100,7 +105,7 @@ def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
         for key, input_log in sorted(inputs.items(), key=lambda entry: entry[0])
         if not made.get(key, Made()).torn
         for found in (
-            *owed_here(key, input_log, made.get(key, Made())),
+            *expected_outputs(key, input_log, made.get(key, Made())),
             *over_a_failover(key, input_log, inputs, made),
         )
     ]

@@ -36,10 +36,10 @@ from linkflap.spark_verify.checks.parts.failover_costs import (
     recovery_seconds,
 )
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
-from linkflap.spark_verify.checks.parts.recovery_point import left_behind
+from linkflap.spark_verify.checks.parts.recovery_point import lost_by_failover
 from linkflap.spark_verify.facts.eras import FOREVER
 from linkflap.spark_verify.facts.lineages import history
-from linkflap.spark_verify.facts.story import Promotion
+from linkflap.spark_verify.facts.partition_facts import Promotion
 from linkflap.spark_verify.facts.view import Origin, PartitionView
 
 REFUSED: Final = "failover-refused"
@@ -91,7 +91,7 @@ def _cost(view: PartitionView, promotion: Promotion, compared: Hop) -> Sequence[
         "link": promotion.link,
         "kind": promotion.kind,
         "fault_time": promotion.fault_time,
-        "rpo_records": left_behind(view, compared) if promotion.kind == "forced" else 0,
+        "rpo_records": lost_by_failover(view, compared) if promotion.kind == "forced" else 0,
         "first_write": _first_write(view, promotion),
         "budgets": [view.budgets.rpo_records, view.budgets.rto_seconds],
         "torn": bool(torn),
@@ -123,7 +123,7 @@ def _carried_over(compared: Hop, promotion: Promotion) -> int:
 def _first_write(view: PartitionView, promotion: Promotion) -> int | None:
     """When the destination first confirmed a write of its own: a commit, or a record sent without a
     transaction."""
-    mine = history(view.story).generations[promotion.cluster]
+    mine = history(view.partition_facts).generations[promotion.cluster]
     ended = next(
         (
             e.ended

@@ -50,7 +50,7 @@ from linkflap.spark_verify.checks.parts.checkpoints import checkpoints, held_aga
 from linkflap.spark_verify.checks.parts.group_reads import during, polls_of, skipped_and_repeated
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
 from linkflap.spark_verify.checks.parts.sampled_offsets import never_sampled
-from linkflap.spark_verify.facts.story import Promotion
+from linkflap.spark_verify.facts.partition_facts import Promotion
 from linkflap.spark_verify.facts.view import Origin, PartitionView
 
 

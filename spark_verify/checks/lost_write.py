@@ -30,7 +30,7 @@ from linkflap.spark_verify.checks.parts.generations import (
 from linkflap.spark_verify.checks.parts.logs import OPEN, Log, locate, runs
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
 from linkflap.spark_verify.checks.parts.outcomes import Outcomes, outcomes
-from linkflap.spark_verify.checks.parts.range_exceptions import may_be_faithful
+from linkflap.spark_verify.checks.parts.range_exceptions import why_not_judged
 from linkflap.spark_verify.checks.parts.recovery_point import shown_tail
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
@@ -158,7 +158,7 @@ def _mirrored(view: PartitionView, compared: Hop, heard: Sequence[Outcomes]) -> 
     return [
         *_missing(compared, heard, holes, "overtaken by later records"),
         *_missing(compared, heard, tail, how),
-        *([Unjudged(reason=may_be_faithful(compared, doubtful))] if doubtful else []),
+        *([Unjudged(reason=why_not_judged(compared, doubtful))] if doubtful else []),
     ]
 
 

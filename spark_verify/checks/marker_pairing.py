@@ -23,16 +23,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
-from linkflap.spark_verify.checks.parts.fenced_epochs import stale_data
+from linkflap.spark_verify.checks.parts.fenced_epochs import fenced_data
 from linkflap.spark_verify.checks.parts.generations import examined, judged
 from linkflap.spark_verify.checks.parts.logs import NOWHERE, Log, followed
 from linkflap.spark_verify.checks.parts.transaction_ends import (
     LEFT_OPEN,
     SPLIT,
     STUCK,
+    last_stable_too_low,
     left_open,
     splits,
-    stuck,
 )
 from linkflap.spark_verify.checks.parts.transaction_headers import (
     COORDINATOR,
@@ -54,9 +54,9 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             *examined(generation, log.transactions.first),
             *_epochs(log),
             *_overrun(view, generation, log),
-            *stale_data(generation, log),
+            *fenced_data(generation, log),
             *left_open(view, generation, log),
-            *(stuck(log) if generation.last else ()),
+            *(last_stable_too_low(log) if generation.last else ()),
             *not_transactional(generation, log),
             *coordinators(view, generation, log),
             *impossible(log),

@@ -24,7 +24,7 @@ import numpy as np
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found
-from linkflap.spark_verify.facts.story import Description, Promotion
+from linkflap.spark_verify.facts.partition_facts import Description, Promotion
 from linkflap.spark_verify.facts.view import Origin, PartitionView, Watermarks
 
 KIND: Final = "state-lie"

@@ -22,8 +22,8 @@ from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
 from linkflap.spark_verify.checks.parts.range_endings import not_promoted
 from linkflap.spark_verify.checks.parts.range_exceptions import (
     aborted_or_open,
-    may_be_faithful,
     repeated_at_source,
+    why_not_judged,
 )
 from linkflap.spark_verify.checks.parts.record_order import (
     divergences,
@@ -175,7 +175,7 @@ def _unsettled(compared: Hop) -> Sequence[Finding]:
         late_records(compared, but=compared.unsettled)
     )
     count = again + late + len(compared.doubtful)
-    return [Unjudged(reason=may_be_faithful(compared, count))] if count else []
+    return [Unjudged(reason=why_not_judged(compared, count))] if count else []
 
 
 def _lag(compared: Hop) -> Sequence[Finding]:

@@ -30,8 +30,8 @@ from linkflap.spark_verify.checks.parts.generation_clients import of_readers, re
 from linkflap.spark_verify.checks.parts.generation_truncations import kept_since, truncations_in
 from linkflap.spark_verify.checks.parts.generations import every, examined, generations, log_of
 from linkflap.spark_verify.checks.parts.logs import Log, among
-from linkflap.spark_verify.checks.parts.poll_chains import Chain, chains_of, neighbours, stood_at
-from linkflap.spark_verify.checks.parts.positions import consumers, unheard, visible_to
+from linkflap.spark_verify.checks.parts.poll_chains import Chain, chains_of, neighbours, position_at
+from linkflap.spark_verify.checks.parts.positions import consumers, not_delivered, visible_to
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.view import Bools, PartitionView
@@ -63,7 +63,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         broken = [found for chain in chains for found in _judge(generation.cluster, log, chain)]
         broken += skipped
         if log is not None:
-            broken += list(unheard(view, generation, log, reads, broken))
+            broken += list(not_delivered(view, generation, log, reads, broken))
         findings += of_readers(generation, None if log is None else log.replica, broken)
     return findings
 
@@ -113,7 +113,7 @@ def _across(view: PartitionView, generation: LogGeneration, log: Log) -> Iterato
                 since.append((generation.earlier[-1], generation.began))
             if since and id(rows[after]) in ours:
                 truncated_to, time = min(since)
-                stood = stood_at(rows[before:after], time, theirs)
+                stood = position_at(rows[before:after], time, theirs)
                 yield from _skipped(view, log, rows[: after + 1], truncated_to, stood)
 
 

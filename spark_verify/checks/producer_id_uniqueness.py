@@ -67,7 +67,7 @@ def _reported(view: PartitionView) -> Iterator[PartialFinding]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Use:
+class IdUse:
     """One incarnation's use of one producer id on one cluster, over all partitions.
 
     `claimed`: its client said that the id was its own. `partial finding` is where it has the fewest
@@ -101,11 +101,11 @@ def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
     return found
 
 
-def _use(process: int, partials: Sequence[PartialFinding]) -> Use:
+def _use(process: int, partials: Sequence[PartialFinding]) -> IdUse:
     spans = [c.data["epochs"] for c in partials]
     epochs = [e for span in spans if isinstance(span, list) for e in span]
     in_bytes = [c for c in partials if c.data.get("from") == "bytes"]
-    return Use(
+    return IdUse(
         process=process,
         transactional_ids=frozenset(
             str(c.data["transactional_id"]) for c in partials if "transactional_id" in c.data
@@ -118,7 +118,7 @@ def _use(process: int, partials: Sequence[PartialFinding]) -> Use:
     )
 
 
-def _clash(one: Use, other: Use) -> bool:
+def _clash(one: IdUse, other: IdUse) -> bool:
     strangers = (
         one.transactional_ids
         and other.transactional_ids
@@ -127,7 +127,7 @@ def _clash(one: Use, other: Use) -> bool:
     return bool(strangers) or (one.lowest <= other.highest and other.lowest <= one.highest)
 
 
-def _collision(cluster: str, pid: int, one: Use, other: Use) -> Combined:
+def _collision(cluster: str, pid: int, one: IdUse, other: IdUse) -> Combined:
     """Blames the incarnation whose client did not claim the id; else that with fewer batches; else
     the later one."""
     intruder, owner = sorted((one, other), key=lambda u: (u.claimed, u.batches, -u.process))

@@ -41,7 +41,7 @@ from linkflap.spark_verify.checks.parts.program_inputs import (
     outputs_of,
     partial_of,
 )
-from linkflap.spark_verify.facts.story import Copying, Promotion
+from linkflap.spark_verify.facts.partition_facts import Copying, Promotion
 from linkflap.spark_verify.facts.view import Bools, Ints, Origin, PartitionView
 
 
@@ -49,7 +49,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     """The inputs and outputs of every such program that are in this partition, where the program is
     in the end."""
     findings: list[Finding] = []
-    for program in view.story.facts.copying:
+    for program in view.partition_facts.facts.copying:
         if view.topic in program.reads | program.writes:
             findings += _of(view, program)
     return findings

@@ -38,7 +38,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     """Looks up the payload id of every record of every native era among what clients were about to
     send there."""
 
-    if view.topic in view.story.facts.programs:
+    if view.topic in view.partition_facts.facts.programs:
         return []
 
     def judge(generation: LogGeneration, log: Log) -> Sequence[Finding]:

@@ -24,7 +24,7 @@ from linkflap.spark_verify.checks.parts.generations import examined
 from linkflap.spark_verify.checks.parts.logs import locate, runs
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
 from linkflap.spark_verify.checks.parts.range_endings import appended_since
-from linkflap.spark_verify.facts.story import Promotion
+from linkflap.spark_verify.facts.partition_facts import Promotion
 from linkflap.spark_verify.facts.view import Batches, Bools, Ints, Origin, PartitionView, Replica
 
 HEADER = ("last_offset", "length", "count", "crc")

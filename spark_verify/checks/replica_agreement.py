@@ -33,7 +33,13 @@ import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.changed_records import ABSENT
-from linkflap.spark_verify.checks.parts.cleaning import KEPT, Cleaned, Explained, Lacking, readable
+from linkflap.spark_verify.checks.parts.cleaning import (
+    KEPT,
+    Cleaned,
+    Explained,
+    MissingRecords,
+    readable,
+)
 from linkflap.spark_verify.checks.parts.generations import compacted, examined, generations
 from linkflap.spark_verify.checks.parts.replicas import between, missing, within
 from linkflap.spark_verify.facts.view import PartitionView, Replica
@@ -143,7 +149,7 @@ def _records_cleaned(
     return "unknown" if any(why.explained == "unknown" for _, why in said) else "compaction"
 
 
-def _lacking(found: Found, absent: Replica, why: Lacking) -> Found | Explained:
+def _lacking(found: Found, absent: Replica, why: MissingRecords) -> Found | Explained:
     """A record is missing on one broker that no cleaner takes: the last of its key."""
     if why.explained != "nothing":
         return why.explained

@@ -48,8 +48,8 @@ from linkflap.spark_verify.checks.parts.share_group_progress import (
     done_with,
 )
 from linkflap.spark_verify.facts.eras import LogGeneration
+from linkflap.spark_verify.facts.partition_facts import Promotion
 from linkflap.spark_verify.facts.sends_and_reads import Read
-from linkflap.spark_verify.facts.story import Promotion
 from linkflap.spark_verify.facts.view import Bools, Origin, PartitionView
 
 ABORTED: Final = "aborted-delivery"

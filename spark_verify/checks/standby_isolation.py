@@ -34,9 +34,9 @@ from linkflap.spark_verify.checks.parts.generations import (
 from linkflap.spark_verify.checks.parts.logs import Log, runs
 from linkflap.spark_verify.checks.parts.outcomes import planned, planner
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
+from linkflap.spark_verify.facts.partition_facts import Promotion, Truncation
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.sends_and_reads import Send
-from linkflap.spark_verify.facts.story import Promotion, Truncation
 from linkflap.spark_verify.facts.view import Bools, PartitionView
 
 KIND, CIRCLE = "standby-write", "circular-mirror"

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Sequence
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found
-from linkflap.spark_verify.facts.story import Comparison, Promotion
+from linkflap.spark_verify.facts.partition_facts import Comparison, Promotion
 from linkflap.spark_verify.facts.view import Origin, PartitionView
 
 MISSING = "topic-missing"

@@ -36,7 +36,7 @@ from linkflap.spark_verify.checks.parts.written_truncations import (
     truncation_findings,
     without_reversal,
 )
-from linkflap.spark_verify.facts.story import Promotion
+from linkflap.spark_verify.facts.partition_facts import Promotion
 from linkflap.spark_verify.facts.view import Origin, PartitionView
 
 NEVER_FOLLOWED: Final = "no mirror made this cluster follow then"

@@ -29,8 +29,8 @@ from linkflap.spark_verify.checks.parts.generations import (
 from linkflap.spark_verify.checks.parts.logs import Log, among, locate, runs
 from linkflap.spark_verify.checks.parts.outcomes import Outcomes, outcomes, read_uids
 from linkflap.spark_verify.facts.eras import LogGeneration
+from linkflap.spark_verify.facts.partition_facts import Promotion
 from linkflap.spark_verify.facts.sends_and_reads import Read
-from linkflap.spark_verify.facts.story import Promotion
 from linkflap.spark_verify.facts.view import Bools, Ints, Origin, PartitionView
 
 KIND = "unseen-write"

@@ -32,8 +32,8 @@ from linkflap.spark_verify.checks.base import (
 )
 from linkflap.spark_verify.checks.parts.logs import among, chunks, distinct, locate
 from linkflap.spark_verify.checks.parts.outcomes import never
+from linkflap.spark_verify.facts.partition_facts import Promotion
 from linkflap.spark_verify.facts.send_columns import Sends
-from linkflap.spark_verify.facts.story import Promotion
 from linkflap.spark_verify.facts.view import Ints, Origin, PartitionView
 
 KIND = "write-cycle"

@@ -1,1 +1,1 @@
-"""The facts about a partition: its story from events, its rows as columns, and its eras."""
+"""The facts about a partition: what the events say about it, its rows as columns, and its eras."""

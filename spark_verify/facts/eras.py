@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from linkflap.harness.model.topology import LinkSpec
-from linkflap.spark_verify.facts.story import Promotion, Window
+from linkflap.spark_verify.facts.partition_facts import Promotion, Window
 from linkflap.spark_verify.facts.view import Origin
 
 FOREVER: Final = 2**62

@@ -10,9 +10,9 @@ from functools import lru_cache
 from typing import Final
 
 from linkflap.spark_verify.facts.eras import FOREVER, Era, History, LogGeneration, MirroredRange
-from linkflap.spark_verify.facts.story import Promotion, Story, Window
+from linkflap.spark_verify.facts.partition_facts import PartitionFacts, Promotion, Window
 
-_STORIES: Final = 4096
+_PARTITIONS: Final = 4096
 """Stories whose eras are kept: more than a run has partitions."""
 
 
@@ -154,21 +154,25 @@ def _part(ours: Sequence[_Ownership], theirs: Sequence[_Ownership]) -> int:
     return rest[0].start if rest else FOREVER
 
 
-@lru_cache(maxsize=_STORIES)
-def history(story: Story) -> History:
+@lru_cache(maxsize=_PARTITIONS)
+def history(partition_facts: PartitionFacts) -> History:
     """The generations and mirrored ranges of a partition on every cluster; computed once for each
-    story."""
-    lineages = _Lineages(keeps=story.facts.mirror.guarantee.offsets_kept)
-    hops = list(story.hops())
+    partition."""
+    lineages = _Lineages(keeps=partition_facts.facts.mirror.guarantee.offsets_kept)
+    hops = list(partition_facts.hops())
     for source, destination in hops:
         lineages.follow(source, destination, 0, 0)
-    began = _played(story, lineages)
+    began = _played(partition_facts, lineages)
     clusters = dict.fromkeys(
-        (story.home, *(d for _, d in hops), *(p.cluster for p in story.promotions))
+        (
+            partition_facts.home,
+            *(d for _, d in hops),
+            *(p.cluster for p in partition_facts.promotions),
+        )
     )
     for cluster in clusters:
-        if cluster in story.facts.deaths:
-            lineages.lost.setdefault(cluster, story.facts.deaths[cluster])
+        if cluster in partition_facts.facts.deaths:
+            lineages.lost.setdefault(cluster, partition_facts.facts.deaths[cluster])
         lineages.close(cluster)
     generations = {
         cluster: tuple(
@@ -190,13 +194,15 @@ def history(story: Story) -> History:
     return History(generations=generations, mirrored_ranges=mirrored_ranges)
 
 
-def _played(story: Story, lineages: _Lineages) -> Mapping[str, list[tuple[int, int]]]:
+def _played(
+    partition_facts: PartitionFacts, lineages: _Lineages
+) -> Mapping[str, list[tuple[int, int]]]:
     """Plays promotions and reversals in time order; of each cluster, when its generations began and
     when that was settled."""
-    reversals = [w for w in story.facts.windows if w.name.reverses and w.took_effect]
+    reversals = [w for w in partition_facts.facts.windows if w.name.reverses and w.took_effect]
     began: dict[str, list[tuple[int, int]]] = defaultdict(lambda: [(0, 0)])
     steps: list[tuple[int, int, Promotion | Window]] = [
-        *((p.time, 0, p) for p in story.promotions),
+        *((p.time, 0, p) for p in partition_facts.promotions),
         *((w.start, 1, w) for w in reversals),
     ]
     for _, _, step in sorted(steps, key=lambda s: s[:2]):
@@ -205,35 +211,36 @@ def _played(story: Story, lineages: _Lineages) -> Mapping[str, list[tuple[int, i
             continue
         old, new = step.on.source, step.on.destination
         if any(
-            p.cluster == new and p.source == old and p.time <= step.start for p in story.promotions
+            p.cluster == new and p.source == old and p.time <= step.start
+            for p in partition_facts.promotions
         ):
-            time = truncated_at(story, old, step)
+            time = truncated_at(partition_facts, old, step)
             lineages.turn_back(new, old, step, time)
             began[old].append((time, step.end))
     return began
 
 
-def truncated_at(story: Story, cluster: str, window: Window) -> int:
+def truncated_at(partition_facts: PartitionFacts, cluster: str, window: Window) -> int:
     """When the log of a cluster was truncated within a reversal: by its mirror's record, else the
     end of the reversal."""
     times = [
         t.time
-        for t in story.truncations
+        for t in partition_facts.truncations
         if t.cluster == cluster and window.start <= t.time <= window.end
     ]
     return min(times, default=window.end)
 
 
-def eras(story: Story, cluster: str) -> Sequence[Era]:
+def eras(partition_facts: PartitionFacts, cluster: str) -> Sequence[Era]:
     """The eras of a cluster's last log, in offset order, without gaps."""
-    generations = history(story).generations.get(cluster)
+    generations = history(partition_facts).generations.get(cluster)
     if generations:
         return generations[-1].eras
     return (
         Era(
             cluster=cluster,
-            owner=story.home,
-            source=story.home,
+            owner=partition_facts.home,
+            source=partition_facts.home,
             start=0,
             end=FOREVER,
             began=0,

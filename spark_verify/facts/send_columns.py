@@ -194,7 +194,7 @@ def spans(sizes: Ints) -> Ints:
     return np.stack((ends - sizes, ends), axis=1)
 
 
-class Gathering:
+class SendsBuilder:
     """Sends that come some at a time: columns are put together at the end."""
 
     def __init__(self) -> None:

@@ -18,18 +18,18 @@ from linkflap.harness.log.coordinators import CoordinatorEntry
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
 from linkflap.harness.model.topology import Topology
-from linkflap.spark_verify.facts.sends_and_reads import Read, Send
-from linkflap.spark_verify.facts.story import (
+from linkflap.spark_verify.facts.partition_facts import (
     Comparison,
     Description,
     Disagreement,
+    PartitionFacts,
     Promotion,
     Refusal,
     Stop,
-    Story,
     Truncation,
     Window,
 )
+from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -170,14 +170,14 @@ class Watermarks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionView:
-    """One (run, topic, partition): its story and its rows.
+    """One (run, topic, partition): the facts about it and its rows.
 
     `replicas` are what the clusters had in the end; `earlier` what one that was captured before its
     log was truncated had then, one replica per cluster and moment. `groups` are sampled committed
     offsets of groups, by time.
     """
 
-    story: Story
+    partition_facts: PartitionFacts
     replicas: Sequence[Replica] = ()
     earlier: Sequence[Replica] = ()
     sends: Sequence[Send] = ()
@@ -193,90 +193,90 @@ class PartitionView:
 
     def hops(self) -> Iterator[tuple[str, str]]:
         """(source, destination) clusters of every link that leads this topic on."""
-        return self.story.hops()
+        return self.partition_facts.hops()
 
-    # What the story says, by its name there.
+    # The partition's facts, by their names there.
 
     @property
     def run(self) -> str:
-        return self.story.facts.run
+        return self.partition_facts.facts.run
 
     @property
     def topic(self) -> str:
-        return self.story.topic
+        return self.partition_facts.topic
 
     @property
     def partition(self) -> int:
-        return self.story.partition
+        return self.partition_facts.partition
 
     @property
     def topology(self) -> Topology:
-        return self.story.facts.topology
+        return self.partition_facts.facts.topology
 
     @property
     def mirror(self) -> MirrorSpec:
-        return self.story.facts.mirror
+        return self.partition_facts.facts.mirror
 
     @property
     def windows(self) -> Sequence[Window]:
-        return self.story.facts.windows
+        return self.partition_facts.facts.windows
 
     @property
     def ended(self) -> int:
-        return self.story.facts.ended
+        return self.partition_facts.facts.ended
 
     @property
     def budgets(self) -> Budgets:
-        return self.story.facts.budgets
+        return self.partition_facts.facts.budgets
 
     @property
     def recorded(self) -> bool:
-        return self.story.facts.recorded
+        return self.partition_facts.facts.recorded
 
     @property
     def deaths(self) -> Mapping[str, int]:
-        return self.story.facts.deaths
+        return self.partition_facts.facts.deaths
 
     @property
     def refusals(self) -> Sequence[Refusal]:
-        return self.story.facts.refusals
+        return self.partition_facts.facts.refusals
 
     @property
     def promotions(self) -> Sequence[Promotion]:
-        return self.story.promotions
+        return self.partition_facts.promotions
 
     @property
     def truncations(self) -> Sequence[Truncation]:
-        return self.story.truncations
+        return self.partition_facts.truncations
 
     @property
     def stops(self) -> Sequence[Stop]:
-        return self.story.stops
+        return self.partition_facts.stops
 
     @property
     def descriptions(self) -> Sequence[Description]:
-        return self.story.descriptions
+        return self.partition_facts.descriptions
 
     @property
     def disagreements(self) -> Sequence[Disagreement]:
-        return self.story.disagreements
+        return self.partition_facts.disagreements
 
     @property
     def comparisons(self) -> Sequence[Comparison]:
-        return self.story.comparisons
+        return self.partition_facts.comparisons
 
     @property
     def compacted(self) -> Mapping[str, int]:
-        return self.story.compacted
+        return self.partition_facts.compacted
 
     @property
     def unclear(self) -> Mapping[str, int]:
-        return self.story.unclear
+        return self.partition_facts.unclear
 
     @property
     def home(self) -> str:
-        return self.story.home
+        return self.partition_facts.home
 
     @property
     def internal(self) -> bool:
-        return self.story.internal
+        return self.partition_facts.internal

@@ -31,13 +31,13 @@ from linkflap.spark_verify.checks.parts.generations import compacted
 from linkflap.spark_verify.checks.parts.replicas import missing
 from linkflap.spark_verify.checks.parts.transaction_ends import LEFT_OPEN
 from linkflap.spark_verify.checks.parts.transaction_headers import NOT_TRANSACTIONAL
-from linkflap.spark_verify.facts.story import RunFacts, Story
+from linkflap.spark_verify.facts.partition_facts import PartitionFacts, RunFacts
 from linkflap.spark_verify.facts.view import PartitionView, Replica
 from linkflap.spark_verify.inspect import evidence
 from linkflap.spark_verify.inspect.producer_forensics import (
     MEANINGS,
     Case,
-    Uses,
+    IdUses,
     batches_shown,
     both_kinds,
     note_uses,
@@ -86,7 +86,7 @@ def look(cluster: str, replicas: Sequence[Captured], report: Report) -> None:
     by_partition: dict[Key, list[Captured]] = defaultdict(list)
     for captured in replicas:
         by_partition[captured.bounds.topic, captured.bounds.partition].append(captured)
-    uses, partial = Uses(), list[FindingRow]()
+    uses, partial = IdUses(), list[FindingRow]()
     open_ones: list[tuple[Case, int]] = []
     newest = 0
     for key, same in sorted(by_partition.items()):
@@ -139,7 +139,7 @@ def _partition(
     key: Key,
     same: Sequence[Captured],
     report: Report,
-    uses: Uses,
+    uses: IdUses,
     open_ones: list[tuple[Case, int]],
     partial: list[FindingRow],
 ) -> int:
@@ -150,8 +150,10 @@ def _partition(
         homes={key[0]: cluster}, recorded=False,
     )  # fmt: skip
     compacted = {cluster: max(c.bounds.compacted for c in same)}
-    story = Story(facts=facts, topic=key[0], partition=key[1], compacted=compacted)
-    planned = RunPlan(facts=facts, replicas=same, stories={key: story})
+    partition_facts = PartitionFacts(
+        facts=facts, topic=key[0], partition=key[1], compacted=compacted
+    )
+    planned = RunPlan(facts=facts, replicas=same, partition_facts={key: partition_facts})
     seen = view(planned, *key, batch_rows(same))
     seen = replace(seen, replicas=[_anonymous(replica) for replica in seen.replicas])
     logs = {(c.bounds.cluster, c.bounds.broker): evidence.log_of(c) for c in same}

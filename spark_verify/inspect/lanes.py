@@ -112,8 +112,8 @@ def lanes_around(root: Path, anomalies: Sequence[Anomaly]) -> Sequence[Lane]:
                 for n in (anomaly.offset, anomaly.evidence.get("source_offset"))
                 if isinstance(n, int) and n >= 0
             }
-    for key, story in planned.stories.items():
-        offsets[key] |= {truncation.offset for truncation in story.truncations}
+    for key, partition_facts in planned.partition_facts.items():
+        offsets[key] |= {truncation.offset for truncation in partition_facts.truncations}
     times = {time for window in planned.facts.windows for time in (window.start, window.end)}
     return lanes(planned, Points(offsets=offsets, times=times))
 
@@ -136,7 +136,7 @@ def drawn_logs(planned: RunPlan) -> Iterator[Drawn]:
             moment = "" if captured.last else captured.moment
             held.setdefault((bounds.topic, bounds.partition, bounds.cluster, moment), captured)
     for key in sorted({(topic, partition) for topic, partition, _, _ in held})[:MOST_LOGS]:
-        for cluster, generations in sorted(history(planned.story(*key)).generations.items()):
+        for cluster, generations in sorted(history(planned.facts_of(*key)).generations.items()):
             for generation in reversed(generations):
                 replica = held.get((*key, cluster, "" if generation.last else generation.before))
                 if replica is not None:

@@ -78,7 +78,7 @@ def open_transactions(
         )  # fmt: skip
 
 
-def note_uses(seen: PartitionView, log: batches.Log, uses: Uses) -> None:
+def note_uses(seen: PartitionView, log: batches.Log, uses: IdUses) -> None:
     """The first batch of each producer id and epoch that is transactional, and the first that is
     not."""
     h = log.headers
@@ -103,7 +103,7 @@ def note_uses(seen: PartitionView, log: batches.Log, uses: Uses) -> None:
         uses.seen[pid, epoch].setdefault(bool(transactional), case)
 
 
-def both_kinds(uses: Uses) -> Iterator[Case]:
+def both_kinds(uses: IdUses) -> Iterator[Case]:
     for both in uses.seen.values():
         if len(both) == 2:
             plain, other = both[False], both[True]
@@ -131,7 +131,7 @@ class Case:
 
 
 @dataclass(slots=True, kw_only=True)
-class Uses:
+class IdUses:
     """Uses of producer ids in the partitions read so far: (id, epoch) -> whether transactional ->
     one batch with it."""
 

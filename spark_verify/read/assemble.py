@@ -19,9 +19,9 @@ from linkflap.harness.model.history import SHARE_KINDS, GroupOffset
 from linkflap.harness.model.payload import FOREIGN
 from linkflap.spark_verify.checks.parts.generations import compacted
 from linkflap.spark_verify.facts.lineages import history
-from linkflap.spark_verify.facts.send_columns import ARRAYS, NUMBERS, WORDS, Gathering
+from linkflap.spark_verify.facts.partition_facts import PartitionFacts
+from linkflap.spark_verify.facts.send_columns import ARRAYS, NUMBERS, WORDS, SendsBuilder
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
-from linkflap.spark_verify.facts.story import Story
 from linkflap.spark_verify.facts.view import PartitionView, Replica, Watermarks
 from linkflap.spark_verify.read.captures import Captured
 from linkflap.spark_verify.read.damage import keeps_ids, of_kind
@@ -29,7 +29,12 @@ from linkflap.spark_verify.read.differing_batches import Pair, with_parts
 from linkflap.spark_verify.read.log_rows import batch_rows
 from linkflap.spark_verify.read.packed_columns import lines_of, numbers_of, rows_of, unpacked
 from linkflap.spark_verify.read.plan import RunPlan
-from linkflap.spark_verify.read.replica_pieces import Chunk, ReplicaKey, do_not_join, replica_of
+from linkflap.spark_verify.read.replica_pieces import (
+    Chunk,
+    ReplicaKey,
+    overlap_or_damaged,
+    replica_of,
+)
 from linkflap.spark_verify.read.rows import HEADER_FIELDS, HISTORY, RECORD_FIELDS
 
 _WATERMARK_FIELDS: Final = (
@@ -54,16 +59,16 @@ def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch
         [c for c in some if (c.bounds.topic, c.bounds.partition) == (topic, partition)]
         for some in (run.replicas, run.earlier)
     )
-    gathered = Gathered()
+    gathered = PartitionRows()
     for batch in rows:
         gathered.add(batch)
     reads, shares = gathered.reads()
     replicas = gathered.replicas([*captured, *before])
-    story = run.story(topic, partition)
+    partition_facts = run.facts_of(topic, partition)
     seen = PartitionView(
-        story=story,
+        partition_facts=partition_facts,
         replicas=[
-            _settled(r) if story.internal and run.facts.recorded else r
+            _settled(r) if partition_facts.internal and run.facts.recorded else r
             for last, r in replicas
             if last
         ],
@@ -77,7 +82,8 @@ def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch
     if topic in run.facts.programs:
         seen = _nameless(seen)
     return replace(
-        seen, replicas=with_parts(seen.replicas, captured, _same_bytes(story), _cleaned(seen))
+        seen,
+        replicas=with_parts(seen.replicas, captured, _same_bytes(partition_facts), _cleaned(seen)),
     )
 
 
@@ -126,10 +132,10 @@ def _settled(replica: Replica) -> Replica:
     )
 
 
-def _same_bytes(story: Story) -> Iterator[Pair]:
+def _same_bytes(partition_facts: PartitionFacts) -> Iterator[Pair]:
     """The mirrored ranges whose bytes must be the source's, where the mirror keeps every byte."""
-    if keeps_ids(story.facts.mirror.guarantee):
-        for mirrored_range in history(story).mirrored_ranges:
+    if keeps_ids(partition_facts.facts.mirror.guarantee):
+        for mirrored_range in history(partition_facts).mirrored_ranges:
             yield (
                 mirrored_range.source,
                 mirrored_range.destination,
@@ -138,14 +144,14 @@ def _same_bytes(story: Story) -> Iterator[Pair]:
             )
 
 
-class Gathered:
+class PartitionRows:
     """What the rows of one partition tell, of which nothing is held that is not in the view."""
 
     def __init__(self) -> None:
         self.watermarks_and_groups: dict[str, list[pa.StructArray]] = {"watermark": [], "group": []}
         self._heads: dict[ReplicaKey, dict[int, Mapping[str, Any]]] = defaultdict(dict)
         self._chunks: dict[ReplicaKey, list[Chunk]] = defaultdict(list)
-        self._sends = Gathering()
+        self._sends = SendsBuilder()
         self._reads: list[Read] = []
         self._words: dict[object, object] = {}
 
@@ -220,7 +226,7 @@ class Gathered:
         for key in [
             key
             for key, heads in self._heads.items()
-            if do_not_join([heads[n] for n in sorted(heads)])
+            if overlap_or_damaged([heads[n] for n in sorted(heads)])
         ]:
             del self._heads[key]
             self._chunks.pop(key, None)

@@ -175,7 +175,7 @@ def _captured(
     reader: RunReader, run: str, moment: str, same: Sequence[Bounds], gone: Mapping[str, str]
 ) -> list[Captured]:
     """The replicas of one partition of one cluster, one of them canonical."""
-    found = spoken_for(
+    found = captured_replicas(
         run, moment, same, {bounds.broker: reader.segments(moment, bounds) for bounds in same}
     )
     return [_within(replace(c, damage=_missing(reader, moment, c.bounds, gone))) for c in found]
@@ -206,7 +206,7 @@ def _within(captured: Captured) -> Captured:
     )
 
 
-def spoken_for(
+def captured_replicas(
     run: str, moment: str, same: Sequence[Bounds], paths: Mapping[int, Sequence[Path]]
 ) -> list[Captured]:
     """The replicas of one partition of one cluster, their files by broker; one of them speaks for

@@ -9,13 +9,17 @@ from typing import TypeVar
 
 from linkflap.harness.model import events as happened
 from linkflap.harness.model.events import Event, of_kind
-from linkflap.harness.model.topology import Topology
+from linkflap.harness.model.history import Bounds
+from linkflap.harness.model.scenario import TopicSpec
+from linkflap.harness.model.topology import INTERNAL_TOPICS, Topology
 from linkflap.harness.rundir import Damage
-from linkflap.spark_verify.facts.story import (
+from linkflap.spark_verify.facts.partition_facts import (
     Comparison,
     Description,
     Disagreement,
+    PartitionFacts,
     Promotion,
+    RunFacts,
     Stop,
     Truncation,
 )
@@ -186,3 +190,51 @@ def _journal_after(
         if e.link == event.link and e.time >= event.time
     ]
     return stopped[0].partitions or () if stopped else ()
+
+
+def partition_facts(
+    facts: RunFacts, events: Sequence[Event], bounds: Sequence[Bounds], topics: TopicSpec
+) -> Mapping[Key, PartitionFacts]:
+    """The facts about each partition that was captured or that an event names."""
+    promoted, truncated, stopped = promotions(events), truncations(events), stops(events)
+    described, disagreed = descriptions(events), disagreements(events)
+    compared, owner_unclear = comparisons(events), unclear(events)
+    compacted = compacted_below(bounds, topics)
+    keys = {(b.topic, b.partition) for b in bounds}.union(
+        promoted, truncated, stopped, described, disagreed, compared, owner_unclear
+    )
+    return {
+        key: PartitionFacts(
+            facts=facts,
+            topic=key[0],
+            partition=key[1],
+            promotions=tuple(promoted.get(key, ())),
+            truncations=tuple(truncated.get(key, ())),
+            stops=tuple(stopped.get(key, ())),
+            descriptions=tuple(described.get(key, ())),
+            disagreements=tuple(disagreed.get(key, ())),
+            comparisons=tuple(compared.get(key, ())),
+            compacted=compacted.get(key, {}),
+            unclear=dict(owner_unclear.get(key, ())),
+        )
+        for key in sorted(keys)
+    }
+
+
+def compacted_below(
+    captured: Sequence[Bounds], topics: TopicSpec
+) -> Mapping[Key, Mapping[str, int]]:
+    """Per partition and cluster, how far one of its brokers has compacted the log.
+
+    What bytes show counts where a topic is compacted: in any other a batch that lacks records is no
+    cleaner's.
+    """
+    found: dict[Key, dict[str, int]] = defaultdict(dict)
+    noted = {bounds.topic for bounds in captured if bounds.compacted > 0}
+    asked = "compact" in topics.config.get("cleanup.policy", "")
+    for bounds in captured:
+        cleaned = bounds.topic in noted or (asked and bounds.topic not in INTERNAL_TOPICS)
+        if reached := max(bounds.compacted, bounds.thinned if cleaned else 0):
+            mine = found[bounds.topic, bounds.partition]
+            mine[bounds.cluster] = max(reached, mine.get(bounds.cluster, 0))
+    return dict(found)

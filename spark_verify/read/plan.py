@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,10 +12,17 @@ from linkflap.harness.model import events as happened
 from linkflap.harness.model.events import Event, of_kind
 from linkflap.harness.model.faults import UNCLEAN
 from linkflap.harness.model.history import Bounds
-from linkflap.harness.model.scenario import TopicSpec, WorkloadSpec, clients
-from linkflap.harness.model.topology import INTERNAL_TOPICS, Topology, topic_name
+from linkflap.harness.model.scenario import WorkloadSpec, clients
+from linkflap.harness.model.topology import Topology, topic_name
 from linkflap.harness.rundir import Damage, RunReader
-from linkflap.spark_verify.facts.story import Copying, Promotion, Refusal, RunFacts, Story, Window
+from linkflap.spark_verify.facts.partition_facts import (
+    Copying,
+    PartitionFacts,
+    Promotion,
+    Refusal,
+    RunFacts,
+    Window,
+)
 from linkflap.spark_verify.read import captures, partition_events
 from linkflap.spark_verify.read.captures import Captured, Key, is_judged
 from linkflap.spark_verify.read.missing_parts import (
@@ -33,14 +39,14 @@ class RunPlan:
     """Everything about one run that is not a row: small, and sent to where its partitions are put
     together.
 
-    `damage` is what of the directory could not be read while planning. `stories` are those of
-    partitions of which there is anything to tell. `earlier` are replicas of captures before the
-    last of a cluster that was truncated.
+    `damage` lists the parts of the directory that could not be read while planning.
+    `partition_facts` has the partitions that were captured or that an event names. `earlier` are
+    replicas of captures before the last one of a cluster that was truncated.
     """
 
     facts: RunFacts
     replicas: Sequence[Captured]
-    stories: Mapping[Key, Story] = field(default_factory=dict)
+    partition_facts: Mapping[Key, PartitionFacts] = field(default_factory=dict)
     damage: Sequence[Damage] = ()
     earlier: Sequence[Captured] = ()
 
@@ -52,15 +58,15 @@ class RunPlan:
     @property
     def promotions(self) -> Mapping[Key, Sequence[Promotion]]:
         """For the promoted partitions."""
-        return {key: story.promotions for key, story in self.stories.items() if story.promotions}
+        return {key: f.promotions for key, f in self.partition_facts.items() if f.promotions}
 
     def judges(self, topic: str) -> bool:
         """Whether a topic is data: its home was recorded, or its name begins with it."""
         return is_judged(self.facts.topology, self.facts.homes, topic)
 
-    def story(self, topic: str, partition: int) -> Story:
-        """The story of a partition; an empty one where nothing was recorded."""
-        return self.stories.get((topic, partition)) or Story(
+    def facts_of(self, topic: str, partition: int) -> PartitionFacts:
+        """The facts about a partition; none where nothing was recorded."""
+        return self.partition_facts.get((topic, partition)) or PartitionFacts(
             facts=self.facts, topic=topic, partition=partition
         )
 
@@ -107,8 +113,15 @@ def plan(root: Path) -> RunPlan:
         copying=tuple(_copying(reader.run.scenario.workloads)),
     )
     bounds = [c.bounds for c in (*replicas, *earlier)]
-    stories = _stories(facts, events, bounds, reader.run.scenario.topics, damage)
-    return RunPlan(facts=facts, stories=stories, replicas=replicas, earlier=earlier, damage=damage)
+    return RunPlan(
+        facts=facts,
+        partition_facts=partition_events.partition_facts(
+            facts, events, bounds, reader.run.scenario.topics
+        ),
+        replicas=replicas,
+        earlier=earlier,
+        damage=damage,
+    )
 
 
 def _refusals(events: Sequence[Event]) -> Iterator[Refusal]:
@@ -132,50 +145,6 @@ def _copying(workloads: Sequence[WorkloadSpec]) -> Iterator[Copying]:
             )
             group = str(workload.options.get("group", ""))
             yield Copying(name=name, home=workload.home, group=group, reads=reads, writes=writes)
-
-
-def _stories(
-    facts: RunFacts,
-    events: Sequence[Event],
-    bounds: Sequence[Bounds],
-    topics: TopicSpec,
-    damage: list[Damage],
-) -> Mapping[Key, Story]:
-    """What the events tell of each partition, and of each that was captured."""
-    promotions = partition_events.promotions(events)
-    truncations = partition_events.truncations(events)
-    stops = partition_events.stops(events)
-    descriptions = partition_events.descriptions(events)
-    disagreements = partition_events.disagreements(events)
-    comparisons = partition_events.comparisons(events)
-    unclear = partition_events.unclear(events)
-    compacted = _compacted(bounds, topics)
-    keys = (
-        {(b.topic, b.partition) for b in bounds}
-        | promotions.keys()
-        | truncations.keys()
-        | stops.keys()
-        | descriptions.keys()
-        | disagreements.keys()
-        | comparisons.keys()
-        | unclear.keys()
-    )
-    return {
-        key: Story(
-            facts=facts,
-            topic=key[0],
-            partition=key[1],
-            promotions=tuple(promotions.get(key, ())),
-            truncations=tuple(truncations.get(key, ())),
-            stops=tuple(stops.get(key, ())),
-            descriptions=tuple(descriptions.get(key, ())),
-            disagreements=tuple(disagreements.get(key, ())),
-            comparisons=tuple(comparisons.get(key, ())),
-            compacted=compacted.get(key, {}),
-            unclear=dict(unclear.get(key, ())),
-        )
-        for key in sorted(keys)
-    }
 
 
 def _elsewhere(topology: Topology, events: Sequence[Event]) -> Iterator[Damage]:
@@ -227,23 +196,6 @@ def _not_completed(events: Sequence[Event]) -> Iterator[tuple[str, int]]:
         )
         if fault.name.forced and not done:
             yield fault.on.source, fault.time
-
-
-def _compacted(captured: Sequence[Bounds], topics: TopicSpec) -> Mapping[Key, Mapping[str, int]]:
-    """Per partition and cluster, how far one of its brokers has compacted the log.
-
-    What bytes show counts where a topic is compacted: in any other a batch that lacks records is no
-    cleaner's.
-    """
-    found: dict[Key, dict[str, int]] = defaultdict(dict)
-    noted = {bounds.topic for bounds in captured if bounds.compacted > 0}
-    asked = "compact" in topics.config.get("cleanup.policy", "")
-    for bounds in captured:
-        cleaned = bounds.topic in noted or (asked and bounds.topic not in INTERNAL_TOPICS)
-        if reached := max(bounds.compacted, bounds.thinned if cleaned else 0):
-            mine = found[bounds.topic, bounds.partition]
-            mine[bounds.cluster] = max(reached, mine.get(bounds.cluster, 0))
-    return dict(found)
 
 
 def _windows(events: Sequence[Event], ended: int) -> list[Window]:

@@ -30,7 +30,7 @@ RELAY: Final = "relay"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Silent:
+class UnheardReader:
     """A reader of which nothing is known (`missing`), or not what it would have got until the
     end."""
 
@@ -75,17 +75,19 @@ def asks_readers(run: Run) -> bool:
 
 def silent(
     scenario: Scenario, events: Sequence[Event], histories: Histories, replicas: Sequence[Captured]
-) -> Sequence[Silent]:
+) -> Sequence[UnheardReader]:
     """The readers of a finished run that left nothing, or did not read to the end. Events in time
     order."""
     living = _living(replicas)
-    found: list[Silent] = []
+    found: list[UnheardReader] = []
     for name, workload in clients(scenario.workloads):
         if workload.kind not in (READERS, RELAY):
             continue
         if name not in histories.heard:
             reason = f"missing: run.json names {name}, and no row says what it read"
-            found.append(Silent(reader=name, kind=workload.kind, missing=True, reason=reason))
+            found.append(
+                UnheardReader(reader=name, kind=workload.kind, missing=True, reason=reason)
+            )
         elif workload.kind == READERS:
             cluster = _ends_at(workload, events)
             due = {
@@ -99,7 +101,7 @@ def silent(
             )
             if short:
                 found.append(
-                    Silent(
+                    UnheardReader(
                         reader=name,
                         kind=workload.kind,
                         missing=False,

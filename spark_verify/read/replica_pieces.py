@@ -34,7 +34,7 @@ Chunk = tuple[int, int, NDArray[np.int64], NDArray[np.int64]]
 """Piece of the log, place of the first batch in it, headers and records, a line each."""
 
 
-def do_not_join(pieces: Sequence[Mapping[str, Any]]) -> bool:
+def overlap_or_damaged(pieces: Sequence[Mapping[str, Any]]) -> bool:
     """Whether pieces do not add up to a log: one begins before the end of those before it, which is
     damage that none of them can tell; or records of ours are in some of them only, where all of a
     log is decoded or nothing.

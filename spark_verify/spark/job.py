@@ -29,7 +29,7 @@ from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.topology import INTERNAL_TOPICS, ClusterSpec, Topology
 from linkflap.spark_verify.checks.base import Check, Finding, Found, Unjudged
-from linkflap.spark_verify.facts.story import RunFacts
+from linkflap.spark_verify.facts.partition_facts import RunFacts
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.read.assemble import view
 from linkflap.spark_verify.read.captures import Captured
@@ -84,12 +84,12 @@ def judged(
         "spark.sql.shuffle.partitions",
         str(max(2, min(len(keys), 2 * spark.sparkContext.defaultParallelism))),
     )
-    job = _job(spark, [frugal(p, checks) for p in plans], checks)
+    job = _job(spark, [with_needed_records(p, checks) for p in plans], checks)
     with watched or nullcontext():
         return damage + [parsed(row) for row in job.toArrow().to_pylist()]
 
 
-def frugal(planned: RunPlan, checks: Sequence[Check]) -> RunPlan:
+def with_needed_records(planned: RunPlan, checks: Sequence[Check]) -> RunPlan:
     """The plan with only the records to decode that these checks ask for; a check that does not
     declare its needs gets all."""
     asking = [

@@ -92,7 +92,7 @@ def launch(
     )
     # It ends when its input does, unless Spark's shutdown hangs half-way through its start (seen):
     # then the watchdog ends it.
-    cleanup.watch_over_me()
+    cleanup.start_watchdog()
     identity = process_identity.identify(jvm.pid)
     if identity is not None:
         ledger.add_child(identity)

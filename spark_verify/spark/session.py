@@ -117,7 +117,7 @@ def close(*, within: float = 10.0) -> None:
         # A JVM that died cannot be asked to stop; what is left of it here must go all the same.
         with contextlib.suppress(Py4JError, OSError), warnings.catch_warnings():
             # pyspark warns of a JVM that crashed; the caller of the job gets an error in words of
-            # ours (`fate`).
+            # ours (`reason_of_failure`).
             warnings.simplefilter("ignore", RuntimeWarning)
             started.result().stop()
     if jvm is not None:
@@ -216,7 +216,7 @@ def _start(
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     # When the JVM dies this thread of pyspark's prints a trace, of accumulators that no job here
-    # has; `fate` says what died.
+    # has; `reason_of_failure` says what died.
     vars(spark.sparkContext._accumulatorServer)["handle_error"] = lambda request, address: None
     return spark
 
@@ -266,7 +266,7 @@ def _open_gateway(
     os.environ["PYSPARK_GATEWAY_SECRET"] = content[8:].decode()
 
 
-def fate(error: BaseException) -> str:
+def reason_of_failure(error: BaseException) -> str:
     """The reason of an error during a job: that the JVM died, and its cause; else Spark's own
     reason."""
     with _lock:

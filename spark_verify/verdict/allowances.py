@@ -16,7 +16,7 @@ from linkflap.harness.guarantees.faults import LOSSES
 from linkflap.harness.model.guarantee import Allowance, Guarantee, Rule
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.facts.eras import touches
-from linkflap.spark_verify.facts.story import Window
+from linkflap.spark_verify.facts.partition_facts import Window
 
 _SECOND: Final = 1_000_000_000
 _THERE: Final = ("aborted", "open")

@@ -18,7 +18,7 @@ def came_from(planned: RunPlan) -> Callable[[Anomaly], str]:
     kept = planned.facts.mirror.guarantee.offsets_kept
 
     def upstream(anomaly: Anomaly) -> str:
-        past = history(planned.story(anomaly.topic, anomaly.partition)) if kept else None
+        past = history(planned.facts_of(anomaly.topic, anomaly.partition)) if kept else None
         mine = past.generations.get(anomaly.cluster) if past else None
         return mine[-1].era(anomaly.offset).source if mine and anomaly.offset >= 0 else ""
 
@@ -50,7 +50,7 @@ def _anomaly_row(row: FindingRow, planned: RunPlan) -> Anomaly:
 def _link_into(planned: RunPlan, anomaly: Anomaly) -> str:
     """The link over which an anomaly's era came to its cluster, or else what was mirrored to it
     last; empty at its home."""
-    past = history(planned.story(anomaly.topic, anomaly.partition))
+    past = history(planned.facts_of(anomaly.topic, anomaly.partition))
     mine = past.generations.get(anomaly.cluster)
     if mine and anomaly.offset >= 0 and (source := mine[-1].era(anomaly.offset).source):
         return f"{source}->{anomaly.cluster}"

@@ -13,7 +13,7 @@ Axis = tuple[object, ...]
 
 
 @dataclass(slots=True)
-class Spans:
+class OwnedIntervals:
     """Intervals on one axis, each with its owner."""
 
     rows: list[tuple[int, int, int]] = field(default_factory=list)

@@ -22,7 +22,13 @@ from typing import Final
 
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.checks.base import Check
-from linkflap.spark_verify.verdict.anomaly_spans import Axis, Spans, log_of, nowhere, spans_of
+from linkflap.spark_verify.verdict.anomaly_spans import (
+    Axis,
+    OwnedIntervals,
+    log_of,
+    nowhere,
+    spans_of,
+)
 
 TRACED: Final = 500
 """Anomalies of each check and kind whose cause is looked for; the others are counted where the
@@ -69,12 +75,12 @@ def rank(
     order = _Order(checks)
     roots: dict[int, int] = {}
     joined: dict[int, int] = {}
-    spans: dict[str, list[dict[Axis, Spans]]] = defaultdict(list)
+    spans: dict[str, list[dict[Axis, OwnedIntervals]]] = defaultdict(list)
     chosen, others = _chosen(anomalies)
     for check, kind in sorted(
         chosen, key=lambda each: (order.depth(each[0]), each[0], order.turn(each))
     ):
-        mine: dict[Axis, Spans] = defaultdict(Spans)
+        mine: dict[Axis, OwnedIntervals] = defaultdict(OwnedIntervals)
         for number in chosen[check, kind]:
             roots[number] = _root(anomalies, number, order, spans, roots, joined)
             for axis, start, end in spans_of(anomalies[number]):
@@ -157,7 +163,7 @@ def _root(
     anomalies: Sequence[Anomaly],
     number: int,
     order: _Order,
-    spans: Mapping[str, Sequence[Mapping[Axis, Spans]]],
+    spans: Mapping[str, Sequence[Mapping[Axis, OwnedIntervals]]],
     roots: Mapping[int, int],
     joined: dict[int, int],
 ) -> int:
@@ -171,7 +177,7 @@ def _root(
     for mine in (*behind, *spans.get(anomaly.check, ())):
         for axis, start, end in about:
             found = mine[axis].touching(start, end) if axis in mine else None
-            # an id can be in two stories
+            # an id can have anomalies of two causes
             if found is None or (nearest != number and axis[0] == "producer"):
                 continue
             root = _deepest(roots[found], joined)
@@ -186,7 +192,7 @@ def _root(
     return nearest
 
 
-def _below(anomaly: Anomaly, behind: Sequence[Mapping[Axis, Spans]]) -> int | None:
+def _below(anomaly: Anomaly, behind: Sequence[Mapping[Axis, OwnedIntervals]]) -> int | None:
     """The first of these that is anywhere in the log up to an anomaly of its state, as the last
     stable offset."""
     upto = anomaly.offset + 1 if anomaly.offset >= 0 else 1 << 62

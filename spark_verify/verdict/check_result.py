@@ -19,7 +19,7 @@ from linkflap.spark_verify.checks.base import Check, Input
 from linkflap.spark_verify.read.failed_mirror_parts import failed_parts
 from linkflap.spark_verify.read.missing_parts import rests_on_a_capture
 from linkflap.spark_verify.read.plan import RunPlan
-from linkflap.spark_verify.read.reader_histories import RELAY, Silent
+from linkflap.spark_verify.read.reader_histories import RELAY, UnheardReader
 from linkflap.spark_verify.verdict.due import (
     all_due,
     never_synced,
@@ -56,7 +56,7 @@ def check_result(
     events: Sequence[Event],
     damage: Sequence[Damage],
     unmeasured: Sequence[str],
-    quiet: Sequence[Silent],
+    quiet: Sequence[UnheardReader],
     asked_for: Collection[str],
 ) -> CheckResult:
     examined = _examined(rows)
@@ -134,7 +134,7 @@ def _unfounded(check: Check, broken: Collection[str], damage: Sequence[Damage]) 
             yield each.path
 
 
-def _silent(check: Check, quiet: Sequence[Silent]) -> Iterable[str]:
+def _silent(check: Check, quiet: Sequence[UnheardReader]) -> Iterable[str]:
     """Readers whose rows this check needs and that left none, or did not read to the end."""
     for reader in quiet:
         reads = "reads" in check.inputs and (reader.kind == RELAY or not check.only_relays)

@@ -10,7 +10,7 @@ from linkflap.harness.model.topology import Topology
 from linkflap.harness.rundir import Run
 from linkflap.spark_verify.checks.base import Check
 from linkflap.spark_verify.facts.lineages import history
-from linkflap.spark_verify.facts.story import Promotion
+from linkflap.spark_verify.facts.partition_facts import Promotion
 from linkflap.spark_verify.read.failed_mirror_parts import FailedPart
 from linkflap.spark_verify.read.plan import RunPlan
 
@@ -65,7 +65,7 @@ def _deleted(planned: RunPlan) -> set[tuple[str, str]]:
     for captured in planned.replicas:
         bounds = captured.bounds
         if captured.canonical and planned.judges(bounds.topic):
-            past = history(planned.story(bounds.topic, bounds.partition))
+            past = history(planned.facts_of(bounds.topic, bounds.partition))
             left[bounds.cluster] += [
                 bounds.log_start < c.end
                 for c in past.mirrored_ranges
@@ -78,7 +78,7 @@ def _followers(planned: RunPlan) -> Sequence[str]:
     """Clusters that were made to follow, and got something from there."""
     found: dict[str, None] = {}
     for topic, partition in planned.promotions:
-        for cluster, generations in history(planned.story(topic, partition)).generations.items():
+        for cluster, generations in history(planned.facts_of(topic, partition)).generations.items():
             if len(generations) > 1 and any(era.source for era in generations[-1].eras):
                 found[cluster] = None
     return list(found)

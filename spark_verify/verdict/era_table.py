@@ -89,7 +89,7 @@ def _partition(
 ) -> Iterator[EraResult]:
     topic, partition = key
     for cluster, generations in sorted(
-        history(planned.story(topic, partition)).generations.items()
+        history(planned.facts_of(topic, partition)).generations.items()
     ):
         for generation, era in _shown_eras(generations):
             looked = _looked_at(compared, (topic, partition, cluster, generation.number), era)

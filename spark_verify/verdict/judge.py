@@ -29,7 +29,7 @@ from linkflap.harness.model.verdict import (
 from linkflap.harness.rundir import Damage, RunReader
 from linkflap.spark_verify.checks.base import Check, Measured
 from linkflap.spark_verify.read.plan import RunPlan, plan
-from linkflap.spark_verify.read.reader_histories import Silent, asks_readers, silent
+from linkflap.spark_verify.read.reader_histories import UnheardReader, asks_readers, silent
 from linkflap.spark_verify.spark.finding_rows import FindingRow, partial_of
 from linkflap.spark_verify.verdict.anomaly_rows import anomaly_rows, came_from
 from linkflap.spark_verify.verdict.certificate import certificate
@@ -173,7 +173,7 @@ def _of_the_run(
     planned: RunPlan,
     damage: Sequence[Damage],
     done: Done,
-    quiet: Sequence[Silent],
+    quiet: Sequence[UnheardReader],
 ) -> Iterable[CheckResult]:
     """What is checked of the recording and its faults, or of logs that were copied."""
     if not reader.run.recorded:

@@ -32,7 +32,7 @@ from linkflap.harness.model.scenario import Minimums
 from linkflap.harness.model.topology import is_recreated
 from linkflap.harness.model.verdict import CheckResult, Verdict
 from linkflap.harness.rundir import Damage, Run, RunReader
-from linkflap.spark_verify.facts.story import Window
+from linkflap.spark_verify.facts.partition_facts import Window
 from linkflap.spark_verify.read.captures import Captured
 from linkflap.spark_verify.read.failed_mirror_parts import failed_parts
 from linkflap.spark_verify.read.reader_histories import Histories

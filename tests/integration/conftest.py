@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from linkflap.chaos.scenarios import Wish, scenario
+from linkflap.chaos.scenarios import ScenarioRequest, scenario
 from linkflap.harness.model.topology import DEFAULT_KAFKA
 from linkflap.harness.recording.run import record
 from linkflap.harness.report.progress import Progress
@@ -71,7 +71,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     xdist_group("spark")."""
     folder = tmp_path_factory.mktemp("recorded") / "run"
     chosen = scenario(
-        "link-flap", Wish(seed=3, topology=parse("A->B:3"), mirror="mm2", duration=16.0)
+        "link-flap", ScenarioRequest(seed=3, topology=parse("A->B:3"), mirror="mm2", duration=16.0)
     )
     session.warm()
     with Progress() as progress:

@@ -18,7 +18,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.chaos.faults import FAULTS, IN_CONTAINERS
-from linkflap.chaos.scenarios import Wish, scenario
+from linkflap.chaos.scenarios import ScenarioRequest, scenario
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import Deployment, World
 from linkflap.harness.model.scenario import FaultSpec, Option
@@ -248,14 +248,12 @@ def test_what_was_not_done_is_no_bite(
 
 @pytest.mark.parametrize("name", sorted(IN_CONTAINERS))
 def test_a_runtime_without_containers_refuses_before_anything_starts(name: str) -> None:
-    chosen = scenario("broker-loss", Wish(seed=1))
+    chosen = scenario("broker-loss", ScenarioRequest(seed=1))
     broken = replace(chosen, schedule=(spec(name, "A/1"),))
     check(broken, "docker")
     with pytest.raises(
         InputError,
-        match=(
-            "needs containers, and the runtime process has none; run it with --runtime docker"
-        ),
+        match=("needs containers, and the runtime process has none; run it with --runtime docker"),
     ):
         check(broken, "process")
 

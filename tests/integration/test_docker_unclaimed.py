@@ -98,4 +98,4 @@ def test_where_no_engine_answers_there_is_nothing_to_look_through(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no.sock")
-    assert engine_leftovers.unclaimed() == engine_leftovers.Swept()
+    assert engine_leftovers.unclaimed() == engine_leftovers.Removed()

@@ -14,7 +14,7 @@ from typing import cast
 import pytest
 from pyspark.sql import SparkSession
 
-from linkflap.chaos.scenarios.base import GROUP, everyday
+from linkflap.chaos.scenarios.base import GROUP, default_workloads
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Scenario, WorkloadSpec
 from linkflap.harness.model.verdict import Anomaly, CheckResult, Verdict
 from linkflap.harness.recording.run import record
@@ -56,7 +56,7 @@ def run_of(
         seed=11,
         topology=PAIR,
         mirror=MirrorSpec(kind="mm2", options=options),
-        workloads=(*everyday(PAIR, "A"), *more),
+        workloads=(*default_workloads(PAIR, "A"), *more),
         schedule=schedule,
         duration=duration,
     )

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 from _pytest.mark import ParameterSet
 
-from linkflap.chaos.scenarios import SCENARIOS, Wish, scenario
+from linkflap.chaos.scenarios import SCENARIOS, ScenarioRequest, scenario
 from linkflap.harness.mirrors import MIRRORS
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.pytest_plugin import FixtureRun
@@ -29,7 +29,7 @@ IN_CI = {("link-flap", "shadow", "docker"), ("baseline", "mm2", "docker")}
 def possible(name: str, mirror: str) -> bool:
     """MirrorMaker 2 cannot be reversed."""
     try:
-        check(scenario(name, Wish(seed=1, mirror=mirror)), "process")
+        check(scenario(name, ScenarioRequest(seed=1, mirror=mirror)), "process")
     except InputError:
         return False
     return True

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from linkflap.chaos.scenarios.base import everyday
+from linkflap.chaos.scenarios.base import default_workloads
 from linkflap.harness.log.batch_headers import Headers
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.verdict import Verdict
@@ -47,7 +47,7 @@ TRANSACTIONS = WorkloadSpec(
     options={"rate": 10.0, "open_share": 0.1, "hold": 1.0},
 )
 CHEAP = (
-    run_of("negate", *everyday(PAIR, "A"), duration=4.0, producer_ids="negate"),
+    run_of("negate", *default_workloads(PAIR, "A"), duration=4.0, producer_ids="negate"),
     run_of(
         "keep-seldom",
         SELDOM,
@@ -59,7 +59,7 @@ CHEAP = (
     ),
 )
 NIGHTLY = (
-    run_of("region", *everyday(PAIR, "A"), duration=4.0, producer_ids="region"),
+    run_of("region", *default_workloads(PAIR, "A"), duration=4.0, producer_ids="region"),
     run_of("keep-often", OFTEN, *READERS, schedule=(PLANNED,), producer_ids="keep"),
     run_of("keep-transactions", TRANSACTIONS, *READERS, schedule=(FORCED,), producer_ids="keep"),
     run_of(
@@ -73,13 +73,17 @@ NIGHTLY = (
     ),
     run_of(
         "chain-complement",
-        *everyday(CHAIN, "A"),
+        *default_workloads(CHAIN, "A"),
         topology=CHAIN,
         duration=4.0,
         producer_ids="complement",
     ),
     run_of(
-        "chain-negate", *everyday(CHAIN, "A"), topology=CHAIN, duration=4.0, producer_ids="negate"
+        "chain-negate",
+        *default_workloads(CHAIN, "A"),
+        topology=CHAIN,
+        duration=4.0,
+        producer_ids="negate",
     ),
 )
 

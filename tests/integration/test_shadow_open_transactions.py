@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import SparkSession
 
-from linkflap.chaos.scenarios import Wish, scenario
+from linkflap.chaos.scenarios import ScenarioRequest, scenario
 from linkflap.harness.model.verdict import Verdict
 from linkflap.spark_verify.verdict.judge import Judgement
 from tests.consequences import Seen, judged
@@ -21,13 +21,13 @@ RULES = (
     replace(
         scenario(
             "failover-open-transactions",
-            Wish(seed=7, mirror_options={"open_transactions": "truncate-once"}),
+            ScenarioRequest(seed=7, mirror_options={"open_transactions": "truncate-once"}),
         ),
         name="truncate-once",
     ),
     scenario(
         "failover-open-transactions",
-        Wish(seed=7, mirror_options={"open_transactions": "write-txn-markers"}),
+        ScenarioRequest(seed=7, mirror_options={"open_transactions": "write-txn-markers"}),
     ),
 )
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 
-from linkflap.chaos.scenarios.base import everyday
+from linkflap.chaos.scenarios.base import default_workloads
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.mirrors.shadow.journal import Journal
 from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
@@ -22,7 +22,7 @@ from tests.consequences import PAIR, TOPIC, run_of
 from tests.shadows import drained
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
-STALLED = run_of("stalled", *everyday(PAIR, "A"), duration=4.0)
+STALLED = run_of("stalled", *default_workloads(PAIR, "A"), duration=4.0)
 
 
 @pytest.fixture(scope="module")

@@ -90,7 +90,7 @@ def assert_kept(
         assert {number: later.get(number) for number in earlier} == earlier
 
 
-def kill(running: Running, dice: random.Random, *, at_verdict: bool) -> int:
+def kill(running: Running, rng: random.Random, *, at_verdict: bool) -> int:
     """Kills it at a random moment, or within seconds of its next verdict; how many processes ran
     below it."""
 
@@ -103,7 +103,7 @@ def kill(running: Running, dice: random.Random, *, at_verdict: bool) -> int:
             within=600,
             what="a verdict",
         )
-    pause(dice.uniform(0.0, 5.0) if at_verdict else dice.uniform(2.0, LONGEST), over)
+    pause(rng.uniform(0.0, 5.0) if at_verdict else rng.uniform(2.0, LONGEST), over)
     if not over():
         running.look()
         running.send(signal.SIGKILL)
@@ -114,12 +114,12 @@ def kill(running: Running, dice: random.Random, *, at_verdict: bool) -> int:
 def test_kill_9_at_random_moments_loses_and_invents_nothing(
     tmp_path: Path, env: dict[str, str]
 ) -> None:
-    dice = random.Random(14)
+    rng = random.Random(14)
     before: tuple[dict[int, Result], dict[int, str]] = ({}, {})
     for number in range(KILLS):
         began = time.monotonic()
         with closing(begin(tmp_path, env)) as running:
-            seen = kill(running, dice, at_verdict=number % 3 == 2)
+            seen = kill(running, rng, at_verdict=number % 3 == 2)
             assert_nothing_left(running)
         if (tmp_path / "suite" / "suite.json").exists():
             after = known(tmp_path)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from linkflap.chaos.scenarios.base import everyday
+from linkflap.chaos.scenarios.base import default_workloads
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Scenario
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.recording.run import record
@@ -47,7 +47,7 @@ def test_a_latency_that_was_never_there_makes_the_verdict_unknown(
         seed=5,
         topology=PAIR,
         mirror=MirrorSpec(kind="mm2"),
-        workloads=everyday(PAIR, "A"),
+        workloads=default_workloads(PAIR, "A"),
         schedule=(slow,),
         duration=4.0,
     )

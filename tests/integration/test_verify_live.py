@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from linkflap.harness.capture.live.properties import access
-from linkflap.harness.capture.live.record import LiveAsked, record
+from linkflap.harness.capture.live.record import LiveLogsRequest, record
 from linkflap.harness.capture.logs_named import Asked
 from linkflap.harness.cli.commands import linkflap
 from linkflap.harness.log.batches import scan
@@ -194,7 +194,7 @@ def gone_half_way(
         )
         broker.kill()
 
-    asked = LiveAsked(
+    asked = LiveLogsRequest(
         said=Asked(
             logs={name: tmp_path / name for name in bootstrap},
             links=[LinkSpec(source="A", destination="B")],
@@ -260,7 +260,7 @@ def test_a_leader_that_moves_is_followed(linkflap_deployment: Deployment, tmp_pa
         (first,) = (p for p in out.glob("captures/*/A/*/*/*.log") if p.stat().st_size)
         cluster.brokers[int(first.parent.parent.name)].kill()
 
-    asked = LiveAsked(
+    asked = LiveLogsRequest(
         said=Asked(logs={"A": tmp_path}, links=[], promotions={}, topics=r"A\.records"),
         bootstrap={"A": cluster.bootstrap.split(",")},
         access={},

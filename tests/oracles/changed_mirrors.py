@@ -89,14 +89,14 @@ def change_truncation(made: World) -> bool:
 def lie(made: World) -> bool:
     """A mirror reports something false about itself. It uses its own random numbers, so that the
     rest of a seed's world stays the same."""
-    dice = Random(made.time)
-    if not made.descriptions or dice.random() < 0.5:
+    rng = Random(made.time)
+    if not made.descriptions or rng.random() < 0.5:
         return False
-    for row in dice.sample(made.descriptions, min(len(made.descriptions), 4)):
+    for row in rng.sample(made.descriptions, min(len(made.descriptions), 4)):
         row |= {
             "mirrors": True,
             "state": "MIRRORING",
-            "lag": dice.choice([-1, 0, 0, max(0, row["lag"] - 1)]),
+            "lag": rng.choice([-1, 0, 0, max(0, row["lag"] - 1)]),
         }
     return True
 
@@ -104,11 +104,11 @@ def lie(made: World) -> bool:
 def disagree(made: World) -> bool:
     """A mirror answered a verb unlike its model, on one link or on both. It uses its own random
     numbers, as `lie` does."""
-    dice = Random(made.time + 1)
-    if not made.descriptions or dice.random() < 0.7:
+    rng = Random(made.time + 1)
+    if not made.descriptions or rng.random() < 0.7:
         return False
     links = sorted({row["link"] for row in made.descriptions})
-    for link in dice.sample(links, dice.randint(1, len(links))):
+    for link in rng.sample(links, rng.randint(1, len(links))):
         made.disagreements.append(
             {"link": link, "said": "pause was accepted", "time": made.time, "partition": 0}
         )
@@ -118,27 +118,27 @@ def disagree(made: World) -> bool:
 def compare(made: World) -> bool:
     """Mirrors compared their topics with the source's, once or twice. It uses its own random
     numbers, as `lie` does."""
-    dice = Random(made.time + 2)
-    if not made.links or dice.random() < 0.7:
+    rng = Random(made.time + 2)
+    if not made.links or rng.random() < 0.7:
         return False
     links = [f"{source}->{destination}" for source, destination in made.links]
-    for link in dice.sample(links, dice.randint(1, len(links))):
-        for n in range(dice.randint(1, 2)):
+    for link in rng.sample(links, rng.randint(1, len(links))):
+        for n in range(rng.randint(1, 2)):
             differing = tuple(
-                dice.sample(
+                rng.sample(
                     [("retention.ms", "1", None), ("segment.ms", "1", "2")],
-                    dice.choice([0, 0, 1, 2]),
+                    rng.choice([0, 0, 1, 2]),
                 )
             )
             row = {
                 "link": link,
                 "there": 2,
-                "here": dice.choice([0, 1, 2, 2, 2]),
+                "here": rng.choice([0, 1, 2, 2, 2]),
                 "differing": differing,
                 "time": made.time + n,
-                "missing": dice.sample(["u may read"], dice.choice([0, 0, 1])),
-                "recorded": dice.sample(["0: FAILED recorded"], dice.choice([0, 0, 1])),
-                "beside": dice.sample(["v may read", "w may not"], dice.choice([0, 0, 0, 1, 2])),
+                "missing": rng.sample(["u may read"], rng.choice([0, 0, 1])),
+                "recorded": rng.sample(["0: FAILED recorded"], rng.choice([0, 0, 1])),
+                "beside": rng.sample(["v may read", "w may not"], rng.choice([0, 0, 0, 1, 2])),
             }
             made.comparisons.append({**row, "partition": 0})
     return True

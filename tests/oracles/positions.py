@@ -165,7 +165,10 @@ def _beyond(
 
 
 def _promised(
-    plain: Plain, story: Story, generation: PlainGeneration, truncations: Sequence[tuple[int, int]]
+    plain: Plain,
+    story: Story,
+    generation: PlainGeneration,
+    truncations: Sequence[tuple[int, int]],
 ) -> int:
     busy = max((max(s.returned, s.invoked) for s in plain.sends), default=-1)
     early = [m for m in story.marks(generation) if m.returned <= busy]

@@ -16,7 +16,7 @@ import numpy as np
 
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.payload import FOREIGN
-from linkflap.spark_verify.facts.story import Copying
+from linkflap.spark_verify.facts.partition_facts import Copying
 from linkflap.spark_verify.facts.view import PartitionView, Replica
 from tests.oracles.changes import change
 from tests.oracles.views import views
@@ -41,9 +41,9 @@ def with_program(made: World, random: Random) -> list[PartitionView]:
 
 def _story(view: PartitionView) -> PartitionView:
     facts = replace(
-        view.story.facts, copying=(PROGRAM,), programs=frozenset({OUTPUTS}), recorded=True
+        view.partition_facts.facts, copying=(PROGRAM,), programs=frozenset({OUTPUTS}), recorded=True
     )
-    return replace(view, story=replace(view.story, facts=facts))
+    return replace(view, partition_facts=replace(view.partition_facts, facts=facts))
 
 
 def _sampled(view: PartitionView, made: World, random: Random) -> PartitionView:
@@ -77,7 +77,7 @@ def _written(view: PartitionView, random: Random) -> PartitionView:
     replicas, earlier = ([foreign(r) for r in some] for some in (view.replicas, view.earlier))
     return replace(
         view,
-        story=replace(view.story, topic=OUTPUTS),
+        partition_facts=replace(view.partition_facts, topic=OUTPUTS),
         replicas=replicas,
         earlier=earlier,
         sends=(),

@@ -10,12 +10,12 @@ from typing import Any
 
 from tests.oracles.plain import PlainLog
 
-Turn = tuple[int, int, int, int, PlainLog | None, PlainLog | None]
+Reversal = tuple[int, int, int, int, PlainLog | None, PlainLog | None]
 """When a reversal began, when the log was truncated in it, when it ended; to which offset; the log
 before and after."""
 
 
-def reads_by_log(reads: Sequence[Any], turns: Sequence[Turn]) -> list[list[Any]]:
+def reads_by_log(reads: Sequence[Any], turns: Sequence[Reversal]) -> list[list[Any]]:
     """What readers of one cluster did, per log that it had."""
     found: list[list[Any]] = []
     for began, truncated, ended, _, before, after in turns:
@@ -89,7 +89,7 @@ def _only(row: Any, some: Sequence[int | None], *, sure: bool = True) -> list[An
     return [SimpleNamespace(**vars(row) | {"offsets": offsets, "uids": uids, "position": position})]
 
 
-def marks_by_log(marks: Sequence[Any], turns: Sequence[Turn]) -> list[list[Any]]:
+def marks_by_log(marks: Sequence[Any], turns: Sequence[Reversal]) -> list[list[Any]]:
     """The samples of one cluster, per log that it had."""
     edges, marks = [0], list(marks)
     for began, truncated, ended, truncated_to, _, _ in turns:

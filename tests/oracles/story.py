@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.oracles.generations import Owner, PlainGeneration, PlainMirroredRange, size_of
 from tests.oracles.plain import NEVER, Plain, PlainLog
-from tests.oracles.seen import Turn, marks_by_log, reads_by_log
+from tests.oracles.seen import Reversal, marks_by_log, reads_by_log
 
 
 class Story:
@@ -257,7 +257,7 @@ class Story:
             self._plain.marks.get(generation.cluster, []), self._turns(generation.cluster)
         )[generation.number]
 
-    def _turns(self, cluster: str) -> list[Turn]:
+    def _turns(self, cluster: str) -> list[Reversal]:
         """Every reversal onto a cluster."""
         mine = self.generations[cluster]
         shown = [

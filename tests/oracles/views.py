@@ -12,19 +12,19 @@ import numpy as np
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
-from linkflap.spark_verify.facts.sends_and_reads import Read, Send
-from linkflap.spark_verify.facts.story import (
+from linkflap.spark_verify.facts.partition_facts import (
     Comparison,
     Description,
     Disagreement,
+    PartitionFacts,
     Promotion,
     Refusal,
     RunFacts,
     Stop,
-    Story,
     Truncation,
     Window,
 )
+from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.view import (
     WHOLE,
     Batches,
@@ -156,8 +156,8 @@ def with_own(world: World) -> list[PartitionView]:
                     logs[-1] = replace(logs[-1], high_watermark=high)
                 if (other := world.own_others.get((cluster, topic))) is not None:
                     logs.append(replica(cluster, other, broker=2))
-        story = Story(facts=found[0].story.facts, topic=topic, partition=0)
-        found.append(PartitionView(story=story, replicas=logs))
+        story = PartitionFacts(facts=found[0].partition_facts.facts, topic=topic, partition=0)
+        found.append(PartitionView(partition_facts=story, replicas=logs))
     return found
 
 
@@ -193,7 +193,7 @@ def _view(world: World, partition: int, run: str) -> PartitionView:
         budgets=Budgets(rpo_records=rpo, rto_seconds=rto),
         recorded=world.recorded,
     )
-    story = Story(
+    story = PartitionFacts(
         facts=facts,
         topic=TOPIC,
         partition=partition,
@@ -206,7 +206,7 @@ def _view(world: World, partition: int, run: str) -> PartitionView:
         compacted={c: offset for (c, p), offset in world.compacted.items() if p == partition},
     )
     return PartitionView(
-        story=story,
+        partition_facts=story,
         replicas=logs,
         sends=[_send(row) for row in mine(world.sends)],
         reads=[_read(row) for row in mine(world.reads)],

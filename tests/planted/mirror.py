@@ -9,7 +9,7 @@ from weakref import WeakSet
 
 from linkflap.harness.mirrors.shadow import group_offsets, shadow
 from linkflap.harness.mirrors.shadow.destination.client import Destination
-from linkflap.harness.mirrors.shadow.destination.picture import Picture
+from linkflap.harness.mirrors.shadow.destination.picture import MetadataSnapshot
 from linkflap.harness.mirrors.shadow.failback.takeover import Takeover
 from linkflap.harness.mirrors.shadow.failover import open_transactions
 from linkflap.harness.mirrors.shadow.failover.markers import Open
@@ -122,7 +122,7 @@ LEFT: set[Open] = set()
 def _truncates_short() -> None:
     right = Takeover._truncate
 
-    async def truncate(self: Takeover, _: Picture) -> list[str]:
+    async def truncate(self: Takeover, _: MetadataSnapshot) -> list[str]:
         for partition in self._partitions():
             ends = [follower.offset for follower in partition.live().values()]
             if (

@@ -10,7 +10,7 @@ from linkflap.harness.guarantees import declared
 from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
-from linkflap.spark_verify.facts.story import RunFacts
+from linkflap.spark_verify.facts.partition_facts import RunFacts
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.read import assemble, pieces
 from linkflap.spark_verify.read.captures import Captured

@@ -193,7 +193,7 @@ def test_a_plan_of_copied_logs_has_homes_and_no_damage(tmp_path: Path) -> None:
     assert [(p.cluster, p.offset, p.kind) for p in planned.promotions["orders", 0]] == [
         ("B", 6, "forced")
     ]
-    assert planned.story("orders", 0).home == "A"
+    assert planned.facts_of("orders", 0).home == "A"
     assert planned.damage == []
     assert not RunReader(tmp_path / "run").run.recorded
 

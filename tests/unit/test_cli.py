@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from linkflap.chaos.catalogue import catalogue
-from linkflap.chaos.scenarios import Wish, scenario
+from linkflap.chaos.scenarios import ScenarioRequest, scenario
 from linkflap.chaos.schedule_checks import check
 from linkflap.harness import runtimes
 from linkflap.harness.cli import commands
@@ -113,10 +113,10 @@ def test_which_fault_explains_which_death(spec: FaultSpec, broker: bool, mirror:
     ("refuse", "says"),
     [
         (
-            lambda: scenario("link-flop", Wish(seed=1)),
+            lambda: scenario("link-flop", ScenarioRequest(seed=1)),
             "no scenario 'link-flop' (did you mean 'link-flap'?)",
         ),
-        (lambda: scenario("ROUND_TRIP", Wish(seed=1)), "(did you mean 'round-trip'?)"),
+        (lambda: scenario("ROUND_TRIP", ScenarioRequest(seed=1)), "(did you mean 'round-trip'?)"),
         (lambda: resolve(MirrorSpec(kind="mm3")), "no mirror 'mm3' (did you mean 'mm2'?)"),
         (
             lambda: resolve(MirrorSpec(kind="mm2", options={"task": 1})),

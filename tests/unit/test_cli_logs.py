@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from linkflap.harness.capture.live.record import LiveAsked
+from linkflap.harness.capture.live.record import LiveLogsRequest
 from linkflap.harness.capture.logs_named import Asked
 from linkflap.harness.cli.commands import linkflap
-from linkflap.harness.cli.log_options import asked_live, asked_logs
+from linkflap.harness.cli.log_options import live_logs_request, logs_request
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.topology import LinkSpec
 
@@ -23,7 +23,7 @@ NOTHING: dict[str, Any] = {"logs": (), "links": (), "promotions": (), "topics": 
 
 
 def asked(**said: Any) -> Asked | None:
-    return asked_logs(**{**NOTHING, **said})
+    return logs_request(**{**NOTHING, **said})
 
 
 def test_logs_links_and_promotions_are_read() -> None:
@@ -75,8 +75,8 @@ def test_a_mirror_is_said_by_its_name_or_by_what_it_keeps(
     assert arguments.options == options
 
 
-def live(**said: Any) -> LiveAsked | None:
-    return asked_live(**{**NOTHING, **said})
+def live(**said: Any) -> LiveLogsRequest | None:
+    return live_logs_request(**{**NOTHING, **said})
 
 
 def test_live_clusters_are_read(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from linkflap.harness.cli.folders import check_junit
-from linkflap.harness.cli.log_options import asked_logs
+from linkflap.harness.cli.log_options import logs_request
 from linkflap.harness.model.errors import InputError
 from linkflap.spark_verify.spark import masters
 from linkflap.topologies import parse
@@ -68,7 +68,7 @@ def test_asking_whether_a_junit_file_can_be_written_leaves_nothing(tmp_path: Pat
 
 def test_the_same_link_twice_is_refused() -> None:
     with pytest.raises(InputError, match="--link A->B is given twice; give it once"):
-        asked_logs(
+        logs_request(
             logs=["A=x", "B=y"], bootstrap=[], properties=[], rate=None,
             links=["A->B", "B->A", "A->B"], promotions=[],
             topics=".*", preset="exact", producer_ids=None, leader_epochs=None,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from linkflap.chaos import scenario_file
-from linkflap.chaos.scenarios import Wish, scenario
+from linkflap.chaos.scenarios import ScenarioRequest, scenario
 from linkflap.harness.model.clients import Library, libraries
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import WorkloadSpec
@@ -52,7 +52,7 @@ def test_whose_clients(text: str, libraries_: list[Library]) -> None:
     ],
 )
 def test_clients_that_there_are_not(text: str, sentence: str) -> None:
-    made = scenario("baseline", Wish(seed=1, clients=text))
+    made = scenario("baseline", ScenarioRequest(seed=1, clients=text))
     with pytest.raises(InputError, match=sentence):
         check(made, "process")
 
@@ -97,7 +97,7 @@ def test_java_is_the_newest_release_of_the_clusters(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_built_in_scenario_has_the_clients_that_were_asked_for(tmp_path: Path) -> None:
-    made = scenario("relay", Wish(seed=3, clients="java@3.9.2"))
+    made = scenario("relay", ScenarioRequest(seed=3, clients="java@3.9.2"))
     assert {spec.library for spec in made.workloads} == {"java@3.9.2"}
     path = tmp_path / "saved.toml"
     scenario_file.save(made, path)

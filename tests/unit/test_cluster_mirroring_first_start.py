@@ -12,7 +12,7 @@ from linkflap.harness.mirrors.cluster_mirroring import first_start, settings
 from linkflap.harness.mirrors.cluster_mirroring.answers import Refused, Row
 from linkflap.harness.mirrors.cluster_mirroring.first_start import (
     STATES,
-    LeftBehind,
+    LeftAligning,
     await_loaded,
     lacking,
 )
@@ -137,7 +137,7 @@ def rows(*states: str) -> list[Row]:
 
 def test_a_partition_that_is_left_behind_gets_another_leader_once() -> None:
     brokers = Brokers()
-    behind = LeftBehind(cast(Any, brokers), cast(Any, brokers), "LOG_TRUNCATION")
+    behind = LeftAligning(cast(Any, brokers), cast(Any, brokers), "LOG_TRUNCATION")
     behind.look(rows("LOG_TRUNCATION", "LOG_TRUNCATION"), 0)
     behind.look(rows("MIRRORING", "LOG_TRUNCATION"), 9)
     assert behind.moved == [], "it may still get there"
@@ -149,7 +149,7 @@ def test_a_partition_that_is_left_behind_gets_another_leader_once() -> None:
 
 def test_a_partition_that_aligns_again_and_again_is_not_left_behind() -> None:
     brokers = Brokers()
-    behind = LeftBehind(cast(Any, brokers), cast(Any, brokers), "LOG_TRUNCATION")
+    behind = LeftAligning(cast(Any, brokers), cast(Any, brokers), "LOG_TRUNCATION")
     for now in range(0, 60, 3):
         behind.look(rows("LOG_TRUNCATION" if now % 2 else "FAILED"), now)
     assert (behind.moved, brokers.moved) == ([], [])

@@ -15,7 +15,7 @@ from linkflap.chaos.generator.coverage import Coverage
 from linkflap.chaos.generator.generate import generate, playable
 from linkflap.chaos.scenario_file import read
 from linkflap.chaos.scenarios import SCENARIOS
-from linkflap.chaos.scenarios.base import Wish
+from linkflap.chaos.scenarios.base import ScenarioRequest
 from linkflap.harness import mirrors
 from linkflap.harness.mirrors.cluster_mirroring import (
     from_bytes,
@@ -105,7 +105,7 @@ def test_brokers_of_such_a_build_have_both_flags_and_as_many_replicas_of_the_sta
 def test_a_scenario_that_kills_the_mirror_is_not_applicable_and_says_why(tmp_path: Path) -> None:
     libs = build(tmp_path / "libs", FIRST)
     made = SCENARIOS["mirror-crash"](
-        Wish(seed=1, mirror="cluster-mirroring", topology=parse(f"A@{libs}->B@{libs}"))
+        ScenarioRequest(seed=1, mirror="cluster-mirroring", topology=parse(f"A@{libs}->B@{libs}"))
     )
     with pytest.raises(
         InputError,
@@ -119,7 +119,7 @@ def test_a_scenario_that_kills_the_mirror_is_not_applicable_and_says_why(tmp_pat
 def test_the_runtime_docker_is_refused_in_one_sentence_for_runs_and_suites(tmp_path: Path) -> None:
     libs = build(tmp_path / "libs", FIRST)
     made = SCENARIOS["baseline"](
-        Wish(seed=1, mirror="cluster-mirroring", topology=parse(f"A@{libs}->B@{libs}"))
+        ScenarioRequest(seed=1, mirror="cluster-mirroring", topology=parse(f"A@{libs}->B@{libs}"))
     )
     mirrors.check_played(made, "process")
     with pytest.raises(
@@ -139,7 +139,9 @@ def test_a_cluster_without_the_feature_is_refused_as_destination_and_for_a_failb
     def refusal(name: str, topology: str) -> str:
         return (
             settings.refusal(
-                SCENARIOS[name](Wish(seed=1, mirror="cluster-mirroring", topology=parse(topology)))
+                SCENARIOS[name](
+                    ScenarioRequest(seed=1, mirror="cluster-mirroring", topology=parse(topology))
+                )
             )
             or ""
         )
@@ -157,7 +159,7 @@ def test_a_build_of_a_generation_that_is_not_in_the_table_is_not_said_to_lack_th
 ) -> None:
     libs = build(tmp_path / "libs", ["CreateClusterMirrorOptions", "BeginMirrorTopicsOptions"])
     made = SCENARIOS["link-flap"](
-        Wish(seed=1, mirror="cluster-mirroring", topology=parse(f"A@{libs}->B@{libs}"))
+        ScenarioRequest(seed=1, mirror="cluster-mirroring", topology=parse(f"A@{libs}->B@{libs}"))
     )
     said = settings.refusal(made) or ""
     assert "runs Kafka 4.2.0-SNAPSHOT, which has Cluster Mirroring of a generation that" in said
@@ -244,7 +246,7 @@ def test_a_promotion_begins_with_the_markers_right_before_the_reset() -> None:
 
 def test_logs_part_where_the_source_has_what_was_never_mirrored() -> None:
     ours, theirs = headers("3-diverged", "A"), headers("3-diverged", "B")
-    assert from_bytes.parted(ours, theirs) == from_bytes.Parted(
+    assert from_bytes.parted(ours, theirs) == from_bytes.FirstDifference(
         offset=21, end=from_bytes.end_of(ours)
     )
     assert from_bytes.parted(headers("1-before-stop", "A"), headers("1-before-stop", "B")) is None

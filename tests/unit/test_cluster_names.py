@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from linkflap.chaos import scenario_file
-from linkflap.chaos.scenarios import SCENARIOS, Wish, scenario
+from linkflap.chaos.scenarios import SCENARIOS, ScenarioRequest, scenario
 from linkflap.chaos.schedule_checks import check as check_schedule
 from linkflap.harness.cli.log_options import _link, _named
 from linkflap.harness.mirrors import mm2_config
@@ -32,7 +32,7 @@ def test_a_name_is_one_everywhere(name: str, tmp_path: Path) -> None:
     assert name in draw(topology)
     assert _named("--logs", [f"{name}=/x"], "DIR", "x") == [(name, "/x")]
     assert _link(f"{name}->Other") == topology.links[0]
-    wished = scenario("link-flap", Wish(seed=1, topology=topology))
+    wished = scenario("link-flap", ScenarioRequest(seed=1, topology=topology))
     scenario_file.save(wished, tmp_path / "it.toml")
     assert scenario_file.read(tmp_path / "it.toml", seed=1) == wished
     assert is_data_topic(topic_name(name, "orders"), (name,))
@@ -51,7 +51,7 @@ def test_what_is_no_name_is_none_anywhere(name: str) -> None:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_scenario_can_be_played_with_such_names(name: str) -> None:
-    own = scenario(name, Wish(seed=3)).topology
+    own = scenario(name, ScenarioRequest(seed=3)).topology
     called = {
         cluster.name: f"{('us-east', 'eu_west', 'ap-south_1')[n]}"
         for n, cluster in enumerate(own.clusters)
@@ -59,7 +59,7 @@ def test_every_scenario_can_be_played_with_such_names(name: str) -> None:
     text = arrows(own)
     for old, new in called.items():
         text = text.replace(old, new)
-    wished = scenario(name, Wish(seed=3, topology=parse(text)))
+    wished = scenario(name, ScenarioRequest(seed=3, topology=parse(text)))
     check_schedule(wished.schedule, wished.topology)
 
 

@@ -10,7 +10,7 @@ from random import Random
 import msgspec
 import pytest
 
-from linkflap.harness.report.evidence import tell_why
+from linkflap.harness.report.evidence import write_explanation
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.inspect.explain import Explanation, explain
 from tests.oracles.agreement import findings
@@ -73,7 +73,7 @@ def with_verdict(root: Path, *anomalies: Row) -> Path:
 
 def text_of(explained: Explanation) -> str:
     stream = io.StringIO()
-    tell_why(explained, stream)
+    write_explanation(explained, stream)
     return stream.getvalue()
 
 

@@ -30,7 +30,7 @@ def check(name: str, *inputs: str, from_bytes: bool = True) -> Check:
 
 
 def records(planned: RunPlan, checks: list[Check]) -> str:
-    lean = job.frugal(planned, checks)
+    lean = job.with_needed_records(planned, checks)
     (found,) = {captured.records for captured in (*lean.replicas, *lean.earlier)}
     return found
 
@@ -83,9 +83,9 @@ def test_the_kernels_of_logs_alone_find_the_same_without_them(tmp_path: Path, mo
     whole = list(views(root))
     planned = plan(root)
     assert sum(len(r.records) for view in whole for r in view.replicas) > 0
-    bare = list(views(root, job.frugal(planned, EVERY)))
+    bare = list(views(root, job.with_needed_records(planned, EVERY)))
     assert sum(len(r.records) for view in bare for r in view.replicas) == 0
-    assert sum(1 for _ in batch_rows(job.frugal(planned, EVERY).replicas)) >= 1
+    assert sum(1 for _ in batch_rows(job.with_needed_records(planned, EVERY).replicas)) >= 1
     for one, other in zip(whole, bare, strict=True):
         for each in EVERY:
             if each.from_bytes:

@@ -18,7 +18,7 @@ from tests.unit.generated import EVERY
 def test_faults_that_want_the_same_follow_one_another_and_others_overlap() -> None:
     import random
 
-    draft = Draft(topology=parse("A->B"), dice=random.Random(1))
+    draft = Draft(topology=parse("A->B"), rng=random.Random(1))
 
     def holds(*names: str) -> Wants:
         return Wants(holds=frozenset(names))
@@ -57,7 +57,7 @@ def test_nobody_waits_for_a_mirror_to_be_behind_over_which_nothing_passes(
     behind of."""
     seen = set()
     for seed in range(60):
-        draft = Draft(topology=parse("A->B->C"), dice=random.Random(seed))
+        draft = Draft(topology=parse("A->B->C"), rng=random.Random(seed))
         draft.up, draft.mirrored, draft.at = {"A", "B", "C"}, set(mirrored), {"A": "A"}
         seen |= {
             name

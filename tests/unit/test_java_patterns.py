@@ -61,7 +61,7 @@ def test_what_java_refuses_is_refused_with_the_reason(pattern: str, why: str) ->
 @pytest.mark.xdist_group("spark")
 def test_nothing_that_java_refuses_is_taken(spark: SparkSession) -> None:
     """Held against Java itself, on patterns by chance."""
-    dice = random.Random(5)
+    rng = random.Random(5)
     parts = [
         *"aabz[](){}|*+?^$.-,&123",
         "[a-z]",
@@ -81,7 +81,7 @@ def test_nothing_that_java_refuses_is_taken(spark: SparkSession) -> None:
     pattern = spark._jvm.java.util.regex.Pattern
     refused = 0
     for _ in range(1500):
-        text = "".join(dice.choice(parts) for _ in range(dice.randrange(1, 7)))
+        text = "".join(rng.choice(parts) for _ in range(rng.randrange(1, 7)))
         try:
             pattern.compile(text)
         except PySparkException:  # PatternSyntaxException

@@ -91,7 +91,7 @@ def test_a_port_that_somebody_listens_on_is_not_leased(
     # The watchdog is started first: the kernel lets us run on before a new program's inherited
     # sockets are closed, and one that is started while we listen would hold the port a moment
     # longer than we.
-    cleanup.watch_over_me()
+    cleanup.start_watchdog()
     with socket.socket() as taken:
         port = FIRST + 42
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from linkflap.harness.rundir import RunWriter
-from linkflap.spark_verify.facts.story import Description, Refusal
+from linkflap.spark_verify.facts.partition_facts import Description, Refusal
 from linkflap.spark_verify.read.plan import plan
 from linkflap.topologies import parse
 from tests.events import append_row, event
@@ -145,13 +145,15 @@ def test_what_a_mirror_said_of_itself(tmp_path: Path) -> None:
     kind, subject, data = described()
     answered = writer.write(event(kind, subject, **data))
     writer.close("finished")
-    (story,) = (
-        story for key, story in plan(tmp_path / "run").stories.items() if key == ("A.orders", 0)
+    (facts,) = (
+        facts
+        for key, facts in plan(tmp_path / "run").partition_facts.items()
+        if key == ("A.orders", 0)
     )
     wanted = Description(
         link="A->B", state="MIRRORING", mirrors=True, lag=3, asked=5, returned=answered.time
     )
-    assert story.descriptions == (wanted,)
+    assert facts.descriptions == (wanted,)
 
 
 def test_what_a_mirror_said_and_nobody_can_read(tmp_path: Path) -> None:

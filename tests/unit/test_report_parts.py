@@ -220,7 +220,7 @@ def test_of_a_long_history_the_logs_are_shown_and_the_command_is_named(tmp_path:
     )
     assert long.sides == short.sides != ()
     shown = io.StringIO()
-    evidence.tell_why(long, shown)
+    evidence.write_explanation(long, shown)
     assert "batches of B/1" in shown.getvalue()
     assert "its operations and polls are shown by linkflap explain RUNDIR 1" in shown.getvalue()
     assert "no operation of the history touches it" not in shown.getvalue()

@@ -11,7 +11,7 @@ import pytest
 
 import linkflap as api
 from linkflap.chaos.scenario_file import read, render, save
-from linkflap.chaos.scenarios import SCENARIOS, Wish, scenario
+from linkflap.chaos.scenarios import SCENARIOS, ScenarioRequest, scenario
 from linkflap.harness.cli.commands import linkflap
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.runtimes.distribution import setting_names
@@ -24,20 +24,20 @@ from tests.unit.scenario_text import GOOD, made, run
 def test_every_built_in_scenario_is_written_and_read_back_as_it_was(
     name: str, seed: int, tmp_path: Path
 ) -> None:
-    built = scenario(name, Wish(seed=seed))
+    built = scenario(name, ScenarioRequest(seed=seed))
     save(built, tmp_path / "it.toml")
     assert read(tmp_path / "it.toml", seed=0) == built
 
 
 def test_what_the_user_wished_is_in_the_file(tmp_path: Path) -> None:
-    wish = Wish(
+    request = ScenarioRequest(
         seed=3,
         topology=parse("A:3->B->C"),
         mirror="mm2",
         mirror_options={"delivery": "exactly-once"},
         duration=7.0,
     )
-    built = scenario("baseline", wish)
+    built = scenario("baseline", request)
     save(built, tmp_path / "it.toml")
     assert read(tmp_path / "it.toml", seed=0) == built
 
@@ -178,7 +178,7 @@ def test_what_is_no_scenario_file(tmp_path: Path) -> None:
 
 
 def test_saving_overwrites_nothing(tmp_path: Path) -> None:
-    built = scenario("baseline", Wish(seed=1))
+    built = scenario("baseline", ScenarioRequest(seed=1))
     path = made(tmp_path, "precious")
     with pytest.raises(InputError, match="exists, and --save overwrites nothing"):
         save(built, path)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from linkflap.chaos.scenario_file import json_schema, read, save
-from linkflap.chaos.scenarios import SCENARIOS, Wish, scenario
+from linkflap.chaos.scenarios import SCENARIOS, ScenarioRequest, scenario
 from linkflap.harness import mirrors, workloads
 from linkflap.harness.model.scenario import SCHEMA_VERSION
 from linkflap.harness.rundir import FORMAT, RunReader
@@ -62,7 +62,7 @@ def test_the_published_schema_takes_what_save_writes_and_refuses_what_read_refus
     published: Any, tmp_path: Path
 ) -> None:
     for name in SCENARIOS:
-        save(scenario(name, Wish(seed=7)), tmp_path / f"{name}.toml")
+        save(scenario(name, ScenarioRequest(seed=7)), tmp_path / f"{name}.toml")
         content = tomllib.loads((tmp_path / f"{name}.toml").read_text())
         assert [error.message for error in published.iter_errors(content)] == []
     content["fault"] = [{"id": "one", "fault": "link-cutt", "target": "A->B"}]

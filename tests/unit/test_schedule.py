@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from linkflap.chaos import schedule, schedule_checks
-from linkflap.chaos.scenarios import SCENARIOS, Wish, scenario
+from linkflap.chaos.scenarios import SCENARIOS, ScenarioRequest, scenario
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.topologies import parse
@@ -160,10 +160,13 @@ def test_a_fault_that_follows_another_is_described_so() -> None:
 def test_every_scenario_is_a_pure_function_of_its_seed_and_can_be_played(
     name: str, seed: int
 ) -> None:
-    once = scenario(name, Wish(seed=seed))
-    assert once == scenario(name, Wish(seed=seed))
+    once = scenario(name, ScenarioRequest(seed=seed))
+    assert once == scenario(name, ScenarioRequest(seed=seed))
     schedule_checks.check(once.schedule, once.topology)
 
 
 def test_different_seeds_give_different_schedules() -> None:
-    assert len({str(scenario("link-flap", Wish(seed=seed)).schedule) for seed in range(20)}) == 20
+    assert (
+        len({str(scenario("link-flap", ScenarioRequest(seed=seed)).schedule) for seed in range(20)})
+        == 20
+    )

@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from linkflap.spark_verify.facts.send_columns import ARRAYS, NUMBERS, WORDS, Gathering, Sends
+from linkflap.spark_verify.facts.send_columns import ARRAYS, NUMBERS, WORDS, Sends, SendsBuilder
 from linkflap.spark_verify.facts.sends_and_reads import Send
 from tests.oracles.happenings import world
 from tests.oracles.views import views
@@ -65,12 +65,12 @@ def test_of_none_there_is_nothing() -> None:
     assert nothing.said("cluster") == set()
     assert nothing.each("refused").tolist() == []
     assert nothing.says("cluster", "A").tolist() == []
-    assert len(Gathering().sends()) == 0
+    assert len(SendsBuilder().sends()) == 0
 
 
 def test_what_comes_in_parts_is_put_in_order() -> None:
     sends = some(4)
-    gathering = Gathering()
+    gathering = SendsBuilder()
     for part in (sends[3:][::-1], [replace(s, client="another") for s in sends[:3]]):
         columns = Sends.of(part)
         for name in NUMBERS:

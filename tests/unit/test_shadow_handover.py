@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from linkflap.harness.mirrors.shadow.destination.picture import Led, Picture, Topic
+from linkflap.harness.mirrors.shadow.destination.picture import Led, MetadataSnapshot, Topic
 from linkflap.harness.mirrors.shadow.failover import handover
 from linkflap.harness.mirrors.shadow.failover.handover import Handover
 from linkflap.harness.mirrors.shadow.journal import Journal, TopicNote
@@ -27,8 +27,8 @@ def handing(folder: Path, monkeypatch: pytest.MonkeyPatch, *, leader: int) -> Ha
     mirrored.add("A.t", 0)
     led = Led(leader=leader, epoch=1, replicas=(leader,), in_sync=(leader,))
 
-    async def picture() -> Picture:
-        return Picture(brokers={}, topics={"A.t": Topic(id="d", partitions={0: led})})
+    async def picture() -> MetadataSnapshot:
+        return MetadataSnapshot(brokers={}, topics={"A.t": Topic(id="d", partitions={0: led})})
 
     async def refuse() -> None:
         raise EnvironmentFailure("topic A.t could not be configured: not today")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from linkflap.harness.mirrors.shadow.destination.picture import Led, Picture, Topic
+from linkflap.harness.mirrors.shadow.destination.picture import Led, MetadataSnapshot, Topic
 from linkflap.harness.mirrors.shadow.source.replica_choice import (
     Divergence,
     Readers,
@@ -22,10 +22,12 @@ def picture(
     *,
     live: tuple[int, ...] = (1, 2, 3),
     replicas: tuple[int, int, int, int] = (1000, 1, 2, 3),
-) -> Picture:
+) -> MetadataSnapshot:
     led = Led(leader=leader, epoch=7, replicas=replicas, in_sync=(1000,))
     brokers = {broker: BROKERS[broker] for broker in (*live, 1000)}
-    return Picture(brokers=brokers, topics={PARTITION[0]: Topic(id=None, partitions={0: led})})
+    return MetadataSnapshot(
+        brokers=brokers, topics={PARTITION[0]: Topic(id=None, partitions={0: led})}
+    )
 
 
 def chosen(readers: Readers) -> Reading:

@@ -36,19 +36,19 @@ def test_a_process_of_a_run_imports_no_more_than_it_needs(module: str, unwanted:
 def batches(seed: int) -> Bytes:
     """Bytes like those of a segment: lengths right, negative, too large or too small; magics right
     and wrong; torn at the end."""
-    dice, data = random.Random(seed), bytearray()
-    for _ in range(dice.randrange(40)):
-        length = dice.randrange(layout.SMALLEST_LENGTH, 300)
-        batch = bytearray(dice.randbytes(layout.LENGTH_ENDS + length))
+    rng, data = random.Random(seed), bytearray()
+    for _ in range(rng.randrange(40)):
+        length = rng.randrange(layout.SMALLEST_LENGTH, 300)
+        batch = bytearray(rng.randbytes(layout.LENGTH_ENDS + length))
         struct.pack_into(
             ">i",
             batch,
             layout.LENGTH_AT,
-            dice.choice([length] * 30 + [-1, 0, 7, length + 1, 2**31 - 1]),
+            rng.choice([length] * 30 + [-1, 0, 7, length + 1, 2**31 - 1]),
         )
-        batch[layout.MAGIC_AT] = dice.choice([layout.MAGIC] * 30 + [0, 1, 255])
+        batch[layout.MAGIC_AT] = rng.choice([layout.MAGIC] * 30 + [0, 1, 255])
         data += batch
-    return np.frombuffer(bytes(data[: len(data) - dice.choice([0, 0, 1, 50])]), np.uint8)
+    return np.frombuffer(bytes(data[: len(data) - rng.choice([0, 0, 1, 50])]), np.uint8)
 
 
 @pytest.mark.parametrize("seed", range(20))

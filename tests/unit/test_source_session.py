@@ -129,7 +129,7 @@ def test_a_jvm_that_died_is_said_to_have_died(
     with subprocess.Popen(["sh", "-c", ends]) as jvm:
         monkeypatch.setattr(session, "_jvm", jvm)
         assert (
-            session.fate(Py4JError("An error occurred while calling o228.getResult"))
+            session.reason_of_failure(Py4JError("An error occurred while calling o228.getResult"))
             == f"Spark's JVM {said}"
         )
 
@@ -138,8 +138,8 @@ def test_what_a_jvm_that_lives_says_is_the_reason(monkeypatch: pytest.MonkeyPatc
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as jvm:
         monkeypatch.setattr(session, "_jvm", jvm)
         assert (
-            session.fate(PySparkException("org.apache.spark.SparkException: no"))
+            session.reason_of_failure(PySparkException("org.apache.spark.SparkException: no"))
             == "org.apache.spark.SparkException: no"
         )
     monkeypatch.setattr(session, "_jvm", None)
-    assert session.fate(OSError("gone")) == "gone"
+    assert session.reason_of_failure(OSError("gone")) == "gone"

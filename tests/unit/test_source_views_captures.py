@@ -105,4 +105,4 @@ def test_a_reversal_that_never_came_to_the_point_truncated_nothing(tmp_path: Pat
     made.events = [e for e in made.events if e.subject != "B->A"]
     (view,) = views(made.write(tmp_path / "rounds"))
     assert [w.took_effect for w in view.windows if w.fault == "mirror-reverse"] == [False]
-    assert [e.origin for e in eras(view.story, "A")] == ["native"]
+    assert [e.origin for e in eras(view.partition_facts, "A")] == ["native"]

@@ -9,7 +9,7 @@ import re
 import pytest
 
 from linkflap.chaos.scenarios import SCENARIOS, broker_loss, link_flap
-from linkflap.chaos.scenarios.base import Wish, homes
+from linkflap.chaos.scenarios.base import ScenarioRequest, homes
 from linkflap.chaos.scenarios.chain_flap import build
 from linkflap.chaos.schedule import spared
 from linkflap.chaos.schedule_checks import check
@@ -67,9 +67,11 @@ def test_chain_flap_has_clients_wherever_topics_begin_and_breaks_every_hop(
 ) -> None:
     topology = parse(arrows)
     assert "".join(homes(topology)) == begin
-    chosen = build(Wish(seed=5, topology=topology))
+    chosen = build(ScenarioRequest(seed=5, topology=topology))
     assert (
-        chosen == build(Wish(seed=5, topology=topology)) != build(Wish(seed=6, topology=topology))
+        chosen
+        == build(ScenarioRequest(seed=5, topology=topology))
+        != build(ScenarioRequest(seed=6, topology=topology))
     )
     check(chosen.schedule, topology)
     for link in topology.links:
@@ -89,7 +91,7 @@ def test_chain_flap_has_clients_wherever_topics_begin_and_breaks_every_hop(
 @pytest.mark.parametrize("arrows", [each for each in EVERY if each != "A->B"])
 def test_link_flap_breaks_every_link_and_has_clients_wherever_topics_begin(arrows: str) -> None:
     topology = parse(arrows)
-    chosen = link_flap.build(Wish(seed=5, topology=topology))
+    chosen = link_flap.build(ScenarioRequest(seed=5, topology=topology))
     check(chosen.schedule, topology)
     for link in topology.links:
         of_link = [
@@ -111,7 +113,7 @@ def test_link_flap_breaks_every_link_and_has_clients_wherever_topics_begin(arrow
 @pytest.mark.parametrize("arrows", EVERY)
 def test_what_breaks_links_or_mirrors_does_so_to_every_one(name: str, arrows: str) -> None:
     topology = parse(arrows)
-    chosen = SCENARIOS[name](Wish(seed=5, topology=topology))
+    chosen = SCENARIOS[name](ScenarioRequest(seed=5, topology=topology))
     check(chosen.schedule, topology)
     assert {workload.home for workload in chosen.workloads} == set(homes(topology))
     kinds = {
@@ -133,14 +135,16 @@ def test_what_breaks_links_or_mirrors_does_so_to_every_one(name: str, arrows: st
 
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
 def test_what_a_scenario_says_of_itself_names_the_clusters_that_it_has(name: str) -> None:
-    said = SCENARIOS[name](Wish(seed=5, topology=parse("us-east:3->eu_west:3"))).about
+    said = SCENARIOS[name](ScenarioRequest(seed=5, topology=parse("us-east:3->eu_west:3"))).about
     assert not re.search(r"\b[ABC]\b|[{}]", said), said
 
 
 def test_links_that_a_schedule_does_nothing_to_are_named() -> None:
-    fan_in = SCENARIOS["failover-open-transactions"](Wish(seed=5, topology=parse("A->C, B->C")))
+    fan_in = SCENARIOS["failover-open-transactions"](
+        ScenarioRequest(seed=5, topology=parse("A->C, B->C"))
+    )
     assert spared(fan_in) == {"B->C": False}
-    chain = SCENARIOS["round-trip"](Wish(seed=5, topology=parse("A->B->C")))
+    chain = SCENARIOS["round-trip"](ScenarioRequest(seed=5, topology=parse("A->B->C")))
     assert spared(chain) == {"B->C": True}
 
 
@@ -148,6 +152,6 @@ def test_broker_loss_says_what_it_needs() -> None:
     with pytest.raises(
         InputError, match="A needs 3 or more and has 1; write --topology 'A:3->B:3'"
     ):
-        broker_loss.build(Wish(seed=5, topology=parse("A->B")))
+        broker_loss.build(ScenarioRequest(seed=5, topology=parse("A->B")))
     with pytest.raises(InputError, match="B needs 3 or more and has 1"):
-        broker_loss.build(Wish(seed=5, topology=parse("A:3->B")))
+        broker_loss.build(ScenarioRequest(seed=5, topology=parse("A:3->B")))

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from linkflap.chaos import triggers
-from linkflap.chaos.scenarios import SCENARIOS, Wish, scenario
+from linkflap.chaos.scenarios import SCENARIOS, ScenarioRequest, scenario
 from linkflap.chaos.triggers import TRIGGERS, Condition, after, condition, known, unknown
 from linkflap.harness.model.protocols import World
 from linkflap.harness.model.scenario import FaultSpec
@@ -72,7 +72,7 @@ def test_what_clients_say_is_counted(name: str, asked: str, value: int) -> None:
 
 
 def test_programs_that_have_stopped_themselves_are_counted() -> None:
-    programs = [SimpleNamespace(stands_still=True), SimpleNamespace(stands_still=False)]
+    programs = [SimpleNamespace(any_suspended=True), SimpleNamespace(any_suspended=False)]
     assert TRIGGERS["program-stopped"](SPEC, world(programs=programs))
     assert not TRIGGERS["program-stopped"](SPEC, world(programs=programs), 2)
     assert not TRIGGERS["program-stopped"](SPEC, world(programs=[]))
@@ -120,7 +120,7 @@ def first_failover(name: str) -> FaultSpec | None:
     return next(
         (
             fault
-            for fault in scenario(name, Wish(seed=1)).schedule
+            for fault in scenario(name, ScenarioRequest(seed=1)).schedule
             if fault.fault.startswith("failover-")
         ),
         None,

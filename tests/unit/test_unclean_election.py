@@ -18,7 +18,7 @@ from linkflap.harness.model.protocols import World
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.harness.rundir import RunWriter
-from linkflap.spark_verify.facts.story import Window
+from linkflap.spark_verify.facts.partition_facts import Window
 from linkflap.spark_verify.read.plan import plan
 from linkflap.spark_verify.verdict.allowances import why_allowed
 from tests.events import event

@@ -96,10 +96,10 @@ def test_one_that_stops_itself_stands_still_and_can_be_killed(tmp_path: Path) ->
     child = mine.start(
         [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"]
     )
-    until(lambda: child.stands_still, within=60, what="the program to stop itself")
+    until(lambda: child.any_suspended, within=60, what="the program to stop itself")
     assert not child.paused
     mine.kill(child)
-    assert not child.stands_still
+    assert not child.any_suspended
 
 
 def test_when_the_harness_dies_the_whole_group_does(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def _connections(bench: Bench) -> frozenset[int]:
         return frozenset()
 
 
-def _caught_up(bench: Bench, *, stands_still: bool) -> Observation:
+def _caught_up(bench: Bench, *, suspended: bool) -> Observation:
     """The link is down while every partition grows by half a megabyte, and comes back; or the
     broker stands still instead."""
     topic = bench.topic(partitions=PARTITIONS)
@@ -81,7 +81,7 @@ def _caught_up(bench: Bench, *, stands_still: bool) -> Observation:
     old, new = _connections(bench), set[int]()
     link.restore()
     healed = time.monotonic()
-    if stands_still:
+    if suspended:
         bench.broker().pause()
         pause(STANDS_STILL, lambda: False)
         bench.broker().resume()
@@ -135,8 +135,8 @@ CASE = Case(
     ),
     refuted=f"a produce that takes longer than {TOO_LONG:g} s, with nothing else on the machine",
     topology=PAIR,
-    claim=partial(_caught_up, stands_still=False),
-    control=partial(_caught_up, stands_still=True),
+    claim=partial(_caught_up, suspended=False),
+    control=partial(_caught_up, suspended=True),
     control_shows=True,
     clients=("wire",),
     oldest="3.9.1",

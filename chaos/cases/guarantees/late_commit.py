@@ -19,14 +19,14 @@ _NOT_FENCED = {"broker.session.timeout.ms": "90000"}
 (KAFKA-20734)."""
 
 
-def _late(bench: Bench, *, stands_still: bool) -> Observation:
+def _late(bench: Bench, *, suspended: bool) -> Observation:
     """Suspends the broker between the produce and the marker, longer than the transaction timeout,
     and resumes it."""
     topic = bench.topic()
-    writer = WireTransactional(bench, timeout=TIMEOUT if stands_still else 60.0)
+    writer = WireTransactional(bench, timeout=TIMEOUT if suspended else 60.0)
     writer.add((topic, 0))
     written, _ = writer.write((topic, 0), b"record")
-    if stands_still:
+    if suspended:
         bench.broker().pause()
         pause(2 * TIMEOUT, lambda: False)
         bench.broker().resume()
@@ -80,8 +80,8 @@ CASE = Case(
     topology=one(
         _NOT_FENCED | {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
     ),
-    claim=partial(_late, stands_still=True),
-    control=partial(_late, stands_still=False),
+    claim=partial(_late, suspended=True),
+    control=partial(_late, suspended=False),
     control_shows=True,
     clients=("wire",),
     protocols=("", "V1"),

@@ -174,7 +174,7 @@ class LiveCluster:
             diverges=version == 12 and int(answer.diverging_epoch.end_offset) >= 0,
         )
 
-    def look_again(self) -> None:
+    def refresh_leaders(self) -> None:
         """Finds the current leaders. Raises GivenUp when no broker of the cluster answers in
         time."""
         answer: list[object] = [""]

@@ -186,7 +186,7 @@ def _still(cluster: LiveCluster, since: float, reason: str) -> None:
     """Nothing came: looks who leads now, unless that has been so for too long."""
     if time.monotonic() - since > cluster.patience:
         raise GivenUp(f"no records were received for {cluster.patience:g} s: {reason}")
-    cluster.look_again()
+    cluster.refresh_leaders()
     pause(0.2, threading.Event().is_set)
 
 

@@ -43,7 +43,7 @@ _TELL_EVERY: Final = 5.0
 _MOST_NAMED: Final = 3
 
 
-class Tell(Protocol):
+class ShowsProgress(Protocol):
     """What shows progress (`harness.report.progress.Display`). Called from several threads."""
 
     def phase(self, name: str, /) -> None: ...
@@ -51,7 +51,7 @@ class Tell(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiveAsked:
+class LiveLogsRequest:
     """The clusters to read, as the user gave them: by name, address and credentials, and a limit of
     bytes a second for each.
 
@@ -66,7 +66,7 @@ class LiveAsked:
     patience: float = PATIENCE
 
 
-def record(folder: Path, asked: LiveAsked, command: str, tell: Tell) -> None:
+def record(folder: Path, asked: LiveLogsRequest, command: str, tell: ShowsProgress) -> None:
     """Makes the run directory. Raises InputError for names that fit nothing and clusters that
     refuse, EnvironmentFailure."""
     topology = topology_of(asked.said, option="--bootstrap")
@@ -153,8 +153,8 @@ def _fetched(
     clusters: Mapping[str, LiveCluster],
     starts: Ends,
     ends: Ends,
-    asked: LiveAsked,
-    tell: Tell,
+    asked: LiveLogsRequest,
+    tell: ShowsProgress,
 ) -> list[Copied]:
     """Copies of everything, as far as they could be made. Raises InputError where a cluster
     refuses."""
@@ -197,7 +197,7 @@ def _read(cluster: LiveCluster, copies: Sequence[Copied], pace: Pace, counts: _C
 class _Counts:
     """Says now and then how far the reading of one cluster is."""
 
-    def __init__(self, name: str, copies: Sequence[Copied], tell: Tell) -> None:
+    def __init__(self, name: str, copies: Sequence[Copied], tell: ShowsProgress) -> None:
         self._name, self._tell = name, tell
         self._wanted = sum(copied.end - copied.start for copied in copies)
         self._bytes = self._offsets = 0

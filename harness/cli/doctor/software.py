@@ -65,7 +65,7 @@ def look_at_cache() -> Finding:
             fix="set LINKFLAP_CACHE to a folder that can",
         )
     compiled = os.environ.get("NUMBA_CACHE_DIR", folder / cache.COMPILED)
-    why = f" (for {cache.usual()} cannot be written)" if cache.is_makeshift(folder) else ""
+    why = f" (for {cache.usual()} cannot be written)" if cache.is_temporary(folder) else ""
     return Finding(
         name="cache",
         ok=True if free > GIB else None,

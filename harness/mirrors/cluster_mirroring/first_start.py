@@ -81,7 +81,7 @@ def await_loaded(
         until(loaded, within=LOADED_SECONDS, every=0.1, what=what, state=lambda: said)
 
 
-class LeftBehind:
+class LeftAligning:
     """Partitions that are stuck in the state `aligning` at a first start, because their coordinator
     did not know them yet. Each gets another leader once, which asks again."""
 

@@ -28,7 +28,7 @@ _SAME: Final = ("base_offset", "length", "crc", "leader_epoch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parted:
+class FirstDifference:
     """Where a log leaves another: the first offset that it alone has, and where it ends."""
 
     offset: int
@@ -129,7 +129,7 @@ def resets(headers: Headers) -> int:
     return int(np.count_nonzero(headers.control == layout.OTHER_CONTROL))
 
 
-def parted(before: Headers, other: Headers) -> Parted | None:
+def parted(before: Headers, other: Headers) -> FirstDifference | None:
     """The first difference of `before` from `other`, batch by batch from the later of their start
     offsets. None when `other` has all of it."""
     if not len(before):
@@ -139,7 +139,7 @@ def parted(before: Headers, other: Headers) -> Parted | None:
     shorter = min(len(mine), len(theirs))
     differs = np.flatnonzero((mine[:shorter] != theirs[:shorter]).any(axis=1))
     at = int(differs[0]) if len(differs) else shorter
-    return Parted(offset=int(mine[at][0]), end=end_of(before)) if at < len(mine) else None
+    return FirstDifference(offset=int(mine[at][0]), end=end_of(before)) if at < len(mine) else None
 
 
 def _from(headers: Headers, start: int) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:

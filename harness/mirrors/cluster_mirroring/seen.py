@@ -65,7 +65,7 @@ class Seen(Ruled):
         )
 
     def given_up(self) -> Mapping[str, str]:
-        """See `TellsGivenUp`: a partition is FAILED, and is not tried again."""
+        """See `ReportsGivenUpTopics`: a partition is FAILED, and is not tried again."""
         return given_up(self._rows())
 
     def _topics(self) -> dict[str, int]:

@@ -23,7 +23,7 @@ from linkflap.harness.mirrors.cluster_mirroring.answers import (
     until_accepted,
 )
 from linkflap.harness.mirrors.cluster_mirroring.failover import NEVER_MIRRORED, not_promoted
-from linkflap.harness.mirrors.cluster_mirroring.first_start import LeftBehind, await_loaded
+from linkflap.harness.mirrors.cluster_mirroring.first_start import LeftAligning, await_loaded
 from linkflap.harness.mirrors.cluster_mirroring.seen import Seen
 from linkflap.harness.mirrors.topics import create, data_topics
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, SetupError
@@ -145,7 +145,7 @@ class StartingMirror(Seen):
         )
         left = max(1.0, START_SECONDS - (time.monotonic() - began))
         what = f"every partition of {self.link.name} to be MIRRORING and a record to cross it"
-        behind = LeftBehind(self._admin, self._here, self._generation.aligning)
+        behind = LeftAligning(self._admin, self._here, self._generation.aligning)
         helped = self._options.first_start == settings.LOADED and self._reverses is None
 
         def crossed() -> bool:

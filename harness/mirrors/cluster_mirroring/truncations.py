@@ -21,7 +21,7 @@ import numpy as np
 from linkflap.harness.log import layout
 from linkflap.harness.log.batch_headers import Headers
 from linkflap.harness.mirrors.cluster_mirroring.from_bytes import (
-    Parted,
+    FirstDifference,
     end_of,
     every,
     parted,
@@ -95,10 +95,10 @@ def logs_of(
     return found
 
 
-def expected(log: Log, source: Headers) -> tuple[Parted, list[Tail]]:
+def expected(log: Log, source: Headers) -> tuple[FirstDifference, list[Tail]]:
     """Where a log has to be truncated (at its end, if the source has all of it), and the tails of
     its replicas there."""
-    where = parted(log.replicas[0][1], source) or Parted(offset=log.end, end=log.end)
+    where = parted(log.replicas[0][1], source) or FirstDifference(offset=log.end, end=log.end)
     return where, [_tail(paths, headers, where.offset) for paths, headers in log.replicas]
 
 
@@ -118,8 +118,8 @@ class Watch:
 
     def __init__(
         self,
-        tails: Mapping[TopicPartition, tuple[Parted, list[Tail]]],
-        note: Callable[[TopicPartition, Parted], None],
+        tails: Mapping[TopicPartition, tuple[FirstDifference, list[Tail]]],
+        note: Callable[[TopicPartition, FirstDifference], None],
     ) -> None:
         self._left, self._note = dict(tails), note
         self._ended = threading.Event()
@@ -166,7 +166,7 @@ def watch(
     before = logs_of(destination, partitions)
     theirs = every(source, before)
 
-    def note(tp: TopicPartition, where: Parted) -> None:
+    def note(tp: TopicPartition, where: FirstDifference) -> None:
         recorder.write(
             Truncation(
                 link=link.name,

@@ -15,7 +15,7 @@ from typing import Final
 from confluent_kafka.admin import AdminClient
 
 from linkflap.harness.mirrors.shadow.destination.client import DEBUGGING, follower_bounds
-from linkflap.harness.mirrors.shadow.destination.picture import Picture, picture
+from linkflap.harness.mirrors.shadow.destination.picture import MetadataSnapshot, picture
 from linkflap.harness.mirrors.shadow.destination.topic_configs import shadows_into
 from linkflap.harness.mirrors.shadow.settings import Options, folder_at
 from linkflap.harness.mirrors.topics import data_topics
@@ -132,7 +132,7 @@ async def _ends(connection: Connection, tps: Iterable[Partition]) -> dict[Partit
 
 
 async def _stable(
-    found: Picture,
+    found: MetadataSnapshot,
     brokers: Mapping[str, Connection],
     longest: Mapping[Partition, str],
     ends: Mapping[Partition, int],

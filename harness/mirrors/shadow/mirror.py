@@ -249,7 +249,7 @@ class ShadowMirror(LaunchedShadow):
         return MirrorStage(held=status.held, handing_over=status.phase in HANDING_OVER)
 
     def given_up(self) -> Mapping[str, str]:
-        """See `TellsGivenUp`."""
+        """See `ReportsGivenUpTopics`."""
         status = self._ask()
         return {} if status is None else status.given_up
 

@@ -32,8 +32,8 @@ from linkflap.harness.model.protocols.mirrors import (
     MirrorStage,
     PlayedVerbs,
     Recorder,
-    TellsGivenUp,
-    TellsStage,
+    ReportsGivenUpTopics,
+    ReportsStage,
 )
 
 __all__ = [
@@ -59,12 +59,12 @@ __all__ = [
     "PlayedVerbs",
     "Program",
     "Recorder",
+    "ReportsGivenUpTopics",
+    "ReportsStage",
     "Running",
     "Service",
     "Sidecar",
     "Spawn",
-    "TellsGivenUp",
-    "TellsStage",
     "Workload",
     "World",
     "is_running",

@@ -54,7 +54,7 @@ class Program(Protocol):
         """Whether it is suspended (SIGSTOP)."""
 
     @property
-    def stands_still(self) -> bool:
+    def any_suspended(self) -> bool:
         """Whether one of its processes is, by linkflap or by itself at one of its own
         failpoints."""
 

@@ -31,7 +31,7 @@ class MirrorStage:
 
 
 @runtime_checkable
-class TellsStage(Protocol):
+class ReportsStage(Protocol):
     """A mirror that can be asked what it is at."""
 
     def stage(self) -> MirrorStage | None:
@@ -75,7 +75,7 @@ class Administered(Protocol):
 
 
 @runtime_checkable
-class TellsGivenUp(Protocol):
+class ReportsGivenUpTopics(Protocol):
     """A mirror that can be asked which topics it mirrors no more, though they are at its source."""
 
     def given_up(self) -> Mapping[str, str]:

@@ -22,7 +22,7 @@ from testcontainers.core.config import testcontainers_config
 from testcontainers.core.docker_client import DockerClient, get_docker_host
 
 from linkflap.harness.machine import cleanup, ledger
-from linkflap.harness.machine.engine_address import USUAL, not_near, reason, knock
+from linkflap.harness.machine.engine_address import USUAL, not_near, reason, require_listening
 from linkflap.harness.machine.engine_leftovers import OWNER, owner_label
 from linkflap.harness.model.errors import EnvironmentFailure, LinkflapError, SetupError
 
@@ -51,7 +51,7 @@ def client() -> docker.DockerClient:
             _prepare_testcontainers()
             _check_near(get_docker_host() or USUAL)
             try:
-                knock(get_docker_host() or USUAL)
+                require_listening(get_docker_host() or USUAL)
                 made = DockerClient(timeout=ANSWERS_WITHIN).client
                 made.ping()
             except (DockerException, RequestException, OSError) as error:
@@ -82,7 +82,7 @@ def claimed(deployment: str) -> Iterator[dict[str, str]]:
 def claim(deployment: str) -> dict[str, str]:
     """The labels of all objects of one deployment. Until `release`, the watchdog removes such
     objects when this process dies."""
-    cleanup.watch_over_me()
+    cleanup.start_watchdog()
     ledger.add_engine(get_docker_host() or "")
     return {OWNER: owner_label(ledger.own().owner), DEPLOYMENT: deployment}
 

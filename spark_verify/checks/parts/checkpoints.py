@@ -13,8 +13,8 @@ from linkflap.harness.model.history import GroupOffset
 from linkflap.spark_verify.checks.base import Finding, Found, PartialFinding, Unjudged
 from linkflap.spark_verify.checks.parts.logs import Log, among, distinct
 from linkflap.spark_verify.checks.parts.sampled_offsets import disturbed_from
+from linkflap.spark_verify.facts.partition_facts import Promotion
 from linkflap.spark_verify.facts.sends_and_reads import Read
-from linkflap.spark_verify.facts.story import Promotion
 from linkflap.spark_verify.facts.view import Ints, PartitionView
 
 

@@ -39,7 +39,7 @@ Explained = Literal["compaction", "nothing", "unknown"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lacking:
+class MissingRecords:
     """Why one replica lacks records of a batch that another has. `offset` and `uid` are of the
     first that nothing explains."""
 
@@ -56,26 +56,28 @@ class Cleaned:
         self._aborted = {r.broker: _aborted(r) for r in replicas}
         self._last = _last_of_each_key(replicas, self._aborted)
 
-    def lacks(self, holder: Replica, base: int, others: Ints) -> Lacking:
+    def lacks(self, holder: Replica, base: int, others: Ints) -> MissingRecords:
         """Why another replica has, of the records of this batch, those at these offsets alone."""
         row = int(np.flatnonzero(holder.batches.base_offset == base)[0])
         control, last = int(holder.batches.control[row]), int(holder.batches.last_offset[row])
         if control != DATA:
             # Markers go when all is gone that they ended.
-            return Lacking(explained="compaction" if control in (COMMIT, ABORT) else "unknown")
+            return MissingRecords(
+                explained="compaction" if control in (COMMIT, ABORT) else "unknown"
+            )
         if not readable(holder, base):
-            return Lacking(explained="unknown")
+            return MissingRecords(explained="unknown")
         mine = np.flatnonzero((holder.parts.offset >= base) & (holder.parts.offset <= last))
         mine = mine[~np.isin(holder.parts.offset[mine], others)]
         certain = self._may_go(holder, mine)
         left = mine[certain == 0]
         if len(left):
-            return Lacking(
+            return MissingRecords(
                 explained="nothing",
                 offset=int(holder.parts.offset[left[0]]),
                 uid=int(holder.parts.uid[left[0]]),
             )
-        return Lacking(explained="unknown" if bool((certain < 0).any()) else "compaction")
+        return MissingRecords(explained="unknown" if bool((certain < 0).any()) else "compaction")
 
     def _may_go(self, holder: Replica, rows: Ints) -> Ints:
         """Per record 1 where a cleaner may take it, 0 where none may, -1 where that cannot be

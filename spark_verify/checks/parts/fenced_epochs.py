@@ -13,7 +13,7 @@ from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import ABORT, COMMIT, DATA, OTHER_CONTROL
 
 
-def stale_data(generation: LogGeneration, log: Log) -> Sequence[Finding]:
+def fenced_data(generation: LogGeneration, log: Log) -> Sequence[Finding]:
     """Data whose epoch is below that of the last marker of its producer id before it, both of one
     owner's clients.
 

@@ -9,7 +9,7 @@ from linkflap.spark_verify.checks.base import Finding, Found
 from linkflap.spark_verify.checks.parts.generations import (
     generations,
     numbers_at,
-    turns_onto,
+    reversals_onto,
 )
 from linkflap.spark_verify.checks.parts.reversals import by_generation
 from linkflap.spark_verify.facts.eras import LogGeneration
@@ -56,5 +56,5 @@ def reads_in(view: PartitionView, generation: LogGeneration) -> Sequence[Read]:
     """
     return by_generation(
         [r for r in view.reads if r.cluster == generation.cluster],
-        turns_onto(view, generation.cluster),
+        reversals_onto(view, generation.cluster),
     )[generation.number]

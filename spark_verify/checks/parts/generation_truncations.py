@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from linkflap.spark_verify.checks.parts.generations import turns_onto
+from linkflap.spark_verify.checks.parts.generations import reversals_onto
 from linkflap.spark_verify.checks.parts.reversals import sampled
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.sends_and_reads import Read
@@ -48,7 +48,7 @@ def marks_in(view: PartitionView, generation: LogGeneration) -> Watermarks | Non
     return (
         None
         if marks is None
-        else sampled(marks, turns_onto(view, generation.cluster))[generation.number]
+        else sampled(marks, reversals_onto(view, generation.cluster))[generation.number]
     )
 
 

@@ -16,18 +16,18 @@ import numpy as np
 
 from linkflap.spark_verify.checks.base import Examined, Finding, Found
 from linkflap.spark_verify.checks.parts.logs import Log, read
-from linkflap.spark_verify.checks.parts.reversals import Turn, turns
+from linkflap.spark_verify.checks.parts.reversals import Reversal, turns
 from linkflap.spark_verify.facts.eras import FOREVER, Era, History, LogGeneration
 from linkflap.spark_verify.facts.lineages import history
+from linkflap.spark_verify.facts.partition_facts import Truncation
 from linkflap.spark_verify.facts.send_columns import Sends
-from linkflap.spark_verify.facts.story import Truncation
 from linkflap.spark_verify.facts.view import DATA, Bools, Ints, PartitionView, Replica
 
 
 def generations(view: PartitionView) -> Mapping[str, Sequence[LogGeneration]]:
     """Per cluster its log generations in time order; also of clusters that no link leads to but
     that clients used."""
-    known = history(view.story).generations
+    known = history(view.partition_facts).generations
     seen = (
         {r.cluster for r in view.replicas}
         | Sends.of(view.sends).said("cluster")
@@ -234,7 +234,7 @@ def numbers_at(known: Sequence[LogGeneration], times: Ints) -> Ints:
     return found
 
 
-def turns_onto(view: PartitionView, cluster: str) -> Sequence[Turn]:
+def reversals_onto(view: PartitionView, cluster: str) -> Sequence[Reversal]:
     """The reversals onto a cluster, each with the logs right before and after it."""
     mine = generations(view)[cluster]
     if len(mine) == 1:

@@ -13,8 +13,8 @@ from linkflap.spark_verify.checks.parts.checkpoints import uids_of
 from linkflap.spark_verify.checks.parts.logs import Log, among, locate
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop
 from linkflap.spark_verify.facts.eras import FOREVER
+from linkflap.spark_verify.facts.partition_facts import Promotion
 from linkflap.spark_verify.facts.sends_and_reads import Read
-from linkflap.spark_verify.facts.story import Promotion
 from linkflap.spark_verify.facts.view import Ints, PartitionView, Watermarks
 
 

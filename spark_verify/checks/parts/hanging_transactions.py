@@ -8,7 +8,7 @@ import numpy as np
 
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.spark_verify.checks.base import Finding, Found
-from linkflap.spark_verify.checks.parts.last_stable import attained, recompute_last_stable
+from linkflap.spark_verify.checks.parts.last_stable import high_watermarks_of, recompute_last_stable
 from linkflap.spark_verify.checks.parts.logs import NOWHERE, Log
 from linkflap.spark_verify.checks.parts.sampled_watermarks import found_at
 from linkflap.spark_verify.facts.eras import LogGeneration
@@ -35,7 +35,7 @@ def recomputed(
         high,
         np.where(np.concatenate((known[1:], [False]))[: len(high)], following, log.replica.end),
     )
-    first, last = attained(log, lso)
+    first, last = high_watermarks_of(log, lso)
     wrong = ((first > highest) | (last < lowest) | (first > last)) & (lso >= floor)
     for time, offset in since:
         # A marker above the truncation may have ended what now is open.

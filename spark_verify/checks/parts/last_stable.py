@@ -16,7 +16,7 @@ def recompute_last_stable(log: Log, high_watermark: int) -> int:
     return min(high_watermark, int(every.first[unended].min())) if unended.any() else high_watermark
 
 
-def attained(log: Log, values: Ints) -> tuple[Ints, Ints]:
+def high_watermarks_of(log: Log, values: Ints) -> tuple[Ints, Ints]:
     """Per value v, the interval (first, last) of high watermarks whose LSO is v; empty (first >
     last) where v is never the LSO.
 

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from linkflap.spark_verify.checks.base import Examined, Finding, Found
-from linkflap.spark_verify.facts.story import Promotion, Stop
+from linkflap.spark_verify.facts.partition_facts import Promotion, Stop
 from linkflap.spark_verify.facts.view import ABORT, OTHER_CONTROL, Batches, Replica
 
 _ABORT: Final = re.compile(r"ABORT of producer (-?\d+), epoch (-?\d+)")

@@ -117,7 +117,7 @@ def hops(view: PartitionView, *, end_to_end: bool = False) -> Iterator[Hop | str
 
     `end_to_end`: also what is further away than one link from where it was written.
     """
-    past = history(view.story)
+    past = history(view.partition_facts)
     finals = view.canonical()
     for mirrored_range in (*past.mirrored_ranges, *(_far(view) if end_to_end else ())):
         if mirrored_range.destination not in finals:
@@ -149,7 +149,7 @@ def _far(view: PartitionView) -> Iterator[MirroredRange]:
     hop."""
     if not view.mirror.guarantee.offsets_kept:
         return
-    past = history(view.story)
+    past = history(view.partition_facts)
     for cluster, mine in past.generations.items():
         for era in mine[-1].eras:
             number = next(

@@ -115,7 +115,7 @@ def _earlier(view: PartitionView, cluster: str, first: Read) -> Sequence[Read]:
     ]
 
 
-def stood_before(
+def rows_before(
     view: PartitionView, generation: LogGeneration, rows: Sequence[Read]
 ) -> Sequence[Read]:
     """What one consumer did on its cluster before its first row of this generation, since it was

@@ -59,7 +59,7 @@ def _chain(polls: Sequence[Read]) -> Iterator[Chain]:
         )
 
 
-def stood_at(rows: Sequence[Read], time: int, earlier: Collection[int]) -> int:
+def position_at(rows: Sequence[Read], time: int, earlier: Collection[int]) -> int:
     """The furthest position of rows up to a time, or of an earlier generation (by id)."""
     return max(row.position for row in rows if row.time <= time or id(row) in earlier)
 

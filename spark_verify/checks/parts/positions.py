@@ -30,7 +30,7 @@ from linkflap.spark_verify.checks.parts.passed_ranges import (
     kept_until,
     passed,
     position_of,
-    stood_before,
+    rows_before,
 )
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
@@ -46,7 +46,7 @@ def visible_to(log: Log | None, isolation: str) -> Ints:
     return np.sort(offsets[log.visible] if isolation == "read_committed" else offsets)
 
 
-def certain_from(view: PartitionView, generation: LogGeneration, log: Log) -> int:
+def available_from(view: PartitionView, generation: LogGeneration, log: Log) -> int:
     """The offset from which on the present log was available to everybody: above every log start,
     and above the cleaned part."""
     marks = marks_in(view, generation)
@@ -107,7 +107,7 @@ def ahead(rows: Sequence[Read]) -> Iterator[Ahead]:
         reached = max(reached, last, -1 if served or row.kind == "commit" else row.position)
 
 
-def promised_end(view: PartitionView, generation: LogGeneration, truncations: Truncations) -> int:
+def required_end(view: PartitionView, generation: LogGeneration, truncations: Truncations) -> int:
     """The minimum offset that a consumer must have reached when it reports that it is drained; -1
     if unknown. The ends that readers read to are requested once all producers have stopped. So they
     are at or above every last stable offset that was sampled while one of them was still at it.
@@ -126,7 +126,7 @@ def promised_end(view: PartitionView, generation: LogGeneration, truncations: Tr
     return int(np.minimum(marks.last_stable[early], np.array(truncated_to, np.int64)).max())
 
 
-def unheard(
+def not_delivered(
     view: PartitionView,
     generation: LogGeneration,
     log: Log,
@@ -135,8 +135,8 @@ def unheard(
 ) -> Iterator[Found]:
     """The records that consumers, or their groups, should have got by their positions; `skips` are
     known from polls already."""
-    truncations, floor = truncations_in(view, generation), certain_from(view, generation, log)
-    promised = promised_end(view, generation, truncations) if generation.last else -1
+    truncations, floor = truncations_in(view, generation), available_from(view, generation, log)
+    promised = required_end(view, generation, truncations) if generation.last else -1
     end = end_of(view, generation)
     for rows in consumers(reads):
         there = visible_to(log, rows[0].isolation)
@@ -158,7 +158,7 @@ def unheard(
             yield Found(
                 kind="position-beyond-end", cluster=generation.cluster, offset=end, evidence=said
             )
-        for over in passed(rows, truncations, stood_before(view, generation, rows)):
+        for over in passed(rows, truncations, rows_before(view, generation, rows)):
             gone = _not_skipped(unread(there, over, floor), over.last, skips)
             said = {
                 "began_at": over.start,

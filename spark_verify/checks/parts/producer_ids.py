@@ -20,7 +20,7 @@ from linkflap.spark_verify.facts.view import Bools, Ints
 _LOW: Final = 0x7FFFFFFF
 
 
-def as_declared(how: ProducerIds, source: Ints, destination: Ints) -> Bools:
+def ids_as_declared(how: ProducerIds, source: Ints, destination: Ints) -> Bools:
     """Per batch, whether its producer id on the destination is what the mapping makes of that on
     the source."""
     none = source == -1

@@ -12,7 +12,7 @@ from linkflap.spark_verify.checks.base import Examined, Finding, PartialFinding,
 from linkflap.spark_verify.checks.parts.generations import examined, native
 from linkflap.spark_verify.checks.parts.logs import OPEN, Log
 from linkflap.spark_verify.facts.eras import LogGeneration
-from linkflap.spark_verify.facts.story import Copying, Promotion
+from linkflap.spark_verify.facts.partition_facts import Copying, Promotion
 from linkflap.spark_verify.facts.view import Ints, PartitionView
 
 HEADER: Final = "linkflap"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration, MirroredRange
+from linkflap.spark_verify.facts.partition_facts import Stop
 from linkflap.spark_verify.facts.send_columns import Sends
-from linkflap.spark_verify.facts.story import Stop
 from linkflap.spark_verify.facts.view import DATA, Batches, PartitionView
 
 Tail = Literal["lost-with-source", "drained", "unknown", "another-hop"]

@@ -15,7 +15,7 @@ def repeated_at_source(compared: Hop) -> Ints:
     return distinct(uids[copies(uids)[1] > 0])
 
 
-def may_be_faithful(compared: Hop, count: int) -> str:
+def why_not_judged(compared: Hop, count: int) -> str:
     """The reason why records that came again, out of order or never are not judged
     (`unsettled_payloads`)."""
     source, destination = compared.source.replica.cluster, compared.destination.replica.cluster

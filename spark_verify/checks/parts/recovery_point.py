@@ -98,7 +98,7 @@ def covered(view: PartitionView, compared: Hop) -> int:
     return max(0, min(max(seen, default=0), bound) - end)
 
 
-def left_behind(view: PartitionView, compared: Hop) -> int:
+def lost_by_failover(view: PartitionView, compared: Hop) -> int:
     """Acknowledged records that a forced failover lost (RPO): not mirrored, and not a lost-write
     either.
 

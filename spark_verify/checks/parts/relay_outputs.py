@@ -32,7 +32,7 @@ class Made:
         return np.concatenate([np.zeros(0, np.int64), *(each[name] for each in self.parts)])
 
 
-def owed_here(key: Key, input_log: Mapping[str, Any], made: Made) -> Iterator[Found]:
+def expected_outputs(key: Key, input_log: Mapping[str, Any], made: Made) -> Iterator[Found]:
     """What the relay's own cluster owes: one output for each input that was passed, of records that
     are there."""
     offsets, uids, used = input_log["offsets"], input_log["uids"], made.of("input")

@@ -14,8 +14,8 @@ from linkflap.spark_verify.checks.parts.generations import examined
 from linkflap.spark_verify.checks.parts.logs import OPEN, Log, among, locate
 from linkflap.spark_verify.checks.parts.sampled_offsets import disturbed_from, never_sampled
 from linkflap.spark_verify.facts.eras import LogGeneration
+from linkflap.spark_verify.facts.partition_facts import Promotion
 from linkflap.spark_verify.facts.send_columns import Sends
-from linkflap.spark_verify.facts.story import Promotion
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 RELAY: Final = "relay"

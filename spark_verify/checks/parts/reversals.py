@@ -39,7 +39,7 @@ from linkflap.spark_verify.facts.view import Bools, Ints, Watermarks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class Reversal:
     """A reversal onto a cluster: [start, end] of it, when its truncation to `offset` was noted, the
     logs before and after."""
 
@@ -51,11 +51,13 @@ class Turn:
     after: Log | None
 
 
-def turns(generations: Sequence[LogGeneration], logs: Mapping[int, Log | None]) -> Sequence[Turn]:
+def turns(
+    generations: Sequence[LogGeneration], logs: Mapping[int, Log | None]
+) -> Sequence[Reversal]:
     """The reversals onto a cluster; `logs` show its log generations, those that were truncated as
     they last were."""
     return [
-        Turn(
+        Reversal(
             start=generation.ended,
             end=following.settled,
             time=following.began,
@@ -67,7 +69,7 @@ def turns(generations: Sequence[LogGeneration], logs: Mapping[int, Log | None]) 
     ]
 
 
-def by_generation(reads: Sequence[Read], reversals: Sequence[Turn]) -> Sequence[Sequence[Read]]:
+def by_generation(reads: Sequence[Read], reversals: Sequence[Reversal]) -> Sequence[Sequence[Read]]:
     """What readers of one cluster did in each of its log generations, in the order given; a poll
     may have parts in two."""
     found: list[list[Read]] = [[] for _ in range(len(reversals) + 1)]
@@ -91,7 +93,7 @@ def by_generation(reads: Sequence[Read], reversals: Sequence[Turn]) -> Sequence[
     return [sorted(mine, key=attrgetter("returned", "time", "reader")) for mine in found]
 
 
-def _parted(reads: Sequence[Read], turn: Turn) -> Iterator[tuple[list[Read], list[Read]]]:
+def _parted(reads: Sequence[Read], turn: Reversal) -> Iterator[tuple[list[Read], list[Read]]]:
     """What each consumer did before and after it saw the truncation."""
     ordered = sorted(reads, key=attrgetter("reader", "process", "returned"))
     for _, mine in groupby(ordered, attrgetter("reader", "process")):
@@ -119,7 +121,7 @@ def _part(read: Read, some: slice) -> list[Read]:
     ]
 
 
-def _point(rows: Sequence[Read], turn: Turn) -> tuple[int, int]:
+def _point(rows: Sequence[Read], turn: Reversal) -> tuple[int, int]:
     """From which row on, and which record in it, a consumer saw the new log generation."""
     offsets, uids = (
         np.concatenate([getattr(row, name) for row in rows]) for name in ("offsets", "uids")
@@ -157,7 +159,7 @@ def _holds(log: Log | None, offsets: Ints, uids: Ints, committed: Bools) -> Bool
     return np.asarray((at >= 0) & (records.uid[at] == uids) & (log.visible[at] | ~committed))
 
 
-def sampled(marks: Watermarks, reversals: Sequence[Turn]) -> Sequence[Watermarks]:
+def sampled(marks: Watermarks, reversals: Sequence[Reversal]) -> Sequence[Watermarks]:
     """The samples of one cluster, by log generation."""
     firsts = [_first_of_the_new(marks, turn) for turn in reversals]
     across = [
@@ -186,7 +188,7 @@ def _without(column: Ints, rows: Sequence[int]) -> Ints:
     return column
 
 
-def _first_of_the_new(marks: Watermarks, turn: Turn) -> int:
+def _first_of_the_new(marks: Watermarks, turn: Reversal) -> int:
     """The index of the first sample that is of the new log generation."""
     known = marks.high_watermark >= 0
     first = int(next(iter(np.flatnonzero(known & (marks.returned > turn.time))), len(known)))
@@ -223,7 +225,9 @@ def _other(marks: Watermarks, index: int) -> Bools:
     )
 
 
-def _of_the_old(marks: Watermarks, turn: Turn, known: Bools, index: int, following: int) -> bool:
+def _of_the_old(
+    marks: Watermarks, turn: Reversal, known: Bools, index: int, following: int
+) -> bool:
     """Whether a sample is of the old log generation although it was not complete when the
     truncation was recorded.
 

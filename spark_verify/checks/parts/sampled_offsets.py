@@ -19,7 +19,7 @@ import numpy as np
 from linkflap.harness.log.coordinators import GroupCommit
 from linkflap.spark_verify.checks.parts.logs import ABORTED, OPEN, read
 from linkflap.spark_verify.facts.eras import FOREVER, on_cluster
-from linkflap.spark_verify.facts.story import Window
+from linkflap.spark_verify.facts.partition_facts import Window
 from linkflap.spark_verify.facts.view import PartitionView, Replica
 
 ASKED_WITHIN: Final = 3_000_000_000

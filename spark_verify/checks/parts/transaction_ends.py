@@ -26,7 +26,7 @@ from linkflap.spark_verify.checks.base import Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.generations import log_of, source_log
 from linkflap.spark_verify.checks.parts.last_stable import recompute_last_stable
 from linkflap.spark_verify.checks.parts.logs import NOWHERE, Log, locate, read
-from linkflap.spark_verify.checks.parts.producer_ids import as_declared
+from linkflap.spark_verify.checks.parts.producer_ids import ids_as_declared
 from linkflap.spark_verify.facts.eras import LogGeneration, MirroredRange
 from linkflap.spark_verify.facts.lineages import history
 from linkflap.spark_verify.facts.view import OTHER_CONTROL, PartitionView, Replica
@@ -77,7 +77,7 @@ def left_open(view: PartitionView, generation: LogGeneration, log: Log) -> Seque
     return findings
 
 
-def stuck(log: Log) -> Sequence[Finding]:
+def last_stable_too_low(log: Log) -> Sequence[Finding]:
     """A last stable offset, as the leader answered, below what the log gave at an earlier high
     watermark: it never falls."""
     replica = log.replica
@@ -103,7 +103,7 @@ def splits(view: PartitionView) -> Iterator[Finding]:
     """Transactions that came over a link and ended otherwise than at its source."""
     if not view.mirror.guarantee.offsets_kept:
         return
-    known = history(view.story)
+    known = history(view.partition_facts)
     for mirrored_range in known.mirrored_ranges:
         generation = (
             known.generations[mirrored_range.destination][-1]
@@ -131,7 +131,7 @@ def _split(
     at = locate(theirs.first, ours.first[came])
     came, at = came[at >= 0], at[at >= 0]
     how = view.mirror.guarantee.producer_ids
-    same = as_declared(how, theirs.producer_id[at], ours.producer_id[came])
+    same = ids_as_declared(how, theirs.producer_id[at], ours.producer_id[came])
     same &= theirs.lowest_epoch[at] == ours.lowest_epoch[came]
     same &= (
         (theirs.marker[at] != NOWHERE)

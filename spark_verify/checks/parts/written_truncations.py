@@ -18,7 +18,7 @@ from linkflap.spark_verify.checks.parts.truncated_logs import (
     reported_too_short,
 )
 from linkflap.spark_verify.facts.eras import LogGeneration
-from linkflap.spark_verify.facts.story import Truncation
+from linkflap.spark_verify.facts.partition_facts import Truncation
 from linkflap.spark_verify.facts.view import PartitionView, Replica
 
 

@@ -18,7 +18,7 @@ BESIDE = "a program's copy is missing or repeated, because its input or output i
 
 def reference(views: Sequence[Plain]) -> list[Anomaly]:
     found: list[Anomaly] = []
-    for program in views[0].view.story.facts.copying if views else ():
+    for program in views[0].view.partition_facts.facts.copying if views else ():
         inputs = [plain for plain in views if plain.topic in program.reads - program.writes]
         outputs = [plain for plain in views if plain.topic in program.writes]
         found += _judge(program, inputs, outputs)

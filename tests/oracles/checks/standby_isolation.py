@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from linkflap.spark_verify.facts.story import Promotion, Truncation
+from linkflap.spark_verify.facts.partition_facts import Promotion, Truncation
 from tests.oracles.generations import kept
 from tests.oracles.plain import NEVER, Anomaly, Plain, of_send
 from tests.oracles.story import Story

@@ -18,7 +18,7 @@ from linkflap.harness.log.coordinators import (
 from linkflap.harness.model.history import GroupOffset
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Found, PartialFinding, Unjudged
-from linkflap.spark_verify.facts.story import Window
+from linkflap.spark_verify.facts.partition_facts import Window
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.clients import poll
 from tests.unit.checks.histories import History, view

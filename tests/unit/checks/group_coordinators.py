@@ -8,7 +8,7 @@ from dataclasses import replace
 from linkflap.harness.log.coordinators import GROUPS, GroupCommit, GroupMembers
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Found, PartialFinding, Unjudged
-from linkflap.spark_verify.facts.story import Window
+from linkflap.spark_verify.facts.partition_facts import Window
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.clients import poll
 from tests.unit.checks.histories import view
@@ -54,7 +54,10 @@ def coordinators(
         return seen
     window = Window(id="f", fault="broker-kill", target=f"{disturbed}/1", start=0, end=0)
     return replace(
-        seen, story=replace(seen.story, facts=replace(seen.story.facts, windows=[window]))
+        seen,
+        partition_facts=replace(
+            seen.partition_facts, facts=replace(seen.partition_facts.facts, windows=[window])
+        ),
     )
 
 
@@ -104,7 +107,10 @@ def killed(seen: PartitionView, second: int = 299) -> PartitionView:
         id="f", fault="broker-kill", target="B/1", start=second * SECOND, end=second * SECOND
     )
     return replace(
-        seen, story=replace(seen.story, facts=replace(seen.story.facts, windows=[window]))
+        seen,
+        partition_facts=replace(
+            seen.partition_facts, facts=replace(seen.partition_facts.facts, windows=[window])
+        ),
     )
 
 

@@ -17,20 +17,20 @@ from linkflap.harness.guarantees import declared
 from linkflap.harness.model.faults import REVERSE
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
-from linkflap.spark_verify.facts.sends_and_reads import Read, Send
-from linkflap.spark_verify.facts.story import (
+from linkflap.spark_verify.facts.partition_facts import (
     Comparison,
     Copying,
     Description,
     Disagreement,
+    PartitionFacts,
     Promotion,
     Refusal,
     RunFacts,
     Stop,
-    Story,
     Truncation,
     Window,
 )
+from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.view import (
     PartitionView,
     Watermarks,
@@ -90,7 +90,12 @@ def but(seen: PartitionView, **changes: Unpack[OtherStory]) -> PartitionView:
         name: value for name, value in changes.items() if name not in names
     }
     return replace(
-        seen, story=replace(seen.story, facts=replace(seen.story.facts, **of_run), **of_partition)
+        seen,
+        partition_facts=replace(
+            seen.partition_facts,
+            facts=replace(seen.partition_facts.facts, **of_run),
+            **of_partition,
+        ),
     )
 
 
@@ -176,7 +181,7 @@ def view(
         deaths=deaths or {},
         refusals=refusals,
     )
-    story = Story(
+    story = PartitionFacts(
         facts=facts,
         topic=topic,
         partition=0,
@@ -189,7 +194,7 @@ def view(
         compacted=compacted or {},
     )
     return PartitionView(
-        story=story,
+        partition_facts=story,
         replicas=[log.replica() for log in logs],
         sends=sends,
         reads=reads,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from linkflap.spark_verify.facts.story import Promotion, Truncation
+from linkflap.spark_verify.facts.partition_facts import Promotion, Truncation
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.clients import send
 from tests.unit.checks.histories import WholeHistory, promoted, reversed_, view

@@ -10,7 +10,7 @@ from linkflap.harness.guarantees import ALLOWED, copied, mm2, shadow
 from linkflap.harness.model.guarantee import Guarantee
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.facts.story import Window
+from linkflap.spark_verify.facts.partition_facts import Window
 from linkflap.spark_verify.verdict.allowances import why_allowed
 from tests.unit.checks.logs import SECOND
 

@@ -9,7 +9,7 @@ import pytest
 
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.scenario import MirrorSpec
-from linkflap.spark_verify.facts.story import Stop
+from linkflap.spark_verify.facts.partition_facts import Stop
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import History, but, promoted, view
 from tests.unit.checks.logs import SECOND, Header, Log

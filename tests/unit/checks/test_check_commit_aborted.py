@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from linkflap.spark_verify.facts.story import Window
+from linkflap.spark_verify.facts.partition_facts import Window
 from tests.unit.checks.clients import commit
 from tests.unit.checks.histories import promoted, view
 from tests.unit.checks.logs import SECOND, Log

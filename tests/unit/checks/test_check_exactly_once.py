@@ -11,7 +11,7 @@ from linkflap.harness.guarantees import declared
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Scenario, WorkloadSpec
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.facts.story import Window
+from linkflap.spark_verify.facts.partition_facts import Window
 from linkflap.topologies import parse
 from tests.oracles import agreement
 from tests.unit.checks.clients import commit, poll

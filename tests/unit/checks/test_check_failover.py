@@ -9,7 +9,7 @@ import pytest
 from linkflap.harness.model.scenario import Budgets
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import PartialFinding
-from linkflap.spark_verify.facts.story import Refusal
+from linkflap.spark_verify.facts.partition_facts import Refusal
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.clients import commit, poll, send
 from tests.unit.checks.histories import promoted, samples, view

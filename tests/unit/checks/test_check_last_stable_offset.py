@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linkflap.spark_verify.checks.parts.last_stable import attained, recompute_last_stable
+from linkflap.spark_verify.checks.parts.last_stable import high_watermarks_of, recompute_last_stable
 from linkflap.spark_verify.checks.parts.logs import read
-from linkflap.spark_verify.facts.story import Stop
+from linkflap.spark_verify.facts.partition_facts import Stop
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.clients import commit
 from tests.unit.checks.histories import promoted, samples, view
@@ -222,7 +222,7 @@ def test_what_no_truncation_explains(
 
 
 def test_unknown_epochs_under_a_broker_fault_are_not_compared() -> None:
-    from linkflap.spark_verify.facts.story import Window
+    from linkflap.spark_verify.facts.partition_facts import Window
 
     seen = view(
         [Log("A").data(1, 2)],
@@ -266,8 +266,8 @@ def test_unknown_epochs_are_not_compared_when_a_mirror_ended_between_them(
     )
 )
 def test_the_closed_form_is_the_search(steps: list[tuple[int, str]]) -> None:
-    """For every value: the interval of high watermarks that `attained` gives is exactly where
-    `recompute` gives that value."""
+    """For every value: the interval of high watermarks that `high_watermarks_of` gives is exactly
+    where `recompute` gives that value."""
     log = Log("A")
     for n, (pid, step) in enumerate(steps):
         if step == "data":
@@ -278,7 +278,7 @@ def test_the_closed_form_is_the_search(steps: list[tuple[int, str]]) -> None:
             log.marker(step, pid=pid)
     whole = read(log.replica())
     searched = np.array([recompute_last_stable(whole, h) for h in range(log.end + 1)])
-    first, last = attained(whole, ints(*range(log.end + 1)))
+    first, last = high_watermarks_of(whole, ints(*range(log.end + 1)))
     for value in range(log.end + 1):
         at = np.flatnonzero(searched == value)
         closed = [h for h in range(log.end + 1) if first[value] <= h <= last[value]]

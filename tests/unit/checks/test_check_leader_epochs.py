@@ -7,7 +7,7 @@ from typing import Unpack
 
 import pytest
 
-from linkflap.spark_verify.facts.story import Stop, Window
+from linkflap.spark_verify.facts.partition_facts import Stop, Window
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import History, promoted, samples, view
 from tests.unit.checks.logs import SECOND, Header, Log

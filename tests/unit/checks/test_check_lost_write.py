@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from linkflap.spark_verify.facts.story import Stop, Window
+from linkflap.spark_verify.facts.partition_facts import Stop, Window
 from tests.unit.checks.clients import commit, poll, send
 from tests.unit.checks.histories import History, promoted, view
 from tests.unit.checks.logs import SECOND, Log

@@ -8,7 +8,7 @@ from typing import TypedDict, Unpack
 
 import pytest
 
-from linkflap.spark_verify.facts.story import (
+from linkflap.spark_verify.facts.partition_facts import (
     Comparison,
     Description,
     Disagreement,

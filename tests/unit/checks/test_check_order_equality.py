@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.facts.story import Window
+from linkflap.spark_verify.facts.partition_facts import Window
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.clients import commit, send
 from tests.unit.checks.histories import promoted, view

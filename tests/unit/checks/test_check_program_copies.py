@@ -14,7 +14,7 @@ from linkflap.harness.guarantees import declared
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.facts.story import Copying, Promotion
+from linkflap.spark_verify.facts.partition_facts import Copying, Promotion
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.topologies import parse
 from tests.oracles.agreement import disagreement, findings
@@ -161,7 +161,10 @@ def test_an_input_whose_output_was_lost_on_neither_side_of_a_failover_is_lost_by
 def test_outputs_of_other_partitions_count() -> None:
     views = run([BOTH], [Log("A").data(1)], [committed(2)])
     other = run([], [Log("A").data(2)], [])[1]
-    assert found([*views, replace(other, story=replace(other.story, partition=1))]) == []
+    assert (
+        found([*views, replace(other, partition_facts=replace(other.partition_facts, partition=1))])
+        == []
+    )
 
 
 def test_what_cannot_be_known_is_said() -> None:

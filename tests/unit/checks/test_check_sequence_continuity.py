@@ -212,6 +212,10 @@ def test_where_retention_took_the_mark_of_a_promotion_an_era_may_have_begun_belo
     seen = view(logs, promotions=[promoted(3)], mirror_kind="exact")
     seen = replace(
         seen,
-        story=replace(seen.story, unclear=unclear, facts=replace(seen.story.facts, recorded=False)),
+        partition_facts=replace(
+            seen.partition_facts,
+            unclear=unclear,
+            facts=replace(seen.partition_facts.facts, recorded=False),
+        ),
     )
     assert anomalies(NAME, seen) == found

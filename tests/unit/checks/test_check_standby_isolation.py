@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from linkflap.spark_verify.facts.partition_facts import Truncation, Window
 from linkflap.spark_verify.facts.sends_and_reads import Send
-from linkflap.spark_verify.facts.story import Truncation, Window
 from tests.unit.checks.clients import send
 from tests.unit.checks.histories import promoted, view
 from tests.unit.checks.logs import SECOND, Log

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from linkflap.spark_verify.facts.story import Comparison
+from linkflap.spark_verify.facts.partition_facts import Comparison
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import view
 from tests.unit.checks.logs import SECOND, Log

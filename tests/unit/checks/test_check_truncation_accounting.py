@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from linkflap.spark_verify.facts.story import Stop, Truncation
+from linkflap.spark_verify.facts.partition_facts import Stop, Truncation
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.clients import send
 from tests.unit.checks.histories import History, promoted, reversed_, view

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from linkflap.spark_verify.facts.story import Stop
+from linkflap.spark_verify.facts.partition_facts import Stop
 from tests.unit.checks.clients import commit, poll, send
 from tests.unit.checks.histories import promoted, samples, view
 from tests.unit.checks.logs import SECOND, Log

@@ -8,8 +8,8 @@ import pytest
 
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from linkflap.spark_verify.facts.partition_facts import Promotion
 from linkflap.spark_verify.facts.sends_and_reads import Read
-from linkflap.spark_verify.facts.story import Promotion
 from linkflap.topologies import parse
 from tests.unit.checks.clients import commit, poll, send
 from tests.unit.checks.histories import promoted, samples, view

@@ -170,7 +170,10 @@ def test_of_copied_logs_a_cleaner_may_have_been_beyond_what_shows(
     logs = [one.data(3, keys=keys), other.data(3, keys=keys, crc=9, length=80, digest=digest)]
     seen = compacted(*logs, upto=0)
     copied = replace(
-        seen, story=replace(seen.story, facts=replace(seen.story.facts, recorded=False))
+        seen,
+        partition_facts=replace(
+            seen.partition_facts, facts=replace(seen.partition_facts.facts, recorded=False)
+        ),
     )
     assert [f for f in findings_of(copied) if f[0] != "epoch-reuse"] == wrong
     assert ("epoch-reuse", "A", 2) not in findings_of(copied)

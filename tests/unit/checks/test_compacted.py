@@ -14,7 +14,7 @@ from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.scenario import TopicSpec
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.view import PartitionView
-from linkflap.spark_verify.read.plan import _compacted
+from linkflap.spark_verify.read.partition_events import compacted_below
 from tests.kafka_log import batch, record, segment
 from tests.unit.checks.clients import commit, poll, send
 from tests.unit.checks.histories import History, but, promoted, view
@@ -270,5 +270,5 @@ def test_bytes_show_how_far_a_cleaner_was_that_did_not_write_its_checkpoint(
 ) -> None:
     """A.orders of `compacted-topic`: its broker was killed between replacing a segment and writing
     how far it was."""
-    found = _compacted([noted], TopicSpec(config={"cleanup.policy": policy}))
+    found = compacted_below([noted], TopicSpec(config={"cleanup.policy": policy}))
     assert found.get((noted.topic, 0), {}).get("A") == reached

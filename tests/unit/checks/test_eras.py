@@ -6,14 +6,16 @@ from collections.abc import Sequence
 
 from linkflap.spark_verify.facts.eras import FOREVER
 from linkflap.spark_verify.facts.lineages import eras, history
-from linkflap.spark_verify.facts.story import Promotion, Window
+from linkflap.spark_verify.facts.partition_facts import Promotion, Window
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import promoted, reversed_, view
 from tests.unit.checks.logs import SECOND, Log
 
 
 def eras_of(seen: PartitionView, cluster: str) -> list[tuple[str, str, str, int, int]]:
-    return [(e.origin, e.owner, e.source, e.start, e.end) for e in eras(seen.story, cluster)]
+    return [
+        (e.origin, e.owner, e.source, e.start, e.end) for e in eras(seen.partition_facts, cluster)
+    ]
 
 
 def kept(
@@ -60,7 +62,7 @@ def test_there_and_back_and_there_again() -> None:
 
 def test_generations_end_where_a_log_is_truncated() -> None:
     seen = kept(*BACK, AGAIN, windows=[reversed_("A->B", at=600), reversed_("B->A", at=800)])
-    generations = history(seen.story).generations
+    generations = history(seen.partition_facts).generations
     assert [
         (generation.truncated_to, generation.lost, generation.before, generation.last)
         for generation in generations["A"]
@@ -85,7 +87,7 @@ def test_mirrored_ranges_are_what_each_mirror_copied() -> None:
     seen = kept(*BACK, AGAIN, windows=[reversed_("A->B", at=600), reversed_("B->A", at=800)])
     crossed = [
         (c.source, c.destination, c.start, c.end, c.generation, c.source_generation)
-        for c in history(seen.story).mirrored_ranges
+        for c in history(seen.partition_facts).mirrored_ranges
     ]
     assert crossed == [("A", "B", 0, 3, 0, 0), ("B", "A", 3, 7, 1, 0), ("A", "B", 7, 9, 1, 1)]
 
@@ -101,7 +103,9 @@ def test_a_chain_goes_on_behind_a_promoted_cluster() -> None:
         ("mirrored", "B", "B", 3, 5),
         ("native", "C", "", 5, FOREVER),
     ]
-    assert [(c.source, c.destination, c.end) for c in history(seen.story).mirrored_ranges] == [
+    assert [
+        (c.source, c.destination, c.end) for c in history(seen.partition_facts).mirrored_ranges
+    ] == [
         ("A", "B", 3),
         ("B", "C", 5),
     ]
@@ -117,7 +121,7 @@ def test_who_follows_again_with_other_offsets_is_emptied_and_gets_everything() -
     seen = view([], promotions=[*BACK, AGAIN], windows=turns)
     assert eras_of(seen, "A") == [("mirrored", "B", "B", 0, 7), ("native", "A", "", 7, FOREVER)]
     assert eras_of(seen, "B") == [("mirrored", "A", "A", 0, 9), ("native", "B", "", 9, FOREVER)]
-    past = history(seen.story)
+    past = history(seen.partition_facts)
     assert [generation.truncated_to for generation in past.generations["A"]] == [0, FOREVER]
     assert [(e.origin, e.start, e.end) for e in past.generations["A"][0].eras] == [
         ("native", 0, FOREVER)
@@ -136,5 +140,7 @@ def test_a_reversal_of_a_link_that_was_not_failed_over_changes_nothing() -> None
 
 
 def test_only_a_forced_failover_gives_a_cluster_up() -> None:
-    assert history(kept(promoted(3, kind="planned")).story).generations["A"][0].lost is None
-    assert history(kept(promoted(3, at=7)).story).generations["A"][0].lost == 7
+    assert (
+        history(kept(promoted(3, kind="planned")).partition_facts).generations["A"][0].lost is None
+    )
+    assert history(kept(promoted(3, at=7)).partition_facts).generations["A"][0].lost == 7

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from linkflap.spark_verify.facts.story import Truncation
+from linkflap.spark_verify.facts.partition_facts import Truncation
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.clients import poll
 from tests.unit.checks.group_coordinators import (
@@ -30,7 +30,7 @@ MOVED = view(
 def truncated(offset: int) -> PartitionView:
     """The same, and B's log was truncated there once."""
     note = Truncation(link="A->B", cluster="B", offset=offset, end=9, time=SECOND)
-    return replace(BYTES, story=replace(BYTES.story, truncations=[note]))
+    return replace(BYTES, partition_facts=replace(BYTES.partition_facts, truncations=[note]))
 
 
 @pytest.mark.parametrize(

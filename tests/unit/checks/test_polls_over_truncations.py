@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from linkflap.spark_verify.facts.partition_facts import Stop
 from linkflap.spark_verify.facts.sends_and_reads import Read
-from linkflap.spark_verify.facts.story import Stop
 from tests.unit.checks.clients import poll
 from tests.unit.checks.histories import promoted, reversed_, view
 from tests.unit.checks.logs import SECOND, Log

@@ -11,8 +11,8 @@ from linkflap.harness.guarantees import DECLARATIONS
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Found, PartialFinding
+from linkflap.spark_verify.facts.partition_facts import Promotion
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
-from linkflap.spark_verify.facts.story import Promotion
 from linkflap.spark_verify.verdict.allowances import why_allowed
 from tests.unit.checks.histories import promoted, view
 from tests.unit.checks.logs import SECOND, Log, ints

@@ -10,7 +10,7 @@ from typing import TypedDict, Unpack
 import pytest
 
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.facts.story import Promotion, Window
+from linkflap.spark_verify.facts.partition_facts import Promotion, Window
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.clients import commit, poll, send
 from tests.unit.checks.histories import WholeHistory, promoted, reversed_, samples, view

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Combined, Examined, Found, PartialFinding, Unjudged
-from linkflap.spark_verify.facts.story import (
+from linkflap.spark_verify.facts.partition_facts import (
     Promotion,
 )
 from linkflap.spark_verify.facts.view import PartitionView

@@ -28,7 +28,7 @@ from linkflap.harness.workloads.numbers import Numbers
 from linkflap.harness.workloads.prefork import Prefork
 from linkflap.harness.workloads.process import ORPHANED
 from linkflap.harness.workloads.protocol import (
-    Ask,
+    AskState,
     Channel,
     ClientState,
     Command,
@@ -172,12 +172,12 @@ def test_messages_arrive_whole_and_in_order() -> None:
             assert [harness.receive() for _ in states] == states
             assert sent.result() == [True] * 3
         assert harness.receive(0.01) is None
-        assert harness.send(Ask(number=7))
-        assert process.receive() == Ask(number=7)
+        assert harness.send(AskState(number=7))
+        assert process.receive() == AskState(number=7)
         process.close()
         with pytest.raises(EOFError):
             harness.receive()
-        assert not harness.send(Ask(number=8))
+        assert not harness.send(AskState(number=8))
 
 
 def test_numbers_are_given_once_whoever_asks(tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import cast
 
 from linkflap.harness.suite.replays import Replays
-from linkflap.harness.suite.work import Works
+from linkflap.harness.suite.work import Workers
 
 
 def test_the_time_that_replays_take_is_no_time_of_shrinking(tmp_path: Path) -> None:
     replays = Replays(
-        folder=tmp_path, kind="lost-write:lost-write", works=cast(Works, None), seconds=600.0
+        folder=tmp_path, kind="lost-write:lost-write", works=cast(Workers, None), seconds=600.0
     )
     replays._began = time.monotonic() - 700.0
     assert replays.spent

@@ -30,7 +30,7 @@ class Predicate:
     share: float = 1.0
     budget: int = 2000
     width: int = 2
-    dice: random.Random = field(default_factory=lambda: random.Random(4))
+    rng: random.Random = field(default_factory=lambda: random.Random(4))
     asked: int = 0
 
     @property
@@ -42,7 +42,7 @@ class Predicate:
         return [
             Rate(
                 failed=sum(
-                    self.holds(made) and self.dice.random() < self.share for _ in range(times)
+                    self.holds(made) and self.rng.random() < self.share for _ in range(times)
                 ),
                 tries=times,
             )

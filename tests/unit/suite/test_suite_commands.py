@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from linkflap.chaos.scenario_file import save
-from linkflap.chaos.scenarios import Wish, scenario
+from linkflap.chaos.scenarios import ScenarioRequest, scenario
 from linkflap.harness.cli.commands import linkflap as command
 from linkflap.harness.cli.suite_plan import kind_of
 from linkflap.harness.model.errors import InputError
@@ -56,7 +56,7 @@ def test_a_folder_of_jars_is_code_too(
     with zipfile.ZipFile(tmp_path / "libs" / "kafka-clients-9.9.9.jar", "w") as jar:
         jar.writestr("kafka/kafka-version.properties", "version=9.9.9")
     built = scenario(
-        "baseline", Wish(seed=1, clients="java@./libs" if where == "clients" else None)
+        "baseline", ScenarioRequest(seed=1, clients="java@./libs" if where == "clients" else None)
     )
     if where == "topology":
         built = replace(built, topology=parse("A@./libs->B"))

@@ -21,7 +21,7 @@ from linkflap.harness.suite.folder import Result, SuiteFolder
 from linkflap.harness.suite.observed import Observed
 from linkflap.harness.suite.plan import FORMAT, Plan, seconds, shard
 from linkflap.harness.suite.summary import came_to, junit, summary, unreached, verdict_of
-from linkflap.harness.suite.work import Works
+from linkflap.harness.suite.work import Workers
 from tests.unit.suite.scripted import Killed, Scripted
 
 PLAN = Plan(name="smoke", seed=7, seconds=3600, runs=6, jobs=2)
@@ -114,7 +114,7 @@ def test_a_directory_that_exists_is_not_taken(folder: SuiteFolder) -> None:
 
 def test_a_suite_begins_with_the_baseline_and_keeps_what_failed(folder: SuiteFolder) -> None:
     said: list[str] = []
-    Suite(folder=folder, works=cast(Works, Scripted()), say=said.append).run()
+    Suite(folder=folder, works=cast(Workers, Scripted()), say=said.append).run()
     assert sorted(r.number for r in folder.results) == [0, 1, 2, 3, 4, 5]
     assert folder.scenario(0).schedule == baseline(7, Bounds()).schedule == ()
     assert all(folder.scenario(n).schedule for n in range(1, 6))
@@ -130,13 +130,13 @@ def test_a_suite_that_is_killed_goes_on_and_loses_and_invents_nothing(
 ) -> None:
     died, killed = False, Scripted(dies=dies)
     try:
-        Suite(folder=folder, works=cast(Works, killed), say=lambda text: None).run()
+        Suite(folder=folder, works=cast(Workers, killed), say=lambda text: None).run()
     except Killed:
         died = True
     before = {r.number: r for r in folder.results}
     texts = {n: folder.scenario_path(n).read_text() for n in folder.numbers()}
     again, works = SuiteFolder.open(folder.root), Scripted()
-    Suite(folder=again, works=cast(Works, works), say=lambda text: None).run()
+    Suite(folder=again, works=cast(Workers, works), say=lambda text: None).run()
     assert died or not works.started
     assert sorted(r.number for r in again.results) == [0, 1, 2, 3, 4, 5]  # each once
     assert {n: r for n in before for r in again.results if r.number == n} == before
@@ -149,11 +149,11 @@ def test_a_recording_that_had_ended_is_judged_and_not_made_again(
     folder: SuiteFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(Killed):
-        Suite(folder=folder, works=cast(Works, Scripted(dies=1)), say=lambda text: None).run()
+        Suite(folder=folder, works=cast(Workers, Scripted(dies=1)), say=lambda text: None).run()
     monkeypatch.setattr(explore, "_recorded", lambda path: path.name == "0000")
     works = Scripted()
     Suite(
-        folder=SuiteFolder.open(folder.root), works=cast(Works, works), say=lambda text: None
+        folder=SuiteFolder.open(folder.root), works=cast(Workers, works), say=lambda text: None
     ).run()
     assert works.judged_only == [0]
     assert 0 not in works.started
@@ -174,7 +174,7 @@ target = "A->B"
 
 def test_one_scenario_is_run_again_and_again_with_a_seed_of_its_own_each(tmp_path: Path) -> None:
     own = SuiteFolder.create(tmp_path / "own", replace(PLAN, name="own", given=OWN, seed=2**32 - 2))
-    Suite(folder=own, works=cast(Works, Scripted()), say=lambda text: None).run()
+    Suite(folder=own, works=cast(Workers, Scripted()), say=lambda text: None).run()
     made = [own.scenario(number) for number in own.numbers()]
     assert [(one.name, len(one.schedule)) for one in made] == [("mine", 1)] * 6
     assert [one.seed for one in made] == [2**32 - 2, 2**32 - 1, 0, 1, 2, 3]
@@ -183,7 +183,7 @@ def test_one_scenario_is_run_again_and_again_with_a_seed_of_its_own_each(tmp_pat
 
 
 def test_junit_has_a_case_for_each_run_failures_first(folder: SuiteFolder) -> None:
-    Suite(folder=folder, works=cast(Works, Scripted()), say=lambda text: None).run()
+    Suite(folder=folder, works=cast(Workers, Scripted()), say=lambda text: None).run()
     found = ElementTree.fromstring(junit(folder))
     assert (found.get("tests"), found.get("failures"), found.get("errors")) == ("6", "2", "0")
     assert [case.get("name") for case in found] == ["0002", "0005", "0000", "0001", "0003", "0004"]
@@ -194,14 +194,14 @@ def test_shards_share_out_the_numbers(tmp_path: Path) -> None:
     made = []
     for part in range(3):
         own = SuiteFolder.create(tmp_path / str(part), replace(PLAN, shard=(part, 3)))
-        Suite(folder=own, works=cast(Works, Scripted()), say=lambda text: None).run()
+        Suite(folder=own, works=cast(Workers, Scripted()), say=lambda text: None).run()
         made += [r.number for r in own.results]
     assert sorted(made) == list(range(18))
 
 
 def test_failed_runs_are_kept_in_full_only_so_many(tmp_path: Path) -> None:
     own = SuiteFolder.create(tmp_path / "few", replace(PLAN, runs=20, keep=2))
-    Suite(folder=own, works=cast(Works, Scripted()), say=lambda text: None).run()
+    Suite(folder=own, works=cast(Workers, Scripted()), say=lambda text: None).run()
     assert len(own.kept) == 2
     assert sum(r.failed for r in own.results) == 6
 
@@ -253,7 +253,7 @@ def test_what_had_to_be_reached_and_was_not_leaves_no_suite_valid(
         explore, "observed", lambda folder: Observed(cells=cells, missed=(), outcomes={})
     )
     folder = SuiteFolder.create(tmp_path / "suite", replace(PLAN, runs=2, reach=reach))
-    Suite(folder=folder, works=cast(Works, Scripted()), say=lambda text: None).run()
+    Suite(folder=folder, works=cast(Workers, Scripted()), say=lambda text: None).run()
     assert verdict_of(folder.results) == "valid"
     assert unreached(SuiteFolder.open(folder.root)) == missing
     assert came_to(folder) == ("unknown" if missing else "valid")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
-from linkflap.harness.mirrors.shadow.destination.picture import Picture, picture
+from linkflap.harness.mirrors.shadow.destination.picture import MetadataSnapshot, picture
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire import messages
@@ -46,7 +46,7 @@ class Destination:
         self._controllers = AnyOf(controllers or brokers)
         self._direct: dict[str, Connection] = {}
 
-    async def picture(self, topics: Iterable[str] | None = None) -> Picture:
+    async def picture(self, topics: Iterable[str] | None = None) -> MetadataSnapshot:
         return await picture(self._nodes, topics)
 
     @property

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from linkflap.harness.mirrors.shadow.destination import isr
 from linkflap.harness.mirrors.shadow.destination.client import Destination
 from linkflap.harness.mirrors.shadow.destination.membership import Membership
-from linkflap.harness.mirrors.shadow.destination.picture import Led, Picture, Topic
+from linkflap.harness.mirrors.shadow.destination.picture import Led, MetadataSnapshot, Topic
 from linkflap.harness.mirrors.shadow.journal import PartitionNote
 from linkflap.harness.mirrors.shadow.log.leader_epochs import Lineage
 from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
@@ -36,7 +36,7 @@ class Evictions:
         self._log, self._destination, self._membership = mirrored, destination, membership
         self._me = mirrored.config.broker_id
 
-    async def evict(self, here: Picture) -> None:
+    async def evict(self, here: MetadataSnapshot) -> None:
         """Requests the reassignments. Has to be called repeatedly, because they take a moment; that
         is safe. Raises Unanswered or EnvironmentFailure."""
         found = self._found(here)
@@ -55,7 +55,7 @@ class Evictions:
         }
         await isr.change(self._membership, here, mine)
 
-    def _found(self, here: Picture) -> dict[TopicPartition, Led]:
+    def _found(self, here: MetadataSnapshot) -> dict[TopicPartition, Led]:
         ours = self._log.journal.notes.topics
         return {
             (name, number): led

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from linkflap.harness.mirrors.shadow.destination.membership import Membership
-from linkflap.harness.mirrors.shadow.destination.picture import Picture
+from linkflap.harness.mirrors.shadow.destination.picture import MetadataSnapshot
 from linkflap.harness.mirrors.shadow.log.partition import Partition
 from linkflap.harness.wire.messages import Error, Message
 
@@ -21,7 +21,7 @@ _MOST_GUESSES: Final = 64
 
 
 async def change(
-    membership: Membership, here: Picture, wanted: Mapping[Partition, Sequence[int]]
+    membership: Membership, here: MetadataSnapshot, wanted: Mapping[Partition, Sequence[int]]
 ) -> None:
     """Requests these ISRs until each was accepted or refused; the caller checks the result. Raises
     Unanswered."""

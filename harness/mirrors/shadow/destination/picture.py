@@ -29,7 +29,7 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
+class MetadataSnapshot:
     """A cluster's metadata: unfenced brokers (id -> address on the listener that was asked), and
     topics."""
 
@@ -37,7 +37,7 @@ class Picture:
     topics: Mapping[str, Topic]
 
 
-async def picture(nodes: AnyOf, topics: Iterable[str] | None = None) -> Picture:
+async def picture(nodes: AnyOf, topics: Iterable[str] | None = None) -> MetadataSnapshot:
     """Asks any of the nodes for these topics, or for all. Raises Unanswered."""
     m = messages.request("metadata", 12)
     wanted = (
@@ -50,7 +50,7 @@ async def picture(nodes: AnyOf, topics: Iterable[str] | None = None) -> Picture:
     )
     answer = await nodes.call("metadata", 12, body)
     entered_as = nodes.addresses[0]
-    return Picture(
+    return MetadataSnapshot(
         brokers={int(b.node_id): beside(entered_as, f"{b.host}:{b.port}") for b in answer.brokers},
         topics={
             str(t.name): Topic(

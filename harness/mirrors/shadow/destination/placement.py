@@ -17,7 +17,7 @@ from typing import Final
 from linkflap.harness.mirrors.shadow.destination import isr
 from linkflap.harness.mirrors.shadow.destination.client import Destination
 from linkflap.harness.mirrors.shadow.destination.membership import Membership
-from linkflap.harness.mirrors.shadow.destination.picture import Led, Picture
+from linkflap.harness.mirrors.shadow.destination.picture import Led, MetadataSnapshot
 from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
 from linkflap.harness.mirrors.shadow.log.partition import Partition
 
@@ -46,7 +46,7 @@ class Placement:
         count = min(_MOST_REPLICAS, len(real))
         return [real[(number + i) % len(real)] for i in range(count)]
 
-    async def follow(self, here: Picture, led: Sequence[tuple[Partition, Led]]) -> None:
+    async def follow(self, here: MetadataSnapshot, led: Sequence[tuple[Partition, Led]]) -> None:
         """Brings the mirrored partitions that the shadow leads to their placement until a failover.
         Raises Unanswered."""
         spread = [partition for partition, its in led if self._to_be_spread(partition, its)]
@@ -57,7 +57,7 @@ class Placement:
         """Whether brokers other than the shadow are in the ISR of a partition that it leads."""
         return led.leader == self._me and led.in_sync != (self._me,)
 
-    async def _narrow(self, here: Picture, partitions: list[Partition]) -> None:
+    async def _narrow(self, here: MetadataSnapshot, partitions: list[Partition]) -> None:
         """Removes real brokers from the ISRs of partitions."""
         if partitions:
             taking_over = self._log.journal.notes.phase == "taking-over"

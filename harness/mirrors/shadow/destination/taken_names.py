@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from linkflap.harness.mirrors.shadow.destination.picture import Picture, Topic
+from linkflap.harness.mirrors.shadow.destination.picture import MetadataSnapshot, Topic
 from linkflap.harness.mirrors.shadow.journal import TopicNote
 from linkflap.harness.mirrors.shadow.settings import Config
 from linkflap.harness.model.errors import InputError
 
 
 def refuse_taken(
-    source: Picture, here: Picture, config: Config, *, known: Collection[str] = ()
+    source: MetadataSnapshot, here: MetadataSnapshot, config: Config, *, known: Collection[str] = ()
 ) -> None:
     """Raises InputError when a topic to mirror has the name of another topic on the destination;
     `known` names are allowed."""

@@ -21,7 +21,7 @@ from typing import Final
 from linkflap.harness.mirrors.shadow.destination.client import Destination, Refused
 from linkflap.harness.mirrors.shadow.destination.lost_partitions import is_lost
 from linkflap.harness.mirrors.shadow.destination.membership import Membership
-from linkflap.harness.mirrors.shadow.destination.picture import Led, Picture, Topic
+from linkflap.harness.mirrors.shadow.destination.picture import Led, MetadataSnapshot, Topic
 from linkflap.harness.mirrors.shadow.destination.placement import Placement
 from linkflap.harness.mirrors.shadow.destination.taken_names import (
     already_there,
@@ -66,7 +66,7 @@ class Topics:
         self._waiting: dict[str, str] = {}
         """Topic -> the error of the last attempt, for topics that are retried."""
 
-    async def follow(self, source: Picture, source_nodes: AnyOf) -> None:
+    async def follow(self, source: MetadataSnapshot, source_nodes: AnyOf) -> None:
         """Creates topics and adds partitions as the source has them now.
 
         Raises Unanswered, and InputError for a topic name that is taken while nothing is mirrored
@@ -188,7 +188,7 @@ class Topics:
             note.given_up = reason
             self._log.journal.save()
 
-    async def look(self) -> Picture:
+    async def look(self) -> MetadataSnapshot:
         """Reads the destination's metadata: which brokers are alive, what the shadow leads, and in
         which leader epoch."""
         here = await self._destination.picture()
@@ -223,7 +223,7 @@ class Topics:
                 taken.append((partition, led))
         return taken
 
-    async def _make_sure(self, names: list[str], here: Picture) -> None:
+    async def _make_sure(self, names: list[str], here: MetadataSnapshot) -> None:
         """Asks the controller about topics that a broker no longer shows, or shows with another id:
         a broker's metadata may be old.
 

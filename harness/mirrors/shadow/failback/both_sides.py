@@ -3,7 +3,7 @@ their logs' epochs."""
 
 from __future__ import annotations
 
-from linkflap.harness.mirrors.shadow.destination.picture import Picture
+from linkflap.harness.mirrors.shadow.destination.picture import MetadataSnapshot
 from linkflap.harness.mirrors.shadow.failback.follower import Leaders, epochs_of
 from linkflap.harness.mirrors.shadow.log.leader_epochs import Lineage
 from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID, TakenTopic
@@ -13,7 +13,9 @@ from linkflap.harness.model.topology import TopicPartition
 Logs = dict[TopicPartition, tuple[Lineage, int]]
 
 
-def refuse_another(name: str, topic: TakenTopic, there: Picture, here: Picture, link: str) -> None:
+def refuse_another(
+    name: str, topic: TakenTopic, there: MetadataSnapshot, here: MetadataSnapshot, link: str
+) -> None:
     """Raises InputError for a topic that is no longer the mirrored one on either side, or has more
     partitions at the destination."""
     if str(here.topics[name].id) != topic.destination_id:
@@ -36,7 +38,7 @@ def refuse_another(name: str, topic: TakenTopic, there: Picture, here: Picture, 
         )
 
 
-async def logs_of(leaders: Leaders, found: Picture, tps: list[TopicPartition]) -> Logs:
+async def logs_of(leaders: Leaders, found: MetadataSnapshot, tps: list[TopicPartition]) -> Logs:
     """Partition -> (leader epochs, log end) on one side. Raises EnvironmentFailure where no real
     broker leads."""
     by_leader: dict[int, dict[TopicPartition, int]] = {}

@@ -29,7 +29,7 @@ from typing import Final
 
 from linkflap.harness.mirrors.shadow.destination.client import Destination
 from linkflap.harness.mirrors.shadow.destination.membership import Membership
-from linkflap.harness.mirrors.shadow.destination.picture import Led, Picture
+from linkflap.harness.mirrors.shadow.destination.picture import Led, MetadataSnapshot
 from linkflap.harness.mirrors.shadow.destination.taken_names import refuse_taken
 from linkflap.harness.mirrors.shadow.destination.topic_configs import WHILE_MIRRORED, topic_configs
 from linkflap.harness.mirrors.shadow.destination.topics import Topics
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 STEP_SECONDS: Final = 120.0
 GROUPS_SECONDS: Final = 5.0
 _LOOK: Final = 0.05
-Step = Callable[[Picture], Awaitable[list[str]]]
+Step = Callable[[MetadataSnapshot], Awaitable[list[str]]]
 
 
 class Takeover:
@@ -186,7 +186,7 @@ class Takeover:
             _give_up_after(deadline, what, error)
             await asyncio.sleep(_LOOK)
 
-    async def _lead(self, here: Picture) -> list[str]:
+    async def _lead(self, here: MetadataSnapshot) -> list[str]:
         """One round of claims and elections; `look` narrows the ISRs. Returns the partitions that
         the shadow does not lead alone yet."""
         if missing := sorted({name for name, _ in self._taken_over()} - here.topics.keys()):
@@ -206,7 +206,7 @@ class Takeover:
             await self._destination.elect_preferred(claimed)
         return [f"{topic}-{number}" for topic, number in left]
 
-    async def _claim(self, here: Picture, left: dict[TopicPartition, Led]) -> None:
+    async def _claim(self, here: MetadataSnapshot, left: dict[TopicPartition, Led]) -> None:
         """Makes the shadow join the ISRs of partitions that have it as a replica."""
         by_leader: dict[int, list[TopicPartition]] = {}
         for tp, led in left.items():
@@ -238,7 +238,7 @@ class Takeover:
         )
         await self._log.steps.reach("joined")
 
-    async def _truncate(self, _: Picture) -> list[str]:
+    async def _truncate(self, _: MetadataSnapshot) -> list[str]:
         """Truncates the logs whose live replicas have all reported their ends. Nothing has been
         served by then."""
         left: list[str] = []
@@ -264,7 +264,7 @@ class Takeover:
         self._log.ring()
         return left
 
-    async def _truncated(self, here: Picture) -> list[str]:
+    async def _truncated(self, here: MetadataSnapshot) -> list[str]:
         """Partitions with live replicas that have not truncated yet.
 
         With leader_epochs=keep, the truncated tail and the source's later records can have the same

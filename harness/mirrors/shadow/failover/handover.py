@@ -18,7 +18,7 @@ from typing import Final
 from linkflap.harness.mirrors.shadow.destination import isr
 from linkflap.harness.mirrors.shadow.destination.client import Destination
 from linkflap.harness.mirrors.shadow.destination.membership import Membership
-from linkflap.harness.mirrors.shadow.destination.picture import Picture, Topic
+from linkflap.harness.mirrors.shadow.destination.picture import MetadataSnapshot, Topic
 from linkflap.harness.mirrors.shadow.destination.topics import Topics
 from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
 from linkflap.harness.mirrors.shadow.log.partition import Partition
@@ -76,12 +76,12 @@ class Handover:
                 raise DeadlineExceeded(_late(led, error))
             await asyncio.sleep(_LOOK)
 
-    def _left(self, here: Picture) -> list[Partition]:
+    def _left(self, here: MetadataSnapshot) -> list[Partition]:
         return [
             p for p in self._log.partitions.values() if not _handed(self._there(here, p.topic), p)
         ]
 
-    def _there(self, here: Picture, name: str) -> Topic | None:
+    def _there(self, here: MetadataSnapshot, name: str) -> Topic | None:
         """A topic that the mirror created. Another topic of its name must not be reassigned, and
         its leader says nothing about the handover."""
         topic = here.topics.get(name)

@@ -17,7 +17,7 @@ from datetime import timedelta
 from typing import Final
 
 from linkflap.harness.mirrors.shadow.destination.client import Destination
-from linkflap.harness.mirrors.shadow.destination.picture import Picture
+from linkflap.harness.mirrors.shadow.destination.picture import MetadataSnapshot
 from linkflap.harness.mirrors.shadow.log.batches import ABORT, controls, end_of
 from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
 from linkflap.harness.mirrors.shadow.log.partition import Partition
@@ -131,7 +131,7 @@ async def _abort(connection: Connection, tp: TopicPartition, transactions: Itera
 
 
 async def _found(
-    connection: Connection, here: Picture, partition: Partition
+    connection: Connection, here: MetadataSnapshot, partition: Partition
 ) -> list[tuple[int, str]]:
     """The first ABORT of each journaled transaction after the promotion offset, as (offset, what),
     in offset order."""

@@ -14,7 +14,7 @@ import struct
 from datetime import timedelta
 from typing import Final
 
-from linkflap.harness.mirrors.shadow.destination.picture import Picture, picture
+from linkflap.harness.mirrors.shadow.destination.picture import MetadataSnapshot, picture
 from linkflap.harness.mirrors.shadow.log.mirrored_log import BUDGET_BYTES, WINDOW_BYTES, MirroredLog
 from linkflap.harness.mirrors.shadow.log.partition import Partition
 from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID
@@ -59,7 +59,7 @@ class Source:
         """Whether none of the brokers that are read from answers."""
         return bool(self._silent) and self._silent >= self._readers.addresses()
 
-    async def picture(self) -> Picture:
+    async def picture(self) -> MetadataSnapshot:
         """The source's metadata. Raises Unanswered."""
         found = await picture(self.nodes)
         self._readers.look(found, {tp: p.position for tp, p in self._log.partitions.items()})

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from linkflap.harness.mirrors.shadow.destination.picture import Led, Picture
+from linkflap.harness.mirrors.shadow.destination.picture import Led, MetadataSnapshot
 from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID
 from linkflap.harness.model.topology import TopicPartition
 
@@ -69,7 +69,7 @@ class Readers:
                 address=address, replicas=reading.replicas, all_live=reading.all_live
             )
 
-    def look(self, found: Picture, positions: Mapping[TopicPartition, int]) -> None:
+    def look(self, found: MetadataSnapshot, positions: Mapping[TopicPartition, int]) -> None:
         """Takes in the source's metadata; `positions` is how far each partition was read."""
         known, self._readings = self._readings, {}
         for name, topic in found.topics.items():

@@ -1,8 +1,8 @@
-"""The story of a run and of one partition, from events alone: the eras of a partition follow from
-it.
+"""The facts about a run and about one partition, from events alone: the eras of a partition follow
+from them.
 
-Facts about the run are stored once (`RunFacts`), facts about a partition once (`Story`); plans and
-views refer to them.
+Facts about the run are stored once (`RunFacts`), facts about a partition once (`PartitionFacts`);
+plans and views refer to them.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class RunFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Story:
+class PartitionFacts:
     """What is known of one partition of a run beside its rows. One object per partition: its eras
     are computed once for it.
 
