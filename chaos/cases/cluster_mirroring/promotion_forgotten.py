@@ -1,5 +1,5 @@
 """KIP-1279 itself: the log of the mirrors' states gets another leader, and a topic that was
-promoted has no state from then on, so that its clients can never go back."""
+promoted has no state from then on, so that its clients can neither write nor go back."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import PAIR
 from linkflap.harness.mirrors.cluster_mirroring.answers import Refused
 from linkflap.harness.mirrors.cluster_mirroring.first_start import STATES
+from linkflap.harness.mirrors.cluster_mirroring.read_only import written
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.model.wait import until
@@ -55,9 +56,11 @@ def _promoted(bench: Bench, *, moved: bool) -> Observation:
                 every=0.5,
             )
         states = dict(mirror.states())
+        answers = written(bench.admin("B"), bench.bootstrap("B"), [topic])
         facts = {
             "moved": f"{STATES}-{number}" if moved else "",
             "states_a_minute_later": states,
+            "a_write_a_minute_later": [one.words for one in answers],
             "failback": _failback(bench, topic),
         }
     return Observation(shown=states != PROMOTED, facts=facts)
@@ -97,14 +100,15 @@ CASE = Case(
     name="KIP-1279-promotion-forgotten",
     title=(
         "A build of the KIP-1279 branch forgets that a topic was promoted when __mirror_state gets "
-        "another leader"
+        "another leader, and refuses its clients' writes"
     ),
     kind="proposal",
     claim_text=(
         "A topic is STOPPED: promoted, and written by clients. The broker that keeps its state "
         "gives up another partition of __mirror_state and forgets the states of all. The next "
-        "leader of the topic asks it: describe says UNKNOWN from then on, and a failback is "
-        "refused, because the mirror of the topic has not stopped."
+        "leader of the topic asks it: describe says UNKNOWN from then on, writes are refused with "
+        "READ_ONLY_TOPIC (134), and so is a failback, because the mirror of the topic has not "
+        "stopped."
     ),
     sources=(
         "docs/findings/cluster-mirroring-promotion-forgotten.md",
