@@ -100,7 +100,9 @@ def judge(
         else ()
     )
     missing = [each.damage for each in quiet if each.missing]
-    damage = list(dict.fromkeys([*planned.damage, *map(_damage, by_check[""]), *missing]))
+    # Spark returns rows in the order in which its tasks ended, which is another one each time.
+    reported = sorted(map(_damage, by_check[""]), key=lambda d: (d.path, len(d.reason), d.reason))
+    damage = list(dict.fromkeys([*planned.damage, *reported, *missing]))
     anomalies: list[Anomaly] = []
     results: list[CheckResult] = []
     failovers: list[Failover] = []

@@ -12,7 +12,7 @@ from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import Ending, Operation, OperationKind, Phase
 from linkflap.harness.model.verdict import Verdict
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.spark.finding_rows import FindingName, FindingRow
+from linkflap.spark_verify.spark.finding_rows import FindingName, FindingRow, damaged
 from tests.unit.checks.judged_runs import (
     LINK,
     Recorded,
@@ -65,6 +65,20 @@ def test_reasons_are_in_the_order_of_partitions_and_not_of_the_tasks_that_found_
     ]
     judgement = verdict_of(folder, [*looked(folder, "duplicate"), *found], "duplicate")
     assert result(judgement, "duplicate").reason == "of 0; of 1"
+
+
+def test_damage_is_in_the_order_of_partitions_and_not_of_the_tasks_that_found_it(
+    recorded: Recorded,
+) -> None:
+    folder = recorded.close()
+    found = [
+        damaged(str(folder), "captures", f"no log of A.t-{number} was captured")
+        for number in (10, 2, 1)
+    ]
+    reason = result(verdict_of(folder, found, "duplicate"), "recording").reason
+    assert [reason.index(f"A.t-{number} ") for number in (1, 2, 10)] == sorted(
+        reason.index(f"A.t-{number} ") for number in (1, 2, 10)
+    )
 
 
 def test_nothing_examined_where_something_was_due_is_unknown(recorded: Recorded) -> None:
