@@ -38,7 +38,7 @@ from crc32c import crc32c
 from peak_memory import Memory
 
 from linkflap.harness.capture.folders import record
-from linkflap.harness.capture.logs_named import Asked
+from linkflap.harness.capture.logs_named import LogsRequest
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.spark_verify.spark import session
 from linkflap.spark_verify.verdict.judge import Judgement
@@ -54,7 +54,9 @@ def judged(one: Path, other: Path) -> Judgement:
     with tempfile.TemporaryDirectory(prefix="linkflap-benchmark-") as folder:
         run = Path(folder) / "run"
         links = [LinkSpec(source="A", destination="B")]
-        record(run, Asked(logs={"A": one, "B": other}, links=links, promotions={}), "benchmark")
+        record(
+            run, LogsRequest(logs={"A": one, "B": other}, links=links, promotions={}), "benchmark"
+        )
         return verify([run])[0]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from crc32c import crc32c
 
 from linkflap.harness.capture.folders import record
-from linkflap.harness.capture.logs_named import Asked
+from linkflap.harness.capture.logs_named import LogsRequest
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.rundir import RunReader
 from linkflap.spark_verify.checks import REGISTRY
@@ -39,17 +39,17 @@ def asked(
     logs: Mapping[str, Path],
     *links: str,
     promotions: Mapping[tuple[str, str, int], Sequence[int]] | None = None,
-) -> Asked:
+) -> LogsRequest:
     """Links as `A->B`."""
     pairs = [link.split("->") for link in links]
-    return Asked(
+    return LogsRequest(
         logs=logs,
         links=[LinkSpec(source=s, destination=d) for s, d in pairs],
         promotions=promotions or {},
     )
 
 
-def judged(folder: Path, wanted: Asked) -> Judgement:
+def judged(folder: Path, wanted: LogsRequest) -> Judgement:
     """Creates the run directory and judges it."""
     record(folder, wanted, "linkflap verify --logs")
     return judged_again(folder)

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from linkflap.harness.capture.logs_named import (
-    Asked,
     Folder,
+    LogsRequest,
     check_promotions,
     chosen,
     homes_of,
@@ -185,7 +185,7 @@ def bounds(found: Iterable[Folder], scanned: Mapping[Path, int] | None = None) -
     return known
 
 
-def record(folder: Path, asked: Asked, command: str) -> None:
+def record(folder: Path, asked: LogsRequest, command: str) -> None:
     """Makes the run directory. Raises InputError for what is no log directory, and names that fit
     nothing."""
     topology = topology_of(asked, option="--logs")
@@ -210,7 +210,9 @@ def record(folder: Path, asked: Asked, command: str) -> None:
     writer.close("finished")
 
 
-def scenario_of(name: str, topology: Topology, homes: Mapping[str, str], asked: Asked) -> Scenario:
+def scenario_of(
+    name: str, topology: Topology, homes: Mapping[str, str], asked: LogsRequest
+) -> Scenario:
     """The scenario of logs that linkflap did not record."""
     return Scenario(
         name=name, about="Logs that linkflap did not record.", seed=0, topology=topology,

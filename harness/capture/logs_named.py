@@ -36,7 +36,7 @@ class Folder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class LogsRequest:
     """The user's description of copied logs: the folder of each cluster, the links, and the
     promotions with their offsets.
 
@@ -52,7 +52,7 @@ class Asked:
     topics: str = ".*"
 
 
-def check_promotions(asked: Asked, known: Collection[tuple[str, str, int]]) -> None:
+def check_promotions(asked: LogsRequest, known: Collection[tuple[str, str, int]]) -> None:
     """Raises InputError for a promotion of what is not `known` (cluster, topic, partition), or that
     no link explains."""
     for promotion in asked.promotions:
@@ -96,7 +96,7 @@ def pattern_of(topics: str) -> re.Pattern[str]:
         ) from None
 
 
-def topology_of(asked: Asked, *, option: str) -> Topology:
+def topology_of(asked: LogsRequest, *, option: str) -> Topology:
     """Raises InputError for links that fit no cluster; `option` is how a cluster is named on the
     command line."""
     names = list(asked.logs)
@@ -118,12 +118,12 @@ def topology_of(asked: Asked, *, option: str) -> Topology:
     )
 
 
-def homes_of(topics: Iterable[str], asked: Asked) -> Mapping[str, str]:
+def homes_of(topics: Iterable[str], asked: LogsRequest) -> Mapping[str, str]:
     """The home of each topic: by its name (`A.orders`), else the source of the first link."""
     return {topic: _home(topic, asked) for topic in sorted(topics)}
 
 
-def _home(topic: str, asked: Asked) -> str:
+def _home(topic: str, asked: LogsRequest) -> str:
     first, dot, _ = topic.partition(".")
     if dot and first in asked.logs:
         return first

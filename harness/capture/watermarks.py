@@ -37,7 +37,7 @@ JOIN_WITHIN: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ListedOffsets:
     """What one ListOffsets returned: offset and leader epoch (-1: none) of each partition that
     answered."""
 
@@ -207,7 +207,7 @@ class ClusterSampler:
         partitions: Sequence[TopicPartition],
         spec: OffsetSpec,
         isolation: IsolationLevel,
-    ) -> Asked:
+    ) -> ListedOffsets:
         asked = admin.list_offsets(
             {KafkaPartition(*tp): spec for tp in partitions},
             isolation_level=isolation,
@@ -226,7 +226,7 @@ class ClusterSampler:
             offsets[tp] = max(info.offset, -1)
             if info.leader_epoch is not None:
                 epochs[tp] = info.leader_epoch
-        return Asked(offsets=offsets, epochs=epochs)
+        return ListedOffsets(offsets=offsets, epochs=epochs)
 
 
 class WatermarkSampler:

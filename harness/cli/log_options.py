@@ -18,7 +18,7 @@ from linkflap.topologies.legal import check_name
 
 if TYPE_CHECKING:
     from linkflap.harness.capture.live.record import LiveLogsRequest
-    from linkflap.harness.capture.logs_named import Asked
+    from linkflap.harness.capture.logs_named import LogsRequest
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -90,7 +90,7 @@ class LogOptions(TypedDict):
     leader_epochs: str | None
 
 
-def logs_request(**options: Unpack[LogOptions]) -> Asked | None:
+def logs_request(**options: Unpack[LogOptions]) -> LogsRequest | None:
     """The request for copied logs; None if none were named. Raises InputError for unreadable
     ones."""
     if not options["logs"]:
@@ -136,7 +136,7 @@ def live_logs_request(**options: Unpack[LogOptions]) -> LiveLogsRequest | None:
             f"--client-properties names {min(strangers)}, of which there is no --bootstrap"
         )
     return LiveLogsRequest(
-        said=_asked({name: Path(name) for name in bootstrap}, options),
+        request=_asked({name: Path(name) for name in bootstrap}, options),
         bootstrap=bootstrap,
         access={name: access(Path(file)) for name, file in files.items()},
         rate=(_RATE if options["rate"] is None else options["rate"]) * 1e6,
@@ -169,8 +169,8 @@ def _addresses(text: str) -> list[str]:
     return found
 
 
-def _asked(named: Mapping[str, Path], options: LogOptions) -> Asked:
-    from linkflap.harness.capture.logs_named import Asked
+def _asked(named: Mapping[str, Path], options: LogOptions) -> LogsRequest:
+    from linkflap.harness.capture.logs_named import LogsRequest
 
     given: dict[tuple[str, str, int], list[int]] = defaultdict(list)
     for text in options["promotions"]:
@@ -186,7 +186,7 @@ def _asked(named: Mapping[str, Path], options: LogOptions) -> Asked:
     links = [_link(text) for text in options["links"]]
     if twice := [link.name for link, count in Counter(links).items() if count > 1]:
         raise InputError(f"--link {twice[0]} is given twice; give it once")
-    return Asked(
+    return LogsRequest(
         logs=named,
         links=links,
         promotions=given,

@@ -27,7 +27,7 @@ from linkflap.harness.rundir import write_whole
 CLUSTERS: Final = "clusters"
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class RoundRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One round to record; `answer` is the file that is written when it has ended."""
 
     scenario: str
@@ -55,7 +55,7 @@ def serve(handle: int, folder: Path, runtime: str) -> None:
     try:
         with os.fdopen(handle) as asked:
             for line in asked:
-                what = msgspec.json.decode(line, type=Asked)
+                what = msgspec.json.decode(line, type=RoundRequest)
                 scenario = scenario_file.read(Path(what.scenario), seed=0)
                 if living is None:
                     living = LivingClusters(scenario.topology, runtime=runtime, folder=folder)

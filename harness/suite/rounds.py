@@ -15,7 +15,7 @@ from linkflap.chaos.generator import Bounds
 from linkflap.chaos.generator.bounds import arrows_of
 from linkflap.harness.machine.children import Child, module, spawn
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
-from linkflap.harness.recording.soak import CLUSTERS, Asked, Size
+from linkflap.harness.recording.soak import CLUSTERS, RoundRequest, Size
 from linkflap.harness.suite.folder import SuiteFolder
 from linkflap.harness.suite.plan import Plan
 from linkflap.harness.suite.recording import LONGEST, Recording
@@ -93,7 +93,7 @@ class Rounds:
         assert self._child is not None
         answer = self._suite.root / ROUNDS / f"{number:04d}.json"
         answer.unlink(missing_ok=True)
-        asked = Asked(
+        asked = RoundRequest(
             scenario=str(scenario.absolute()),
             folder=str(folder.absolute()),
             answer=str(answer.absolute()),

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from linkflap.harness.capture.live.properties import access
 from linkflap.harness.capture.live.record import LiveLogsRequest, record
-from linkflap.harness.capture.logs_named import Asked
+from linkflap.harness.capture.logs_named import LogsRequest
 from linkflap.harness.cli.commands import linkflap
 from linkflap.harness.log.batches import scan
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
@@ -195,7 +195,7 @@ def gone_half_way(
         broker.kill()
 
     asked = LiveLogsRequest(
-        said=Asked(
+        request=LogsRequest(
             logs={name: tmp_path / name for name in bootstrap},
             links=[LinkSpec(source="A", destination="B")],
             promotions={},
@@ -261,7 +261,7 @@ def test_a_leader_that_moves_is_followed(linkflap_deployment: Deployment, tmp_pa
         cluster.brokers[int(first.parent.parent.name)].kill()
 
     asked = LiveLogsRequest(
-        said=Asked(logs={"A": tmp_path}, links=[], promotions={}, topics=r"A\.records"),
+        request=LogsRequest(logs={"A": tmp_path}, links=[], promotions={}, topics=r"A\.records"),
         bootstrap={"A": cluster.bootstrap.split(",")},
         access={},
         rate=10_000.0,

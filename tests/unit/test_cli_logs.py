@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from linkflap.harness.capture.live.record import LiveLogsRequest
-from linkflap.harness.capture.logs_named import Asked
+from linkflap.harness.capture.logs_named import LogsRequest
 from linkflap.harness.cli.commands import linkflap
 from linkflap.harness.cli.log_options import live_logs_request, logs_request
 from linkflap.harness.model.errors import InputError
@@ -22,7 +22,7 @@ NOTHING: dict[str, Any] = {"logs": (), "links": (), "promotions": (), "topics": 
 }  # fmt: skip
 
 
-def asked(**said: Any) -> Asked | None:
+def asked(**said: Any) -> LogsRequest | None:
     return logs_request(**{**NOTHING, **said})
 
 
@@ -91,11 +91,11 @@ def test_live_clusters_are_read(tmp_path: Path) -> None:
     assert arguments.bootstrap == {"A": ["one:9092", "two:9093"], "B": ["[::1]:9092"]}
     assert {name: each.client for name, each in arguments.access.items()} == {"B": "auditor"}
     assert arguments.rate == 500_000
-    assert (arguments.said.links, arguments.said.topics) == (
+    assert (arguments.request.links, arguments.request.topics) == (
         [LinkSpec(source="A", destination="B")],
         "my.*",
     )
-    assert arguments.said.promotions == {("B", "my", 0): [3]}
+    assert arguments.request.promotions == {("B", "my", 0): [3]}
     plain = live(bootstrap=("A=one:9092",))
     assert plain is not None
     assert plain.rate == 20_000_000

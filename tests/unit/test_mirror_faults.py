@@ -20,7 +20,7 @@ from linkflap.topologies import parse
 
 
 @dataclass
-class Ruled:
+class AdministeredByRule:
     """A mirror that brokers are, and does as it is asked."""
 
     spec: MirrorSpec = field(default_factory=lambda: MirrorSpec(kind="cluster-mirroring"))
@@ -100,7 +100,7 @@ def spec(fault: str, target: str = "A->B") -> FaultSpec:
 def test_verbs_bite_where_one_changed_something_or_was_wrong(
     played: PlayedVerbs, bit: bool
 ) -> None:
-    fault = FAULTS["mirror-verbs"](spec("mirror-verbs"), world(Ruled(played=played)))
+    fault = FAULTS["mirror-verbs"](spec("mirror-verbs"), world(AdministeredByRule(played=played)))
     fault.inject()
     bite = fault.bite()
     assert bite.bit is bit
@@ -111,12 +111,12 @@ def test_verbs_bite_where_one_changed_something_or_was_wrong(
 def test_verbs_are_not_asked_of_a_mirror_that_does_not_mirror_and_a_paused_topic_is_no_heal() -> (
     None
 ):
-    fault = FAULTS["mirror-verbs"](spec("mirror-verbs"), world(Ruled(played=None)))
+    fault = FAULTS["mirror-verbs"](spec("mirror-verbs"), world(AdministeredByRule(played=None)))
     with pytest.raises(FaultError, match="not all is MIRRORING; no verb was asked for"):
         fault.inject()
     assert not fault.bite().bit
     assert fault.heal() == ["no verb was asked for"]
-    fault = FAULTS["mirror-verbs"](spec("mirror-verbs"), world(Ruled(deaf=True)))
+    fault = FAULTS["mirror-verbs"](spec("mirror-verbs"), world(AdministeredByRule(deaf=True)))
     fault.inject()
     with pytest.raises(FaultError, match="x is PAUSED"):
         fault.heal()
@@ -131,7 +131,7 @@ def test_a_source_that_moved_bites_when_what_it_got_since_has_arrived(
         return {("A.x", 0): ends[address]}
 
     monkeypatch.setattr(MirrorSourceMoved, "_ends", bounds)
-    mirror, proxies = Ruled(), Proxies()
+    mirror, proxies = AdministeredByRule(), Proxies()
     fault = FAULTS["mirror-source-moved"](spec("mirror-source-moved"), world(mirror, proxies))
     fault.inject()
     assert (mirror.addresses, proxies.wanted) == (("A:9",), ["f"])
@@ -156,7 +156,9 @@ def test_a_mirror_that_keeps_the_new_addresses_or_never_catches_up_is_not_healed
         (True, "names A:9 as its source, not p:1, p:2"),
         (False, "what A has to be on B"),
     ):
-        fault = FAULTS["mirror-source-moved"](spec("mirror-source-moved"), world(Ruled(deaf=deaf)))
+        fault = FAULTS["mirror-source-moved"](
+            spec("mirror-source-moved"), world(AdministeredByRule(deaf=deaf))
+        )
         fault.inject()
         with pytest.raises(FaultError, match=words):
             fault.heal()
@@ -164,11 +166,11 @@ def test_a_mirror_that_keeps_the_new_addresses_or_never_catches_up_is_not_healed
 
 def test_who_coordinates_a_mirror_is_asked_of_the_one_that_leads_to_the_cluster() -> None:
     assert FAULTS["mirror-coordinator-loss"].applies_to("B", parse("A->B")) is None
-    assert administered.mirror_to("B", world(Ruled())).coordinator() == 2
+    assert administered.mirror_to("B", world(AdministeredByRule())).coordinator() == 2
     with pytest.raises(FaultError, match="leads to cluster A by now"):
-        administered.mirror_to("A", world(Ruled()))
+        administered.mirror_to("A", world(AdministeredByRule()))
     with pytest.raises(FaultError, match="leads to cluster B by now"):
-        administered.mirror_to("B", world(Ruled(alive=False)))
+        administered.mirror_to("B", world(AdministeredByRule(alive=False)))
 
 
 def test_a_mirror_that_is_a_process_is_refused_in_one_sentence() -> None:
@@ -180,4 +182,4 @@ def test_a_mirror_that_is_a_process_is_refused_in_one_sentence() -> None:
         with pytest.raises(
             InputError, match=r"targets the mirror 'B->A', but the mirrors are A->B"
         ):
-            FAULTS[name](spec(name, "B->A"), world(Ruled()))
+            FAULTS[name](spec(name, "B->A"), world(AdministeredByRule()))

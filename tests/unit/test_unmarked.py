@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from linkflap.harness.capture.logs_named import Asked
+from linkflap.harness.capture.logs_named import LogsRequest
 from linkflap.harness.capture.promotions_from_bytes import promotions_in
 from linkflap.harness.log import batches
 from linkflap.harness.model.events import Promotion, PromotionUnknown
@@ -178,7 +178,7 @@ def wanted(
     b: tuple[int, int] | list[int] = (23, 9),
     promotions: Promotions | None = None,
     moment: str = "3-diverged",
-) -> Asked:
+) -> LogsRequest:
     where = {
         name: begun_at(tmp_path, name, beginnings, moment)
         for name, beginnings in (("A", a), ("B", b))

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from linkflap.harness.capture.logs_named import Asked
+from linkflap.harness.capture.logs_named import LogsRequest
 from linkflap.harness.model.verdict import Verdict
 from linkflap.spark_verify.verdict.judge import Judgement
 from tests.copied_logs import (
@@ -24,7 +24,7 @@ from tests.copied_logs import (
 from tests.kafka_log import batches_in, changed, rewrite
 
 
-def logs(tmp_path: Path) -> tuple[Asked, Path]:
+def logs(tmp_path: Path) -> tuple[LogsRequest, Path]:
     """Two topics on two clusters; the path of the second one's on B."""
     for cluster in "AB":
         sound(tmp_path / cluster / "fine-0")

@@ -15,7 +15,7 @@ from linkflap.chaos.cases.clusters import PAIR
 from linkflap.harness.machine.java import java_for
 from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
 from linkflap.harness.mirrors.cluster_mirroring.verb_model import Name, Verb, sequence
-from linkflap.harness.mirrors.cluster_mirroring.verb_play import OnBuild, play
+from linkflap.harness.mirrors.cluster_mirroring.verb_play import MirrorOnBuild, play
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.runtimes.distribution.cluster_mirroring import generation, lacking
 from linkflap.harness.runtimes.distribution.kafka import kafka
@@ -46,7 +46,7 @@ def played(
         with closing(
             MirrorAdmin(build, java_for(build.version), folder, bench.bootstrap("B"))
         ) as admin:
-            seen = play(OnBuild(admin, name, configs), steps)
+            seen = play(MirrorOnBuild(admin, name, configs), steps)
         wrong += [step.words for step in seen if step.wrong]
         asked += sum(len(step.answers) for step in seen)
         refused += sum(answer != "" for step in seen for _, answer in step.answers)

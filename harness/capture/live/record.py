@@ -22,7 +22,7 @@ from linkflap.harness.capture.live.cluster import PATIENCE, Bound, GivenUp, Live
 from linkflap.harness.capture.live.comparable import Ends, far_first, truncate
 from linkflap.harness.capture.live.copy import Copied, Pace, copy
 from linkflap.harness.capture.logs_named import (
-    Asked,
+    LogsRequest,
     check_promotions,
     homes_of,
     pattern_of,
@@ -55,11 +55,11 @@ class LiveLogsRequest:
     """The clusters to read, as the user gave them: by name, address and credentials, and a limit of
     bytes a second for each.
 
-    The names in `said.logs` are those of the clusters. `patience` is seconds in which a cluster
+    The names in `request.logs` are those of the clusters. `patience` is seconds in which a cluster
     must answer.
     """
 
-    said: Asked
+    request: LogsRequest
     bootstrap: Mapping[str, Sequence[str]]
     access: Mapping[str, Access]
     rate: float
@@ -69,7 +69,7 @@ class LiveLogsRequest:
 def record(folder: Path, asked: LiveLogsRequest, command: str, tell: ShowsProgress) -> None:
     """Makes the run directory. Raises InputError for names that fit nothing and clusters that
     refuse, EnvironmentFailure."""
-    topology = topology_of(asked.said, option="--bootstrap")
+    topology = topology_of(asked.request, option="--bootstrap")
     clusters = {
         name: LiveCluster(
             name, addresses, asked.access.get(name, Access()), patience=asked.patience
@@ -78,15 +78,15 @@ def record(folder: Path, asked: LiveLogsRequest, command: str, tell: ShowsProgre
     }
     try:
         tell.phase("asking the clusters what they have")
-        partitions = _chosen(clusters, asked.said.topics)
+        partitions = _chosen(clusters, asked.request.topics)
         check_promotions(
-            asked.said, {(name, *tp) for name, own in partitions.items() for tp in own}
+            asked.request, {(name, *tp) for name, own in partitions.items() for tp in own}
         )
         starts, first, stable, last = _bounds(
-            clusters, partitions, far_first(list(clusters), asked.said.links)
+            clusters, partitions, far_first(list(clusters), asked.request.links)
         )
-        homes = homes_of({topic for own in partitions.values() for topic, _ in own}, asked.said)
-        scenario = scenario_of("fetched logs", topology, homes, asked.said)
+        homes = homes_of({topic for own in partitions.values() for topic, _ in own}, asked.request)
+        scenario = scenario_of("fetched logs", topology, homes, asked.request)
         run = replace(
             Run.begun(scenario, RUNTIME, command), recorded=False, homes=homes, leaders_only=True
         )
@@ -94,7 +94,7 @@ def record(folder: Path, asked: LiveLogsRequest, command: str, tell: ShowsProgre
         try:
             tell.phase(f"fetching {sum(map(len, partitions.values()))} partitions")
             copies = _fetched(writer, clusters, starts, last, asked, tell)
-            _write(writer, copies, (first, stable), homes, asked.said)
+            _write(writer, copies, (first, stable), homes, asked.request)
         except BaseException as error:
             writer.close(
                 "failed", error=f"not everything was fetched: {error or type(error).__name__}"
@@ -228,7 +228,7 @@ def _write(
     copies: Sequence[Copied],
     sampled: tuple[Ends, Ends],
     homes: Mapping[str, str],
-    said: Asked,
+    request: LogsRequest,
 ) -> None:
     """Truncates the copies, and records bounds, promotions, and what is missing.
 
@@ -240,8 +240,8 @@ def _write(
     for copied in copies:
         copied.begin()
     found = [folder for name in names for folder in folders(name, root / name)]
-    events, ended = promotions_in(longest(found, {}), said.links, said.promotions)
-    truncate(copies, first, events, homes, said.links)
+    events, ended = promotions_in(longest(found, {}), request.links, request.promotions)
+    truncate(copies, first, events, homes, request.links)
     for event in (*events, *(Captured(time=ended, cluster=n, moment=MOMENT) for n in names)):
         writer.write(event)
     writer.write_bounds(

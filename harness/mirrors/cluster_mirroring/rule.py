@@ -16,7 +16,7 @@ from linkflap.harness.mirrors.cluster_mirroring.answers import MIRRORING, Refuse
 from linkflap.harness.mirrors.cluster_mirroring.first_start import STATES
 from linkflap.harness.mirrors.cluster_mirroring.read_only import Writing
 from linkflap.harness.mirrors.cluster_mirroring.verb_model import PAUSED, Verb
-from linkflap.harness.mirrors.cluster_mirroring.verb_play import OnBuild
+from linkflap.harness.mirrors.cluster_mirroring.verb_play import MirrorOnBuild
 from linkflap.harness.model.errors import FaultError
 from linkflap.harness.model.events import SourceMoved
 from linkflap.harness.model.protocols import PlayedVerbs, Recorder
@@ -63,7 +63,7 @@ class Rule:
             here,
             recorder,
         )
-        self._bootstrap, self._asked = bootstrap, OnBuild(admin, name, configs)
+        self._bootstrap, self._asked = bootstrap, MirrorOnBuild(admin, name, configs)
         self._write = write
 
     def coordinator(self) -> int | None:
@@ -134,7 +134,7 @@ class Rule:
         )
 
 
-class Ruled(ABC):
+class AdministeredByRule(ABC):
     """The methods of `Administered` (`harness.model.protocols`), through `_rule`, for the topics
     that the mirror copies."""
 

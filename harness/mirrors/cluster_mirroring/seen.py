@@ -18,7 +18,7 @@ from linkflap.harness.mirrors.cluster_mirroring.answers import (
     given_up,
     summary,
 )
-from linkflap.harness.mirrors.cluster_mirroring.rule import Ruled
+from linkflap.harness.mirrors.cluster_mirroring.rule import AdministeredByRule
 from linkflap.harness.mirrors.topics import data_topics, partitions_of
 from linkflap.harness.model.protocols import Cluster, Deployment, Recorder, is_running
 from linkflap.harness.model.topology import LinkSpec, TopicPartition
@@ -28,7 +28,7 @@ from linkflap.harness.wire.offsets import bounds, quiet
 _ASK_SECONDS: Final = 5.0
 
 
-class Seen(Ruled):
+class Seen(AdministeredByRule):
     """A mirror of `link`, named `_name` at the destination. Only observes; changes nothing."""
 
     link: LinkSpec

@@ -31,14 +31,14 @@ RETRY_SECONDS: Final = 10.0
 is a disagreement."""
 
 
-class Asked(Protocol):
+class VerbTarget(Protocol):
     """A mirror on a build. Each verb returns the name of its error, or an empty string."""
 
     def ask(self, verb: Verb) -> str: ...
     def describe(self) -> Sequence[Row]: ...
 
 
-class OnBuild:
+class MirrorOnBuild:
     """A mirror between two clusters of a build, through its Java Admin. Topics are named in full;
     no pattern starts others."""
 
@@ -92,7 +92,7 @@ class Step:
 
 
 def play(
-    asked: Asked,
+    asked: VerbTarget,
     steps: Iterable[tuple[Verb, ...]],
     *,
     within: float = SETTLE_SECONDS,
@@ -112,7 +112,7 @@ def play(
 
 
 def _played(
-    asked: Asked, before: World, verbs: tuple[Verb, ...], within: float
+    asked: VerbTarget, before: World, verbs: tuple[Verb, ...], within: float
 ) -> tuple[Step, World]:
     answers, early = _answered(asked, before, verbs)
     worlds = explained(before, answers)
@@ -144,7 +144,7 @@ def _played(
 
 
 def _answered(
-    asked: Asked, before: World, verbs: tuple[Verb, ...]
+    asked: VerbTarget, before: World, verbs: tuple[Verb, ...]
 ) -> tuple[tuple[tuple[Verb, str], ...], int]:
     """The answer to each verb, and how often a single verb was only refused for a moment."""
     if len(verbs) > 1:
@@ -174,7 +174,7 @@ def _said(answer: str) -> str:
     return f"refused with {answer}" if answer != NONE else "accepted"
 
 
-def _states(asked: Asked) -> Mapping[str, str]:
+def _states(asked: VerbTarget) -> Mapping[str, str]:
     """Topic -> the state of its partitions, or several states while they differ."""
     found: dict[str, set[str]] = {}
     try:
@@ -189,4 +189,4 @@ def _words(states: Mapping[str, str]) -> str:
     return ", ".join(f"{topic} {state}" for topic, state in sorted(states.items())) or "nothing"
 
 
-__all__ = ["Asked", "OnBuild", "Step", "play"]
+__all__ = ["MirrorOnBuild", "Step", "VerbTarget", "play"]

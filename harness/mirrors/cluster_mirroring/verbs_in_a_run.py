@@ -21,7 +21,12 @@ from linkflap.harness.mirrors.cluster_mirroring.verb_model import (
     World,
     sequence,
 )
-from linkflap.harness.mirrors.cluster_mirroring.verb_play import SETTLE_SECONDS, Asked, Step, play
+from linkflap.harness.mirrors.cluster_mirroring.verb_play import (
+    SETTLE_SECONDS,
+    Step,
+    VerbTarget,
+    play,
+)
 from linkflap.harness.model.events import VerbsPlayed
 from linkflap.harness.model.protocols import PlayedVerbs
 
@@ -39,10 +44,10 @@ NO_ANSWER: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Only:
+class SomeTopics:
     """A mirror on a build, of which only some topics are described."""
 
-    asked: Asked
+    asked: VerbTarget
     topics: frozenset[str]
 
     def ask(self, verb: Verb) -> str:
@@ -64,7 +69,7 @@ def steps_of(seed: str, topics: Sequence[str], count: int) -> list[tuple[Verb, .
 
 
 def played(
-    asked: Asked,
+    asked: VerbTarget,
     link: str,
     topics: Sequence[str],
     seed: str,
@@ -77,7 +82,10 @@ def played(
     and the result for the fault."""
     begin = World(exists=True, topics=dict.fromkeys(topics, MIRRORING))
     seen = play(
-        Only(asked, frozenset(topics)), steps_of(seed, topics, count), begin=begin, within=within
+        SomeTopics(asked, frozenset(topics)),
+        steps_of(seed, topics, count),
+        begin=begin,
+        within=within,
     )
     answers = [answer for step in seen for _, answer in step.answers]
     unanswered = _unanswered(seen[-1])
