@@ -1,5 +1,5 @@
-"""`linkflap case`: edge cases of KIPs and releases, listed, shown, run, and run on many
-releases."""
+"""`linkflap case`: lists, shows and runs edge cases of KIPs and releases, on one release or on
+many."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _MATRIX: Final = (
     *("3.7.0", "3.7.1", "3.8.1", "3.9.0", "3.9.2"),
     *("4.0.0", "4.0.1", "4.0.2", "4.1.0", "4.1.2", "4.2.0", "4.2.1", "4.3.0", "4.3.1", "4.4.0"),
 )
-"""Releases by which a version matrix decides, unless others are named."""
+"""Releases that `linkflap case matrix` plays cases on by default."""
 
 
 @click.group()
 def case() -> None:
-    """Edge cases of KIPs and releases: one command each, with a rate, a control and a stored
+    """Edge cases of KIPs and releases. Each is one command and has a rate, a control and a stored
     result.
 
     Exit codes of run and matrix: 0 each release behaved as expected, 1 one did not, 2 unknown, or
@@ -77,7 +77,7 @@ def list_(as_json: bool) -> int:
 @click.argument("name")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def show(name: str, as_json: bool) -> int:
-    """Shows what case NAME claims, who claims it, where it should show, how it is played, and what
+    """Shows case NAME: its claim and sources, where it is expected, how it is played, and what
     would refute it."""
     from linkflap.chaos.cases import case_named
 
@@ -106,7 +106,7 @@ def show(name: str, as_json: bool) -> int:
 
 
 def _seen(each: Case) -> list[str]:
-    """What this project has stored of a case, as the track record has it."""
+    """The stored results of a case, as docs/track-record.md lists them."""
     from linkflap.chaos.cases.results import STORED, load
     from linkflap.chaos.cases.track_record import listed
 
@@ -185,8 +185,8 @@ def matrix(
     shard: str,
     again: bool,
 ) -> int:
-    """Plays cases (all, or NAMES) on many releases. Results that --store has already are not made
-    again, so an interrupted matrix can be continued.
+    """Plays cases (all, or NAMES) on many releases. Skips cases whose results are in --store
+    already, so an interrupted matrix can be resumed.
 
     Without NAMES, cases that cannot be played with --client or --transactions are left out.
     """
@@ -236,7 +236,7 @@ def _is_played_by(each: Case, client: str | None, transactions: str | None) -> b
 
 @contextmanager
 def _benches(keep: Path | None) -> Iterator[Benches]:
-    """Deployments in a folder that is kept, or in a temporary one that is removed, also when this
+    """Deployments in the folder `keep`, or in a temporary folder, which is removed even if this
     process is killed."""
     from linkflap.chaos.cases.benches import Benches
     from linkflap.harness.machine import cleanup

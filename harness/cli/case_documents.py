@@ -1,4 +1,4 @@
-"""Documents of `linkflap case`: a case and a result of it, as `--json` prints them."""
+"""JSON documents of `linkflap case --json`: a case, and its result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def of_case(each: Case) -> dict[str, object]:
-    """What a case claims."""
+    """The document of a case."""
     return {
         "name": each.name,
         "title": each.title,
@@ -30,7 +30,7 @@ def of_case(each: Case) -> dict[str, object]:
 
 
 def of_result(result: Result) -> dict[str, object]:
-    """What came out of one, with one Kafka."""
+    """The document of a case's result with one Kafka."""
     low, high = result.bounds
     return {
         "case": result.case,

@@ -1,4 +1,4 @@
-"""Options of linkflap case: stores, releases, clients, protocols, counts, shards."""
+"""Options of `linkflap case`: store, releases, client, protocol, count, shard."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ store_option = click.option(
     type=click.Path(path_type=Path, file_okay=False),
     default=STORE,
     show_default=True,
-    help="Where results are stored.",
+    help="Directory of the stored results.",
 )
 
 
@@ -43,7 +43,7 @@ client_option = click.option(
     "--clients",
     "client",
     type=click.Choice(["librdkafka", "java", "wire"]),
-    help="Client that writes; by default the first that the case names.",
+    help="Client that writes; by default the first client of the case.",
 )
 
 
@@ -71,8 +71,8 @@ def shard_option(text: str) -> tuple[int, int]:
 
 
 def variant_of(each: Case, kafka: str, client: str | None, transactions: str | None) -> Variant:
-    """V2 is what a cluster of Kafka 4 starts with: a result of it is stored as one without
-    --transactions."""
+    """The variant to play. V2 is the default of a Kafka 4 cluster, so its results are stored like
+    those without --transactions."""
     from linkflap.chaos.cases.case import VERSION, number
     from linkflap.chaos.cases.runner import version_of
     from linkflap.chaos.cases.variant import Variant

@@ -10,10 +10,11 @@ from linkflap.harness.model.errors import FAILED
 
 
 def show() -> int:
-    """Removes what a ledger lists, then what none lists; the exit code."""
+    """Removes everything that a ledger lists, then leftovers that no ledger lists. Returns the exit
+    code."""
     known, unclaimed = cleanup.clean(), engine_leftovers.unclaimed()
     removed = [*known.removed, *unclaimed.removed]
-    # what a ledger lists may be found twice
+    # both searches may find the same thing
     left = list(dict.fromkeys((*known.left, *unclaimed.left)))
     for thing in removed:
         click.echo(f"removed {thing}", err=True)

@@ -70,15 +70,15 @@ def doctor() -> int:
 
 @linkflap.command()
 def clean() -> int:
-    """Removes what killed runs left behind, and touches nothing else. Exit code 255 if something
-    is still there."""
+    """Removes leftovers of killed runs, and touches nothing else. Exit code 255 if something could
+    not be removed."""
     from linkflap.harness.cli import clean
 
     return clean.show()
 
 
 def main() -> NoReturn:
-    """The console script. Every way out has its exit code, and its one sentence on stderr."""
+    """The console script. Always ends with an exit code; an error prints one sentence on stderr."""
     interrupts.obey()
     output.obey()
     log = logging.getLogger("linkflap")
@@ -91,8 +91,8 @@ def main() -> NoReturn:
         sys.stderr.flush()
         spark = sys.modules.get("linkflap.spark_verify.spark.session")
         if spark:
-            # All is said. What pyspark's threads print when their JVM ends in the middle of
-            # something is none of it.
+            # All output is written. pyspark's threads may print errors when their JVM ends: they
+            # are dropped.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             spark.close()
         # Not sys.exit: it waits for every thread of every library, and one may hang in a client
@@ -126,12 +126,12 @@ def _say_as_json(code: int, sentence: str) -> None:
 
 
 def _check_words() -> None:
-    """Raises InputError for a word that is not UTF-8: it would come into a document that has to
-    be."""
+    """Raises InputError for an argument that is not UTF-8: it would be written to documents that
+    have to be UTF-8."""
     try:
         words = [*sys.argv[1:], os.getcwd()]
     except FileNotFoundError:
-        raise InputError("the working directory no longer exists; go to one that does") from None
+        raise InputError("the working directory no longer exists; change to another") from None
     for word in words:
         try:
             word.encode()
@@ -152,17 +152,17 @@ def _run() -> int:
 
 
 def _of_click(error: click.ClickException) -> str:
-    """Click's message for wrong input. For an unknown option without a similar one, it adds where
-    the options are listed."""
+    """Click's message for wrong input. If no option has a similar name, it names the command that
+    lists all options."""
     said = error.format_message()
     if isinstance(error, click.NoSuchOption) and not error.possibilities and error.ctx:
-        return f"{said.rstrip('.')}; {error.ctx.command_path} --help has those that there are"
+        return f"{said.rstrip('.')}; {error.ctx.command_path} --help lists the options"
     return said
 
 
 def _exit_of(error: BaseException) -> tuple[int, str]:
-    """Exit code and sentence of what ended the command."""
-    # A signal in the middle of an import or of somebody's callback comes out as any error at all.
+    """The exit code and the sentence for the error that ended the command."""
+    # A signal during an import or a library's callback can surface as any exception.
     if interrupts.asked() or isinstance(error, KeyboardInterrupt | click.Abort):
         return INTERRUPTED, "interrupted; everything that was started is stopped"
     if isinstance(error, click.ClickException):
@@ -171,7 +171,7 @@ def _exit_of(error: BaseException) -> tuple[int, str]:
         return error.exit_code, str(error)
     if isinstance(error, OSError) and error.filename:
         where = f"{error.filename}: {error.strerror}"
-        return FAILED, f"{where}; see that it can be read and written and that its disk has room"
+        return FAILED, f"{where}; check its permissions, and that its disk is not full"
     return (
         FAILED,
         f"linkflap failed: {type(error).__name__}: {error}; run again with --debug and report it",

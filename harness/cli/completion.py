@@ -1,11 +1,11 @@
-"""Shell completion (bash, zsh, fish) of linkflap's own names: scenarios, mirrors, their options and
-values, topologies.
+"""Shell completion (bash, zsh, fish) of linkflap's own names: scenarios, topologies, mirrors, and
+the mirrors' options and values.
 
     eval "$(_LINKFLAP_COMPLETE=bash_source linkflap)"           in ~/.bashrc; zsh_source for zsh
     _LINKFLAP_COMPLETE=fish_source linkflap | source            in ~/.config/fish/config.fish
 
 Bash breaks words at `=` and `:`, so that `--set delivery=ex` arrives as four words. They are joined
-again. The answer is only the text behind the last of these characters, since bash inserts no more.
+again. The answer is only the text after the last of these characters, since bash inserts no more.
 Zsh and fish insert complete words: for `--mirror=m` the answer is `--mirror=mm2`.
 """
 
@@ -40,7 +40,7 @@ class Bash(BashComplete):
     )
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """The words before the completed one, and its typed beginning."""
+        """The words before the incomplete word, and the incomplete word as typed so far."""
         raw = split_arg_string(os.environ["COMP_WORDS"])
         last = int(os.environ["COMP_CWORD"])
         words = [*raw[:last], raw[last] if last < len(raw) else ""]
@@ -54,7 +54,7 @@ class Bash(BashComplete):
         return joined[1:-1], joined[-1]
 
     def format_completion(self, item: CompletionItem[Any]) -> str:
-        """Without what bash keeps of the word."""
+        """The completion without the part of the word that bash keeps."""
         incomplete = self.get_completion_args()[1]
         kept = len(re.split(f"[{_BREAKS}]", incomplete)[-1])
         of_option = incomplete.startswith("--") and "=" in incomplete
@@ -100,8 +100,8 @@ class Fish(FishComplete):
 
 
 def _word(shell: ShellComplete, item: CompletionItem[Any]) -> CompletionItem[Any]:
-    """What is put in for a word such as `--mirror=m`, of which click completes what is behind the
-    first `=`."""
+    """The completion of a word such as `--mirror=m`: click completes only the part after the first
+    `=`."""
     option, equals, _ = shell.get_completion_args()[1].partition("=")
     if item.type != "plain" or not equals or not option.startswith("--"):
         return item
@@ -121,7 +121,7 @@ def _names(known: Iterable[str], incomplete: str) -> Items:
 
 
 def scenarios(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
-    """Built-in scenarios; a file where none begins so."""
+    """Built-in scenarios; files if no scenario matches."""
     from linkflap.chaos.scenarios import SCENARIOS
 
     return _names(SCENARIOS, incomplete) or [CompletionItem(incomplete, type="file")]
@@ -134,8 +134,8 @@ def mirrors(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> 
 
 
 def mirror_options(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
-    """Names of the options of the mirror that is named before, else of all; behind the `=`, the
-    values of that one."""
+    """Names of the options of the mirror named by --mirror, or of all mirrors. After the `=`, the
+    values of the option."""
     from linkflap.harness.mirrors import MIRRORS
 
     kind = str(ctx.params.get("mirror") or "")
@@ -163,21 +163,21 @@ def libraries(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
 
 
 def topologies(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
-    """The named topologies: arrows cannot be completed."""
+    """The named topologies. Arrows cannot be completed."""
     from linkflap.topologies import TOPOLOGIES
 
     return _names((name.replace("_", "-") for name in TOPOLOGIES), incomplete)
 
 
 def titles(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
-    """What `linkflap list` takes."""
+    """The arguments of `linkflap list`."""
     from linkflap.chaos.catalogue import catalogue
 
     return _names((*catalogue(), "options"), incomplete)
 
 
 def run_directories(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
-    """What is in linkflap-runs/, and any folder."""
+    """The folders in linkflap-runs/; any folder if none matches."""
     from linkflap.harness.cli.folders import RUNS
 
     there = sorted(

@@ -1,4 +1,4 @@
-"""linkflap run --dry-run: what a run would start, and when."""
+"""`linkflap run --dry-run`: prints what a run would start, and when."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def show_schedule(chosen: Scenario, runtime: str, *, as_json: bool) -> int:
     for id, line in describe(chosen.schedule).items():
         click.echo(f"  {id:10} {line}")
     for link, passed in spared(chosen).items():
-        traffic = "" if passed else ", and no client writes what passes over it"
-        click.echo(f"  {link}: no fault of this schedule is done to it{traffic}")
+        traffic = "" if passed else ", and no client writes records that pass over it"
+        click.echo(f"  {link}: this schedule has no fault on it{traffic}")
     if started := commands(chosen):
-        click.echo("\ncommands of your own that it starts, each without a shell:")
+        click.echo("\ncommands of yours that it starts, each without a shell:")
         for what, words in started.items():
             click.echo(f"  {what:26} {shlex.join(words)}")
     return 0

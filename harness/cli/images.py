@@ -1,4 +1,4 @@
-"""Command line for runtimes: which one a run takes, and the images of docker (`images build`,
+"""The option `--runtime`, and the commands for the images of the docker runtime (`images build`,
 `images check`)."""
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ runtime_option = click.option(
 
 @click.group()
 def images() -> None:
-    """Images of the docker runtime: real Kafka and Toxiproxy, from what was fetched on this
-    machine."""
+    """Images of the docker runtime: real Kafka and Toxiproxy, made from the distributions that this
+    machine has fetched."""
     docker_package.check()
     click.get_current_context().with_resource(docker_package.importable())
 
@@ -49,8 +49,8 @@ def images() -> None:
 @_kafka
 @_base
 def build(asked: Sequence[str], base: str | None) -> int:
-    """Builds the image of each Kafka that has none yet, and tries it in containers. Runs do both by
-    themselves."""
+    """Builds the image of each Kafka that has none yet, and tests it in containers. Runs do both
+    automatically."""
     from linkflap.harness.runtimes.distribution.kafka import kafka
     from linkflap.harness.runtimes.docker.images import proxy_image, python_image
     from linkflap.harness.runtimes.docker.images.kafka_image import ready
@@ -63,7 +63,7 @@ def build(asked: Sequence[str], base: str | None) -> int:
         install(one, base)
         click.echo(f"{image.tag} with Java {image.java}")
     if base:
-        click.echo(f"runs take it while LINKFLAP_BASE={base} is set", err=True)
+        click.echo(f"runs use it while LINKFLAP_BASE={base} is set", err=True)
     return 0
 
 
@@ -79,8 +79,8 @@ def _fix(asked: str) -> str:
 @_kafka
 @_base
 def check(asked: Sequence[str], base: str | None) -> int:
-    """Shows which images exist; builds and fetches none. Exit code 255 when one is missing, or
-    can be no Kafka."""
+    """Shows which images exist; builds and fetches none. Exit code 255 if an image is missing, or
+    cannot run Kafka."""
     from linkflap.harness.runtimes.docker.images import inventory
     from linkflap.harness.runtimes.docker.images.kafka_image import built, there
 

@@ -1,5 +1,5 @@
-"""Judges run directories for the commands: in Spark, here or on a cluster; prints the table, and
-writes the report and JUnit XML."""
+"""Judges run directories for the commands, with Spark in this process or on a cluster. Prints the
+table, and writes the report and JUnit XML."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def judge(
     out: Mapping[Path, Path] | None = None,
     **where: Unpack[SparkOptions],
 ) -> int:
-    """Judges run directories, prints the results, and returns the exit code. `through` sends notes
-    through a progress display.
+    """Judges run directories, prints the results, and returns the exit code.
 
-    `out`: other folders for the judgements, by run directory.
+    `through` sends log messages through a progress display. `out` has other folders for the
+    judgements, by run directory.
     """
     from linkflap.harness.judging import page
     from linkflap.harness.model.verdict import worst

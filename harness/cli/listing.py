@@ -1,5 +1,5 @@
-"""`linkflap list`: every name that a user can give; with a title, only that section, and mirrors
-with their options."""
+"""`linkflap list`: prints every name that a user can give. With a title it prints only that
+section; the section of mirrors has their options."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def list_(what: str | None, as_json: bool) -> int:
     """Lists scenarios, topologies, ways to secure clusters, mirrors, workloads, clients, faults,
     triggers and checks.
 
-    WHAT: one of them. With `mirrors` or `options`, every option is there with its values and its
+    WHAT: one of them. `mirrors` and `options` also list every option with its values and its
     default.
     """
     from linkflap.chaos.catalogue import catalogue, options
@@ -54,7 +54,7 @@ def list_(what: str | None, as_json: bool) -> int:
     else:
         titles = (*known, OPTIONS)
         raise InputError(
-            f"there is no list of {what!r}{nearest(what, titles)}; there is {', '.join(titles)}"
+            f"there is no list of {what!r}{nearest(what, titles)}; give one of {', '.join(titles)}"
         )
     return 0
 

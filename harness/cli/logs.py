@@ -1,7 +1,5 @@
-"""Commands for logs that linkflap did not record, and for details.
-
-`verify --logs` and `verify --bootstrap`, `forensics`, `explain`.
-"""
+"""`linkflap forensics` looks for damage in any Kafka logs; `linkflap explain` shows the evidence
+for an anomaly."""
 
 from __future__ import annotations
 
@@ -30,8 +28,8 @@ def forensics(folders: tuple[Path, ...], topics: str, as_json: bool) -> int:
     """Looks for damage and anomalies in any Kafka logs, from their bytes alone.
 
     DIR has the logs of one cluster: a Kafka log directory, a folder of copied partition folders, or
-    a folder with one of these for each broker. Exit codes: 0 nothing was found, 1 something was
-    found, 2 nothing was found but parts could not be read.
+    a folder with one of these for each broker. Exit codes: 0 found nothing, 1 found something,
+    2 found nothing, but could not read all parts.
     """
     from linkflap.harness.report.evidence import tell
     from linkflap.spark_verify.inspect.forensics import Report, look
@@ -58,7 +56,7 @@ _LISTED: Final = 20
 
 
 def _listed(title: str, lines: Sequence[str]) -> str:
-    """Some lines below a title; the JSON document has all of them."""
+    """The first lines below a title; the JSON document has all of them."""
     more = (
         [f"and {len(lines) - _LISTED} more, in the document of --json"]
         if len(lines) > _LISTED
@@ -97,7 +95,7 @@ def _replicas(cluster: str, folder: Path, topics: str) -> tuple[list[Captured], 
     ], left_out
 
 
-# So that click takes -1 for an (unknown) anomaly, and not for an unknown option.
+# Makes click read -1 as an (unknown) anomaly, not as an unknown option.
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.argument(
     "folder",

@@ -1,4 +1,4 @@
-"""Options name=value of a mirror, on the command line."""
+"""Parses the options of a mirror on the command line (`--set name=value`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from linkflap.harness.model.scenario import Option
 
 
 def option_value(text: str) -> tuple[str, Option]:
-    """`name=value` as an option, numbers and true/false as such; InputError when it has no `=`."""
+    """Parses `name=value`; numbers and true/false get their type. Raises InputError if there is no
+    `=`."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise InputError(
@@ -25,7 +26,7 @@ def option_value(text: str) -> tuple[str, Option]:
 
 
 def mirror_options(texts: Sequence[str]) -> dict[str, Option]:
-    """All of `--set`; InputError for a name that is given twice."""
+    """All `--set` options. Raises InputError if a name is given twice."""
     given: dict[str, Option] = {}
     for name, value in map(option_value, texts):
         if name in given:

@@ -29,7 +29,7 @@ class Notes(logging.Handler):
 
     @contextlib.contextmanager
     def through(self, progress: Progress) -> Iterator[None]:
-        """While a progress display is up, notes go through it."""
+        """Prints log messages through a progress display while that is shown."""
         self.progress = progress
         try:
             yield

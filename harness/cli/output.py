@@ -1,9 +1,8 @@
-"""The output streams of a command. A reader that stops reading (`| head -1`) changes neither what
-the command does nor its exit code.
+"""The output streams of a command. If a reader stops reading (`| head -1`), the command continues
+with the same exit code, and the rest of the output is dropped.
 
-The rest of the output is dropped then. If standard output cannot be written for another reason (a
-full disk), that is an EnvironmentFailure in one sentence, because the user wanted that output. A
-failure of standard error is ignored.
+If standard output cannot be written for another reason (a full disk), this raises an
+EnvironmentFailure, because the user wanted that output. A failure of standard error is ignored.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ class _Words(io.FileIO):
         except OSError as error:
             if self.fileno() == STANDARD_OUTPUT and not isinstance(error, BrokenPipeError):
                 raise EnvironmentFailure(
-                    f"standard output cannot be written: {error.strerror}; make room where it "
-                    "is written, and run the command again"
+                    f"standard output cannot be written: {error.strerror}; make room on its disk, "
+                    "then run the command again"
                 ) from error
             return memoryview(data).nbytes
 
@@ -54,7 +53,8 @@ def obey() -> None:
 
 
 def _taken(stream: TextIO | None, number: int) -> TextIO:
-    # it was closed (`>&-`): else the next file that is opened would get its number, and its words
+    # The stream was closed (`>&-`). Without this, the next opened file would get its file
+    # descriptor, and the output would be written to that file.
     if stream is None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), number)
         return _text(number, "utf-8", "backslashreplace", by_line=False)

@@ -122,14 +122,14 @@ def run(
     as_json: bool,
     junit: Path | None,
 ) -> int:
-    """Runs SCENARIO, a built-in one or a file (my.toml), and judges the logs and histories that it
-    recorded."""
+    """Runs SCENARIO, a built-in one or a file (my.toml), and judges the recorded logs and
+    histories."""
     from linkflap.chaos import scenario_file
     from linkflap.chaos.scenarios import ScenarioRequest, scenario
     from linkflap.harness import runtimes
     from linkflap.topologies import parse
 
-    if duration is not None and math.isnan(duration):  # which no range excludes
+    if duration is not None and math.isnan(duration):  # click's range check accepts it
         raise InputError("--duration nan is not a number of seconds; give one from 1 to 86400")
     request = ScenarioRequest(
         seed=drawn_seed(seed),
@@ -210,14 +210,14 @@ def _again_and_again(
 
     if count is None:
         raise InputError(
-            "--until-fail ends several runs early; say how many there are at most, for example "
-            "--count 20"
+            "--until-fail ends a series of runs early; give the highest number of runs, for "
+            "example --count 20"
         )
     for name, value in single.items():
         if value:
             raise InputError(
-                f"--{name.replace('_', '-')} is for one run, and --count makes several; omit one of"
-                " them"
+                f"--{name.replace('_', '-')} is for one run, and --count makes several; give only "
+                "one of them"
             )
     check(chosen, runtime)
     return run_repeatedly(
@@ -230,8 +230,8 @@ def _check_alone(**given: object) -> None:
     for name, value in given.items():
         if value:
             raise InputError(
-                f"--{name.replace('_', '-')} changes a built-in scenario, and a file has its own; "
-                "write it into the file"
+                f"--{name.replace('_', '-')} changes a built-in scenario only; write the value into"
+                " the scenario file"
             )
 
 
@@ -277,7 +277,7 @@ def _leave_unjudged(chosen: Scenario, folder: Path, *, as_json: bool) -> int:
         )
     ended = RunReader(folder).run
     if ended.status != "finished":
-        raise EnvironmentFailure(f"the run failed, and what it left is in {folder}: {ended.error}")
+        raise EnvironmentFailure(f"the run failed; its run directory is {folder}: {ended.error}")
     return 0
 
 

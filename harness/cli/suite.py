@@ -1,5 +1,5 @@
-"""`linkflap suite`: many generated scenarios, recorded side by side, judged in batches, failures
-first; or every known case."""
+"""`linkflap suite`: records many generated scenarios in parallel and judges them in batches; or
+plays every known case. Lists failures first."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 MERGE: Final = "merge"
 LASTS: Final = {SMOKE: "3m", NIGHTLY: "8h", SOAK: "8h", OWN: "336h", REGRESSION: "336h"}
 SHRINK: Final = {SMOKE: 90.0, NIGHTLY: 1200.0, SOAK: 600.0, OWN: 1.0, REGRESSION: 0.0}
-"""Seconds for each kind of failure."""
+"""Seconds for shrinking, for each kind of failure."""
 
 
 @click.command()
@@ -81,7 +81,7 @@ SHRINK: Final = {SMOKE: 90.0, NIGHTLY: 1200.0, SOAK: 600.0, OWN: 1.0, REGRESSION
     "--kafka",
     multiple=True,
     metavar="RELEASE,...",
-    help="Releases of the clusters: every pair of them in turn.",
+    help="Kafka releases of the clusters: uses every pair of them in turn.",
 )
 @click.option(
     "--clients",
@@ -100,20 +100,20 @@ SHRINK: Final = {SMOKE: 90.0, NIGHTLY: 1200.0, SOAK: 600.0, OWN: 1.0, REGRESSION
     "--shard",
     "part",
     metavar="K/N",
-    help="Play only every Nth run, from the Kth on: splits one suite over N machines.",
+    help="Play only every Nth run, starting with the Kth: splits one suite over N machines.",
 )
 @click.option("--uniform", is_flag=True, help="Draw at random, without regard to coverage.")
 @click.option(
     "--reach",
     multiple=True,
     metavar="STATE",
-    help="State that some run must reach, e.g. commit-in-flight, or the suite is unknown.",
+    help="State that a run must reach, e.g. commit-in-flight; otherwise the suite is unknown.",
 )
 @click.option(
     "--after",
     type=click.Path(path_type=Path),
     metavar="SUITEDIR",
-    help="Prefer what that suite and the suites before it never covered.",
+    help="Prefer what SUITEDIR and the suites before it never covered.",
 )
 @click.option("--until-fail", is_flag=True, help="End with the first failure, and shrink it.")
 @click.option(
@@ -166,12 +166,12 @@ def suite(
     allow_commands: bool,
     dry_run: bool,
 ) -> int:
-    """Generates scenarios, or repeats one FILE.toml; runs and judges them, and keeps those that
+    """Generates scenarios, or repeats one FILE.toml. Runs and judges them, and keeps those that
     fail.
 
-    soak keeps clusters and links alive over all its runs. regression plays every case of
-    docs/track-record.md that was reproduced, and expects it to be reproduced again. merge joins
-    the directories of the shards of one suite.
+    soak uses the same clusters and links for all its runs. regression plays every case of
+    docs/track-record.md that was reproduced, and expects to reproduce it again. merge joins the
+    suite directories of all shards of one suite.
 
     `linkflap suite smoke`, `linkflap suite nightly --for 8h`, `linkflap suite --resume SUITEDIR`
     """
@@ -184,7 +184,8 @@ def suite(
     if resume is not None:
         if names:
             raise InputError(
-                "--resume goes on with a suite as it was begun; omit the name and the other options"
+                "--resume continues a suite with its original options; give no name and no other "
+                "option with it"
             )
         return suite_work.work(resumed_plan(resume), junit)
     if names[:1] == (MERGE,):
@@ -225,7 +226,7 @@ def suite(
 
 
 def _check(plan: Plan) -> None:
-    """Raises InputError for what makes no suite, or no soak where it is one."""
+    """Raises InputError if the plan is wrong, or cannot be played as a soak."""
     from linkflap.harness.suite import rounds
 
     plan.check()
@@ -242,8 +243,8 @@ def run_repeatedly(
     out: Path | None,
     junit: Path | None,
 ) -> int:
-    """`linkflap run --count`: one scenario so many times, each with a seed of its own, and how
-    often it came to what."""
+    """`linkflap run --count`: runs one scenario `count` times, each time with another seed, and
+    counts the verdicts."""
     from linkflap.chaos import scenario_file
     from linkflap.chaos.generator import Bounds
     from linkflap.harness.cli import suite_work

@@ -1,4 +1,4 @@
-"""`linkflap suite --dry-run`: the scenarios that a suite would run; starts nothing."""
+"""`linkflap suite --dry-run`: prints the scenarios that a suite would run; starts nothing."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def show(plan: Plan, name: str | None) -> int:
-    """Prints its cases, the one scenario of the file `name`, or the first that would be generated;
-    the exit code."""
+    """Prints the cases of the suite, the scenario of the file `name`, or the first generated
+    scenarios. Returns the exit code."""
     if plan.given and name is not None:
         _given(Path(name), plan.runs)
     elif plan.name == REGRESSION:
@@ -52,7 +52,7 @@ def _generated(plan: Plan) -> None:
 
 
 def _given(path: Path, runs: int) -> None:
-    """The one scenario of a file, and the programs that it starts."""
+    """Prints the scenario of a file, and the programs that it starts."""
     made = scenario_file.read(path, seed=0)
     click.echo(
         f"{made.name}, {runs or 'any number of'} times: {made.mirror.kind} "

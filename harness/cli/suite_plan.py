@@ -1,4 +1,4 @@
-"""The plan of a suite, by the options of linkflap suite."""
+"""Makes the plan of a suite from the options of `linkflap suite`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ RUNS: Final = {OWN: 10}
 
 
 def following(plan: Plan, last: Path | None) -> Plan:
-    """The plan, with the coverage of the suite that it goes on from, where there is one."""
+    """The plan, with the coverage of the suite in `last` (`--after`), if one is given."""
     from linkflap.harness.suite import nights
     from linkflap.harness.suite.folder import SuiteFolder
 
@@ -65,8 +65,8 @@ def created_plan(path: Path, plan: Plan) -> SuiteFolder:
 def only_of(names: Sequence[str]) -> str | None:
     if len(names) > 1:
         raise InputError(
-            f"{names[1]!r} is one name too many; a suite is {SMOKE}, {NIGHTLY}, {SOAK}, "
-            f"{REGRESSION} or one scenario file"
+            f"{names[1]!r} is a second name; give only one of {SMOKE}, {NIGHTLY}, {SOAK}, "
+            f"{REGRESSION} or a scenario file"
         )
     return names[0] if names else None
 
@@ -74,14 +74,14 @@ def only_of(names: Sequence[str]) -> str | None:
 def kind_of(
     name: str | None, *, allow_commands: bool, runtime: str | None = None
 ) -> tuple[str, str]:
-    """The kind of suite, and the text of its scenario file where it has one. Raises InputError."""
+    """The kind of suite, and the text of its scenario file if it has one. Raises InputError."""
     from linkflap.chaos import scenario_file
     from linkflap.harness import runtimes
     from linkflap.harness.recording.own_builds import anywhere, own_builds
     from linkflap.harness.recording.run import commands
 
     if name is not None and scenario_file.is_file(name):
-        # what is wrong with it is said before anything else
+        # Errors in the file are reported first.
         scenario = scenario_file.read(Path(name), seed=0)
         scenario_file.check_kafka(
             Path(name), scenario, runtime or scenario.runtime or runtimes.DEFAULT
@@ -89,14 +89,13 @@ def kind_of(
         if (started := commands(scenario)) and not allow_commands:
             first = shlex.join(next(iter(started.values())))
             raise InputError(
-                f"{name} starts programs of yours ({first}); let the suite do so with "
-                "--allow-commands"
+                f"{name} starts programs of yours ({first}); allow this with --allow-commands"
             )
         if (builds := own_builds(scenario)) and not allow_commands:
             what, build = next(iter(builds.items()))
             raise InputError(
-                f"{name} runs a build of Kafka that is no release ({what}: {build}); let the suite "
-                "do so with --allow-commands"
+                f"{name} runs a build of Kafka that is no release ({what}: {build}); allow this "
+                "with --allow-commands"
             )
         # From another folder, only full paths name the same programs and builds.
         return OWN, (
@@ -107,14 +106,14 @@ def kind_of(
     if name is None or name not in (SMOKE, NIGHTLY, SOAK, REGRESSION):
         what = f"there is no suite {name!r}" if name else "no suite is named"
         raise InputError(
-            f"{what}; name {SMOKE}, {NIGHTLY}, {SOAK}, {REGRESSION} or a scenario file, or go on "
-            "with one: --resume SUITEDIR"
+            f"{what}; give {SMOKE}, {NIGHTLY}, {SOAK}, {REGRESSION} or a scenario file, or resume "
+            "a suite with --resume SUITEDIR"
         )
     return name, ""
 
 
 def most_runs(kind: str, runs: int | None, lasts: str | None) -> int:
-    """After how many runs a suite ends; 0 for one that its time alone ends."""
+    """The number of runs after which a suite ends; 0 if only its time ends it."""
     return runs or (0 if lasts else RUNS.get(kind, 0))
 
 
@@ -144,7 +143,8 @@ def bounds_of(
 
 
 def _named(given: Sequence[str]) -> tuple[str, ...]:
-    """Names with commas between them, or of an option that was repeated; each once."""
+    """The names of an option that may be repeated and whose values are lists with commas; each name
+    once."""
     return tuple(
         dict.fromkeys(word.strip() for text in given for word in text.split(",") if word.strip())
     )

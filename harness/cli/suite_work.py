@@ -1,5 +1,5 @@
-"""Works on a suite, or merges its shards: says what it may take of the disk, runs it to its end,
-and says what it came to."""
+"""Runs a suite to its end, or merges its shards. Prints the disk space that it may use, and the
+results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from linkflap.harness.suite.work import Workers
 
 
 def work(folder: SuiteFolder, junit: Path | None) -> int:
-    """Works on a suite to its end, says what it found, and returns the exit code."""
+    """Runs a suite to its end, prints the results, and returns the exit code."""
     with folder.held(), full_disk_named(folder):
         _say_disk(folder)
         if folder.plan.name == regression.REGRESSION:
@@ -34,26 +34,26 @@ def work(folder: SuiteFolder, junit: Path | None) -> int:
         else:
             _explore(folder)
         return _said(
-            folder, _came_to(folder), junit, f"go on with it: linkflap suite --resume {folder.root}"
+            folder, _came_to(folder), junit, f"resume it: linkflap suite --resume {folder.root}"
         )
 
 
 @contextmanager
 def full_disk_named(folder: SuiteFolder) -> Iterator[None]:
-    """A write for which there is no room, wherever it is made, is the environment's failure, and
-    not a defect."""
+    """Turns a write that fails because the disk is full (ENOSPC) into an EnvironmentFailure: it is
+    no defect of linkflap."""
     try:
         yield
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
         raise EnvironmentFailure(
-            f"the disk of {folder.root} is full; make room, and go on with --resume"
+            f"the disk of {folder.root} is full; make room, then resume the suite with --resume"
         ) from error
 
 
 def _said(folder: SuiteFolder, found: Found, junit: Path | None, also: str) -> int:
-    """Writes down and says what was found."""
+    """Writes and prints the results; returns the exit code."""
     (folder.root / "summary.md").write_text(found.text)
     page = pages.write(folder)
     if junit:
@@ -65,7 +65,7 @@ def _said(folder: SuiteFolder, found: Found, junit: Path | None, also: str) -> i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What a suite came to."""
+    """The results of a suite."""
 
     text: str
     junit: bytes
@@ -73,7 +73,7 @@ class Found:
 
 
 def _came_to(folder: SuiteFolder) -> Found:
-    """Of a regression suite by its cases, of any other by its runs."""
+    """The results of a suite: of a regression suite by case, of any other suite by run."""
     if folder.plan.name != regression.REGRESSION:
         return Found(
             text=summaries.summary(folder),
@@ -89,7 +89,8 @@ def _came_to(folder: SuiteFolder) -> Found:
 
 
 def _explore(folder: SuiteFolder) -> None:
-    """Records and judges the runs of a suite that is not regression, and shrinks what failed."""
+    """Records and judges the runs of a suite that is not a regression suite, and shrinks the
+    failures."""
     plan = folder.plan
     if plan.name == rounds.SOAK:
         _soak(folder)
@@ -104,7 +105,7 @@ def _explore(folder: SuiteFolder) -> None:
 
 
 def _soak(folder: SuiteFolder) -> None:
-    """The rounds of a soak, each judged while the next one is recorded."""
+    """Plays the rounds of a soak; each round is judged while the next one is recorded."""
     living = rounds.Rounds(folder)
     works = Workers(jobs=1, batch=1, runtime=folder.plan.bounds.runtime, record=living.start)
     try:
@@ -115,7 +116,7 @@ def _soak(folder: SuiteFolder) -> None:
 
 
 def merge(paths: Sequence[Path], out: Path | None, junit: Path | None) -> int:
-    """Makes one suite of its shards, says what they found together, and returns the exit code."""
+    """Merges the shards of a suite, prints their joint results, and returns the exit code."""
     root = out or new_folder("suite-merged")
     check_output(root, out, None)
     with ExitStack() as held:
@@ -125,9 +126,9 @@ def merge(paths: Sequence[Path], out: Path | None, junit: Path | None) -> int:
         folder = shards.merge(parts, root)
     found = _came_to(folder)
     if missing := shards.missing(folder.plan):
-        text = f"{found.text}\nNot merged, so that not all is known: shard {', '.join(missing)}.\n"
+        text = f"{found.text}\nIncomplete: shard {', '.join(missing)} was not merged.\n"
         found = replace(found, text=text, verdict=worst([found.verdict, Verdict.UNKNOWN]))
-    return _said(folder, found, junit, f"merged of {len(parts)} shards")
+    return _said(folder, found, junit, f"merged from {len(parts)} shards")
 
 
 def _say(text: str) -> None:
@@ -135,23 +136,23 @@ def _say(text: str) -> None:
 
 
 def _say_disk(folder: SuiteFolder) -> None:
-    """The bound on what the suite may take. Raises InputError where the disk has less."""
+    """Prints the disk space that the suite may use. Raises InputError if the disk has less."""
     plan, free = folder.plan, shutil.disk_usage(folder.root).free
     needed, also = plan.disk, ""
     if plan.name == rounds.SOAK:
         disk, memory = rounds.bound(folder)
         needed, also = (
             needed + disk,
-            f"; its clusters' brokers take at most {memory >> 20} MiB of memory",
+            f"; the brokers use at most {memory >> 20} MiB of memory",
         )
     click.echo(
         f"suite {plan.name} with seed {plan.seed} in {folder.root}: {plan.jobs} at once for "
-        f"{plan.seconds:g} s; at most {needed >> 20} MiB of its disk, which has {free >> 20} "
-        f"MiB{also}",
+        f"{plan.seconds:g} s; uses at most {needed >> 20} MiB of the {free >> 20} MiB that its "
+        f"disk has free{also}",
         err=True,
     )
     if free < needed:
         raise InputError(
-            f"the disk of {folder.root} has {free >> 20} MiB, and the suite may take "
-            f"{needed >> 20}; name a folder on another disk with --out, or fewer --jobs"
+            f"the disk of {folder.root} has {free >> 20} MiB free, and the suite may use "
+            f"{needed >> 20}; give a folder on another disk with --out, or fewer --jobs"
         )

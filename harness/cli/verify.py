@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 _OUT: Final = (
-    f"The folder to make: for logs, their run directory (by default a new one in {RUNS}/); for a "
-    "RUNDIR, where the verdict is written."
+    f"The folder to make: for logs, their run directory (by default a new one in {RUNS}/); for "
+    "RUNDIR, the folder of the verdict."
 )
 
 
@@ -72,10 +72,9 @@ def verify(
     """Judges run directories again, or logs that linkflap did not record.
 
     RUNDIR: a run directory gives the same verdict on any machine, at any time. --logs A=DIR --logs
-    B=DIR --link 'A->B': Kafka log directories, or folders of copied partition folders; they are
-    only read, and checks that need a client history are skipped. --bootstrap A=HOST:PORT
-    --bootstrap B=HOST:PORT --topics REGEX --link 'A->B': live clusters, read-only, with Fetch
-    requests.
+    B=DIR --link 'A->B': Kafka log directories, or folders of copied partition folders, are judged
+    read-only; checks that need a client history are skipped. --bootstrap A=HOST:PORT --bootstrap
+    B=HOST:PORT --topics REGEX --link 'A->B': live clusters are read with Fetch requests only.
     """
     if junit:
         check_junit(junit)
@@ -83,7 +82,7 @@ def verify(
     if (asked is None and live is None) is (not folders):
         raise InputError(
             "give run directories to judge, or logs (--logs A=DIR --logs B=DIR --link 'A->B'), or "
-            "live clusters (--bootstrap A=HOST:PORT), and not both"
+            "live clusters (--bootstrap A=HOST:PORT); only one of these"
         )
     judged = partial(
         judge, through=NOTES.through, as_json=as_json, junit=junit, master=master, spark=spark
@@ -113,8 +112,7 @@ def _fetch(folder: Path, live: LiveLogsRequest, command: str) -> None:
 
 
 def _without_out(words: Sequence[str]) -> list[str]:
-    """A command without --out: the folder that it made is there, and the same command is to make
-    another."""
+    """The command without --out, so that running it again makes another folder."""
     kept = [word for word in words if not word.startswith("--out=")]
     while "--out" in kept:
         at = kept.index("--out")
@@ -123,8 +121,8 @@ def _without_out(words: Sequence[str]) -> list[str]:
 
 
 def _outs(folders: Sequence[Path], out: Path | None) -> dict[Path, Path]:
-    """Where each judgement is written: of one run into the folder itself, of several into one each
-    in it."""
+    """The folder of each judgement: `out` itself for one run, a subfolder of `out` for each of
+    several runs."""
     if out is None:
         return {}
     check_output(out, out, None)
@@ -133,7 +131,7 @@ def _outs(folders: Sequence[Path], out: Path | None) -> dict[Path, Path]:
     names = Counter(folder.resolve().name for folder in folders)
     if twice := [name for name, count in names.items() if count > 1]:
         raise InputError(
-            f"--out {out}: two run directories are called {twice[0]}; judge them one by one"
+            f"--out {out}: two run directories are called {twice[0]}; judge each with its own --out"
         )
     return {folder: out / folder.resolve().name for folder in folders}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from linkflap.harness.machine.children import Child, module, spawn
-from linkflap.harness.model.errors import INTERRUPTED, InputError
+from linkflap.harness.model.errors import InputError
 from linkflap.harness.rundir import RunReader
 
 LONGEST: Final = 900.0
@@ -82,8 +82,3 @@ def stop(recordings: list[Recording]) -> None:
             recording.child.stop(within=ENDS_WITHIN)
         except Exception:  # noqa: BLE001  (whatever it is, the process must not outlive us)
             recording.child.kill()
-
-
-def interrupted(recording: Recording) -> bool:
-    """Whether it ended because of a signal (exit code 130)."""
-    return recording.child.poll() == INTERRUPTED

@@ -104,10 +104,10 @@ def fails(work: Path, env: dict[str, str], code: int, says: str, *arguments: str
         ("--duration nan is not a number of seconds", ["run", "baseline", "--duration", "nan"]),
         ("taken exists already", ["run", "baseline", "--out", "taken"]),
         (
-            "there is no folder .*/missing to make it in",
+            "there is no folder .*/missing; make it",
             ["run", "baseline", "--out", "missing/run"],
         ),
-        ("there is no folder .*/file to make it in", ["run", "baseline", "--out", "file/run"]),
+        ("there is no folder .*/file; make it", ["run", "baseline", "--out", "file/run"]),
         (
             "run directory /proc/run cannot be made|the folder /proc cannot be written",
             ["run", "baseline", "--out", "/proc/run"],

@@ -158,5 +158,5 @@ def test_a_disk_that_is_too_small_is_named_before_anything_starts(
     assert ended.returncode == 254, ended.stderr
     last = ended.stderr.strip().splitlines()[-1]
     assert f"the disk of {small / 'suite'} has " in last
-    assert "and the suite may take" in last
+    assert "and the suite may use" in last
     assert not list((small / "suite" / "runs").iterdir())

@@ -48,7 +48,7 @@ def test_list_and_show() -> None:
         (("run", "KAFKA-20734", "--client", "wire"), "is not played by wire"),
         (("run", "KAFKA-20734", "--clients", "wire"), "is not played by wire"),
         (("run", "KAFKA-20734", "--count", "0"), "0 is not in the range"),
-        (("run", "KAFKA-20734", "--keep", str(ROOT)), "exists already; name a new folder"),
+        (("run", "KAFKA-20734", "--keep", str(ROOT)), "exists already; give a new folder"),
         (("matrix", "KAFKA-20734", "--shard", "5/4"), "is not of the form I/N"),
     ],
 )
@@ -62,7 +62,7 @@ def test_bad_input_is_one_sentence_and_254(
 
 
 @pytest.mark.parametrize(
-    ("option", "names"), [("--store", "name another folder"), ("--keep", "there is no folder")]
+    ("option", "names"), [("--store", "give another folder"), ("--keep", "there is no folder")]
 )
 def test_a_folder_that_cannot_be_made_is_said_before_anything_is_played(
     tmp_path: Path, option: str, names: str

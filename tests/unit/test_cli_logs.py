@@ -158,7 +158,7 @@ def test_a_promotion_has_a_partition_and_an_offset(text: str) -> None:
     ("arguments", "said"),
     [
         ((), "give run directories to judge, or logs"),
-        (("--logs", "A=.", "somewhere"), "and not both"),
+        (("--logs", "A=.", "somewhere"), "only one of these"),
         (("--logs", "A=nowhere"), "there is no folder nowhere"),
     ],
 )

@@ -1,2 +1,2 @@
-"""`linkflap doctor`: what this machine has and lacks for each runtime, and how to fix it. It
-fetches, builds and starts nothing."""
+"""`linkflap doctor`: shows what each runtime lacks on this machine, and how to fix it. It fetches,
+builds and starts nothing."""

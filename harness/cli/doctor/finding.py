@@ -1,8 +1,4 @@
-"""The finding of one examination.
-
-A finding is fine (True); installs itself on first use or is only worth knowing (None); or stops the
-runtimes that need it (False).
-"""
+"""The result of one examination."""
 
 from __future__ import annotations
 
@@ -14,8 +10,12 @@ GIB: Final = 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing examined. `fix`: how to fix it, empty where there is nothing to do; `needed_by`: a
-    runtime, empty for all."""
+    """One examined thing.
+
+    `ok`: True if it is fine; None if it is installed on first use or only worth knowing; False if
+    it stops the runtimes that need it. `fix`: how to fix it, empty if there is nothing to do.
+    `needed_by`: a runtime, empty for all.
+    """
 
     name: str
     ok: bool | None

@@ -38,8 +38,8 @@ def look_at_memory() -> Finding:
 
 
 def _cgroup(name: str, name_v1: str) -> int | None:
-    """A figure of this control group's memory, version 2 or 1; None where there is no limit or no
-    such file."""
+    """A memory value of this control group, version 2 or 1. None if there is no limit or no such
+    file."""
     for path in (Path("/sys/fs/cgroup") / name, Path("/sys/fs/cgroup/memory") / name_v1):
         with contextlib.suppress(OSError):
             text = path.read_text().strip()
@@ -121,8 +121,8 @@ def look_at_ports() -> Finding:
 
 
 def look_at_clock() -> Finding:
-    """A clock that is years off fails every download's certificate; a file system with a clock of
-    its own confuses caches."""
+    """If the clock is years off, the certificate of every download is refused. If the file system
+    has another clock, caches fail."""
     with tempfile.NamedTemporaryFile() as file:
         apart = abs(os.stat(file.name).st_mtime - time.time())
     year = time.gmtime().tm_year

@@ -1,7 +1,7 @@
 """Runs every examination and prints the consequences for each runtime.
 
-An examination that fails is a finding too. The exit code is 0 if at least one runtime is complete
-or completes itself.
+A failed examination is a finding too. The exit code is 0 if at least one runtime has everything, or
+installs the rest on first use.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ LOOKS: Final[Sequence[Callable[[], Finding]]] = (
 
 
 def examine() -> list[Finding]:
-    """Looks at everything. Takes a few seconds at most."""
+    """Runs all examinations. Takes a few seconds at most."""
     return [_safely(look) for look in LOOKS]
 
 
 def complete(findings: Sequence[Finding], runtime: str) -> bool:
-    """Whether nothing stops `runtime`."""
+    """Whether `runtime` lacks nothing."""
     return not _lacking(findings, runtime)
 
 

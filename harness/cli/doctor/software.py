@@ -75,8 +75,8 @@ def look_at_cache() -> Finding:
 
 
 def _java_here() -> tuple[Path, int] | None:
-    """The first Java of JAVA_HOME and PATH that answers, and its feature release; it is asked, not
-    only found."""
+    """The first Java of JAVA_HOME and PATH that runs `-version` successfully, and its feature
+    release."""
     home = os.environ.get("JAVA_HOME")
     for candidate in (str(Path(home) / "bin" / "java") if home else None, shutil.which("java")):
         if not candidate or not os.access(candidate, os.X_OK):
@@ -184,7 +184,7 @@ def look_at_toxiproxy() -> Finding:
 
 
 def _go_here() -> str | None:
-    """Go on PATH, when it answers and is recent enough."""
+    """Go on PATH, if it runs and is recent enough."""
     go = shutil.which("go")
     if not go:
         return None

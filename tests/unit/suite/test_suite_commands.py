@@ -24,7 +24,7 @@ FILES = (EXAMPLES / "application" / "failover.toml", EXAMPLES / "replicator" / "
 def test_programs_are_started_only_where_that_is_allowed(tmp_path: Path, path: Path) -> None:
     with pytest.raises(
         InputError,
-        match=r"starts programs of yours \(python3 .*; let the suite do so with --allow-commands",
+        match=r"starts programs of yours \(python3 .*; allow this with --allow-commands",
     ):
         command.main(["suite", str(path), "--out", str(tmp_path / "suite")], standalone_mode=False)
     assert not (tmp_path / "suite").exists()
@@ -63,7 +63,7 @@ def test_a_folder_of_jars_is_code_too(
     path = tmp_path / "mine.toml"
     save(built, path)
     with pytest.raises(
-        InputError, match=r"no release \(c.*: \./libs\); let the suite do so with --allow-commands"
+        InputError, match=r"no release \(c.*: \./libs\); allow this with --allow-commands"
     ):
         command.main(["suite", str(path), "--out", str(tmp_path / "suite")], standalone_mode=False)
     assert not (tmp_path / "suite").exists()

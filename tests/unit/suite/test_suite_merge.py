@@ -156,4 +156,4 @@ def test_the_command_knows_not_all_without_a_shard(
         )
         == 2
     )
-    assert "Not merged, so that not all is known: shard 2/3." in capsys.readouterr().out
+    assert "Incomplete: shard 2/3 was not merged." in capsys.readouterr().out
