@@ -1,4 +1,5 @@
-"""Options that describe logs: their paths or addresses, links, homes, topics and promotions."""
+"""Options that describe logs: their folders or addresses, links, promotions, topics, and the
+mirror's guarantee."""
 
 from __future__ import annotations
 
@@ -144,7 +145,7 @@ def live_logs_request(**options: Unpack[LogOptions]) -> LiveLogsRequest | None:
 
 
 def _named(option: str, texts: Sequence[str], what: str, example: str) -> list[tuple[str, str]]:
-    """CLUSTER=something, each cluster once."""
+    """Parses the values of an option of the form CLUSTER=something; each cluster once."""
     named: dict[str, str] = {}
     for text in texts:
         name, equals, where = text.partition("=")
@@ -196,8 +197,8 @@ def _asked(named: Mapping[str, Path], options: LogOptions) -> LogsRequest:
 
 
 def _promised(options: LogOptions) -> dict[str, str]:
-    """The guarantee of the logs' mirror: by the mirror's name, and by the options that change parts
-    of it."""
+    """The options of the guarantee of the logs' mirror: those of --mirror, changed by the more
+    specific options."""
     said = {**PRESETS[options["preset"]]}
     said |= {
         name: value

@@ -1,4 +1,4 @@
-"""What `import linkflap` offers, in typed pieces; only the pytest fixtures import it.
+"""The Python API: `import linkflap` exports the public names of these modules.
 
 judged                     the result of a run
 runs                       run, verify

@@ -1,5 +1,5 @@
-"""Checks the arguments of a run before anything starts, and names each wrong one in one
-sentence."""
+"""Checks the arguments of a run before anything starts. Each error is one sentence that names the
+wrong argument."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _KINDS: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
 
 
 def check(**given: object) -> None:
-    """Raises InputError for an argument of a run that is of a wrong type or out of its range. None:
-    it was not given."""
+    """Raises InputError for an argument of a run that has a wrong type or is out of range. None
+    means that it was not given."""
     for name, value in given.items():
         if value is None:
             continue

@@ -1,7 +1,7 @@
-"""`linkflap.Consumer`: confluent-kafka's, with a recorded history, so that its reads are judged
-too.
+"""`linkflap.Consumer`: confluent-kafka's Consumer with a recorded history, so that its reads are
+judged too.
 
-Each poll that returned something, each assignment, revocation, seek and commit is a row of its
+Each assignment, revocation, seek and commit, and each poll that returned messages, is a row of its
 history. It need not read to the end: linkflap's own readers prove that all records can be read
 (`linkflap.deploy(readers=True)`).
 """
@@ -142,8 +142,8 @@ class Consumer(confluent_kafka.Consumer):
         self._write(invoked, "assign", (_at(partition, max(partition.offset, -1)),))
 
     def _assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """Where it begins on each: where it was sent to, the group's offset, the log start; -1
-        where that cannot be known."""
+        """Records the start position of each partition: the requested offset, the group's committed
+        offset or the log start; -1 if it is unknown."""
         invoked = now()
         committed: dict[Where, int] = {}
         if self._group:

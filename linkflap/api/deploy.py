@@ -1,8 +1,8 @@
-"""`linkflap.deploy`: clusters, links and mirrors for a with statement, recorded while the block
-runs and judged after it.
+"""`linkflap.deploy`: clusters, links and mirrors for a with statement. The block is recorded while
+it runs and judged after it.
 
-The recording half is that of `linkflap run` (harness.recording): the same sampler, captures,
-mirrors and faults. The block takes the place of the schedule.
+It records like `linkflap run` (harness.recording): with the same sampler, captures, mirrors and
+faults. The block takes the place of the schedule.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ def deploy(
     seed: int | None = None,
     keep: bool = False,
 ) -> AbstractContextManager[World]:
-    """Clusters and links, started and proven, for a with statement; the run directory `folder`
-    records what happens in it.
+    """Clusters and links for a with statement, started and checked. The run directory `folder`
+    records the block.
 
-    `topics` are made at home: `{"A.orders": 3}` has three partitions and is written on A first.
-    With a `mirror` they are copied over every link. `readers`: clients of linkflap's own read them
-    on every cluster that has them, so that what can be seen there is judged too; `workloads` are
-    more clients of linkflap's. At the end mirrors and readers catch up, and the logs are captured;
-    `World.verify` judges them. Where the block raises, what there is is captured, and the run
-    counts as failed. `keep` leaves the brokers' folders. Raises InputError before anything starts,
-    EnvironmentFailure where the machine failed.
+    `topics` are created on their home cluster: `{"A.orders": 3}` has three partitions and is
+    written on A first. With a `mirror` they are copied over every link. With `readers`, linkflap's
+    own clients read them on every cluster that has them, so that reads there are judged too.
+    `workloads` are more clients of linkflap's own. At the end mirrors and readers catch up, and the
+    logs are captured; `World.verify` judges them. If the block raises, the logs are captured as
+    they are, and the run counts as failed. `keep` keeps the brokers' folders. Raises InputError
+    before anything starts, EnvironmentFailure if the machine failed.
     """
     scenario = _scenario(topology, topics, mirror, mirror_options or {}, workloads, readers, seed)
     chosen = runs.usual(runtime)
@@ -77,7 +77,8 @@ def deploy(
 
 
 class _Deployed(AbstractContextManager["World"]):
-    """From the first broker to the last captured log. Used once."""
+    """The context manager: starts brokers on entry, and captures logs and stops brokers on exit.
+    Used once."""
 
     def __init__(self, folder: Path, run: Run, topics: dict[str, int], *, keep: bool) -> None:
         self._folder, self._run, self._topics, self._keep = folder, run, topics, keep
@@ -116,13 +117,13 @@ class _Deployed(AbstractContextManager["World"]):
         self._end(error)
 
     def _end(self, error: BaseException | None = None) -> None:
-        """Captures what there is, and ends everything. Safe to call again."""
+        """Captures the logs, and stops everything. Safe to call again."""
         session, self._session = self._session, None
         if session is None:
             return
         with self._stack:
             if error is not None and not isinstance(error, Exception):
-                raise error  # the user's interrupt: nothing more is waited for
+                raise error  # the user interrupted the block: do not wait for anything
             if error is not None:
                 self._exits.append(f"the block that used it raised {type(error).__name__}: {error}")
             session.finish(drained=error is None)
@@ -170,7 +171,7 @@ def _scenario(
         name="deploy",
         about="clusters for a program, which broke and wrote what it wanted",
         seed=drawn_seed(seed),
-        # Without a mirror nothing crosses the links, whatever they are called.
+        # Without a mirror nothing is copied over the links, whatever their names are.
         topology=made,
         mirror=spec,
         workloads=tuple(specs),
@@ -180,13 +181,13 @@ def _scenario(
 
 
 def _home(topic: str, partitions: int, topology: Topology) -> str:
-    """The cluster that a topic is at home on. Raises InputError."""
+    """The home cluster of a topic. Raises InputError."""
     home, dot, rest = topic.partition(".")
     known = [cluster.name for cluster in topology.clusters]
     if not dot or not rest or home not in known:
         raise InputError(
-            f"topic {topic!r} does not say where it is at home; name it {known[0]}.{rest or topic},"
-            " for example"
+            f"the name of topic {topic!r} does not begin with its home cluster; call it "
+            f"{known[0]}.{rest or topic}, for example"
         )
     if not isinstance(partitions, int) or not 1 <= partitions <= 1000:
         raise InputError(f"topic {topic} cannot have {partitions} partitions; give 1 to 1000")
@@ -194,7 +195,7 @@ def _home(topic: str, partitions: int, topology: Topology) -> str:
 
 
 class _Session:
-    """What runs beside the block, from its start to the captured logs."""
+    """Clients, mirrors and samplers that run beside the block, until the logs are captured."""
 
     def __init__(
         self,
@@ -250,7 +251,7 @@ class _Session:
         stack.callback(self.inner.ending.set)
 
     def start(self) -> None:
-        """Returns when everything runs."""
+        """Starts sampler, mirrors and clients. Returns when all of them run."""
         self._sampler.start()
         self._clients.prepare()
         side_by_side(mirror.start for mirror in self.inner.mirrors.values())
@@ -258,7 +259,7 @@ class _Session:
         self._clients.start()
 
     def finish(self, *, drained: bool) -> None:
-        """Stops what runs, and captures what is there."""
+        """Stops clients and mirrors, and captures the logs."""
         world = self.inner
         self._clients.stop_producers()
         self._clients.let_go()
@@ -276,7 +277,7 @@ class _Session:
         self._writer.revise(replace(self._scenario, workloads=(*self._scenario.workloads, *own)))
         if self._clients.crashes:
             raise EnvironmentFailure(
-                f"a client of linkflap's own failed: {self._clients.crashes[0]}; report it with "
+                f"one of linkflap's own clients failed: {self._clients.crashes[0]}; report it with "
                 f"{self._writer.root}"
             )
 

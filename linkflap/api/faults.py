@@ -1,7 +1,7 @@
-"""Faults as context managers: entered when the fault has bitten, left when it has healed; both are
-recorded.
+"""Faults as context managers. Entering injects the fault and measures its effect, leaving heals it;
+both are recorded.
 
-They are the faults of schedules (chaos.faults), by the same names: `world.fault("link-latency",
+They are the faults of schedules (chaos.faults), with the same names: `world.fault("link-latency",
 "A->B", latency=200)`. The common ones are also methods of the objects that they break.
 """
 
@@ -22,12 +22,12 @@ from linkflap.harness.model.spelling import nearest
 from linkflap.harness.recording.world import RunWorld
 
 MOVES: Final = (PLANNED, FORCED)
-"""Faults whose bite is what clients do after them: it is measured when they are left."""
+"""Faults whose bite is the clients' writes after them: it is measured at the end of the block."""
 
 
 @final
 class Window:
-    """One fault. Used once, in a with statement: `bite` has the measurement on the faulted path."""
+    """One fault. Used once, in a with statement. `bite` is the measurement on the faulted path."""
 
     def __init__(self, spec: FaultSpec, playing: Faults) -> None:
         self.spec = spec
@@ -37,21 +37,21 @@ class Window:
 
     @property
     def bite(self) -> Bite:
-        """What was measured. Raises InputError before that: outside of the with statement, and in
+        """The measurement. Raises InputError before it was taken: before the with statement, and in
         the block of a failover."""
         if self._bite is None:
             raise InputError(
-                f"the bite of fault {self.spec.id} is not measured yet; read it inside its with "
-                "block, or after the block if it is a failover"
+                f"the bite of fault {self.spec.id} is not measured yet; read it in the with block, "
+                "or after the block if the fault is a failover"
             )
         return self._bite
 
     def __enter__(self) -> Self:
-        """Breaks it. Raises InputError for a wrong target or option, FaultError where the fault did
-        not bite, healed again."""
+        """Injects the fault. Raises InputError for a wrong target or option. If the fault did not
+        bite, heals it and raises FaultError."""
         if self._window is not None:
             raise InputError(
-                f"fault {self.spec.id} was used already; make another for the next with statement"
+                f"fault {self.spec.id} was used already; make a new one for each with statement"
             )
         self._window = self._playing.begin(self.spec)
         try:
@@ -83,8 +83,8 @@ class Window:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Heals it. Raises FaultError where it cannot be healed; an error of the block goes
-        before."""
+        """Heals the fault. Raises FaultError if that fails, unless the block raised an error
+        itself."""
         failure: LinkflapError | None = None
         try:
             if self.spec.fault in MOVES and kind is None:
@@ -103,7 +103,7 @@ class Window:
 
 
 class Faults:
-    """All faults of one world: numbered by kind, and known while they may have something broken."""
+    """All faults of one world. Numbers them by kind, and knows those that are still in effect."""
 
     def __init__(self, world: RunWorld, runtime: str) -> None:
         self._world, self._runtime = world, runtime
@@ -112,11 +112,11 @@ class Faults:
         self._lock = threading.Lock()
 
     def make(self, kind: str, target: str, options: dict[str, Option]) -> Window:
-        """A fault that is not begun. Raises InputError for a kind, target, option or runtime that
-        does not go."""
+        """A fault that is not injected yet. Raises InputError for a wrong kind, target or option,
+        and for a runtime that cannot play it."""
         if kind not in FAULTS:
             raise InputError(
-                f"there is no fault {kind!r}{nearest(kind, FAULTS)}; there is "
+                f"there is no fault {kind!r}{nearest(kind, FAULTS)}; known are "
                 f"{', '.join(sorted(FAULTS))}"
             )
         reason = FAULTS[kind].applies_to(target, self._world.deployment.topology)
@@ -124,8 +124,8 @@ class Faults:
             raise InputError(f"{kind} cannot be applied to {target!r}: {reason}")
         if kind in IN_CONTAINERS and self._runtime != "docker":
             raise InputError(
-                f"{kind} is done to containers, and the runtime {self._runtime} has none; deploy"
-                ' with runtime="docker"'
+                f"fault {kind} needs containers, and the runtime {self._runtime} has none; deploy "
+                'with runtime="docker"'
             )
         with self._lock:
             number = sum(spec.fault == kind for spec in self._played) + 1
@@ -142,7 +142,7 @@ class Faults:
         return Window(spec, self)
 
     def begin(self, spec: FaultSpec) -> FaultWindow:
-        """A window that is open from now on. Raises InputError."""
+        """Opens the window of a fault. Raises InputError."""
         window = FaultWindow(spec, FAULTS[spec.fault](spec, self._world), self._world.recorder)
         with self._lock:
             self._under_way[spec.id] = spec
@@ -150,14 +150,15 @@ class Faults:
         return window
 
     def end(self, window: FaultWindow, *, healed: bool) -> None:
-        """Ends the window; a fault that is never healed, or was not, may stay in effect."""
+        """Ends the window. The fault counts as still in effect if it was not healed, or cannot
+        be."""
         window.end()
         with self._lock:
             if healed and window.fault.restores:
                 del self._under_way[window.spec.id]
 
     def under_way(self) -> Sequence[FaultSpec]:
-        """The faults that may have something broken right now."""
+        """The faults that may be in effect now."""
         with self._lock:
             return list(self._under_way.values())
 
@@ -174,19 +175,19 @@ class Link:
         self._fault = fault
 
     def cut(self) -> Window:
-        """Open connections end, new ones are refused."""
+        """Ends open connections, and refuses new ones."""
         return self._fault("link-cut", self.name)
 
     def latency(self, ms: float, *, jitter: float = 0, delayed: Direction = "responses") -> Window:
-        """What passes in one direction comes so many milliseconds late."""
+        """Delays the data of one direction by `ms` milliseconds."""
         return self._fault("link-latency", self.name, latency=ms, jitter=jitter, delayed=delayed)
 
     def half_open(self, *, stalled: Direction = "responses") -> Window:
-        """One direction goes silent while connections stay open."""
+        """Stalls one direction while connections stay open."""
         return self._fault("link-half-open", self.name, stalled=stalled)
 
     def reset(self) -> Window:
-        """Connections are reset."""
+        """Resets connections."""
         return self._fault("link-reset", self.name)
 
 
@@ -199,13 +200,13 @@ class Broker:
         self._fault = fault
 
     def kill(self) -> Window:
-        """SIGKILL; started again on what it has when it is left."""
+        """SIGKILL. At the end of the block the broker starts again with its data."""
         return self._fault("broker-kill", self.name)
 
     def pause(self) -> Window:
-        """SIGSTOP: connections stay open, nothing answers."""
+        """SIGSTOP: connections stay open, but the broker does not answer."""
         return self._fault("broker-pause", self.name)
 
     def restart(self) -> Window:
-        """A controlled shutdown, and a start when it is left."""
+        """A controlled shutdown. At the end of the block the broker starts again."""
         return self._fault("broker-restart", self.name)

@@ -1,4 +1,4 @@
-"""An operation in flight of a `linkflap.Producer`: its records, and the outcome of each."""
+"""An operation of a `linkflap.Producer` that is in flight: its records and their outcomes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from linkflap.harness.workloads.acks import Acks
 
 
 class Flight:
-    """One operation: the records that were handed over, in order, as groups with consecutive
-    uids."""
+    """One operation. `groups` are the records given to librdkafka, in order, as groups with
+    consecutive uids."""
 
     def __init__(self, number: int, kind: OperationKind) -> None:
         self.number, self.kind = number, kind
@@ -41,7 +41,7 @@ class Flight:
         return lambda error, message: group.delivered(index, error, message)
 
     def refuse(self) -> None:
-        """The last record was not taken: it was never handed over."""
+        """librdkafka did not accept the last record, so it was never sent."""
         self.groups[-1].handed -= 1
 
     @property

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Judged:
-    """A run and what was found in it.
+    """A run and its verdict.
 
-    `anomalies` are all that was found, also what the mirror's guarantee allows (`Anomaly.allowed`);
-    `document` is what `linkflap run --json` prints and verdict.json holds.
+    `anomalies` includes those that the mirror's guarantee allows (`Anomaly.allowed`). `document` is
+    the content of verdict.json, which `linkflap run --json` prints.
     """
 
     folder: Path
@@ -33,7 +33,7 @@ class Judged:
 
     @property
     def valid(self) -> bool:
-        """Whether every guarantee held and enough was examined to prove it."""
+        """Whether every guarantee held, and enough was examined to prove it."""
         return self.verdict is Verdict.VALID
 
     @property
@@ -43,8 +43,8 @@ class Judged:
 
     @property
     def why(self) -> str:
-        """The first cause and how to see it, one line per check that is invalid or unknown, and
-        where the run directory is."""
+        """The first cause with the command that explains it, one line for each check that is
+        invalid or unknown, and the run directory."""
         cause = self.document.get("cause")
         first = [cause, f"see it: linkflap explain {quote(str(self.folder))} 1"] if cause else []
         wrong = [
@@ -56,7 +56,7 @@ class Judged:
         return "\n".join([*first, *lines, f"run directory: {self.folder}"])
 
     def __repr__(self) -> str:
-        """In one line: what a failed `assert judged.valid` shows."""
+        """One line, which a failed `assert judged.valid` shows."""
         lines = self.why.splitlines()
         return (
             f"<{type(self).__name__} {self.verdict}: "
@@ -64,18 +64,17 @@ class Judged:
         )
 
     def found(self, kind: str) -> tuple[Anomaly, ...]:
-        """The anomalies of a kind, such as `lost-write`. Raises InputError for a kind that no check
-        has."""
+        """The anomalies of a kind, such as `lost-write`. Raises InputError for an unknown kind."""
         from linkflap.spark_verify.checks import REGISTRY
 
         known = sorted({each.name for check in REGISTRY.values() for each in check.anomalies})
         if kind not in known:
-            raise InputError(f"there is no anomaly {kind!r}; there is {', '.join(known)}")
+            raise InputError(f"there is no anomaly {kind!r}; known are {', '.join(known)}")
         return tuple(anomaly for anomaly in self.anomalies if anomaly.kind == kind)
 
 
 def judged(judgement: Judgement) -> Judged:
-    """The verifier's judgement as users of the API have it."""
+    """Converts the verifier's judgement for users of the API."""
     return Judged(
         folder=judgement.folder,
         verdict=judgement.document.verdict,

@@ -15,7 +15,8 @@ from linkflap.harness.rundir import Appender
 
 
 class WrittenOperations(confluent_kafka.Producer):
-    """Operations that are in flight, and those that returned."""
+    """A producer that writes operations to the history when they are invoked and when they
+    return."""
 
     cluster: str
     _name: str
@@ -41,7 +42,8 @@ class WrittenOperations(confluent_kafka.Producer):
             return sum(count for _, count in self._acknowledged[bisect_right(times, time) :])
 
     def let_go(self) -> None:
-        """The run is over: what is in flight is info from now on, and nothing more is written."""
+        """Called at the end of the run. Operations in flight get the outcome info, and nothing more
+        is written."""
         with self._lock:
             if self._let_go:
                 return
@@ -53,8 +55,8 @@ class WrittenOperations(confluent_kafka.Producer):
             self._let_go = True
 
     def _sent(self, flight: Flight, error: KafkaError | None) -> None:
-        """A record outside of transactions has its report: acknowledged, certainly refused, or
-        unknown."""
+        """Called with the delivery report of a record outside of transactions: acknowledged (ok),
+        certainly refused (fail) or unknown (info)."""
         with self._lock:
             if error is None:
                 self._returned(flight, "ok")
@@ -64,8 +66,8 @@ class WrittenOperations(confluent_kafka.Producer):
                 )
 
     def _failed(self, flight: Flight) -> OutcomeName:
-        """EndTxn is sent only after every record was delivered: a commit with a failed delivery was
-        never requested."""
+        """The outcome of a transaction whose end failed. EndTxn is sent only after every record was
+        delivered, so a commit with a failed delivery was never requested."""
         return "fail" if flight.ending == "commit" and flight.failed else "info"
 
     def _invoke(self, flight: Flight) -> None:

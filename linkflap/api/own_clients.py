@@ -1,7 +1,7 @@
-"""The clients of a world: linkflap's own, in their processes, and those that the caller makes in
-this process.
+"""The clients of a world: linkflap's own clients, in their processes, and those that the caller
+makes in this process.
 
-`linkflap.Producer` and `linkflap.Consumer` find their world by the bootstrap addresses: every port
+`linkflap.Producer` and `linkflap.Consumer` find their world by its bootstrap addresses. Every port
 is leased, so no two worlds share one.
 """
 
@@ -32,7 +32,7 @@ class OwnClient(Protocol):
     def cluster(self) -> str: ...
     @property
     def homes(self) -> frozenset[str]:
-        """The clusters whose topics it wrote, as topics are named."""
+        """The home clusters of the topics that it wrote, from their names."""
 
     @property
     def transactional(self) -> bool: ...
@@ -42,12 +42,13 @@ class OwnClient(Protocol):
     def committing(self) -> bool: ...
     def acknowledged_since(self, time: int) -> int: ...
     def let_go(self) -> None:
-        """The run is over: operations in flight are info, and nothing more is recorded."""
+        """Called at the end of the run. Operations in flight get the outcome info, and nothing more
+        is recorded."""
 
 
 class OwnClients(WorkloadClients):
-    """Both kinds together, as faults and the run have them. Moving is what the caller's own clients
-    do themselves."""
+    """Both kinds of clients together, for faults and for the run. In a failover the caller moves
+    its own clients itself."""
 
     def __init__(
         self,
@@ -58,12 +59,12 @@ class OwnClients(WorkloadClients):
         groups: list[str],
         topics: Mapping[str, int],
     ) -> None:
-        """`topics` are those that exist already, with their partitions: no client has to ask for
-        them over a link that is cut."""
+        """`topics` are the existing topics with their numbers of partitions, so that no client has
+        to ask for them over a link that is cut."""
         super().__init__(workloads, writer)
         self.writer, self.topics = writer, topics
         self._deployment, self._groups = deployment, groups
-        # those of the processes (`crew.make`)
+        # shared with the client processes (`crew.make`)
         numbers = writer.root.resolve() / "logs" / "clients" / "numbers"
         numbers.parent.mkdir(parents=True, exist_ok=True)
         self.numbers = Numbers(Path(numbers))
@@ -74,8 +75,8 @@ class OwnClients(WorkloadClients):
         _living.append(self)
 
     def cluster_at(self, bootstrap: str) -> str | None:
-        """The cluster that an address leads to, directly or over a link; None for one of somebody
-        else's."""
+        """The cluster that an address leads to, directly or over a link; None if it belongs to
+        another world."""
         asked = {address.strip() for address in bootstrap.split(",")}
         for name, cluster in self._deployment.clusters.items():
             if asked & set(cluster.bootstrap.split(",")):
@@ -86,24 +87,24 @@ class OwnClients(WorkloadClients):
         return None
 
     def entry(self, cluster: str, principal: Principal) -> Mapping[str, str | int | float | bool]:
-        """librdkafka's settings by which a client enters a cluster."""
+        """librdkafka's security settings for a cluster."""
         return security_of(
             entered_by(self._deployment.clusters[cluster].bootstrap, principal)
         ).librdkafka()
 
     def take_in(self, client: OwnClient, kind: str) -> str:
-        """The name of a client that is made now."""
+        """Adds a new client; returns its name."""
         with self._lock:
             if self._over:
                 raise InputError(
-                    "the run is over: its clusters are about to stop, and no client can join"
+                    "the run is over: its clusters are stopping, and no new client can be made"
                 )
             self._given[kind] = self._given.get(kind, 0) + 1
             self._own.append(client)
             return f"{kind}-{self._given[kind]}"
 
     def sample(self, group: str) -> None:
-        """Has the committed offsets of a group sampled."""
+        """Samples the committed offsets of a group from now on."""
         with self._lock:
             if group and group not in self._groups:
                 self._groups.append(group)
@@ -123,15 +124,15 @@ class OwnClients(WorkloadClients):
 
     @property
     def transactional(self) -> bool:
-        """Whether somebody here writes in transactions."""
+        """Whether any client writes in transactions."""
         kinds = {workload.spec.kind for workload in self.workloads}
         return any(client.transactional for client in self._own) or bool(
             kinds & {"transactional", "zombie", "relay"}
         )
 
     def workloads_of_own(self) -> list[WorkloadSpec]:
-        """The entry of the caller's producers in run.json: the homes of the topics that they
-        wrote."""
+        """The workloads of the caller's producers for run.json: one for each home of the topics
+        that they wrote."""
         homes = sorted({home for client in self._own for home in client.homes})
         return [WorkloadSpec(kind=PRODUCER, home=home) for home in homes]
 
@@ -155,12 +156,12 @@ _living: Final[list[OwnClients]] = []
 
 
 def at(bootstrap: object) -> tuple[OwnClients, str]:
-    """The world that an address belongs to, and the cluster there. Raises InputError where there is
-    none."""
+    """The clients of the world that an address belongs to, and its cluster. Raises InputError if
+    there is none."""
     for clients in list(_living):
         if isinstance(bootstrap, str) and (cluster := clients.cluster_at(bootstrap)):
             return clients, cluster
     raise InputError(
         f"bootstrap.servers {bootstrap!r} leads to no cluster of this process; give"
-        ' world.cluster("A").bootstrap or a link\'s'
+        ' world.cluster("A").bootstrap or world.link("A->B").bootstrap'
     )

@@ -1,4 +1,5 @@
-"""Which partition librdkafka's partitioners choose for a key; linkflap implements some of them."""
+"""Computes the partition that a partitioner of librdkafka chooses for a key. linkflap implements
+some of the partitioners."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Final
 from linkflap.harness.model.errors import InputError
 
 PARTITIONERS: Final = ("consistent_random", "consistent", "random")
-"""Those of librdkafka whose choice is computed here; the first is its default."""
+"""The partitioners of librdkafka that are implemented here; the first is librdkafka's default."""
 
 
 def known(partitioner: str) -> str:
@@ -23,7 +24,7 @@ def known(partitioner: str) -> str:
 
 
 def partition_of(key: str | bytes | None, count: int, partitioner: str) -> int:
-    """The partition of a key, of so many."""
+    """The partition of a key in a topic with `count` partitions."""
     content = key.encode() if isinstance(key, str) else key
     if partitioner == "random" or (not content and partitioner != "consistent"):
         return random.randrange(count)

@@ -1,9 +1,10 @@
-"""`linkflap.Producer`: confluent-kafka's, with a recorded history, so that every check judges it.
+"""`linkflap.Producer`: confluent-kafka's Producer with a recorded history, so that every check
+judges its writes.
 
 Every record gets the header `linkflap` with its payload id. If a record has no partition, this
 class chooses the one that librdkafka's partitioner (`partitioner`, by default consistent_random)
 would choose, because the history must name it. A transaction is recorded when its end is requested.
-If this process dies before, the run never ended and nothing of it is judged.
+If this process dies before that, the run never ended and is not judged.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Producer(WrittenOperations):
         if self._their_statistics is not None:
             self._their_statistics(text)
 
-    # What is asked of it by faults and at the end of the run.
+    # Asked by faults, and at the end of the run.
 
     @property
     def homes(self) -> frozenset[str]:
@@ -89,7 +90,7 @@ class Producer(WrittenOperations):
         """As confluent_kafka.Producer.produce. Raises InputError once the run is over."""
         with self._lock:
             if self._let_go:
-                raise InputError("the run is over: what is written now would be in no history")
+                raise InputError("the run is over: records written now would be in no history")
             chosen = partition if partition >= 0 else self._choose(topic, key)
             flight, uid = self._begun(), self._next_uid()
             report = flight.record(topic, chosen, uid)
@@ -133,7 +134,7 @@ class Producer(WrittenOperations):
         callback: Callable[..., Any] | None = None,
         on_delivery: Callable[..., Any] | None = None,
     ) -> int:
-        """One `produce` for each; how many were taken."""
+        """Calls `produce` for each message; returns the number of messages."""
         for message in messages:
             self.produce(
                 topic,
@@ -182,8 +183,8 @@ class Producer(WrittenOperations):
         return partition_of(key, count, self._partitioner)
 
     def _asked(self, topic: str) -> int:
-        """The partitions of a topic that was made later. Raises KafkaException where no broker
-        answers."""
+        """The number of partitions of a topic that was created later. Raises KafkaException if no
+        broker answers."""
         return len(self.list_topics(topic, timeout=10).topics[topic].partitions)
 
     def init_transactions(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401  (confluent-kafka's own)
@@ -199,8 +200,8 @@ class Producer(WrittenOperations):
         self._returned(flight, "ok")
 
     def _learn_identity(self) -> None:
-        """Serves statistics until they report the producer id and epoch; after three seconds these
-        stay unknown."""
+        """Serves statistics until they report the producer id and epoch. Gives up after three
+        seconds; both are unknown then."""
         deadline = now() + 3_000_000_000
         self._identity = (-1, -1)
         while self._identity[0] < 0 and now() < deadline:
@@ -223,8 +224,7 @@ class Producer(WrittenOperations):
     def _end(self, ending: Ending, call: Callable[[], None]) -> None:
         flight = self._transaction
         if flight is not None:
-            # A commit that was tried and answered too late may be asked for again; what was meant
-            # first stays.
+            # After a timeout the caller may request the end again: the first request counts.
             flight.ending = flight.ending if flight.ended_at else ending
             flight.ended_at = flight.ended_at or now()
             self._invoke(flight)

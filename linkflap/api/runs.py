@@ -1,4 +1,4 @@
-"""`linkflap.run` and `linkflap.verify`: the commands of these names, for programs."""
+"""`linkflap.run` and `linkflap.verify`: the commands of the same names, as functions."""
 
 from __future__ import annotations
 
@@ -35,16 +35,15 @@ def run(
     runtime: str | None = None,
     command: str = "",
 ) -> Judged:
-    """Runs a scenario, judges what it left in the new run directory `folder`, and returns what came
-    out.
+    """Runs a scenario in the new run directory `folder`, judges it, and returns the result.
 
     `scenario` is a built-in name, a scenario file (a path, or a text that ends in .toml) or a
-    Scenario. What a built-in scenario leaves to its user can be given; a file and a Scenario say
-    all of it themselves, but for the seed of a file without one. `clients` are librdkafka, java or
-    java@3.9.2. `runtime` is process or docker, by default $LINKFLAP_RUNTIME, the scenario's own, or
-    process; `command` is what run.json says made the run. Spark, once started, serves all later
-    calls of this process. Raises InputError before anything starts; EnvironmentFailure or
-    FaultError where the machine or a process failed.
+    Scenario. The options from `topology` to `clients` are for built-in scenarios: files and
+    Scenarios are complete, except for the seed of a file without one. `clients` are librdkafka,
+    java or java@3.9.2. `runtime` is process or docker, by default $LINKFLAP_RUNTIME, the scenario's
+    own, or process. `command` is the command that run.json names. Spark, once started, serves all
+    later calls of this process. Raises InputError before anything starts; EnvironmentFailure or
+    FaultError if the machine or a process failed.
     """
     from linkflap.chaos import scenario_file
     from linkflap.harness.judging import verifier
@@ -70,8 +69,8 @@ def run(
 
 
 def usual(asked: str | None, own: str | None = None) -> str:
-    """The requested runtime, else $LINKFLAP_RUNTIME, else the scenario's own, else process: no
-    images are built unless requested."""
+    """The requested runtime, else $LINKFLAP_RUNTIME, else the scenario's own, else process. So no
+    images are built unless docker is requested."""
     from linkflap.harness import runtimes
 
     return asked or os.environ.get("LINKFLAP_RUNTIME") or own or runtimes.DEFAULT
@@ -112,24 +111,23 @@ def _chosen(
     }
     if changed := [name for name, value in given.items() if value]:
         raise InputError(
-            f"{changed[0]} changes a built-in scenario, and this one says all of it itself; change "
-            "it there"
+            f"{changed[0]} changes a built-in scenario only; change it in the scenario file or in "
+            "the Scenario"
         )
     if isinstance(scenario, str | Path):
         return scenario_file.read(Path(scenario), seed=drawn, chosen=seed is not None)
     if seed not in (None, scenario.seed):
         raise InputError(
-            f"seed is {seed}, and the scenario has {scenario.seed}; give the scenario that seed"
+            f"seed is {seed}, and the scenario has seed {scenario.seed}; change it in the Scenario"
         )
     return scenario
 
 
 def verify(folder: str | Path) -> Judged:
-    """Judges a run directory, and writes verdict.json and report.html into it, where it can be
-    written.
+    """Judges a run directory. Writes verdict.json and report.html into it if it can be written.
 
-    A run that broke off is judged by what it left: unknown, with the reason. Raises InputError
-    where it is no run directory, SetupError where Spark does not start.
+    A run that did not finish is unknown, with the reason. Raises InputError if it is no run
+    directory, SetupError if Spark does not start.
     """
     from linkflap.harness.judging import verifier
 
@@ -137,9 +135,9 @@ def verify(folder: str | Path) -> Judged:
 
 
 def new(folder: str | Path | None, name: str) -> Path:
-    """A run directory to be made, by default one in `linkflap-runs/` that no other run has.
+    """The path of a new run directory, by default a unique one in `linkflap-runs/`.
 
-    Raises InputError when there is one of that name, or no folder to make it in.
+    Raises InputError if it exists already, or if its parent folder does not exist.
     """
     if folder is None:
         RUNS.mkdir(exist_ok=True)
@@ -148,10 +146,10 @@ def new(folder: str | Path | None, name: str) -> Path:
         )
     path = Path(folder)
     if os.path.lexists(path):
-        raise InputError(f"{path} exists already; name a folder that does not")
+        raise InputError(f"{path} exists already; give a new folder")
     if not path.absolute().parent.is_dir():
         raise InputError(
-            f"there is no folder {path.absolute().parent} to make the run directory in; make it, or"
-            " name another"
+            f"there is no folder {path.absolute().parent} for the run directory; make it, or give "
+            "another path"
         )
     return path

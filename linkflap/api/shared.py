@@ -1,7 +1,7 @@
-"""Clusters that several tests use one after the other: each test has its own names, and a proof
-between two tests shows that nothing is left broken.
+"""Clusters that several tests use one after the other. Each test has its own names, and a check
+after each test shows whether it left something broken.
 
-A deployment that a test left changed is ended, and the next test gets a fresh one. It is never
+A deployment that a test left broken is stopped, and the next test gets a new one. It is never
 repaired: one test must not affect the next.
 """
 
@@ -62,7 +62,7 @@ class Shared:
         replicas: int = 3,
         config: Mapping[str, str] | None = None,
     ) -> str:
-        """The name of a topic that is made for this test on a cluster."""
+        """Creates a topic for this test on a cluster; returns its name."""
         name = f"{cluster}.{self._name()}"
         self.clusters[cluster].create_topic(
             name, partitions=partitions, replicas=replicas, config=config
@@ -82,7 +82,7 @@ class Shared:
 
 
 class _Lent:
-    """A deployment of a pool, and how long its brokers' logs were when it was lent."""
+    """A deployment of a pool, and the sizes of its brokers' log files when it was lent."""
 
     def __init__(self, deployment: Deployment, end: ExitStack) -> None:
         self.deployment, self.end = deployment, end
@@ -92,7 +92,7 @@ class _Lent:
         self._sizes = {path: _size(path) for path in _logs(self.deployment)}
 
     def changed(self) -> Sequence[str]:
-        """The changes since the start: of brokers, links, replicas, or errors in brokers' logs."""
+        """What is broken since `mark`: brokers, links, replicas, and errors in brokers' logs."""
         return [
             *(
                 f"broker {b.cluster}/{b.id} is {b.state}"
@@ -114,7 +114,8 @@ class Pool:
         self._names, self._folders = count(1), count(1)
 
     def lend(self, topology: str, runtime: str, test: str) -> Shared:
-        """One that is clean, started where there is none. Raises InputError or SetupError."""
+        """Lends a clean deployment; starts one if there is none. Raises InputError or
+        SetupError."""
         key = topology, runtime
         if key not in self._lent:
             self._lent[key] = self._started(topology, runtime)
@@ -123,7 +124,7 @@ class Pool:
         return Shared(lent.deployment, self._names, test)
 
     def give_back(self, topology: str, runtime: str) -> Sequence[str]:
-        """The changes since the start. If there are any, the deployment is ended, and the next test
+        """What the test left broken. If anything is, stops the deployment, so that the next test
         gets another."""
         lent = self._lent[topology, runtime]
         changed = lent.changed()
@@ -133,7 +134,7 @@ class Pool:
         return changed
 
     def close(self) -> None:
-        """Ends all of them."""
+        """Stops all deployments."""
         with ExitStack() as ends:
             while self._lent:
                 ends.callback(self._lent.popitem()[1].end.close)
@@ -171,8 +172,8 @@ def _broken(link: Link) -> Iterator[str]:
 
 
 def _behind(cluster: Cluster) -> Iterator[str]:
-    """Brokers that a cluster does not know, and partitions whose replicas are not in sync; each may
-    take a while to be."""
+    """Brokers that are missing in a cluster's metadata, and partitions whose replicas are not in
+    sync. Waits a while for both."""
     admin = AdminClient(quiet(cluster.bootstrap))
     found = [f"cluster {cluster.name} does not answer"]
 
@@ -210,8 +211,8 @@ def _behind(cluster: Cluster) -> Iterator[str]:
 
 
 def _errors(path: Path, since: int) -> Iterator[str]:
-    """The first error in a broker's log since then; a log that was begun anew is read from the
-    start."""
+    """The first error in a broker's log file after byte `since`. A file that is shorter by now was
+    begun again, and is read from the start."""
     if not path.exists():
         return
     with path.open("rb") as log:

@@ -1,4 +1,4 @@
-"""The world of a `linkflap.deploy` block: clusters, links and mirrors by name, and the faults on
+"""The World of a `linkflap.deploy` block: its clusters, links and mirrors by name, and faults on
 them."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DRAINS_WITHIN: Final = 60.0
 
 @final
 class Mirror:
-    """What replicates over one link."""
+    """The mirror of one link."""
 
     def __init__(self, name: str, world: RunWorld, fault: Faults) -> None:
         self.name = name
@@ -43,11 +43,12 @@ class Mirror:
         return self._mirror.alive
 
     def lag(self) -> int | None:
-        """Records of the source that it has not brought over yet; None while that is unknown."""
+        """The number of source records that it has not mirrored yet; None while that is
+        unknown."""
         return self._mirror.lag()
 
     def wait(self, *, within: float = DRAINS_WITHIN) -> None:
-        """Returns when nothing is behind. Raises DeadlineExceeded."""
+        """Returns when the lag is 0. Raises DeadlineExceeded."""
         until(
             lambda: self.lag() == 0,
             within=within,
@@ -57,13 +58,13 @@ class Mirror:
         )
 
     def kill(self) -> Window:
-        """SIGKILL of its worker; started again when it is left."""
+        """SIGKILL of its worker. At the end of the block the worker starts again."""
         return self._faults.make(KILL, self.name, {})
 
 
 @final
 class World:
-    """What `linkflap.deploy` gives: clusters and links by name, and all that can be done to
+    """The object that `linkflap.deploy` gives: clusters and links by name, and the faults on
     them."""
 
     def __init__(
@@ -98,14 +99,13 @@ class World:
         return self.clusters[self._known("cluster", name, self.clusters)]
 
     def entry(self, name: str, principal: Principal = "client") -> Security:
-        """How somebody enters a secured cluster (docs/security.md): settings of librdkafka's
-        clients, and of Java's.
+        """The security settings of a cluster (docs/security.md), for librdkafka and for Java.
 
         Raises InputError.
         """
         if principal not in PRINCIPALS:
             raise InputError(
-                f"there is no principal {principal!r}{nearest(principal, PRINCIPALS)}; there is "
+                f"there is no principal {principal!r}{nearest(principal, PRINCIPALS)}; known are "
                 f"{', '.join(PRINCIPALS)}"
             )
         return security_of(entered_by(self.cluster(name).bootstrap, principal))
@@ -132,17 +132,16 @@ class World:
         return Mirror(self._known("mirror", name, self._inner.mirrors), self._inner, self._faults)
 
     def fault(self, kind: str, target: str, **options: Option) -> Window:
-        """Any fault that schedules have (`linkflap list faults`), as a context manager. Raises
-        InputError."""
+        """Any fault of `linkflap list faults`, as a context manager. Raises InputError."""
         self._check_open()
         return self._faults.make(kind, target, options)
 
     def failover(self, link: str, kind: Literal["planned", "forced"] = "planned") -> Window:
-        """Ends the mirror of a link for good. In the block, clients write to its destination; these
-        writes are the bite.
+        """Ends the mirror of a link permanently. In the block, clients write to its destination;
+        these writes are the bite.
 
-        planned: the mirror drains first; end transactions before. forced: the brokers of the source
-        are killed.
+        planned: the mirror drains first, so end all transactions before. forced: the brokers of the
+        source are killed.
         """
         options: dict[str, Option] = (
             {} if kind == "planned" or self._transactional() else {"least_open": 0}
@@ -150,8 +149,7 @@ class World:
         return self.fault(f"failover-{kind}", link, **options)
 
     def verify(self) -> Judged:
-        """Judges the run directory, after or at the end of the with statement: where that still
-        lasts, everything ends first."""
+        """Judges the run directory. In the with block, it stops everything first."""
         self._end()
         return runs.verify(self.folder)
 
@@ -163,12 +161,12 @@ class World:
         self._check_open()
         if name not in known:
             raise InputError(
-                f"there is no {what} {name!r} here; there is {', '.join(sorted(known)) or 'none'}"
+                f"there is no {what} {name!r} here; known are {', '.join(sorted(known)) or 'none'}"
             )
         return name
 
     def _check_open(self) -> None:
         if self._inner.stopping:
             raise InputError(
-                "the clusters are gone: their with statement has ended, or the run was judged"
+                "the clusters are stopped: their with block has ended, or the run was judged"
             )

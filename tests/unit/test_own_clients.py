@@ -74,9 +74,9 @@ def test_an_address_of_no_world_is_refused(
         ({"topology": "A->"}, "topology 'A->'"),
         (
             {"topics": {"orders": 1}},
-            "topic 'orders' does not say where it is at home; name it A.orders",
+            "topic 'orders' does not begin with its home cluster; call it A.orders",
         ),
-        ({"topics": {"C.orders": 1}}, "does not say where it is at home"),
+        ({"topics": {"C.orders": 1}}, "does not begin with its home cluster"),
         ({"topics": {"A.orders": 0}}, "cannot have 0 partitions"),
         ({"topics": "A.orders"}, "topics is the text"),
         ({"mirror": "mm3"}, "there is no mirror 'mm3'"),
