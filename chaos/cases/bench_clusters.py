@@ -149,8 +149,8 @@ class BenchClusters:
         return self.broker(self.ask(self.up(cluster)).coordinator(key, kind), cluster)
 
     def lead(self, topic: str, partition: int, broker: Broker, cluster: str = "A") -> None:
-        """Makes a broker the leader of a partition that it is an in-sync replica of, in good order,
-        and waits for it."""
+        """Makes an in-sync replica the leader of a partition without killing a broker, and waits
+        for it."""
         asked = self.ask(self.up(cluster))
         addresses = [
             one.client_address

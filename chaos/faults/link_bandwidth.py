@@ -55,7 +55,7 @@ class LinkBandwidth(LinkFault):
         """Bytes per second without the fault: of the first transfer that is so fast that the limit
         will visibly slow it down. If none is within the deadline, of the fastest.
 
-        A starved machine, or a link that recovers from another fault, may transfer less than the
+        A busy machine, or a link that recovers from another fault, may transfer less than the
         limit for a moment. Compared with that, the throttled link would not be slower.
         """
         enough = self._rate * 1000 * TOLERANCE / SLOWER

@@ -23,7 +23,7 @@ from linkflap.harness.model.scenario import FaultSpec, Option
 
 SAMPLES = 3
 ANSWERS_WITHIN = 15.0
-"""Seconds for one answer: a starved machine may answer late without a fault. Only a missing answer
+"""Seconds for one answer: a busy machine may answer late without a fault. Only a missing answer
 counts as silence."""
 
 

@@ -28,7 +28,7 @@ ANSWERS_WITHIN: Final = 10.0
 LOOKS: Final = 10
 HEALS_WITHIN: Final = 30.0
 NORMAL_WITHIN: Final = ANSWERS_WITHIN
-"""Seconds for connecting and one round trip: on a starved machine, TLS and a login alone may take
+"""Seconds for connecting and one round trip: on a busy machine, TLS and a login alone may take
 seconds."""
 ENDED_WITHIN: Final = 2.0
 
@@ -96,7 +96,7 @@ class LinkPath:
         """Whether bytes come back on a new connection (True), or it is refused or ended at once
         (False).
 
-        None where neither happened: a starved machine, or a link that stalls. It does not wait for
+        None if neither happened: a busy machine, or a link that stalls. It does not wait for
         the login (TLS, SASL), which takes more round trips, and may take longer than the link is
         up.
         """
@@ -107,7 +107,7 @@ class LinkPath:
 
     def ends_at_once(self, *, within: float) -> tuple[bool, object]:
         """Whether a round trip ended without an answer long before its `within` seconds. A stalled
-        link or a starved machine gives no answer either, but only when the time is up."""
+        link or a busy machine gives no answer either, but only when the time is up."""
         began = time.monotonic()
         seconds = self.link.round_trip(within=within)
         took = time.monotonic() - began

@@ -1,10 +1,10 @@
-"""rolling-restart: the brokers of a cluster are shut down in good order and started again one after
-the other, as in an upgrade.
+"""rolling-restart: the brokers of a cluster are restarted one after the other with a controlled
+shutdown, as in an upgrade.
 
-Breaks    every connection once, every leadership and every office of the cluster, while the others
-          have to carry on.
-Bite      each broker answered a round trip before its turn, did not in it, and was in the ISR of
-          all that it holds afterwards.
+Breaks    every connection, every leadership and every coordinator role once, while the other
+          brokers continue.
+Bite      each broker answered a round trip before its restart, but not during it. Afterwards it was
+          in the ISR of every partition that it holds.
 Heal      every process runs, every listener answers, every broker is in the ISR of every partition
           that it holds.
 """

@@ -56,7 +56,7 @@ SCENARIOS: Mapping[str, Builder] = MappingProxyType(
 
 
 def scenario(name: str, request: ScenarioRequest) -> Scenario:
-    """The scenario called `name`, as the user wishes it; InputError when there is none."""
+    """The scenario `name` with the user's options. Raises InputError if there is none."""
     if name not in SCENARIOS:
         raise InputError(
             f"there is no scenario {name!r}{nearest(name, SCENARIOS)}; known are "
@@ -69,8 +69,8 @@ def scenario(name: str, request: ScenarioRequest) -> Scenario:
 
 
 def _stalled(made: Scenario) -> Scenario:
-    """A scenario whose forced failovers find a source that is half-open. Raises InputError where it
-    has no such failover."""
+    """The scenario with half-open sources at its forced failovers. Raises InputError if it has no
+    forced failover."""
     if not any(fault.name.forced for fault in made.schedule):
         raise InputError(
             f"--stall-source is about forced failovers, and scenario {made.name} has none; leave "

@@ -32,8 +32,8 @@ class ScenarioRequest:
     duration: float | None = None
     clients: str | None = None
     stall_source: bool = False
-    """Whether each forced failover leaves its source half-open until the mirror is promoted, and
-    kills it then."""
+    """Whether each forced failover keeps its source half-open until the mirror is promoted, then
+    kills it."""
 
     @property
     def rng(self) -> random.Random:
@@ -92,10 +92,10 @@ def default_workloads(topology: Topology, home: str, **records: Option) -> tuple
 
 
 WITH_TRANSACTIONS = f"{SEEN_ON_BOTH_SIDES} and transactions-ended:10"
-"""What a failover waits for: where machines are busy, records are mirrored and read before a first
-transaction has ended."""
+"""The trigger of a failover. On a busy machine, records are mirrored and read before the first
+transaction ends."""
 WITH_TRANSACTIONS_OPEN = f"{WITH_TRANSACTIONS} and open-transactions"
-"""What a failover waits for that is to find transactions open, and something to lose."""
+"""The trigger of a failover that needs open transactions."""
 
 Clients = Callable[[Topology, str], tuple[WorkloadSpec, ...]]
 """The workloads of a topology's clients whose topics begin on a cluster."""
@@ -144,8 +144,8 @@ def one_failover(
 
 
 def failover_of_first(topology: Topology, at: float, follows: Sequence[str]) -> Iterator[FaultSpec]:
-    """A failover along the first link. None where topics of other homes pass over it, as in a ring:
-    their clients would stay."""
+    """A failover over the first link. None if topics of other homes pass over it, as in a ring:
+    their clients would not move."""
     first = topology.links[0]
     if len(topology.homes_over(first)) > 1:
         return
@@ -157,8 +157,8 @@ def failover_of_first(topology: Topology, at: float, follows: Sequence[str]) -> 
 
 
 def homes(topology: Topology) -> tuple[str, ...]:
-    """The clusters that topics begin on: those that no link leads to; all of them where each is
-    mirrored to."""
+    """The home clusters of topics: those that no link leads to, or all clusters if links lead to
+    each."""
     mirrored = {link.destination for link in topology.links}
     every = tuple(cluster.name for cluster in topology.clusters)
     return tuple(name for name in every if name not in mirrored) or every
@@ -174,7 +174,8 @@ def default_workloads_at_every_home(topology: Topology) -> tuple[WorkloadSpec, .
 
 
 def id_of(fault: str, link: LinkSpec, topology: Topology) -> str:
-    """The id of a fault that every link has: of another link than the first it names it."""
+    """The id of a fault that every link has. It includes the link's name, except for the first
+    link."""
     first = link is topology.links[0]
     return fault if first else f"{fault}-{hyphen_free(link.source)}-{hyphen_free(link.destination)}"
 

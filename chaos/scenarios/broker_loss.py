@@ -1,7 +1,8 @@
 """broker-loss: brokers of both clusters are killed, paused and restarted while the link works.
 
-Guarantee at stake: replication inside a cluster (acks=all, min.insync.replicas 2) and transactions
-survive one broker's loss (KIP-98, KIP-966); replicas agree below the high watermark afterwards.
+Guarantee at stake: replication in a cluster (acks=all, min.insync.replicas 2) and transactions
+survive the loss of one broker (KIP-98, KIP-966). Afterwards replicas agree below the high
+watermark.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """chain-flap: every hop of a topology flaps, slows and goes half-open in turn; then the first hop
 is failed over.
 
-Guarantee at stake: an offset-exact mirror of a mirror is one of the source (KIP-1279): C equals B
-and A per offset whatever a hop did, C's clients see no more than B's replicas have, and when B
-becomes a cluster of its own, what it appends and what it truncates reaches C. Any topology will do:
-each cluster that nothing is mirrored to, or every one of a ring, has clients and topics of its own.
-A violation is a byte that differs, or a record on C that B does not have below its end.
+Guarantee at stake: an offset-exact mirror of a mirror is a mirror of the source (KIP-1279). C
+equals B and A per offset, whatever a hop did. C's clients see no more than B's replicas have. After
+B is promoted, its appends and truncations reach C. Any topology will do: each cluster that no link
+leads to, or every cluster of a ring, has clients and topics of its own. A violation is a byte that
+differs, or a record on C that B does not have below its end.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def build(request: ScenarioRequest) -> Scenario:
     """A->B->C: each hop flaps, slows and goes half-open; A is killed with transactions open;
     clients go on at B.
 
-    Where something is mirrored to A, that failover is a planned one: a dead A could not be
-    compared. In a ring there is none.
+    If a link leads to A, the failover is planned, because a dead A could not be compared. A ring
+    has no failover.
     """
     rng = request.rng
     topology = request.topology or parse("A->B->C")
@@ -66,7 +66,7 @@ def build(request: ScenarioRequest) -> Scenario:
 
 
 def _of_hop(link: LinkSpec, rng: random.Random) -> Iterator[FaultSpec]:
-    """The faults of one hop one after the other; those of other hops may come at the same time."""
+    """The faults of one hop, one after the other. Faults of other hops may overlap them."""
     kinds: list[tuple[str, str, dict[str, Option]]] = [
         (
             "flap",

@@ -1,11 +1,11 @@
 """client-kill: processes of clients are killed with commits, transactions and reads in flight,
 before and after a failover.
 
-Guarantee at stake: a dead client's work in flight is committed or aborted, on every partition
-alike, and no acknowledged record is lost (KIP-98, KIP-447). Its successor takes the transactional
-id, which fences the dead client and aborts its open transaction, and a relay continues at the
-group's last commit. A violation looks like a torn transaction, an input with two outputs, or a
-transaction that stays open and holds back every reader.
+Guarantee at stake: a transaction in flight is committed or aborted on all its partitions, and no
+acknowledged record is lost (KIP-98, KIP-447). The dead client's successor uses the same
+transactional id, which fences the dead client and aborts its open transaction. A relay continues
+at the group's last commit. A violation is a torn transaction, an input with two outputs, or a
+transaction that stays open and blocks every read_committed reader.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ RELAY = "linkflap.relay"
 
 
 def build(request: ScenarioRequest) -> Scenario:
-    """A->B: clients die in mid-commit, in mid-transaction, as relays and as readers; then A does,
-    and they die at B too."""
+    """A->B: producers, relays and readers are killed during commits and transactions. Then A is
+    killed, and clients are killed on B too."""
     rng = request.rng
     topology = request.topology or parse("A->B")
     link = topology.links[0]

@@ -1,15 +1,15 @@
 """compacted-topic: tombstones and transactions in a topic that is compacted all the time, on both
 sides of a failover.
 
-Guarantee at stake: compaction moves no record, changes none, and removes none outside the cleaned
-part (Kafka documentation, log compaction; KIP-534: when markers and tombstones may go). Every
-broker cleans its own log by itself, so replicas, and both ends of a mirror, have other batches in
-the cleaned part. A violation looks like a missing record above it, a record at another offset, or a
-record of an aborted transaction that became a plain one.
+Guarantee at stake: compaction neither moves nor changes a record, and removes none outside the
+cleaned part (Kafka documentation, log compaction; KIP-534 for the removal of markers and
+tombstones). Every broker cleans its own log, so replicas, and both ends of a mirror, have different
+batches in the cleaned part. A violation is a missing record above it, a record at another offset,
+or a record of an aborted transaction that became non-transactional.
 
-With several replicas (`--topology A:3->B`) a record of the cleaned part that one of them lacks must
-be one that a cleaner removes: superseded, aborted, or a tombstone. The last record of each key is
-on all of them.
+With several replicas (`--topology A:3->B`), one of them may lack a record of the cleaned part only
+if a cleaner removes it: a superseded or aborted record, or a tombstone. All of them have the last
+record of each key.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ def build(request: ScenarioRequest) -> Scenario:
     """A->B: a compacted topic with tombstones; A is killed with transactions open, and clients go
     on at B.
 
-    Some keys are written all the time and others once, so that much is compacted and something of
-    everything stays.
+    Some keys are written all the time and others once: many records are compacted, and some stay.
     """
     return one_failover(
         request,

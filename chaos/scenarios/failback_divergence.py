@@ -57,8 +57,8 @@ def build(request: ScenarioRequest) -> Scenario:
                 duration=0.0,
                 when="after:away",
             ),
-            # Only then may A's coordinator end what its dead clients had left open: its markers are
-            # A's own.
+            # Only then may A's coordinator abort the open transactions of its dead clients: it
+            # appends its own markers.
             FaultSpec(
                 id="home",
                 fault="failover-planned",

@@ -5,9 +5,9 @@ A transaction that is open at a failover has no coordinator on the destination: 
 it at the promotion, and no other transaction. At first (February 2026) KIP-1279 truncated the log
 at its last stable offset. That removes records that the destination had shown, and the markers of
 transactions that had begun before: those then hang forever. Its code of July 2026 appends ABORT
-markers. Guarantee at stake: after the failover every open transaction has a producer of B, the last
-stable offset advances, and no shown record is gone. A violation is a hanging transaction, a high
-watermark that steps back, or a lost write.
+markers. Guarantee at stake: after the failover every open transaction belongs to a producer of B,
+the last stable offset advances, and every record that readers of B saw is still there. A violation
+is a hanging transaction, a high watermark that goes back, or a lost write.
 """
 
 from __future__ import annotations

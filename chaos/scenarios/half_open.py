@@ -1,9 +1,9 @@
 """half-open: requests pass and responses do not, first for the mirror, then for clients of A.
 
-The worst of links: requests are executed, and nobody gets an answer. At stake: a commit whose
-answer was lost is either complete or absent (KIP-98), an idempotent producer's retry is not written
-twice (KIP-98), and clients report unknown outcomes as unknown. A violation is a duplicate, or an
-acknowledged record that is not there.
+Brokers execute requests, but their responses are lost. Guarantee at stake: a commit without a
+response is either complete or absent (KIP-98), an idempotent producer's retry is not written twice
+(KIP-98), and clients report unknown outcomes as unknown. A violation is a duplicate, or an
+acknowledged record that is missing.
 """
 
 from __future__ import annotations

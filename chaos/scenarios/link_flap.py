@@ -1,11 +1,10 @@
 """link-flap: the main job. A link flaps and slows under load, then its source is killed with
 transactions open.
 
-Guarantee at stake: what the mirror promises (the shadow equal offsets, MirrorMaker 2 the order),
-Kafka's own transactions on both clusters (KIP-98), and that nothing the mirror had shown on B is
-lost when clients fail over to it. A violation looks like a record of A missing on B below one that
-is there, an aborted record that a read_committed reader of B was given, or two writers under one
-producer id.
+Guarantee at stake: the mirror's own guarantee (the shadow: equal offsets; MirrorMaker 2: order) and
+Kafka's transactions on both clusters (KIP-98). Records that readers of B saw are not lost in the
+failover. A violation is a record that is missing on B below a later one, an aborted record that a
+read_committed reader of B got, or two writers with one producer id.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ _LINKS: Final = ("a flapping, then slow link", "flapping, then slow links")
 def build(request: ScenarioRequest) -> Scenario:
     """A->B: the link flaps, then slows; A is killed with transactions open; clients go on at B.
 
-    Of another topology every link flaps and slows, and the first one's source is failed over, by
-    plan where it is mirrored to.
+    In another topology every link flaps and slows, and clients of the first link's source fail
+    over. That failover is planned if a link leads to the source.
     """
     rng = request.rng
     topology = request.topology or parse("A->B")

@@ -1,9 +1,9 @@
 """mirror-crash: the mirror's worker is killed in the middle of a write, and started again.
 
 MirrorMaker 2 in at-least-once mode commits its source offsets after it has produced (KIP-382;
-Connect's source tasks), so what lies between is written again: repeats are allowed after the kill,
-and counted. In exactly-once mode (KIP-618) none may be visible. A violation is a repeat outside
-that window, an inversion, or a hole.
+Connect's source tasks). After the kill it writes the records since its last commit again: these
+repeats are allowed, and counted. In exactly-once mode (KIP-618) none may be visible. A violation is
+a repeat outside that window, an inversion, or a hole.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 include them; then a failover.
 
 Guarantee at stake: every guarantee covers a partition from its first record on, whenever it was
-added (KIP-195). A violation looks like a new partition whose first records the group or the mirror
-never got: a client that finds it late must begin at its log start.
+added (KIP-195). A client that discovers it late must begin at its log start. A violation is a new
+partition whose first records the group or the mirror never got.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from linkflap.topologies import parse
 def build(request: ScenarioRequest) -> Scenario:
     """A->B: a slow link, then a drained failover to B.
 
-    Of another topology every link slows, and clients of the first one's source fail over.
+    In another topology every link slows, and clients of the first link's source fail over.
     """
     topology = request.topology or parse("A->B")
     link = topology.links[0]

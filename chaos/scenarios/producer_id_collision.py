@@ -21,8 +21,8 @@ def build(request: ScenarioRequest) -> Scenario:
     """A->B: producers on both sides draw ids; A is killed; its producers go on at B."""
     topology = request.topology or parse("A->B")
     link = topology.links[0]
-    # Few batches each, so that the first ones on the other side look like repeats of them (a broker
-    # remembers five).
+    # Each producer writes few batches, so that the first ones on the other side look like repeats
+    # of them (a broker keeps the last five).
     seldom = {"rate": 0.6, "records": 2, "partitions": 2}
     at = round(request.rng.uniform(4.0, 5.5), 2)
     return Scenario(

@@ -19,8 +19,8 @@ GROUP = "linkflap.relay"
 
 
 def build(request: ScenarioRequest) -> Scenario:
-    """A->B: two relays on A; their broker restarts, then A is killed with transactions open, and
-    they go on at B."""
+    """A->B: two relays on A. Their broker restarts, then A is killed with transactions open, and
+    they continue at B."""
     rng = request.rng
     topology = request.topology or parse("A->B")
     link = topology.links[0]

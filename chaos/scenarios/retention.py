@@ -20,12 +20,12 @@ from linkflap.harness.model.topology import Topology
 from linkflap.topologies import parse
 
 KEPT = 300_000
-"""Bytes of a partition on the source. By size, not by time: how much there is depends on what was
-written alone."""
+"""Bytes of a partition on the source. Retention is by size, not by time, so that it depends only on
+the records that were written."""
 KEPT_ELSEWHERE = 5 * KEPT
 MIRRORED = 500
-"""Offsets of every partition that are on both sides before the failover: of what retention left on
-the source."""
+"""Offsets of every partition that are on both sides before the failover, above the source's log
+start."""
 
 
 def build(request: ScenarioRequest) -> Scenario:
