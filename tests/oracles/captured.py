@@ -1,5 +1,5 @@
-"""The captures of a small world as a run directory holds them: segments of every replica, and when
-each was taken."""
+"""Writes the captures of a small world into a run directory: the segments of every replica, and the
+time of each capture."""
 
 from __future__ import annotations
 

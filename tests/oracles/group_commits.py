@@ -1,5 +1,5 @@
-"""What mirrors committed for groups, commit by commit, against what the groups had committed on the
-source: from the bytes of group coordinators."""
+"""Compares each commit of a mirror for a group with the group's commits on the source, both from
+the logs of group coordinators."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from tests.oracles.story import Story
 
 
 def from_bytes(plain: Plain, offsets: Sequence[Plain]) -> Iterator[Anomaly]:
-    """What mirrors committed for groups, commit by commit, against what the groups had committed on
-    the source."""
+    """The anomalies in the commits of mirrors for groups."""
     if (
         plain.view.internal
         or not plain.options.get("groups", ".*")

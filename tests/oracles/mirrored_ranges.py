@@ -1,5 +1,5 @@
-"""What came over one link, record by record: the source's committed records, and where each of them
-is on the destination."""
+"""The records that came over one link: the source's committed records, and the position of each on
+the destination."""
 
 from __future__ import annotations
 

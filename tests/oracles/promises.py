@@ -1,5 +1,4 @@
-"""What clients were acknowledged of their records, one value per record, and so which records must
-be there."""
+"""The acknowledgements of clients, record by record, and so the records that must be in the log."""
 
 from __future__ import annotations
 
@@ -14,8 +13,8 @@ from tests.oracles.story import Story
 
 @dataclass(slots=True)
 class Promise:
-    """One record of one send. `must`: its commit was acknowledged, or a reader saw it; or its own
-    acknowledgement was all."""
+    """One record of one send. `must`: it has to be in the log, because its commit was acknowledged
+    or a reader saw it; outside of transactions, because it was acknowledged."""
 
     send: Any
     uid: int
@@ -25,7 +24,7 @@ class Promise:
 
 
 def read_uids(story: Story, generation: PlainGeneration, isolation: str | None = None) -> set[int]:
-    """Every payload that a reader got in a generation."""
+    """Every payload id that a reader got in a generation."""
     polls = [
         r for r in story.reads(generation) if r.kind == "poll" and isolation in (None, r.isolation)
     ]
@@ -35,8 +34,8 @@ def read_uids(story: Story, generation: PlainGeneration, isolation: str | None =
 def promises(
     plain: Plain, story: Story, generation: PlainGeneration, *, earlier: bool = True
 ) -> list[Promise]:
-    """Of this generation; and of earlier ones what lies below every truncation since, if what
-    became of it was decided below it too.
+    """The records of this generation. Also records of earlier ones that lie below every later
+    truncation, if their transaction's marker does too.
     """
     found: list[Promise] = []
     seen = read_uids(story, generation, "read_committed")
@@ -78,19 +77,19 @@ def _settled(log: PlainLog | None, uid: int, truncated_to: int) -> bool:
 
 
 def marker_at(record: Any) -> int:
-    """Where a record's transaction ends."""
+    """The offset of the marker that ends a record's transaction."""
     marker = record.batch.marker
     return NEVER if marker is None else int(marker.base_offset)
 
 
 def never_committed(send: Any) -> bool:
-    """Aborted by its producer, or its commit refused for certain."""
+    """Whether its producer aborted it, or its commit was certainly refused."""
     refused_for_certain = send.ending == "commit" and send.outcome == "fail"
     return bool(send.kind == "transaction" and (send.ending == "abort" or refused_for_certain))
 
 
 def refused(plain: Plain, cluster: str = "") -> set[int]:
-    """Every payload that its client knows not to have been written, on one cluster or on any."""
+    """Every payload id whose write was certainly refused, on one cluster or on any."""
     found: set[int] = set()
     for send in plain.sends:
         failed = send.kind == "send" and send.outcome == "fail"

@@ -1,5 +1,5 @@
-"""What was seen of which log of a cluster that is made to follow while that lasts: record by
-record, sample by sample."""
+"""Assigns reads and watermark samples to the log before or after a truncation, for a cluster that
+becomes a mirror's destination while readers and samplers continue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ before and after."""
 
 
 def reads_by_log(reads: Sequence[Any], turns: Sequence[Reversal]) -> list[list[Any]]:
-    """What readers of one cluster did, per log that it had."""
+    """The reads of one cluster, for each of its logs."""
     found: list[list[Any]] = []
     for began, truncated, ended, _, before, after in turns:
         mine = [r for r in reads if r.returned <= began]

@@ -1,9 +1,10 @@
-"""Who wrote what of a partition, and when which cluster's log was truncated: with one list entry
-per offset.
+"""The writer of every offset of a partition, and the truncations of each cluster's log, with one
+list entry per offset.
 
-`owners[o]` is (cluster, time from which it was its own) of offset o. A promotion gives a cluster
-the rest of its list; who follows another has that one's list; a reversal truncates where two lists
-differ first. The last entry stands for all behind it.
+`owners[o]` is the cluster that owns offset o, and the time since when it does. A promotion makes a
+cluster the owner of the rest of its list. A mirror's destination has the list of its source. A
+reversal truncates at the first offset where two lists differ. The last entry also stands for all
+later offsets.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tests.oracles.seen import Reversal, marks_by_log, reads_by_log
 
 
 class Story:
-    """The generations of every cluster's log, and what crossed every link."""
+    """The generations of every cluster's log, and the mirrored ranges of every link."""
 
     def __init__(self, plain: Plain) -> None:
         self._plain = plain
@@ -74,7 +75,7 @@ class Story:
         self._strangers()
 
     def _strangers(self) -> None:
-        """Clusters to which no link leads: nothing there is their own."""
+        """Clusters to which no link leads: they own no offset."""
         plain = self._plain
         seen = {
             x.cluster
@@ -194,8 +195,8 @@ class Story:
         )
 
     def log(self, generation: PlainGeneration) -> PlainLog | None:
-        """The log that shows a generation: of one that was truncated, what was captured of it, next
-        to when it was lost."""
+        """The captured log of a generation. If it was truncated: the first capture after its
+        cluster was lost, else the one before the truncation."""
         if generation.last:
             return self._plain.final(generation.cluster)
         mine = [r for r in self._plain.earlier if r.cluster == generation.cluster]
@@ -213,8 +214,8 @@ class Story:
         return max(taken, key=lambda r: r.captured, default=None)
 
     def end(self, generation: PlainGeneration) -> int:
-        """Where its log ended, or at the furthest: its mirror may have truncated more than what was
-        captured."""
+        """The highest offset at which its log may have ended. Its mirror may have truncated records
+        that were never captured."""
         logs = [
             log
             for log in (
@@ -228,7 +229,7 @@ class Story:
         )
 
     def truncations(self, generation: PlainGeneration) -> list[Any]:
-        """What is written down of the one with which it ended."""
+        """The recorded truncations with which a generation ended."""
         times = [
             other.began
             for other in self.generations[generation.cluster]
@@ -278,6 +279,6 @@ class Story:
         ]
 
     def stops(self, generation: PlainGeneration) -> list[Any]:
-        """What mirrors that ended in a generation say of their end."""
+        """The reports of mirrors that ended in a generation."""
         mine = [s for s in self._plain.view.stops if s.cluster == generation.cluster]
         return [s for s in mine if generation.began <= s.time <= generation.ended]

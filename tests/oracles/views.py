@@ -1,4 +1,4 @@
-"""What a check looks at, made of a small world (`tests.oracles.worlds`)."""
+"""Makes the input of a check from a small world (`tests.oracles.worlds`)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A small world as a run directory; and the world as its bytes have it: CRCs, lengths and digests
-are those that were written."""
+"""Writes a small world as a run directory, and copies the CRCs, lengths and digests of the written
+bytes into the world."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from tests.synthetic import append_events
 
 
 def write(made: World, root: Path) -> Path:
-    """Writes a run directory, and gives the world the bytes' own values and the run's end."""
+    """Writes a run directory. Sets the world's CRCs, lengths and digests to the written ones, and
+    its end to the run's end."""
     for send in made.sends:
         _reported(send)
     scenario = Scenario(
