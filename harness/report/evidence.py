@@ -89,7 +89,7 @@ class Explanation(Protocol):
     @property
     def groups(self) -> Sequence[GroupOffset]: ...
     @property
-    def takeovers(self) -> Sequence[Event]: ...
+    def of_mirrors(self) -> Sequence[Event]: ...
 
 
 def tell(
@@ -172,9 +172,11 @@ def show_sides(explanation: Explanation, stream: TextIO, name: Name = str) -> No
     """Writes what shows it: bytes of both sides, operations and polls, samples, and what mirrors
     did there."""
     for side in explanation.sides:
+        log = f"{side.cluster}/{side.broker} in capture {side.moment}"
         stream.write(
-            f"\nbatches of {side.cluster}/{side.broker} in capture {side.moment} around offset "
-            f"{side.offset}\n"
+            f"\nbatches of {log} around offset {side.offset}\n"
+            if side.offset >= 0
+            else f"\nlast batches of {log}\n"
         )
         stream.writelines(f"  {line}\n" for line in headers(side.batches, at=side.offset))
         if side.records:
@@ -234,7 +236,7 @@ def _got(poll: Poll, name: Name) -> str:
 
 
 def _beside(explanation: Explanation, stream: TextIO) -> None:
-    """What was sampled of the partition, and who took it over when."""
+    """The samples of the partition, and the events of its mirrors."""
     stream.write("\nsampled bounds\n" if explanation.watermarks else "")
     for mark in explanation.watermarks:
         stream.write(
@@ -250,8 +252,8 @@ def _beside(explanation: Explanation, stream: TextIO) -> None:
         stream.write(
             f"  {moment(row.time // 1_000_000)}  {row.group} on {row.cluster} at {row.offset}\n"
         )
-    stream.write("\npromotions and truncations\n" if explanation.takeovers else "")
-    for event in explanation.takeovers:
+    stream.write("\nevents of mirrors\n" if explanation.of_mirrors else "")
+    for event in explanation.of_mirrors:
         facts = ", ".join(
             f"{name} {in_short(value, 200)}" for name, value in event.row.data.items()
         )

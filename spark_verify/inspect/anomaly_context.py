@@ -7,14 +7,23 @@ records before and after, and the partition's bounds. Nothing is judged here.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Final, Protocol
 
 import msgspec
 
-from linkflap.harness.model.events import Event, Failover, MirrorStopped, Promotion, Truncation
+from linkflap.harness.model.events import (
+    Event,
+    Failover,
+    FailoverRefused,
+    MirrorDescribed,
+    MirrorStopped,
+    MirrorVerb,
+    Promotion,
+    Truncation,
+)
 from linkflap.harness.model.history import (
     Fetched,
     GroupOffset,
@@ -198,12 +207,26 @@ def groups(reader: Rows, subject: Subject) -> list[GroupOffset]:
     return found
 
 
-def takeovers(reader: Rows, subject: Subject) -> list[Event]:
-    """Promotions, truncations and ends of mirrors that changed the owner of the partition's
-    offsets."""
+def of_mirrors(reader: Rows, subject: Subject) -> list[Event]:
+    """The events by which mirrors changed the owner of the partition's offsets, or did not:
+    promotions, truncations, ends of mirrors, verbs with their answers, and each state of the
+    partition that a mirror reported, once. In time order."""
     rows, _ = reader.events()
-    found = [_only(event, subject) for event in rows]
-    return sorted((event for event in found if event is not None), key=lambda event: event.time)
+    ordered = sorted(rows, key=lambda event: event.time)
+    found = (_only(event, subject) for event in _new_states(ordered, subject))
+    return [event for event in found if event is not None]
+
+
+def _new_states(events: Iterable[Event], subject: Subject) -> Iterator[Event]:
+    """The events, without descriptions in which the partition's state is the one before."""
+    states: dict[str, str] = {}
+    for event in events:
+        if isinstance(event, MirrorDescribed):
+            mine = tuple(one for one in event.rows if subject.of(one.topic, one.partition))
+            if not mine or states.get(event.link) == mine[0].state:
+                continue
+            states[event.link] = mine[0].state
+        yield event
 
 
 def _only(event: Event, subject: Subject) -> Event | None:
@@ -213,7 +236,10 @@ def _only(event: Event, subject: Subject) -> Event | None:
             return msgspec.structs.replace(event, partitions=mine) if mine else None
         case Promotion() | Truncation():
             return event if subject.of(*event.tp) else None
-        case MirrorStopped() | Failover():
+        case MirrorDescribed(rows=rows):
+            mine = tuple(one for one in rows if subject.of(one.topic, one.partition))
+            return msgspec.structs.replace(event, rows=mine)
+        case MirrorStopped() | Failover() | FailoverRefused() | MirrorVerb():
             return event
     return None
 

@@ -8,6 +8,7 @@ number in the document (from 1), or by its location: `check:cluster:topic-partit
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -38,7 +39,7 @@ _NAMED: Final = re.compile(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
     """One log around the place: the batches there, and the records of the one that holds the
-    offset."""
+    offset. Without an offset (-1) the last batches."""
 
     cluster: str
     broker: int
@@ -71,7 +72,7 @@ class Explanation:
     total: int
     watermarks: Sequence[Watermark]
     groups: Sequence[GroupOffset]
-    takeovers: Sequence[Event]
+    of_mirrors: Sequence[Event]
 
 
 def explain(root: Path, name: str) -> Explanation:
@@ -146,7 +147,7 @@ def _explained(
         operations=operations[:MOST], polls=polls[:MOST], total=len(operations) + len(polls),
         watermarks=anomaly_context.watermarks(rows, subject),
         groups=anomaly_context.near(anomaly_context.groups(rows, subject), subject.time, most=MOST),
-        takeovers=anomaly_context.takeovers(rows, subject),
+        of_mirrors=anomaly_context.of_mirrors(rows, subject),
     )  # fmt: skip
 
 
@@ -238,7 +239,8 @@ def _captures_of(planned: RunPlan, anomaly: Anomaly) -> Iterator[tuple[Captured,
 def _side(captured: Captured, log: batches.Log, offset: int) -> Side:
     bounds = captured.bounds
     of = f"{bounds.cluster}/{bounds.broker}" + ("" if captured.last else f" {captured.moment}")
-    rows = evidence.once([*evidence.nearby(log, offset), *evidence.of_producer(log, offset)])
+    near = offset if offset >= 0 else sys.maxsize
+    rows = evidence.once([*evidence.nearby(log, near), *evidence.of_producer(log, offset)])
     at = evidence.holding(log, offset)
     return Side(
         cluster=bounds.cluster, broker=bounds.broker, moment=captured.moment, offset=offset,
@@ -254,7 +256,7 @@ def _said(log: batches.Log, row: int | None, offset: int) -> str:
         return (
             f"nothing at offset {offset}, and ends at {end}"
             if offset >= 0
-            else f"no such record, and ends at {end}"
+            else f"a log that ends at {end}"
         )
     shown = evidence.header(log, row)
     span = (

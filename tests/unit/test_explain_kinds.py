@@ -4,12 +4,19 @@ group offsets and promotions."""
 from __future__ import annotations
 
 import io
+import shutil
 from pathlib import Path
 from random import Random
 
 import msgspec
 import pytest
 
+from linkflap.harness.model.events import (
+    DescribedPartition,
+    FailoverRefused,
+    MirrorDescribed,
+    MirrorVerb,
+)
 from linkflap.harness.report.evidence import write_explanation
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.inspect.explain import Explanation, explain
@@ -19,6 +26,7 @@ from tests.oracles.happenings import world
 from tests.oracles.worlds import TOPIC, Row, World
 from tests.oracles.written import write
 from tests.run_views import views
+from tests.synthetic import append_events
 
 KINDS = [(check.name, kind.name) for check in REGISTRY.values() for kind in check.anomalies]
 
@@ -106,11 +114,11 @@ def test_an_offset_is_enough_for_all_that_shows_it(
     assert shown.watermarks
     assert all(mark.cluster == "A" for mark in shown.watermarks)
     assert {row.group for row in shown.groups} == {"g"}
-    assert {row.kind for row in shown.takeovers} >= {"promotion", "mirror-stopped", "failover"}
+    assert {row.kind for row in shown.of_mirrors} >= {"promotion", "mirror-stopped", "failover"}
     text = text_of(shown)
     assert all(
         f"\n{heading}\n" in text
-        for heading in ("sampled bounds", "committed offsets", "promotions and truncations")
+        for heading in ("sampled bounds", "committed offsets", "events of mirrors")
     )
 
 
@@ -136,6 +144,55 @@ def test_the_polls_of_a_reader_next_to_the_one_that_is_named_are_shown(
     ]
     assert got
     assert got[0] > 0, "what the reader did before is there: at least its assignment"
+
+
+def test_without_an_offset_the_ends_of_the_logs_and_the_events_of_the_mirror_show_it(
+    run: tuple[Path, Row], tmp_path: Path
+) -> None:
+    root = tmp_path / "run"
+    shutil.copytree(run[0], root)
+    error = "INVALID_CLUSTER_MIRROR_STATES"
+    described = [
+        MirrorDescribed(
+            time=time,
+            link="A->B",
+            asked=time,
+            rows=tuple(
+                DescribedPartition(topic=TOPIC, partition=n, state=state, mirrors=True, lag=0)
+                for n, state in enumerate(states)
+            ),
+        )
+        for time, *states in ((11, "MIRRORING"), (12, "MIRRORING", "FAILED"), (13, "FAILED"))
+    ]
+    verb = MirrorVerb(
+        time=14, link="A->B", verb="stop", accepted=False, tries=3, refused={error: 3}, seconds=60.0
+    )
+    refused = FailoverRefused(
+        time=15, link="A->B", mode="forced", error=error, code=145, seconds=60.0
+    )
+    append_events(root, [event.row for event in (*described, verb, refused)])
+    anomaly = {
+        "check": "failover",
+        "kind": "failover-refused",
+        "cluster": "B",
+        "topic": TOPIC,
+        "partition": 0,
+        "offset": -1,
+    }
+    shown = explain(with_verdict(root, anomaly | {"evidence": {"link": "A->B"}}), "1")
+    assert [event for event in shown.of_mirrors if event.time < 16] == [
+        described[0],
+        described[2],
+        verb,
+        refused,
+    ]
+    text = text_of(shown)
+    for side in shown.sides:
+        assert f"last batches of {side.cluster}/{side.broker} in capture {side.moment}\n" in text
+        last = side.batches[-1]["last_offset"]
+        assert isinstance(last, int)
+        assert side.there.endswith(f"a log that ends at {last + 1}")
+    assert "stop, accepted false, tries 3" in text
 
 
 def test_what_checks_find_in_changed_histories_can_be_explained(tmp_path: Path) -> None:
