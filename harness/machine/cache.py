@@ -134,6 +134,11 @@ def _held(lock: FileLock, doing: str) -> Iterator[None]:
         lock.release()
 
 
+def is_partial(path: Path) -> bool:
+    """Whether a path is in a folder that is being made: it is deleted if that fails."""
+    return any(part.startswith(".") and ".partial-" in part for part in path.parts)
+
+
 def _fill(final: Path, make: Callable[[Path], None], doing: str) -> None:
     # We hold the lock: whatever lies here was left by a process that was killed.
     for left in final.parent.glob(f".{final.name}.partial-*"):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from linkflap.harness.machine import cache
 from linkflap.harness.model.errors import DeadlineExceeded, SetupError
 from linkflap.harness.model.protocols import BrokerState, Confines, Spawn
 from linkflap.harness.model.wait import until
@@ -14,6 +17,8 @@ from linkflap.harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, IN
 from linkflap.harness.runtimes.kraft.program import Program
 
 UP_WITHIN: Final = 120.0
+_ERROR: Final = re.compile(r"\[[^\]]*\] (?:ERROR|FATAL) ")
+_MOST_LINES: Final = 1000
 
 
 class KraftBroker(Program):
@@ -114,12 +119,26 @@ class KraftBroker(Program):
         return self._id in readiness.seen_brokers(self.client_address)
 
     def _last_words(self) -> str:
-        lines = self.last_words(lines=4)
-        return (
-            f"see {self._folder}, whose logs end with: {' | '.join(lines)}"
+        error, lines = " | ".join(last_error(self.log)), " | ".join(self.last_words(lines=4))
+        said = (
+            f"the last error in its log is: {error}"
+            if error
+            else f"its logs end with: {lines}"
             if lines
-            else f"there is no output in {self._folder}"
+            else "it has no output"
         )
+        return said if cache.is_partial(self._folder) else f"{said}; see {self._folder}"
+
+
+def last_error(log: Path) -> list[str]:
+    """The last line of a broker's log with an error, and the exceptions of its stack trace; empty
+    where there is none."""
+    lines = _tail(log, lines=_MOST_LINES)
+    at = max((n for n, line in enumerate(lines) if _ERROR.match(line)), default=len(lines))
+    return [
+        *lines[at : at + 1],
+        *itertools.takewhile(lambda line: not line.startswith("["), lines[at + 1 : at + 4]),
+    ]
 
 
 def _tail(path: Path, *, lines: int) -> list[str]:
