@@ -150,5 +150,7 @@ def _tail(path: Path, *, lines: int) -> list[str]:
     except OSError:
         return []
     return [
-        line.strip() for line in text.splitlines() if line.strip() and not line.startswith("\tat ")
+        line.strip()
+        for line in text.splitlines()
+        if line.strip() and not line.startswith(("\tat ", "\t... "))
     ][-lines:]
