@@ -150,7 +150,9 @@ def test_a_cluster_without_the_feature_is_refused_as_destination_and_for_a_failb
         "link-flap", f"A@{libs}->B"
     )
     assert refusal("link-flap", f"A->B@{libs}") == "", "any Kafka can be mirrored from"
-    assert "cluster A runs Kafka 4.3.1" in refusal("failback-divergence", f"A->B@{libs}")
+    assert "cluster A, to which fault 'reverse' reverses the mirror, runs Kafka 4.3.1" in refusal(
+        "failback-divergence", f"A->B@{libs}"
+    )
     assert refusal("failback-divergence", f"A@{libs}->B@{libs}") == ""
 
 

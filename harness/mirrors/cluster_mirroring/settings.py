@@ -93,12 +93,14 @@ def patterns(homes: tuple[str, ...]) -> list[str]:
     return [rf"(?!.*\.{CANARY}$){topic_pattern(homes)}"]
 
 
-def without_feature(cluster: str, asked: str, build: Kafka | None) -> str:
-    """Why a cluster cannot be a destination; `build`: None for a release."""
+def without_feature(cluster: str, asked: str, build: Kafka | None, *, back: str = "") -> str:
+    """Why a cluster cannot be a destination; `build`: None for a release; `back`: the fault that
+    reverses a mirror onto it, if only that makes it a destination."""
     version = asked if build is None else build.version
+    because = f", to which fault {back!r} reverses the mirror," if back else ""
     return (
-        f"cluster {cluster} runs Kafka {version}, which {cluster_mirroring.lacking(build)} "
-        "(docs/cluster-mirroring.md)"
+        f"cluster {cluster}{because} runs Kafka {version}, which "
+        f"{cluster_mirroring.lacking(build)} (docs/cluster-mirroring.md)"
     )
 
 
@@ -115,16 +117,19 @@ def refusal(scenario: Scenario) -> str | None:
             f"NOT APPLICABLE: mirror {KIND} has no settings for secured clusters, as {secured[0]} "
             "is; leave its braces out"
         )
-    for name in _destinations(scenario):
+    for name, back in _destinations(scenario).items():
         asked = scenario.topology.cluster(name).kafka
         build = look_for(asked)
         if build is None or cluster_mirroring.generation(build) is None:
-            return without_feature(name, asked, build)
+            return without_feature(name, asked, build, back=back)
     return None
 
 
-def _destinations(scenario: Scenario) -> list[str]:
-    """All clusters that become destinations: those of links, and those that a mirror is reversed
-    to."""
-    back = [fault.on.source for fault in scenario.schedule if fault.name.reverses]
-    return list(dict.fromkeys([*(link.destination for link in scenario.topology.links), *back]))
+def _destinations(scenario: Scenario) -> Mapping[str, str]:
+    """All clusters that become destinations: those of links, with "", and those that only a fault
+    reverses a mirror onto, with its id."""
+    found = dict.fromkeys((link.destination for link in scenario.topology.links), "")
+    for fault in scenario.schedule:
+        if fault.name.reverses:
+            found.setdefault(fault.on.source, fault.id)
+    return found
