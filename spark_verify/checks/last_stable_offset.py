@@ -251,7 +251,7 @@ CHECK = Check(
             name="hanging-transaction",
             meaning=(
                 "On a live cluster a transaction is open longer than its timeout allows, or a "
-                "mirror left it open."
+                "mirror left it open: at a promotion, or because a forced failover was refused."
             ),
             sentence=(
                 "producer id {producer_id} left a transaction open on {cluster} from {at} on, which"

@@ -23,8 +23,7 @@ def change_promotion(made: World) -> bool:
 
 
 def refuse_failover(made: World) -> bool:
-    """A planned failover was refused at every request; possibly over a link that the run does not
-    have."""
+    """A failover was refused at every request; possibly over a link that the run does not have."""
     link = made.random.choice(
         [
             "A->B",
@@ -35,7 +34,7 @@ def refuse_failover(made: World) -> bool:
     )
     refused = {
         "link": link,
-        "kind": "planned",
+        "kind": made.random.choice(["planned", "forced"]),
         "error": "INVALID_MIRROR_STATE",
         "code": 145,
         "seconds": 60.0,

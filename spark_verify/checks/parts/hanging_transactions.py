@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -58,6 +58,10 @@ def hanging(view: PartitionView, generation: LogGeneration, log: Log) -> Sequenc
         else []
     )
     given_up = own[-1] if own else 0
+    refused = _refused_over(view, generation)
+    if refused:
+        # The source is dead and B was not promoted: nothing will end what is open, at any age.
+        given_up = log.replica.end
     findings = []
     for i in np.flatnonzero(every.marker == NOWHERE).tolist():
         at = np.flatnonzero(records.offset >= every.first[i])
@@ -69,7 +73,7 @@ def hanging(view: PartitionView, generation: LogGeneration, log: Log) -> Sequenc
                 "producer_id": int(every.producer_id[i]),
                 "open_seconds": round(age / 1e9, 1),
                 "mirrored": bool(every.first[i] < given_up),
-                **_awaited(view, cluster),
+                **({"refused_over": refused} if refused else {}),
             }
             findings.append(
                 Found(
@@ -82,10 +86,26 @@ def hanging(view: PartitionView, generation: LogGeneration, log: Log) -> Sequenc
     return findings
 
 
-def _awaited(view: PartitionView, cluster: str) -> Mapping[str, object]:
-    """The failover that would have ended what the dead source left open, where it was refused."""
-    into = [LinkSpec.parse(refusal.link) for refusal in view.refusals]
-    return next(({"refused_over": link.name} for link in into if link.destination == cluster), {})
+def _refused_over(view: PartitionView, generation: LogGeneration) -> str:
+    """The link of the forced failover that would have ended what the dead cluster left open, if it
+    was refused and the partition is still mirrored, from that cluster or from another that mirrors
+    it; else empty."""
+    last = generation.eras[-1]
+    links = (LinkSpec.parse(refusal.link) for refusal in view.refusals if refusal.kind == "forced")
+    return next(
+        (
+            link.name
+            for link in links
+            if generation.last
+            and view.mirror.guarantee.offsets_kept
+            and last.source
+            and (
+                link.source == last.owner
+                or (link.source, link.destination) == (last.source, generation.cluster)
+            )
+        ),
+        "",
+    )
 
 
 def _begun(view: PartitionView, log: Log, row: int) -> int:

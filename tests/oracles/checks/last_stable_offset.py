@@ -211,12 +211,25 @@ def _hanging(plain: Plain, generation: PlainGeneration, log: PlainLog) -> Iterat
         if plain.keeps
         else []
     )
+    _, _, owner, follows = generation.eras()[-1]
+    refused = [r.link for r in plain.view.refusals if r.kind == "forced"]
+    never_promoted = (
+        plain.keeps
+        and generation.last
+        and bool(follows)
+        and (
+            f"{follows}->{generation.cluster}" in refused
+            or any(link.startswith(f"{owner[0]}->") for link in refused)
+        )
+    )
     for each in transactions(log):
         if each.marker is not None:
             continue
         first = next((r for r in log.records if r.offset >= each.first), None)
         if first is not None and (
-            plain.ended - _sent(plain, first) > TIMEOUT or each.first < max(own, default=0)
+            never_promoted
+            or plain.ended - _sent(plain, first) > TIMEOUT
+            or each.first < max(own, default=0)
         ):
             yield "hanging-transaction", each.first
 

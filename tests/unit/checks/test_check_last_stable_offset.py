@@ -17,7 +17,12 @@ from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.clients import commit
 from tests.unit.checks.histories import promoted, samples, view
 from tests.unit.checks.logs import ENDED, SECOND, Log, ints
-from tests.unit.checks.verdicts import Rejected, anomalies, assert_accepted, assert_rejected
+from tests.unit.checks.verdicts import (
+    Rejected,
+    anomalies,
+    assert_accepted,
+    assert_rejected,
+)
 
 NAME = "last-stable-offset"
 OPEN = Log("A").txn(1, pid=7, end=None)
@@ -190,18 +195,6 @@ def test_brokers_that_are_blind_to_negative_producer_ids() -> None:
     )
     seen = view([b], watermarks={"B": samples((1, 1), (2, 2))}, mirror_kind="shadow")
     assert anomalies(NAME, seen) == [("lso-mismatch", "B", 1)]
-
-
-@pytest.mark.parametrize(
-    ("kind", "found"), [("shadow", [("hanging-transaction", "B", 1)]), ("mm2", [])]
-)
-def test_what_a_mirror_that_keeps_offsets_left_open_hangs_for_ever(
-    kind: str, found: list[tuple[str, str, int]]
-) -> None:
-    """MirrorMaker 2 writes transactions of its own, which a coordinator on B ends."""
-    b = Log("B").data(1).txn(2, pid=7, end=None)
-    seen = view([b], promotions=[promoted(2)], watermarks={"B": samples((1, 2))}, mirror_kind=kind)
-    assert anomalies(NAME, seen) == found
 
 
 @pytest.mark.parametrize(
