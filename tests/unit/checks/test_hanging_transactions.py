@@ -1,0 +1,66 @@
+"""Transactions that nothing will end: the smallest histories."""
+
+from __future__ import annotations
+
+import pytest
+
+from linkflap.spark_verify.facts.partition_facts import Refusal
+from tests.unit.checks.histories import promoted, samples, view
+from tests.unit.checks.logs import Log
+from tests.unit.checks.verdicts import anomalies, findings
+
+NAME = "last-stable-offset"
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"), [("shadow", [("hanging-transaction", "B", 1)]), ("mm2", [])]
+)
+def test_what_a_mirror_that_keeps_offsets_left_open_hangs_for_ever(
+    kind: str, found: list[tuple[str, str, int]]
+) -> None:
+    """MirrorMaker 2 writes transactions of its own, which a coordinator on B ends."""
+    b = Log("B").data(1).txn(2, pid=7, end=None)
+    seen = view([b], promotions=[promoted(2)], watermarks={"B": samples((1, 2))}, mirror_kind=kind)
+    assert anomalies(NAME, seen) == found
+
+
+@pytest.mark.parametrize(
+    ("kind", "mirror", "found"),
+    [
+        ("forced", "shadow", [("hanging-transaction", "B", 0)]),
+        ("planned", "shadow", []),
+        ("forced", "mm2", []),
+    ],
+    ids=["source dead", "source alive", "the transaction is the mirror's"],
+)
+def test_a_refused_failover_leaves_open_what_the_dead_source_left_open(
+    kind: str, mirror: str, found: list[tuple[str, str, int]]
+) -> None:
+    """At once, and not only after the timeout: there is no coordinator that could end it."""
+    refusal = Refusal(link="A->B", kind=kind, error="NOT_STOPPED", code=145, seconds=60.0)
+    logs = [Log("A").txn(1, pid=7), Log("B").txn(1, pid=7, end=None)]
+    seen = view(logs, watermarks={"B": samples((0, 1))}, mirror_kind=mirror, refusals=[refusal])
+    assert anomalies(NAME, seen) == found
+    for each in findings(NAME, seen):
+        assert each.evidence["refused_over"] == "A->B"
+        assert each.evidence["mirrored"]
+
+
+@pytest.mark.parametrize(
+    ("link", "found"),
+    [
+        ("A->B", [("hanging-transaction", "B", 0), ("hanging-transaction", "C", 0)]),
+        ("B->C", [("hanging-transaction", "C", 0)]),
+        ("C->D", []),
+    ],
+)
+def test_down_the_chain_nothing_ends_it_either(
+    link: str, found: list[tuple[str, str, int]]
+) -> None:
+    refusal = Refusal(link=link, kind="forced", error="NOT_STOPPED", code=145, seconds=60.0)
+    logs = [Log("A").txn(1, pid=7), *(Log(name).txn(1, pid=7, end=None) for name in "BC")]
+    marks = {name: samples((0, 1)) for name in "BC"}
+    seen = view(
+        logs, watermarks=marks, mirror_kind="shadow", refusals=[refusal], topology="A->B->C"
+    )
+    assert sorted(anomalies(NAME, seen)) == found
