@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
 from linkflap.spark_verify.spark import session
@@ -27,8 +28,13 @@ pytest.register_assert_rewrite(
 
 def pytest_configure() -> None:
     """Restores SIGINT, which is ignored if a shell starts pytest in the background; child processes
-    would inherit that. And tests use the process runtime unless they name another, even on a
-    machine where the command line has docker."""
+    would inherit that. Tests use the process runtime unless they name another, even on a machine
+    where the command line has docker. No property is timed: on a busy machine Hypothesis's deadline
+    of 200 ms for an example fails tests that are right."""
+    settings.register_profile(
+        "untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("untimed")
     os.environ["LINKFLAP_RUNTIME"] = "process"
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

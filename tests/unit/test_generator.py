@@ -27,7 +27,7 @@ from tests.unit.generated import EVERY
 seeds = st.integers(0, 2**32 - 1)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=seeds, number=st.integers(1, 10_000))
 def test_every_generated_scenario_can_be_played_written_and_read(
     tmp_path_factory: pytest.TempPathFactory, seed: int, number: int
@@ -104,7 +104,7 @@ def test_a_fault_that_waits_for_many_others_is_written_and_read(tmp_path: Path) 
     assert scenario_file.read(tmp_path / "made.toml", seed=0).schedule[-1].when == last.when
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=seeds, number=st.integers(1, 1000))
 def test_the_same_seed_number_and_coverage_give_the_same_scenario(seed: int, number: int) -> None:
     coverage = Coverage(hits={"strike/link-cut/plain/link-1/shadow": 3})
@@ -112,7 +112,7 @@ def test_the_same_seed_number_and_coverage_give_the_same_scenario(seed: int, num
     assert generate(seed, number, coverage, EVERY) != generate(seed, number + 1, coverage, EVERY)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=seeds)
 def test_no_fault_is_done_to_what_is_down_by_then(seed: int) -> None:
     """After a forced failover nothing is done to its source, nor to links into it, until its mirror
@@ -129,7 +129,7 @@ def test_no_fault_is_done_to_what_is_down_by_then(seed: int) -> None:
             down.add(source)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=seeds)
 def test_a_broker_that_is_alone_is_not_restarted_and_no_coordinator_is_taken_from_its_cluster(
     seed: int,

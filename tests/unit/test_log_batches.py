@@ -164,7 +164,7 @@ def test_a_missing_file_is_damage(tmp_path: Path) -> None:
     assert damage(found) == [("unreadable-file", NAME, 0)]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=300), st.booleans())
 def test_any_bytes_are_read_without_raising(noise: bytes, behind: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -176,7 +176,7 @@ def test_any_bytes_are_read_without_raising(noise: bytes, behind: bool) -> None:
     assert len(columns) >= (2 if behind else 0)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(0, len(DATA[0]) * 8 - 1))
 def test_any_flipped_bit_is_noticed_or_is_not_under_the_crc(bit: int) -> None:
     flipped = bytearray(DATA[0])

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from linkflap.harness.log import batches, codecs, layout, records, reference
@@ -94,7 +94,7 @@ written = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(st.lists(written, max_size=4))
 def test_fast_equals_reference_on_whole_batches(data: list[bytes]) -> None:
     found = scanned(data)
@@ -108,7 +108,7 @@ def test_fast_equals_reference_on_whole_batches(data: list[bytes]) -> None:
     assert not damage
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300)
 @given(written, st.data())
 def test_fast_equals_reference_on_any_bytes_behind_a_header(
     one: bytes, data: st.DataObject

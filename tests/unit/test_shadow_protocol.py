@@ -133,9 +133,7 @@ def test_epoch_ends_are_reported(leader: Leader, epoch: int, known: int, end: in
     assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (Error.none, known, end)
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     noise=st.lists(st.tuples(st.integers(8, 90), st.integers(0, 255)), min_size=1, max_size=6),
     version=st.sampled_from(FETCHES),

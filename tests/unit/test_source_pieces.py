@@ -50,7 +50,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     segments=st.lists(SEGMENT, min_size=2, max_size=6),
     decoded=st.sampled_from(["every", "ours", "ours", "none"]),

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
 
@@ -21,7 +21,7 @@ from linkflap.harness.wire.messages import Error, Malformed
 
 VERSIONS = range(VIEWED_FROM, 19)
 LONG = st.integers(-1, (1 << 63) - 1)
-UNHURRIED = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+UNHURRIED = settings(max_examples=60)
 RECORDS = st.none() | st.binary(max_size=300)
 
 

@@ -103,7 +103,7 @@ def test_the_order_of_faults_is_kept() -> None:
     ]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_every_step_can_be_played_and_is_smaller(seed: int) -> None:
     made = generate(seed, 1, Coverage(), EVERY, guided=False)
