@@ -62,8 +62,8 @@ def _drawn(seed: int, number: int, candidate: int, bounds: Bounds) -> Scenario:
         if made.schedule and playable(made):
             return made
     raise InputError(
-        f"no fault of {', '.join(bounds.allowed)} can be played on {', '.join(bounds.topologies)}; "
-        "allow more topologies or faults"
+        f"no fault of {', '.join(bounds.allowed)} can be played on {', '.join(bounds.topologies)} "
+        f"with mirror {' or '.join(bounds.mirrors)}; allow more topologies, mirrors or faults"
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from linkflap.chaos.generator import Bounds
+from linkflap.chaos.generator import Bounds, Coverage, generate
 from linkflap.harness.model.errors import InputError
 
 FORMAT: Final = 1
@@ -80,6 +80,9 @@ class Plan:
                 "or more"
             )
         self.bounds.check()
+        if not self.given:
+            # Raises InputError if no scenario can be drawn: before the baseline, and not after it.
+            generate(self.seed, 1, Coverage(), self.bounds, guided=False)
 
     @property
     def disk(self) -> int:

@@ -268,7 +268,8 @@ def test_bounds_that_name_what_there_is_not(bounds: Bounds, sentence: str) -> No
 
 
 def test_bounds_in_which_nothing_can_be_played() -> None:
-    with pytest.raises(InputError, match="no fault of broker-restart can be played on A->B"):
+    sentence = "no fault of broker-restart can be played on A->B with mirror shadow; allow more"
+    with pytest.raises(InputError, match=sentence):
         generate(1, 1, Coverage(), Bounds(faults=("broker-restart",)))
 
 

@@ -263,3 +263,9 @@ def test_what_had_to_be_reached_and_was_not_leaves_no_suite_valid(
     assert [
         case.get("name") for case in found.iter("testcase") if case.find("error") is not None
     ] == missing
+
+
+def test_a_suite_without_any_scenario_is_refused_before_its_baseline() -> None:
+    PLAN.check()
+    with pytest.raises(InputError, match="no fault of broker-restart can be played on A->B"):
+        replace(PLAN, bounds=Bounds(faults=("broker-restart",))).check()
