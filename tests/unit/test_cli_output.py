@@ -53,8 +53,8 @@ def test_a_full_disk_at_standard_output_is_one_sentence(bad: str) -> None:
     with open("/dev/full", "w") as full:
         done = ends(*FORENSICS, bad, stdout=full, stderr=subprocess.PIPE)
         said = (
-            "linkflap: standard output cannot be written: No space left on device; make room where "
-            "it is written"
+            "linkflap: standard output cannot be written: No space left on device; make room on "
+            "its disk"
         )
         assert (done.returncode, done.stderr.splitlines()) == (
             255,
