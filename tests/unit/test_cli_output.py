@@ -58,7 +58,7 @@ def test_a_full_disk_at_standard_output_is_one_sentence(bad: str) -> None:
         )
         assert (done.returncode, done.stderr.splitlines()) == (
             255,
-            [f"{said}, and run the command again"],
+            [f"{said}, then run the command again"],
         )
         assert ends(*FORENSICS, bad, stdout=subprocess.DEVNULL, stderr=full).returncode == 1
 
