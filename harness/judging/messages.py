@@ -54,7 +54,7 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, tag="judge"):
 
 
 class Bye(msgspec.Struct, frozen=True, kw_only=True, tag="bye"):
-    """The user ends in good order."""
+    """The user closes its connection."""
 
 
 class Busy(msgspec.Struct, frozen=True, kw_only=True, tag="busy"):

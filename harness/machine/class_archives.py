@@ -26,7 +26,7 @@ def use(java: Java, archive: Path | None) -> list[str]:
 
 
 def make(java: Java, archive: Path) -> list[str]:
-    """Options with which a JVM writes an archive when it ends in good order."""
+    """Options with which a JVM writes an archive when it exits normally."""
     if java.major >= _FIRST_WITH_AOT:
         return [f"-XX:AOTCacheOutput={archive}"]
     return [f"-XX:ArchiveClassesAtExit={archive}", "-Xlog:cds=off"]

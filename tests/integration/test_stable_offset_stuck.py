@@ -1,7 +1,7 @@
 """A last stable offset that stands still on a real broker: its producer state forgot a marker that
 is in its log.
 
-A broker that is shut down in good order keeps what it knows of producers in a snapshot, and reads
+A broker that shuts down cleanly keeps what it knows of producers in a snapshot, and reads
 none of its log when it starts again (KIP-98, ProducerStateManager). A snapshot of an earlier moment
 in its place, as from a backup, says that a transaction is open that has ended since: the last
 stable offset stays at its first record, and readers of committed records get no further.

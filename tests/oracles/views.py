@@ -183,13 +183,17 @@ def _view(world: World, partition: int, run: str) -> PartitionView:
         if p == partition
     ]  # fmt: skip
     rpo, rto = world.budgets
+    ended = world.ended or world.time + 10 * SECOND
     facts = RunFacts(
         run=run,
         topology=parse(world.topology),
         mirror=declared(MirrorSpec(kind=world.mirror, options=world.options)),
         windows=[Window(**row) for row in world.windows],
         refusals=[Refusal(**row) for row in world.refusals],
-        ended=world.ended or world.time + 10 * SECOND,
+        deaths={
+            r["link"].partition("->")[0]: ended for r in world.refusals if r["kind"] == "forced"
+        },
+        ended=ended,
         budgets=Budgets(rpo_records=rpo, rto_seconds=rto),
         recorded=world.recorded,
     )

@@ -113,7 +113,7 @@ def recognised(names: Sequence[str]) -> Generation | None:
 
 def authorizer_settings(found: Generation | None) -> dict[str, str]:
     """Settings of an authorizer for brokers of such a build with anonymous clients: ACLs are kept
-    and mirrored, but nobody is refused."""
+    and mirrored, but no request is denied."""
     if found is None:
         return {}
     return {

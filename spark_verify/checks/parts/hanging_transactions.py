@@ -60,7 +60,7 @@ def hanging(view: PartitionView, generation: LogGeneration, log: Log) -> Sequenc
     given_up = own[-1] if own else 0
     refused = _refused_over(view, generation)
     if refused:
-        # The source is dead and B was not promoted: nothing will end what is open, at any age.
+        # The source is dead and this cluster was not promoted: nothing ends what is open.
         given_up = log.replica.end
     findings = []
     for i in np.flatnonzero(every.marker == NOWHERE).tolist():
@@ -87,9 +87,9 @@ def hanging(view: PartitionView, generation: LogGeneration, log: Log) -> Sequenc
 
 
 def _refused_over(view: PartitionView, generation: LogGeneration) -> str:
-    """The link of the forced failover that would have ended what the dead cluster left open, if it
-    was refused and the partition is still mirrored, from that cluster or from another that mirrors
-    it; else empty."""
+    """The link of a refused forced failover, if its source was dead at the end and the partition is
+    still mirrored, from the source or from another cluster that mirrors it; else empty. That
+    failover would have ended the transactions that the source left open."""
     last = generation.eras[-1]
     links = (LinkSpec.parse(refusal.link) for refusal in view.refusals if refusal.kind == "forced")
     return next(
@@ -97,6 +97,7 @@ def _refused_over(view: PartitionView, generation: LogGeneration) -> str:
             link.name
             for link in links
             if generation.last
+            and link.source in view.deaths
             and view.mirror.guarantee.offsets_kept
             and last.source
             and (

@@ -43,7 +43,8 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
                     for n, anomaly in _recomputed(plain, generation, log, marks)
                     if marks[n].time < generation.ended
                 ]
-                if generation.last and generation.lost is None:
+                dead = generation.lost is not None or generation.cluster in plain.view.deaths
+                if generation.last and not dead:
                     suspects += list(_hanging(plain, generation, log))
             last = None if generation.last else story.before_truncation(generation)
             if last is not None:
@@ -212,7 +213,11 @@ def _hanging(plain: Plain, generation: PlainGeneration, log: PlainLog) -> Iterat
         else []
     )
     _, _, owner, follows = generation.eras()[-1]
-    refused = [r.link for r in plain.view.refusals if r.kind == "forced"]
+    refused = [
+        r.link
+        for r in plain.view.refusals
+        if r.kind == "forced" and r.link.partition("->")[0] in plain.view.deaths
+    ]
     never_promoted = (
         plain.keeps
         and generation.last

@@ -6,7 +6,7 @@ import pytest
 
 from linkflap.spark_verify.facts.partition_facts import Refusal
 from tests.unit.checks.histories import promoted, samples, view
-from tests.unit.checks.logs import Log
+from tests.unit.checks.logs import ENDED, Log
 from tests.unit.checks.verdicts import anomalies, findings
 
 NAME = "last-stable-offset"
@@ -25,21 +25,28 @@ def test_what_a_mirror_that_keeps_offsets_left_open_hangs_for_ever(
 
 
 @pytest.mark.parametrize(
-    ("kind", "mirror", "found"),
+    ("kind", "mirror", "dead", "found"),
     [
-        ("forced", "shadow", [("hanging-transaction", "B", 0)]),
-        ("planned", "shadow", []),
-        ("forced", "mm2", []),
+        ("forced", "shadow", "A", [("hanging-transaction", "B", 0)]),
+        ("planned", "shadow", "", []),
+        ("forced", "shadow", "", []),
+        ("forced", "mm2", "A", []),
     ],
-    ids=["source dead", "source alive", "the transaction is the mirror's"],
+    ids=["source dead", "source alive", "source alive again", "the transaction is the mirror's"],
 )
 def test_a_refused_failover_leaves_open_what_the_dead_source_left_open(
-    kind: str, mirror: str, found: list[tuple[str, str, int]]
+    kind: str, mirror: str, dead: str, found: list[tuple[str, str, int]]
 ) -> None:
     """At once, and not only after the timeout: there is no coordinator that could end it."""
     refusal = Refusal(link="A->B", kind=kind, error="NOT_STOPPED", code=145, seconds=60.0)
     logs = [Log("A").txn(1, pid=7), Log("B").txn(1, pid=7, end=None)]
-    seen = view(logs, watermarks={"B": samples((0, 1))}, mirror_kind=mirror, refusals=[refusal])
+    seen = view(
+        logs,
+        watermarks={"B": samples((0, 1))},
+        mirror_kind=mirror,
+        refusals=[refusal],
+        deaths={dead: ENDED} if dead else {},
+    )
     assert anomalies(NAME, seen) == found
     for each in findings(NAME, seen):
         assert each.evidence["refused_over"] == "A->B"
@@ -61,6 +68,11 @@ def test_down_the_chain_nothing_ends_it_either(
     logs = [Log("A").txn(1, pid=7), *(Log(name).txn(1, pid=7, end=None) for name in "BC")]
     marks = {name: samples((0, 1)) for name in "BC"}
     seen = view(
-        logs, watermarks=marks, mirror_kind="shadow", refusals=[refusal], topology="A->B->C"
+        logs,
+        watermarks=marks,
+        mirror_kind="shadow",
+        refusals=[refusal],
+        deaths={link[0]: ENDED},
+        topology="A->B->C",
     )
     assert sorted(anomalies(NAME, seen)) == found
