@@ -174,7 +174,7 @@ def main() -> int:
     for each in asked.axes:
         name, _, sizes = each.partition(":")
         if name not in AXES:
-            parser.error(f"there is no axis {name!r}; known are {', '.join(AXES)}")
+            parser.error(f"there is no axis {name!r}; known: {', '.join(AXES)}")
         axis = AXES[name]
         met &= shown(
             name,

@@ -107,7 +107,7 @@ def main() -> int:
         parser.error("name a folder with --out or --table")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if unknown := [bug for bug in given.bugs if bug not in BUGS]:
-        parser.error(f"there is no bug {unknown[0]!r}; there is {', '.join(BUGS)}")
+        parser.error(f"there is no bug {unknown[0]!r}; known: {', '.join(BUGS)}")
     if given.out:
         given.out.mkdir(parents=True, exist_ok=True)
         known = {(found.bug, found.guided, found.near) for found in results(folder)}

@@ -33,11 +33,11 @@ def check(schedule: Sequence[FaultSpec], topology: Topology) -> None:
         if spec.fault not in FAULTS:
             raise InputError(
                 f"fault {spec.id!r} has the unknown kind {spec.fault!r}"
-                f"{nearest(spec.fault, FAULTS)}; known are {', '.join(sorted(FAULTS))}"
+                f"{nearest(spec.fault, FAULTS)}; known: {', '.join(sorted(FAULTS))}"
             )
         if unknown(condition(spec.when)) is not None:
             raise InputError(
-                f"fault {spec.id!r} waits for an unknown trigger: {spec.when!r}; known are "
+                f"fault {spec.id!r} waits for an unknown trigger: {spec.when!r}; known: "
                 f"{', '.join(known())}"
             )
         reason = FAULTS[spec.fault].applies_to(spec.target, topology)
@@ -94,8 +94,7 @@ def _before(spec: FaultSpec, schedule: Sequence[FaultSpec]) -> list[FaultSpec]:
         for name in condition(one.when).faults:
             if name not in known:
                 raise InputError(
-                    f"fault {spec.id!r} follows unknown fault {name!r}; known are "
-                    f"{', '.join(known)}"
+                    f"fault {spec.id!r} follows unknown fault {name!r}; known: {', '.join(known)}"
                 )
             if name == spec.id:
                 raise InputError(

@@ -174,7 +174,6 @@ def checks_of(run: Path) -> list[Check]:
     for name in names:
         if name not in REGISTRY:
             raise InputError(
-                f"{run} asks for an unknown check {name!r}; known are "
-                f"{', '.join((*REGISTRY, *NAMES))}"
+                f"{run} asks for an unknown check {name!r}; known: {', '.join((*REGISTRY, *NAMES))}"
             )
     return [REGISTRY[name] for name in names] or list(REGISTRY.values())

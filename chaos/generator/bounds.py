@@ -95,7 +95,7 @@ class Bounds:
         for kind in self.mirrors:
             if kind not in mirrors.MIRRORS:
                 raise InputError(
-                    f"there is no mirror {kind!r}; choose from {', '.join(mirrors.MIRRORS)}"
+                    f"there is no mirror {kind!r}; known: {', '.join(mirrors.MIRRORS)}"
                 )
             for release in self.kafka:
                 mirrors.check_played(_smallest(kind, release), self.runtime)
@@ -103,7 +103,7 @@ class Bounds:
             libraries(named)
         for fault in self.faults:
             if fault not in FAULTS:
-                raise InputError(f"there is no fault {fault!r}; choose from {', '.join(FAULTS)}")
+                raise InputError(f"there is no fault {fault!r}; known: {', '.join(FAULTS)}")
             if fault in BY_FAKETIME:
                 faketime.library()
         if not self.topologies or not self.mirrors or not self.kafka or not self.clients:

@@ -35,7 +35,7 @@ def explain(
     if unknown := _UNKNOWN.match(what):
         names = _fields(at)
         sentence = (
-            f"there is no {unknown['name']!r} here{nearest(unknown['name'], names)}; there is "
+            f"there is no {unknown['name']!r} here{nearest(unknown['name'], names)}; known: "
             f"{', '.join(names)}"
         )
         reader.fail((*at, unknown["name"]), sentence)

@@ -26,7 +26,7 @@ class Reader:
         if name not in names:
             self.fail(
                 at,
-                f"there is no {what} {name!r}{nearest(name, names)}; there is {', '.join(names)}",
+                f"there is no {what} {name!r}{nearest(name, names)}; known: {', '.join(names)}",
             )
 
     def placed(self, at: value_lines.Path, check: Callable[[], object]) -> None:

@@ -59,7 +59,7 @@ def scenario(name: str, request: ScenarioRequest) -> Scenario:
     """The scenario `name` with the user's options. Raises InputError if there is none."""
     if name not in SCENARIOS:
         raise InputError(
-            f"there is no scenario {name!r}{nearest(name, SCENARIOS)}; known are "
+            f"there is no scenario {name!r}{nearest(name, SCENARIOS)}; known: "
             f"{', '.join(SCENARIOS)}"
         )
     made = SCENARIOS[name](request)

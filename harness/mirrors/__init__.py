@@ -112,7 +112,7 @@ def resolve(spec: MirrorSpec) -> MirrorSpec:
     kind, option or value."""
     if spec.kind not in MIRRORS:
         raise InputError(
-            f"there is no mirror {spec.kind!r}{nearest(spec.kind, MIRRORS)}; there is "
+            f"there is no mirror {spec.kind!r}{nearest(spec.kind, MIRRORS)}; known: "
             f"{', '.join(MIRRORS)}"
         )
     resolved = replace(spec, resolved=asdict(MIRRORS[spec.kind].options(spec.options)))

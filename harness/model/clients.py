@@ -42,7 +42,7 @@ def _library(word: str) -> Library:
     if name not in LIBRARIES:
         near = nearest(name, LIBRARIES)
         raise InputError(
-            f"there are no clients {word!r}{near}; there are {', '.join(LIBRARIES)}, and java@3.9.2"
+            f"there are no clients {word!r}{near}; known: {', '.join(LIBRARIES)}, and java@3.9.2"
             " for a release"
         )
     if at and (name == LIBRDKAFKA or not release):

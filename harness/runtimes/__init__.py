@@ -48,7 +48,7 @@ def check(name: str, topology: Topology) -> None:
 def _module(name: str) -> ModuleType:
     if name not in RUNTIMES:
         raise InputError(
-            f"there is no runtime {name!r}{nearest(name, RUNTIMES)}; there is {', '.join(RUNTIMES)}"
+            f"there is no runtime {name!r}{nearest(name, RUNTIMES)}; known: {', '.join(RUNTIMES)}"
         )
     if name == "docker":
         docker_package.check()

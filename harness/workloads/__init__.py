@@ -99,7 +99,7 @@ def check(spec: WorkloadSpec) -> Kind:
     wrong."""
     if spec.kind not in KINDS:
         raise InputError(
-            f"there is no workload {spec.kind!r}{nearest(spec.kind, KINDS)}; there are "
+            f"there is no workload {spec.kind!r}{nearest(spec.kind, KINDS)}; known: "
             f"{', '.join(KINDS)}"
         )
     if spec.clients < 1:

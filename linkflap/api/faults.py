@@ -116,7 +116,7 @@ class Faults:
         and for a runtime that cannot play it."""
         if kind not in FAULTS:
             raise InputError(
-                f"there is no fault {kind!r}{nearest(kind, FAULTS)}; known are "
+                f"there is no fault {kind!r}{nearest(kind, FAULTS)}; known: "
                 f"{', '.join(sorted(FAULTS))}"
             )
         reason = FAULTS[kind].applies_to(target, self._world.deployment.topology)

@@ -69,7 +69,7 @@ class Judged:
 
         known = sorted({each.name for check in REGISTRY.values() for each in check.anomalies})
         if kind not in known:
-            raise InputError(f"there is no anomaly {kind!r}; known are {', '.join(known)}")
+            raise InputError(f"there is no anomaly {kind!r}; known: {', '.join(known)}")
         return tuple(anomaly for anomaly in self.anomalies if anomaly.kind == kind)
 
 

@@ -105,7 +105,7 @@ class World:
         """
         if principal not in PRINCIPALS:
             raise InputError(
-                f"there is no principal {principal!r}{nearest(principal, PRINCIPALS)}; known are "
+                f"there is no principal {principal!r}{nearest(principal, PRINCIPALS)}; known: "
                 f"{', '.join(PRINCIPALS)}"
             )
         return security_of(entered_by(self.cluster(name).bootstrap, principal))
@@ -161,7 +161,7 @@ class World:
         self._check_open()
         if name not in known:
             raise InputError(
-                f"there is no {what} {name!r} here; known are {', '.join(sorted(known)) or 'none'}"
+                f"there is no {what} {name!r} here; known: {', '.join(sorted(known)) or 'none'}"
             )
         return name
 

@@ -76,7 +76,7 @@ def test_what_a_test_writes_reads_and_breaks_is_judged(linkflap_world: World) ->
         transact(writer(world, "B"), 5)
     with pytest.raises(
         linkflap.InputError,
-        match=r"there is no link 'A->C' here; known are \*->A, \*->B, A->B, B->A",
+        match=r"there is no link 'A->C' here; known: \*->A, \*->B, A->B, B->A",
     ):
         world.link("A->C")
     with pytest.raises(linkflap.InputError, match="cannot be applied"):

@@ -65,7 +65,7 @@ def fails(work: Path, env: dict[str, str], code: int, says: str, *arguments: str
     ("says", "arguments"),
     [
         (
-            "no scenario 'link-flop' .did you mean 'link-flap'.*; known are link-flap",
+            "no scenario 'link-flop' .did you mean 'link-flap'.*; known: link-flap",
             ["run", "link-flop"],
         ),
         ("No such command 'rum'", ["rum"]),
@@ -83,7 +83,7 @@ def fails(work: Path, env: dict[str, str], code: int, says: str, *arguments: str
         ("there is no directory ./nowhere", ["run", "baseline", "--topology", "A@./nowhere->B"]),
         ("broker-loss .*A needs 3 or more and has 1", ["run", "broker-loss", "--topology", "A->B"]),
         (
-            "no mirror 'mm3' .did you mean 'mm2'.*; there is cluster-mirroring, command, mm2",
+            "no mirror 'mm3' .did you mean 'mm2'.*; known: cluster-mirroring, command, mm2",
             ["run", "baseline", "--mirror", "mm3"],
         ),
         (
@@ -96,7 +96,7 @@ def fails(work: Path, env: dict[str, str], code: int, says: str, *arguments: str
         ),
         ("not of the form name=value", ["run", "baseline", "--set", "delivery"]),
         (
-            "there is no runtime 'podman'; there is process",
+            "there is no runtime 'podman'; known: process",
             ["run", "baseline", "--runtime", "podman"],
         ),
         ("'--seed'.*-1 is not in the range", ["run", "baseline", "--seed", "-1"]),

@@ -40,7 +40,7 @@ def test_whose_clients(text: str, libraries_: list[Library]) -> None:
         (
             "jave",
             (
-                r"there are no clients 'jave' \(did you mean 'java'\?\); there are librdkafka,"
+                r"there are no clients 'jave' \(did you mean 'java'\?\); known: librdkafka,"
                 r" java, and java@3\.9\.2"
             ),
         ),

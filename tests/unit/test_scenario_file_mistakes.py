@@ -23,7 +23,7 @@ MISTAKES = [
     (
         'kind = "shadow"',
         'kind = "shadows"',
-        "no mirror 'shadows' (did you mean 'shadow'?); there is cluster-mirroring, command, mm2",
+        "no mirror 'shadows' (did you mean 'shadow'?); known: cluster-mirroring, command, mm2",
     ),
     (
         'options = { producer_ids = "keep" }',
@@ -47,7 +47,7 @@ MISTAKES = [
         '"retention.ms"',
         "Kafka has no setting 'retention.ms' of a broker",
     ),
-    ("[cluster.A.config]", "[cluster.D.config]", "there is no cluster 'D'; there is A, B"),
+    ("[cluster.A.config]", "[cluster.D.config]", "there is no cluster 'D'; known: A, B"),
     (
         '"auto.create.topics.enable" = true',
         'listeners = "PLAINTEXT://0.0.0.0:9092"',
@@ -55,7 +55,7 @@ MISTAKES = [
     ),
     ("clients = 2", "clients = 0", "workload.0.clients is wrong: expected `int` >= 1"),
     ("rate = 5.0", "rates = 5.0", "no option of transactional 'rates' (did you mean 'rate'?)"),
-    ('home = "A"', 'home = "C"', "no cluster 'C'; there is A, B"),
+    ('home = "A"', 'home = "C"', "no cluster 'C'; known: A, B"),
     ('fault = "link-latency"', 'fault = "link-latencies"', "(did you mean 'link-latency'?)"),
     (
         "latency = 100",

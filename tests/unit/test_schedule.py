@@ -30,11 +30,11 @@ HOME = FaultSpec(
         ([CUT, CUT], "two faults of the schedule have the id 'cut'"),
         (
             [replace(CUT, fault="link-snip")],
-            "unknown kind 'link-snip' (did you mean 'link-flap'?); known are broker-",
+            "unknown kind 'link-snip' (did you mean 'link-flap'?); known: broker-",
         ),
         (
             [replace(CUT, when="full-moon")],
-            "waits for an unknown trigger: 'full-moon'; known are always",
+            "waits for an unknown trigger: 'full-moon'; known: always",
         ),
         ([replace(CUT, target="A->C")], "cannot be applied to 'A->C'"),
         ([replace(CUT, options={"rate": 3})], "no option 'rate'"),
@@ -52,7 +52,7 @@ HOME = FaultSpec(
             ],
             "would start A/1 again",
         ),
-        ([replace(CUT, when="after:noon")], "follows unknown fault 'noon'; known are cut"),
+        ([replace(CUT, when="after:noon")], "follows unknown fault 'noon'; known: cut"),
         ([replace(CUT, when="after:cut")], "follows itself"),
         (
             [replace(CUT, when="after:b"), replace(CUT, id="b", when="after:cut")],

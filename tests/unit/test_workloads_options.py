@@ -120,7 +120,7 @@ def test_every_kind_has_named_clients_for_its_home_only(writer: RunWriter, kind:
         ("readers", {"isolation": "none"}, "isolation='none'; give one of read_committed"),
         ("readers", {"via": "tunnel"}, "via='tunnel'; give one of direct, proxy"),
         ("zombie", {"rate": True}, "rate=True; give a number"),
-        ("writers", {}, "there is no workload 'writers'; there are transactional"),
+        ("writers", {}, "there is no workload 'writers'; known: transactional"),
     ],
 )
 def test_wrong_options_are_named_with_their_fix(

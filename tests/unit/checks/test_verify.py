@@ -37,7 +37,7 @@ def test_a_run_gets_the_checks_that_it_names(tmp_path: Path) -> None:
 def test_a_check_that_there_is_not_is_named(tmp_path: Path) -> None:
     folder = asking_for(write_run(tmp_path / "run"), "dublicate")
     with pytest.raises(
-        InputError, match="asks for an unknown check 'dublicate'; known are order-equality"
+        InputError, match="asks for an unknown check 'dublicate'; known: order-equality"
     ):
         verify([folder])
 
