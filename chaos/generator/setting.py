@@ -68,7 +68,7 @@ def topics(rng: random.Random) -> TopicSpec:
 def workloads(
     topology: Topology, topics: TopicSpec, rng: random.Random
 ) -> tuple[WorkloadSpec, ...]:
-    """The everyday clients of each home, with the same shape of records. Sometimes a relay is
+    """The default workloads of each home, with the same shape of records. Sometimes a relay is
     added, on two clusters with default topics."""
     records = {name: rng.choice(values) for name, values in _RECORDS.items() if rng.random() < 0.25}
     if "retention.bytes" in topics.config:

@@ -37,7 +37,7 @@ class ScenarioRequest:
 
     @property
     def rng(self) -> random.Random:
-        """The only source of chance of a schedule: the same seed rolls the same faults."""
+        """The only source of randomness of a schedule: the same seed gives the same faults."""
         return random.Random(self.seed)
 
     def mirrored_by(self, kind: str = "shadow") -> MirrorSpec:
@@ -56,9 +56,9 @@ def default_workloads(topology: Topology, home: str, **records: Option) -> tuple
     sends, a zombie, readers.
 
     A group in read_committed starts at home and follows a failover; readers of fixed partitions in
-    both isolations are on every cluster that home's topics get to, all the time, so that what a
-    mirror shows is seen before, during and after each fault. `records` are options of all workloads
-    that write.
+    both isolation levels run on every cluster that home's topics are mirrored to, so that they see
+    what a mirror exposes before, during and after each fault. `records` are options of all
+    workloads that write.
     """
     mirrored = {
         link.destination for link in topology.links if home in topology.homes_over(link)
@@ -98,7 +98,7 @@ WITH_TRANSACTIONS_OPEN = f"{WITH_TRANSACTIONS} and open-transactions"
 """The trigger of a failover that needs open transactions."""
 
 Clients = Callable[[Topology, str], tuple[WorkloadSpec, ...]]
-"""The workloads of a topology's clients whose topics begin on a cluster."""
+"""The workloads of clients whose topics are created on a cluster."""
 Before = Callable[[LinkSpec, random.Random], tuple[FaultSpec, ...]]
 """The faults before a failover over a link."""
 
@@ -117,10 +117,10 @@ def one_failover(
     minimums: Minimums | None = None,
     topics: TopicSpec | None = None,
 ) -> Scenario:
-    """A->B with everyday clients: what `before` says, then a failover over the first link `between`
-    two times of the schedule.
+    """A->B with the default workloads: the faults of `before`, then a failover over the first link
+    at a random time in `between`.
 
-    `about` has {source} and {destination} where it names the link's clusters.
+    `about` is a format string: {source} and {destination} are the link's clusters.
     """
     topology, rng = request.topology or parse("A->B"), request.rng
     link = topology.links[0]
@@ -165,7 +165,7 @@ def homes(topology: Topology) -> tuple[str, ...]:
 
 
 def default_workloads_at_every_home(topology: Topology) -> tuple[WorkloadSpec, ...]:
-    """The everyday clients wherever topics begin, so that something passes over every link."""
+    """The default workloads on every home cluster, so that every link carries records."""
     if len(topology.links) == 1:
         return default_workloads(topology, topology.links[0].source)
     return tuple(
@@ -181,8 +181,8 @@ def id_of(fault: str, link: LinkSpec, topology: Topology) -> str:
 
 
 def default_workloads_of(topology: Topology, home: str) -> Iterator[WorkloadSpec]:
-    """The everyday clients. Each home's group has its own name, because several groups may move to
-    one cluster."""
+    """The default workloads of one home. Each home's group has its own name, because several
+    groups may move to one cluster."""
     for workload in default_workloads(topology, home):
         group = {"group": f"{GROUP}.{home}"} if "group" in workload.options else {}
         yield replace(workload, options={**workload.options, **group})

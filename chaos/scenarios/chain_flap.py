@@ -32,7 +32,7 @@ end of the previous one, because it measures an intact link."""
 
 def build(request: ScenarioRequest) -> Scenario:
     """A->B->C: each hop flaps, slows and goes half-open; A is killed with transactions open;
-    clients go on at B.
+    clients continue on B.
 
     If a link leads to A, the failover is planned, because a dead A could not be compared. A ring
     has no failover.

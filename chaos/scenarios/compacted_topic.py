@@ -28,8 +28,8 @@ def build(request: ScenarioRequest) -> Scenario:
         request,
         name="compacted-topic",
         about=(
-            "a compacted topic with tombstones and transactions; {source} is killed, clients go on "
-            "at {destination}"
+            "a compacted topic with tombstones and transactions; {source} is killed, clients "
+            "continue on {destination}"
         ),
         clients=lambda topology, home: default_workloads(
             topology, home, keys=2000, skew=4.0, tombstones=0.2

@@ -16,8 +16,8 @@ from linkflap.topologies import parse
 
 
 def build(request: ScenarioRequest) -> Scenario:
-    """A->B: the link is cut, A writes on and dies; clients fail over to B; the mirror is reversed;
-    clients come back."""
+    """A->B: the link is cut, A takes more writes and dies; clients fail over to B; the mirror is
+    reversed; clients come back."""
     rng = request.rng
     topology = request.topology or parse("A->B")
     link = topology.links[0]
@@ -26,8 +26,8 @@ def build(request: ScenarioRequest) -> Scenario:
     return Scenario(
         name="failback-divergence",
         about=(
-            f"{link.name}; the link is cut, {link.source} writes on and dies; the failback "
-            "truncates what was never mirrored"
+            f"{link.name}; the link is cut, {link.source} takes more writes and dies; the "
+            "failback truncates what was never mirrored"
         ),
         seed=request.seed,
         topology=topology,

@@ -40,7 +40,7 @@ def build(request: ScenarioRequest) -> Scenario:
         name="failover-open-transactions",
         about=(
             f"{link.name}; {link.source} is killed with several transactions open in every "
-            f"partition; {link.destination} ends them, and clients go on there"
+            f"partition; {link.destination} ends them, and clients continue there"
         ),
         seed=request.seed,
         topology=topology,

@@ -20,11 +20,11 @@ producers (1 MiB)."""
 
 
 def build(request: ScenarioRequest) -> Scenario:
-    """A->B: records of 1.2 MB; A is killed with transactions open, and clients go on at B."""
+    """A->B: records of 1.2 MB; A is killed with transactions open, and clients continue on B."""
     return one_failover(
         request,
         name="large-messages",
-        about="records of more than a megabyte; {source} is killed, clients go on at {destination}",
+        about="records of over a megabyte; {source} is killed, clients continue on {destination}",
         between=(4.0, 5.0),
         when="seen-on-both-sides:10 and open-transactions",
         clients=_clients,

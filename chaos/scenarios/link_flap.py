@@ -31,7 +31,7 @@ _LINKS: Final = ("a flapping, then slow link", "flapping, then slow links")
 
 
 def build(request: ScenarioRequest) -> Scenario:
-    """A->B: the link flaps, then slows; A is killed with transactions open; clients go on at B.
+    """A->B: the link flaps, then slows; A is killed with transactions open; clients continue on B.
 
     In another topology every link flaps and slows, and clients of the first link's source fail
     over. That failover is planned if a link leads to the source.

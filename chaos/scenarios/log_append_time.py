@@ -20,7 +20,7 @@ def build(request: ScenarioRequest) -> Scenario:
         name="log-append-time",
         about=(
             "a topic whose records are stamped by the brokers that append them; the mirror is "
-            "drained, clients go on at {destination}"
+            "drained, clients continue on {destination}"
         ),
         between=(3.0, 4.0),
         kind="failover-planned",

@@ -25,8 +25,8 @@ def build(request: ScenarioRequest) -> Scenario:
         request,
         name="partitions-added",
         about=(
-            "the topic gets two more partitions under load; {source} is killed, clients go on at "
-            "{destination}"
+            "the topic gets two more partitions under load; {source} is killed, clients continue "
+            "on {destination}"
         ),
         before=_grow,
         between=(3.0, 4.0),

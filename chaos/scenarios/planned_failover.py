@@ -1,5 +1,5 @@
-"""planned-failover: clients stop, the mirror drains, B is promoted, clients go on at B. Nothing may
-be lost.
+"""planned-failover: clients stop, the mirror drains, B is promoted, clients continue on B. Nothing
+may be lost.
 
 A drained switchover has an RPO of zero by definition: any record acknowledged on A that B does not
 have is a lost write.

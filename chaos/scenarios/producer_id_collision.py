@@ -18,7 +18,7 @@ from linkflap.topologies import parse
 
 
 def build(request: ScenarioRequest) -> Scenario:
-    """A->B: producers on both sides draw ids; A is killed; its producers go on at B."""
+    """A->B: producers on both sides draw ids; A is killed; its producers continue on B."""
     topology = request.topology or parse("A->B")
     link = topology.links[0]
     # Each producer writes few batches, so that the first ones on the other side look like repeats
@@ -29,7 +29,7 @@ def build(request: ScenarioRequest) -> Scenario:
         name="producer-id-collision",
         about=(
             f"{link.name}; producers draw ids on both clusters; {link.source} is killed, and its "
-            f"producers go on at {link.destination}"
+            f"producers continue on {link.destination}"
         ),
         seed=request.seed,
         topology=topology,

@@ -20,7 +20,7 @@ GROUP = "linkflap.relay"
 
 def build(request: ScenarioRequest) -> Scenario:
     """A->B: two relays on A. Their broker restarts, then A is killed with transactions open, and
-    they continue at B."""
+    they continue on B."""
     rng = request.rng
     topology = request.topology or parse("A->B")
     link = topology.links[0]
@@ -39,7 +39,7 @@ def build(request: ScenarioRequest) -> Scenario:
         name="relay",
         about=(
             "relays read a topic and write another, exactly once; their broker restarts, then they "
-            f"fail over and go on at {there}"
+            f"fail over and continue on {there}"
         ),
         seed=request.seed,
         topology=topology,

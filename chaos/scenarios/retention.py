@@ -36,8 +36,8 @@ def build(request: ScenarioRequest) -> Scenario:
         replace(request, topology=_deleting(topology, topology.links[0].source)),
         name="retention",
         about=(
-            "brokers of {source} delete segments all the time; {source} is killed, clients go on at"
-            " {destination}"
+            "brokers of {source} delete segments all the time; {source} is killed, clients "
+            "continue on {destination}"
         ),
         between=(4.0, 5.0),
         when=f"segments-deleted and mirrored:{MIRRORED} and {WITH_TRANSACTIONS_OPEN}",

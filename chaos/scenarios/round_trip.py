@@ -1,4 +1,4 @@
-"""round-trip: A is killed, clients continue at B, B's new records are copied back to A, and clients
+"""round-trip: A is killed, clients continue on B, B's new records are copied back to A, and clients
 return there.
 
 Guarantee at stake: a failback leaves one log (KIP-1279, failback). A loses the records that were
@@ -26,8 +26,8 @@ def build(request: ScenarioRequest) -> Scenario:
     return Scenario(
         name="round-trip",
         about=(
-            f"{link.name}; {link.source} is killed, clients go on at {link.destination}, and come "
-            "back by a planned failover"
+            f"{link.name}; {link.source} is killed, clients continue on {link.destination}, and "
+            "come back by a planned failover"
         ),
         seed=request.seed,
         topology=topology,

@@ -44,7 +44,7 @@ DIED = {
 def scenario() -> Scenario:
     return Scenario(
         name="link-flap",
-        about="the link flaps and slows, A dies with transactions open, clients go on at B",
+        about="the link flaps and slows, A dies with transactions open, clients continue on B",
         seed=4711,
         topology=Topology(
             clusters=(ClusterSpec(name="A", brokers=3), ClusterSpec(name="B")),
