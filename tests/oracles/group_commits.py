@@ -1,5 +1,5 @@
-"""Compares each commit of a mirror for a group with the group's commits on the source, both from
-the logs of group coordinators."""
+"""Compares each commit of a mirror for a group with the group's own commits on the source, as
+`__consumer_offsets` has both."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def _all_there(cluster: str, offsets: Sequence[Plain]) -> bool:
 def _written(
     cluster: str, offsets: Sequence[Plain], plain: Plain
 ) -> tuple[list[tuple[str, int, int]], set[str]]:
-    """Commits of a partition as (group, offset, how often the group had lost its last member, -1
-    while it has one); and groups that had members."""
+    """Commits of a partition as (group, offset, how often the group had become empty), and the
+    groups that had members. The number is -1 while the group has members, or in a transaction."""
     found: list[tuple[str, int, int]] = []
     had: set[str] = set()
     for each in offsets:
@@ -116,7 +116,7 @@ def _of_group(
 
 
 def _noticed(plain: Plain, cluster: str, group: str) -> set[int]:
-    """What the group committed there, as clients and samplers noticed."""
+    """The group's commits there that clients or samplers recorded."""
     found = {
         r.position
         for r in plain.reads
@@ -182,7 +182,7 @@ def _may_go_back(
 
 
 def _may_end(plain: Plain, there: str, offset: int) -> bool:
-    """Whether the destination's log can have begun or ended there."""
+    """Whether the destination's log may have begun or ended at that offset."""
     log = plain.final(there)
     if (
         log is None

@@ -1,5 +1,5 @@
-"""The records that came over one link: the source's committed records, and the position of each on
-the destination."""
+"""The records that were mirrored over one link: the source's committed records, and the position of
+each on the destination."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.oracles.story import Story
 
 @dataclass(slots=True, eq=False)
 class Compared:
-    """`sent` are the source's records in the order they should arrive, `came` what the destination
-    has of the mirrored range.
+    """`sent` are the source's records in the expected order, `came` the destination's records of
+    the mirrored range.
 
-    `arrived[uid]` is the first copy. `holes` are missing and overtaken; `behind` is missing at the
-    end, or its COMMIT was; `gone` is missing, and the destination may have had it in what it has
-    deleted, or compacted; below `gaps` the source was compacted. `doubted` are payloads of which
-    the source may have had copies in what it has deleted.
+    `arrived[uid]` is the first copy. `holes` are missing before a record that arrived; `behind` are
+    missing at the end, or their COMMIT is; `gone` are missing, but the destination may have deleted
+    or compacted them; below `gaps` the source was compacted. `doubted` are payloads of which the
+    source may have deleted copies.
     """
 
     mirrored_range: PlainMirroredRange
@@ -42,15 +42,15 @@ class Compared:
 
 
 def mirrored_ranges(plain: Plain, story: Story, *, far: bool = False) -> Iterator[Compared]:
-    """Every mirrored range of which both logs were captured; `far`: also what came over several
-    links, as if over one."""
+    """Every mirrored range of which both logs were captured; `far`: also those over several links,
+    as if over one."""
     for mirrored_range in [*story.mirrored_ranges, *(_far(plain, story) if far else ())]:
         destination, source = (
             plain.final(mirrored_range.destination),
             story.source_log(mirrored_range),
         )
         if destination is not None and source is not None:
-            # emptied before it follows: what it had until then
+            # it may be emptied before it follows: the log until then
             if not plain.keeps and not mirrored_range.far:
                 generation = story.generations[mirrored_range.destination][
                     mirrored_range.generation
@@ -130,8 +130,8 @@ def compare(
 
 
 def _cleaned_tail(plain: Plain, tail: list[Any], index: int, end: int) -> list[Any]:
-    """What may have been behind the last that is there, and have been compacted: up to `end`, at an
-    offset each."""
+    """Records missing after the last one present that may have been compacted: those below `end`,
+    at one offset each."""
     if plain.keeps:
         return [r for r in tail if r.offset < end]
     return tail[: max(0, end - index)]
@@ -144,8 +144,8 @@ def _position(n: int, sent: list[Any], arrived: dict[int, Any]) -> int:
 
 
 def may_repeat(plain: Plain, cluster: str) -> bool:
-    """Whether a mirror on the way to a cluster may have written records again: it moves offsets,
-    and something happened to it."""
+    """Whether a mirror on the way to a cluster may have written records again: it does not keep
+    offsets, and a fault hit it."""
     if plain.keeps or plain.options.get("delivery") == "exactly-once":
         return False
     for source, destination in plain.hops:
@@ -163,7 +163,7 @@ def _since(
     sent: list[Any],
     came: list[Any],
 ) -> int:
-    """Before which of the source's offsets the destination has deleted its own log's beginning."""
+    """The source's offset below which the destination's copies are deleted."""
     start = destination.log_start
     if start <= (mirrored_range.start if plain.keeps else 0):
         return mirrored_range.start
@@ -187,8 +187,8 @@ def _tail(plain: Plain, mirrored_range: PlainMirroredRange) -> str:
 
 
 def appended(plain: Plain, mirrored_range: PlainMirroredRange, destination: PlainLog) -> int:
-    """Where what mirrors say they appended begins, if no data follows; but for failovers, and what
-    they appended elsewhere."""
+    """The first offset that mirrors report as appended by themselves, if no data follows. Appends
+    of failovers and on other clusters do not count."""
     if mirrored_range.promotion is not None:
         return NEVER
     first = NEVER
@@ -209,7 +209,7 @@ def appended(plain: Plain, mirrored_range: PlainMirroredRange, destination: Plai
 
 
 def _far(plain: Plain, story: Story) -> list[PlainMirroredRange]:
-    """Eras that came over more than one link, as if in one."""
+    """Eras that were mirrored over several links, as if over one."""
     found: list[PlainMirroredRange] = []
     for cluster, mine in story.generations.items() if plain.keeps else ():
         for start, end, owner, source in mine[-1].eras():

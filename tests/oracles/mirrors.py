@@ -1,4 +1,4 @@
-"""What mirrors do in a small world (`tests.oracles.worlds`): they copy, fail over and fail back."""
+"""The mirrors of a small world (`tests.oracles.worlds`): they copy, fail over and fail back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.oracles.worlds import ABORT, COMMIT, DATA, RESET, SECOND, Row, World
 
 
 def copy_on(made: World, *, all_of_it: bool = False) -> None:
-    """Mirrors copy from their positions, up to a random one."""
+    """Mirrors copy from their positions up to a random offset."""
     for source, destination in made.links:
         for partition in made.partitions:
             if made.mirror == "shadow":
@@ -32,7 +32,7 @@ def _copy_batches(
 def _copy_records(
     made: World, source: str, destination: str, partition: int, *, all_of_it: bool
 ) -> None:
-    """MirrorMaker's own transactions, of what it reads from its position."""
+    """MirrorMaker writes the records after its position in a transaction of its own."""
     position = _begin_again(made, source, destination, partition)
     ahead = [pair for pair in made.seen(source, partition, "read_committed") if pair[0] >= position]
     taken = ahead if all_of_it else ahead[: made.random.randint(0, len(ahead))]
@@ -156,7 +156,7 @@ def _truncate_to(made: World, cluster: str, partition: int, at: int) -> None:
 
 
 def end_of_run(made: World) -> None:
-    """Mirrors are ended at the end of the run. What they append then belongs to no failover."""
+    """Ends all mirrors at the end of the run. What they append then belongs to no failover."""
     made.tick()
     for source, destination in list(made.links):
         made.links.remove((source, destination))
@@ -216,7 +216,7 @@ def fail_back(made: World) -> None:
             }
         )
     if made.random.random() < 0.5:
-        _end_transactions(made, "A")  # its coordinator does this after the restart
+        _end_transactions(made, "A")  # as its coordinator does after a restart
         look_at(made, "A")
     fetched = fetched_by(made, "A")
     for partition in made.partitions:

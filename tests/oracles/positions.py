@@ -1,4 +1,4 @@
-"""What readers say of how far they are, held record by record against the log: for the reference of
+"""Compares the positions that readers report with the log, record by record: for the reference of
 poll-continuity."""
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from tests.oracles.generations import PlainGeneration
 from tests.oracles.plain import NEVER, Plain, PlainLog
 from tests.oracles.story import Story
 
-Said = tuple[str, str, int]
+Found = tuple[str, str, int]
 """Kind, reader, offset."""
 
 
 @dataclass(slots=True)
 class Span:
-    """What a consumer did between two things that moved it. `rows` are (row, whether its position
-    is to be trusted)."""
+    """The polls of a consumer between two changes of its position from outside. `rows` are (row,
+    whether its position can be trusted)."""
 
     start: int
     rows: list[tuple[Any, bool]] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Span:
 
 
 def stood(row: Any) -> int:
-    """The offset behind all that a row says to have passed."""
+    """The offset after everything that a row reports as passed."""
     return int(max([row.position, *(offset + 1 for offset in row.offsets)]))
 
 
@@ -45,7 +45,7 @@ def limit(row: Any, truncations: Sequence[tuple[int, int]]) -> int:
 
 def positions(
     plain: Plain, story: Story, generation: PlainGeneration, log: PlainLog
-) -> Iterator[Said]:
+) -> Iterator[Found]:
     reads = sorted(story.reads(generation), key=lambda r: (r.reader, r.process, r.returned))
     reported = [
         (t.time, t.offset) for t in plain.view.truncations if t.cluster == generation.cluster
@@ -98,8 +98,8 @@ def _seen(log: PlainLog, isolation: str) -> list[Any]:
 
 
 def _left_at(plain: Plain, story: Story, generation: PlainGeneration, rows: Sequence[Any]) -> int:
-    """Where nothing has moved a consumer from since before this log was truncated, if that is below
-    every truncation; or -1."""
+    """The consumer's position from before this log was truncated, if nothing has moved it since and
+    no truncation was below it; else -1."""
     at, moved = -1, False
     everything = [
         r
@@ -149,7 +149,7 @@ def spans(rows: Sequence[Any], truncations: Sequence[tuple[int, int]], left_at: 
 
 def _beyond(
     end: int, rows: Sequence[Any], truncations: Sequence[tuple[int, int]]
-) -> Iterator[Said]:
+) -> Iterator[Found]:
     for index, row in enumerate(rows):
         known = any(
             r.kind == "assign" or (r.kind == "poll" and r.offsets) for r in rows[: index + 1]
@@ -178,7 +178,7 @@ def _promised(
     )
 
 
-def _early(sure: Sequence[Any], rows: Sequence[Any], promised: int) -> Iterator[Said]:
+def _early(sure: Sequence[Any], rows: Sequence[Any], promised: int) -> Iterator[Found]:
     done = max((r.position for r in rows if r.kind == "drained"), default=-1)
     got = {offset for r in rows if r.kind == "poll" for offset in r.offsets}
     if done >= 0:
@@ -186,8 +186,9 @@ def _early(sure: Sequence[Any], rows: Sequence[Any], promised: int) -> Iterator[
         yield from (("drained-early", rows[0].reader, offset) for offset in missed)
 
 
-def _ahead(plain: Plain, log: PlainLog, floor: int, rows: Sequence[Any]) -> Iterator[Said]:
-    """A group, or one consumer by itself. The isolation is that of its first member by name."""
+def _ahead(plain: Plain, log: PlainLog, floor: int, rows: Sequence[Any]) -> Iterator[Found]:
+    """`rows` are of a group, or of one consumer without a group. The isolation level is that of the
+    first reader by name."""
     group, isolation = rows[0].group, rows[0].isolation
     had = {
         uid

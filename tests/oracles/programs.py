@@ -1,9 +1,8 @@
-"""A program of the user's in a random history: another topic, whose records carry on the headers of
+"""A user's program in a random history: it writes a second topic, whose records have the headers of
 their inputs.
 
-The world is played once; what the program wrote is a copy of it that was changed by itself. So
-outputs are missing, repeated, made of what was aborted, and mirrored as far as their own link had
-come.
+The world is played once; the program's outputs are a copy of it with changes of its own. So outputs
+are missing, repeated or made from aborted records.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ PROGRAM = Copying(
 
 
 def with_program(made: World, random: Random) -> list[PartitionView]:
-    """Both topics, each partition of them."""
+    """All partitions of both topics."""
     other = deepcopy(made)
     if random.random() < 0.7:
         change(other, random.randint(1, 4))
@@ -47,7 +46,7 @@ def _story(view: PartitionView) -> PartitionView:
 
 
 def _sampled(view: PartitionView, made: World, random: Random) -> PartitionView:
-    """How far the program's group was on each cluster, as somebody sampled it now and then."""
+    """Adds random samples of the program's committed offsets on each cluster."""
     ends = {replica.cluster: replica.end for replica in view.replicas}
     samples = [
         GroupOffset(
@@ -61,8 +60,7 @@ def _sampled(view: PartitionView, made: World, random: Random) -> PartitionView:
 
 
 def _written(view: PartitionView, random: Random) -> PartitionView:
-    """What the program wrote; now and then from what it had used before, or without saying from
-    what."""
+    """The program's outputs. A few are made from an earlier input, or from an unknown one."""
 
     def foreign(of: Replica) -> Replica:
         unknown = np.full(len(of.records), FOREIGN, np.int64)

@@ -1,5 +1,5 @@
-"""Resets of the producer state (KIP-1279): how many lie before a batch, and whose session goes on
-behind one."""
+"""Producer state resets (KIP-1279): how many precede a batch, and whose session continues after
+one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def resets_before(log: PlainLog, batch: Any) -> int:
 
 
 def tracked(log: PlainLog) -> list[Any]:
-    """Sound data batches with an id and a sequence."""
+    """Data batches with a right CRC, a producer id and a sequence."""
     return [
         b
         for b in log.batches
@@ -32,13 +32,13 @@ def era_of(generation: PlainGeneration, offset: int) -> int:
 
 
 def same_session(generation: PlainGeneration, one: Any, other: Any) -> bool:
-    """Whether one owner's producer wrote both, by id and epoch."""
+    """Whether both have one owner, producer id and producer epoch."""
     ids = [(b.producer_id, b.producer_epoch, generation.owner(b.base_offset)) for b in (one, other)]
     return ids[0] == ids[1]
 
 
 def known_before(generation: PlainGeneration, log: PlainLog, batch: Any) -> bool:
-    """Whether the owner had the id and epoch in an earlier era, with a reset in between."""
+    """Whether the owner used the id and epoch in an earlier era, with a reset in between."""
     return any(
         same_session(generation, b, batch)
         and era_of(generation, b.base_offset) < era_of(generation, batch.base_offset)
@@ -48,8 +48,8 @@ def known_before(generation: PlainGeneration, log: PlainLog, batch: Any) -> bool
 
 
 def maybe_before(generation: PlainGeneration, log: PlainLog, batch: Any) -> bool:
-    """Whether it may have had them two resets ago, or more, and its session had ended there below
-    this one."""
+    """Whether it may have used them two or more resets ago, in a session that ended below this
+    batch's sequence."""
     mine = [b for b in tracked(log) if b.row < batch.row and same_session(generation, b, batch)]
     ends = {resets_before(log, b): b.last_sequence for b in mine}
     past = [end for section, end in ends.items() if section < resets_before(log, batch) - 1]
@@ -61,8 +61,8 @@ def _first_of(generation: PlainGeneration, log: PlainLog, batch: Any) -> list[An
 
 
 def adopted(generation: PlainGeneration, log: PlainLog, batch: Any) -> Any:
-    """The batch of another cluster's producer of its id and epoch behind whose last sequence it
-    begins, over a reset; or None."""
+    """The batch of another cluster's producer with the same id and epoch, before a reset, whose
+    sequence it continues; or None."""
     before = [b for b in tracked(log) if b.row < batch.row]
     before = [
         b
@@ -82,7 +82,7 @@ def adopted(generation: PlainGeneration, log: PlainLog, batch: Any) -> Any:
 
 
 def deleted(generation: PlainGeneration, log: PlainLog, batch: Any) -> bool:
-    """Whether what its owner wrote first may have been deleted with the log's beginning."""
+    """Whether its owner's first batches may be below the log start offset."""
     owner = generation.owner(batch.base_offset)
     return any(start < log.log_start for start, _, who, _ in generation.eras() if who[0] == owner)
 
@@ -90,7 +90,7 @@ def deleted(generation: PlainGeneration, log: PlainLog, batch: Any) -> bool:
 def beginning(
     plain: Plain, story: Story, generation: PlainGeneration, log: PlainLog, batch: Any
 ) -> str:
-    """Where a session that goes on behind a reset began: "new", "truncated", or "unknown"."""
+    """Where a session that continues after a reset began: "new", "truncated", or "unknown"."""
     start, owner = (
         generation.eras()[era_of(generation, batch.base_offset)][0],
         generation.owner(batch.base_offset),

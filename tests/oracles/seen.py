@@ -11,8 +11,8 @@ from typing import Any
 from tests.oracles.plain import PlainLog
 
 Reversal = tuple[int, int, int, int, PlainLog | None, PlainLog | None]
-"""When a reversal began, when the log was truncated in it, when it ended; to which offset; the log
-before and after."""
+"""When a reversal began, when it truncated the log, and when it ended; the offset it truncated to;
+the log before and after."""
 
 
 def reads_by_log(reads: Sequence[Any], turns: Sequence[Reversal]) -> list[list[Any]]:
@@ -29,8 +29,8 @@ def reads_by_log(reads: Sequence[Any], turns: Sequence[Reversal]) -> list[list[A
             parts = _separated(rows, truncated, before, after)
             last = max((row.returned for row, old, _ in parts if old), default=-1)
             for row, old, new in parts:
-                # Of the last poll of the old log, which was over after the truncation, the position
-                # may be of the new one.
+                # The last poll with records of the old log may return after the truncation: its
+                # position may be one of the new log.
                 mine += _only(row, old, sure=row.returned < last or row.returned <= truncated)
                 rest += _only(row, new)
         found.append(sorted(mine, key=_order))
@@ -45,8 +45,8 @@ def _order(read: Any) -> tuple[int, int, str]:
 def _separated(
     rows: Sequence[Any], truncated: int, before: PlainLog | None, after: PlainLog | None
 ) -> list[Any]:
-    """Per row, which of its records (None: it has none) a consumer got of the log before, and which
-    of the one after."""
+    """Per row, the indexes of the records from the log before the truncation and of those from the
+    log after it ([None]: a row without records)."""
     items = [(row, i) for row in rows for i in (range(len(row.offsets)) or [None])]
     old_ones = [i is not None and _has(before, r, i) and not _has(after, r, i) for r, i in items]
     new_ones = [i is not None and _has(after, r, i) and not _has(before, r, i) for r, i in items]
@@ -78,8 +78,8 @@ def _has(log: PlainLog | None, row: Any, i: int) -> bool:
 
 
 def _only(row: Any, some: Sequence[int | None], *, sure: bool = True) -> list[Any]:
-    """A row with some of its records; its position, unless that is `sure`, is where these leave a
-    consumer."""
+    """A row with some of its records. Unless its position is `sure`, it becomes the one after these
+    records."""
     if not some or some == [None]:
         return [row] if some else []
     if len(some) == len(row.offsets) and sure:
@@ -133,7 +133,7 @@ def marks_by_log(marks: Sequence[Any], turns: Sequence[Reversal]) -> list[list[A
         falls = [n for n in falls if marks[n].high_watermark <= truncated_to] or falls
         edge = falls[0] if falls and epoch is not None else first
         if edge < len(marks) and marks[edge].time < ended:
-            # Its high watermark alone was surely asked for after the truncation.
+            # Only its high watermark was surely read after the truncation.
             unsaid = {"log_start": -1, "last_stable": -1}
             marks[edge] = SimpleNamespace(**vars(marks[edge]) | unsaid)
         edges.append(edge)

@@ -49,8 +49,8 @@ def _arrays(
 
 
 def key_of(record: Row) -> bytes | None:
-    """The key of a record, by its payload id: few keys, so that one takes another's place, and none
-    of some."""
+    """The key of a record, by its payload id: few keys, so that records replace each other. Some
+    have none."""
     return (b"a", b"b", b"c", None)[record["uid"] % 4]
 
 
@@ -66,7 +66,7 @@ def replica(
     stable: tuple[int, int] = (-1, -1),
     noted: int = -1,
 ) -> Replica:
-    """A log as a view has it."""
+    """A log as a replica of a view."""
     headers = [batch | _lasts(batch) for batch in log]
     names = {
         "base_offset": "base", "last_offset": "last", "length": "length", "count": "count",
@@ -106,15 +106,15 @@ def replica(
 
 
 def _torn_from(headers: list[Row]) -> int:
-    """Behind the last of the batches before the first that rotted or cannot be, or of all: then
-    half a one follows."""
+    """The offset after the intact batches: those before the first damaged one, or all of them (half
+    a batch follows)."""
     sound = list(takewhile(lambda batch: batch["crc_ok"] and not _unwritten(batch), headers))
     return max((batch["last"] + 1 for batch in sound), default=0)
 
 
 def _unwritten(batch: Row) -> bool:
-    """What reading takes for damage, because no broker writes it: transactional data of no
-    producer, a marker of nothing."""
+    """Whether the reader treats a batch as damaged, because no broker writes it: transactional data
+    without a producer id, a marker that is not transactional."""
     if not batch["crc_ok"] or batch["control"] == RESET:
         return False
     return (
@@ -123,7 +123,7 @@ def _unwritten(batch: Row) -> bool:
 
 
 def _lasts(batch: Row) -> Row:
-    """Last offset, last sequence, and how many records are left."""
+    """Last offset, last sequence, and the number of records."""
     more = batch["size"] - 1
     return {
         "count": count_of(batch),
@@ -133,9 +133,9 @@ def _lasts(batch: Row) -> Row:
 
 
 def count_of(batch: Row) -> int:
-    """How many records a batch's header says it has."""
-    said: int = batch.get("count", len(batch["records"]) if batch["control"] == DATA else 1)
-    return said
+    """The number of records in a batch's header."""
+    count: int = batch.get("count", len(batch["records"]) if batch["control"] == DATA else 1)
+    return count
 
 
 def views(world: World, run: str = "run") -> list[PartitionView]:

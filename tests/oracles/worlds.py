@@ -1,8 +1,8 @@
-"""Small random histories of a partition or two on two or three clusters, faithful until
-`tests.oracles.changes` is let at them.
+"""Small random histories of one or two partitions on two or three clusters. They are faithful until
+`tests.oracles.changes` changes them.
 
-A world is dictionaries and lists that anybody may change; `tests.oracles.views` makes of it what
-a check looks at. Everything is a function of the source of randomness.
+A world consists of mutable dictionaries and lists; `tests.oracles.views` makes the input of a check
+from it. Everything is a function of the random source.
 """
 
 from __future__ import annotations
@@ -30,17 +30,16 @@ COMMIT, ABORT, DATA, RESET = 1, 0, -1, 2
 
 
 class World:
-    """What happened. `logs[cluster, partition]` are batches, each with its records; all else are
-    rows.
+    """The history. `logs[cluster, partition]` are batches with their records; the rest are rows.
 
-    `own` are Kafka's own topics by (cluster, topic): batch rows, each with what its coordinator
-    wrote; `highs` high watermarks of those that are not their ends, `own_others` what another
-    broker has. `noted` are high watermarks that brokers note, by replica, where they are above the
-    ends of their logs. `torn` are replicas (cluster, partition, broker) that end in half a batch;
-    `compacted` are offsets below which a cleaner was. Without `recorded` the logs are all there is.
-    `repeated`: a mirror began again somewhere. `truncated_at_end`: one truncated what was open at
-    its end; `truncations_made` (end, truncated to), by link and partition, are of mirrors that went
-    on when their source was truncated.
+    `own`: internal topics by (cluster, topic), as batch rows with the coordinator's entry; `highs`:
+    their high watermarks where these are not the log end offsets; `own_others`: another broker's
+    replicas. `noted`: high watermarks of brokers above their log end offsets, by replica. `torn`:
+    replicas (cluster, partition, broker) that end in half a batch. `compacted`: offsets up to which
+    a log was compacted. `recorded`: there is more than logs. `repeated`: a mirror may have copied
+    records again. `truncated_at_end`: a mirror truncated open transactions when it ended.
+    `truncations_made`: (end, truncated to) by link and partition, of mirrors that followed their
+    source's truncation.
     """
 
     def __init__(self, random: Random) -> None:
@@ -110,7 +109,7 @@ class World:
         return log[-1]["base"] + log[-1]["size"] if log else 0
 
     def append(self, cluster: str, partition: int, **batch: Any) -> int:
-        """A batch of a cluster's own, with bytes of its own; its first offset."""
+        """Appends a native batch with a new CRC; returns its first offset."""
         self.crc += 1
         base = self.end(cluster, partition)
         row: Row = {
@@ -137,7 +136,7 @@ class World:
         return base
 
     def note(self, cluster: str, topic: str, entry: CoordinatorEntry) -> None:
-        """A coordinator writes something down."""
+        """A coordinator writes an entry to its topic."""
         log = self.own.setdefault((cluster, topic), [])
         self.crc += 1
         row: Row = {
@@ -162,7 +161,7 @@ class World:
         log.append(row | {"entry": replace(entry, offset=len(log))})
 
     def decide(self, cluster: str, pid: int, control: int, partitions: Iterable[int]) -> None:
-        """A transaction coordinator ends a transaction; its markers are the caller's to write."""
+        """A transaction coordinator ends a transaction; the caller writes its markers."""
         state = PREPARE_COMMIT if control == COMMIT else PREPARE_ABORT
         common: Row = {
             "offset": 0,
@@ -179,7 +178,7 @@ class World:
         self.note(cluster, TRANSACTIONS, TransactionState(**common, state=state + 2))
 
     def members(self, cluster: str, group: str, *, present: bool) -> None:
-        """A group coordinator writes down that a group has members, or none any more."""
+        """A group coordinator writes that a group has members, or has become empty."""
         if self.present.get((cluster, group), False) != present:
             self.present[cluster, group] = present
             self.note(
@@ -187,7 +186,7 @@ class World:
             )
 
     def sync(self, cluster: str, group: str, partition: int, offset: int) -> None:
-        """A group coordinator writes down what a mirror commits for a group that has no members."""
+        """A group coordinator writes a mirror's commit for a group without members."""
         self.members(cluster, group, present=False)
         self.note(
             cluster,
@@ -196,7 +195,7 @@ class World:
         )
 
     def commit(self, cluster: str, group: str, partition: int, offset: int) -> None:
-        """A group coordinator writes down what a member of a group has committed."""
+        """A group coordinator writes a member's commit."""
         self.members(cluster, group, present=True)
         entry = GroupCommit(
             offset=0, group=group, topic=TOPIC, partition=partition, committed=offset
@@ -212,7 +211,7 @@ class World:
         return found
 
     def open_first(self, cluster: str, partition: int, *, high: int | None = None) -> int:
-        """The LSO: where the oldest transaction that has no marker begins."""
+        """The LSO: the first offset of the oldest transaction without a marker."""
         begun: dict[int, int] = {}
         limit = self.end(cluster, partition) if high is None else high
         for batch in self.logs[cluster, partition]:
@@ -224,7 +223,7 @@ class World:
         return min([limit, *begun.values()])
 
     def seen(self, cluster: str, partition: int, isolation: str) -> list[tuple[int, int]]:
-        """(offset, uid) of what a consumer gets."""
+        """(offset, uid) of the records that a consumer gets."""
         log, committed = self.logs[cluster, partition], isolation == "read_committed"
         limit = self.open_first(cluster, partition) if committed else self.end(cluster, partition)
         found = []
