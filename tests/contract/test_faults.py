@@ -1,5 +1,5 @@
-"""What every registered fault must be, whoever wrote it: documented, choosy about targets, honest
-about bites, safe to heal."""
+"""What every registered fault must do: document itself, refuse wrong targets, report its bite
+truthfully, heal safely."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_silence_that_was_there_before_is_no_bite(
 
 @dataclass
 class SlowLink(IdleLink):
-    """A link that a starved machine serves slowly, but for the third transfer, and that a toxic
+    """A link that a busy machine serves slowly, except for the third transfer, and that a toxic
     slows to 70 KB/s."""
 
     fastest: float = 5e6

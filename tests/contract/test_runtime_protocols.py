@@ -1,5 +1,5 @@
-"""Every registered runtime is what the registry promises, and what it makes has every method of the
-protocols, and no fewer."""
+"""Every registered runtime obeys the registry's protocol, and its objects have exactly the methods
+of their protocols."""
 
 from __future__ import annotations
 

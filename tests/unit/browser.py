@@ -1,5 +1,5 @@
 """A headless Chromium for tests that look and click: Debian's package, driven by Playwright.
-Nothing is fetched from anywhere."""
+Nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ WIDE, PHONE = (1440, 900), (390, 844)
 
 
 def executable() -> str:
-    """Chromium. Fails where there is none, and skips where somebody said that there is to be
-    none."""
+    """The path of Chromium. Without one, the test fails, or is skipped if the environment says that
+    there is none."""
     if reason := os.environ.get(SAYS_NO):
         pytest.skip(f"no browser: {reason}")
     found = (
@@ -51,7 +51,7 @@ def chromium() -> Iterator[Browser]:
 
 
 class Seen:
-    """A report that is open, with everything that the page complained of and asked for."""
+    """An open report, with every error and request of the page."""
 
     def __init__(self, browser: Browser, path: Path) -> None:
         self.complaints: list[str] = []

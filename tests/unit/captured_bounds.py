@@ -1,4 +1,4 @@
-"""Bounds of replicas beside a capture: read, and written anew."""
+"""Reads and rewrites the bounds of replicas beside a capture."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def invoked(*words: str) -> click.testing.Result:
 
 
 def ended(*words: str) -> tuple[int, str]:
-    """The exit code and the sentence of a command that is refused."""
+    """The exit code and the error of a command that is refused."""
     error = invoked(*words).exception
     assert error is not None
     return _exit_of(error)

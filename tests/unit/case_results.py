@@ -1,4 +1,4 @@
-"""A case, and a result of it, as they are made and stored."""
+"""A case and a result of it, for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What linkflap inspect says of a folder of logs, as a document."""
+"""The output of linkflap inspect on a folder of logs, as a document."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ONE, TWO = [record(b"one")], [record(b"two"), record(b"three")]
 
 
 def look(*folders: Path, code: int) -> dict[str, Any]:
-    """The document, and its exit code checked."""
+    """The document; checks the exit code."""
     result = CliRunner().invoke(
         linkflap, ["forensics", "--json", *map(str, folders)], standalone_mode=False
     )

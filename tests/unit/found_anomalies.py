@@ -1,4 +1,4 @@
-"""Anomalies as checks find them, and the causes that they are ranked into."""
+"""Anomalies as checks find them, and the causes under which they are ranked."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def unseen(offset: int, number: int) -> Anomaly:
 
 
 def ranked(*anomalies: Anomaly) -> list[tuple[str, dict[str, int]]]:
-    """Kind of each cause, and how many of which kind follow."""
+    """The kind of each cause, and how many anomalies of each kind follow from it."""
     return [
         (c.kind, {kind: len(n) for (_, kind), n in c.consequences.items()})
         for c in rank(anomalies, REGISTRY)
@@ -86,7 +86,7 @@ def ranked(*anomalies: Anomaly) -> list[tuple[str, dict[str, int]]]:
 def marker(
     cluster: str = "B", source: str = "A", ours: str = "COMMIT", **evidence: object
 ) -> Anomaly:
-    """Of a transaction of two records, at 20 and 21."""
+    """The marker of a transaction of two records, at 20 and 21."""
     markers = ["ABORT" if ours == "COMMIT" else "COMMIT", ours]
     known: dict[str, Any] = {
         "source": source,

@@ -1,4 +1,4 @@
-"""Bounds in which scenarios are generated for tests."""
+"""Bounds for the scenarios that tests generate."""
 
 from __future__ import annotations
 

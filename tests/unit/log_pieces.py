@@ -1,4 +1,4 @@
-"""A log of batches, right or wrong, that is planned and read in pieces."""
+"""A log of batches, intact or damaged, that is planned and read in pieces."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Batch = Mapping[str, object]
 
 
 def made(batch_spec: Batch, offset: int) -> bytes:
-    """One batch at an offset, right or wrong."""
+    """One batch at an offset, intact or damaged."""
     wrong, count = batch_spec["wrong"], int(str(batch_spec["records"]))
     if batch_spec["what"] == "marker":
         data = marker(offset, COMMIT if count > 1 else ABORT, pid=1, epoch=0)
@@ -66,7 +66,7 @@ def made(batch_spec: Batch, offset: int) -> bytes:
 
 
 def written(folder: Path, segments: Sequence[Mapping[str, object]]) -> list[Path]:
-    """The segments' files, in the order of their names."""
+    """The segments' files, ordered by name."""
     paths, offset, name = [], 10, -1
     for batch_spec in segments:
         data: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Addresses that a program is started with: two clusters, and the links of clients into them."""
+"""Addresses for a program: two clusters, and the client links into them."""
 
 from __future__ import annotations
 

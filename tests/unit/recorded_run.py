@@ -38,7 +38,7 @@ DIED = {
     "last_words": ['Assertion "BUG: Invalid transaction state transition attempted" failed'],
     "again": True,
 }
-"""A process of clients that died, as the document has it."""
+"""A client process that died, as the verdict document has it."""
 
 
 def scenario() -> Scenario:

@@ -8,7 +8,7 @@ from tests.unit.recorded_run import TOPIC
 
 
 def document(folder: Path, verdict: str = "valid") -> dict[str, object]:
-    """A verdict document of that run; invalid and unknown ones have the check that says why."""
+    """A verdict document of that run; for invalid and unknown it has the check with the reason."""
     checks: list[dict[str, object]] = [
         {"name": "order-equality", "verdict": "valid",
         "examined": {"A/native": 1830, "B/mirrored": 1790}, "anomalies": 0,

@@ -14,7 +14,7 @@ from tests.kafka_log import batch, ours, segment
 
 @dataclass
 class DeadBroker:
-    """What capture asks of a broker that does not run any more: who it was, and its folder."""
+    """The part of a stopped broker that capture needs: its id and its folder."""
 
     id: int
     log_dir: Path
@@ -41,7 +41,7 @@ def sampled(leader: int, high_watermark: int) -> Watermark:
 
 
 class NoCluster:
-    """A cluster of which no broker runs: nothing is asked of it."""
+    """A cluster without a running broker: it gets no request."""
 
     name, bootstrap = "A", "127.0.0.1:1"
 

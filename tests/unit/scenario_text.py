@@ -1,4 +1,4 @@
-"""A scenario file that is right, and the command that reads it."""
+"""A valid scenario file, and the command that reads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A shadow that leads one partition, and what followers ask of it, as bytes both ways."""
+"""A shadow that leads one partition, and its followers' requests, as bytes in both directions."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def fetch(version: int, *, broker: int = 1, offset: int = 0, epoch: int = 3, las
 
 
 def ask(leader: Leader, key: int, api: str, version: int, body: object) -> Any:
-    """Through bytes both ways."""
+    """Sends a request and returns the response, both through their bytes."""
     frame = messages.encode_request(api, version, 11, "broker", body)[4:]
     pieces = asyncio.run(leader.answer(key, version, 11, frame))
     assert pieces is not None

@@ -1,4 +1,4 @@
-"""The Python API: what `import linkflap` costs and offers, and what it says to wrong arguments. No
+"""The Python API: the cost of `import linkflap`, its names, and its errors for wrong arguments. No
 broker runs here."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def test_importing_it_imports_nothing_else() -> None:
 
 
 def test_nothing_else_is_imported_by_pytest_where_no_test_uses_it(tmp_path: Path) -> None:
-    """What the plugin costs then is two modules, whatever else linkflap needs."""
+    """The plugin then imports two modules, whatever else linkflap needs."""
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "conftest.py").write_text(
         "def pytest_unconfigure():\n    " + EXPECTED.replace("; ", "\n    ") + "\n"

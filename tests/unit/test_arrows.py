@@ -1,5 +1,4 @@
-"""The notation: what it means, that it survives being written and read, and what each malformed
-text is answered."""
+"""The notation: its meaning, writing and reading it back, and the error for each malformed text."""
 
 from __future__ import annotations
 

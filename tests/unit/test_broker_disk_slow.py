@@ -1,4 +1,4 @@
-"""broker-disk-slow: what is refused, what counts as slow, and where it is drawn."""
+"""broker-disk-slow: what is refused, what counts as slow, and where it is generated."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_slow_is_what_takes_long_for_the_broker_alone(
 def test_what_is_written_to_the_control_group_of_version_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ordinary files stand for the group; `io.max`: Documentation/admin-guide/cgroup-v2.rst."""
+    """Ordinary files replace the cgroup's; `io.max`: Documentation/admin-guide/cgroup-v2.rst."""
     monkeypatch.setattr(slow_disk, "_FIRST", tmp_path / "no-version-1")
     monkeypatch.setattr(slow_disk, "_SECOND", tmp_path)
     SlowDisk(tmp_path, "A-1").slow(4711, rate=131072)

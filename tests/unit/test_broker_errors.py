@@ -1,4 +1,4 @@
-"""What the error says of a broker that ended while it started."""
+"""The error about a broker that ended while it started."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def bounds(found: list[Replica], known: Known) -> dict[int, Bounds]:
 
 
 def log_ends(folder: Path) -> tuple[int, int]:
-    """As it is read from the files, and from what was scanned of them."""
+    """The log end offset from the files, and from their scan."""
     return replicas.log_end(folder), batches.log_end(batches.scan(sorted(folder.glob("*.log"))))
 
 
@@ -100,7 +100,7 @@ def test_a_dead_follower_that_lagged_owes_nothing_past_its_end(tmp_path: Path) -
 
 
 def test_a_replica_in_the_isr_owes_all_below_the_high_watermark(tmp_path: Path) -> None:
-    """Else a replica that lost its tail would look as if it had never been promised."""
+    """Otherwise a replica that lost its tail would look as if it never had to have it."""
     found = [replica(tmp_path, 1, 9), replica(tmp_path, 2, 3), replica(tmp_path, 3, 3)]
     tp = ("A.x", 0)
     known = Known(

@@ -1,4 +1,4 @@
-"""Segments are copied as they are, also while a broker compacts them or is dead."""
+"""Segments are copied unchanged, also while a broker compacts them or is dead."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_dead_cluster_is_captured_from_its_disk(tmp_path: Path) -> None:
     assert (row.alive, row.high_watermark, row.high_watermark_from) == (False, 7, "recomputed")
     assert replicas.log_end(tmp_path / "run" / "captures" / "2-end" / "A" / "1" / "A.x-0") == 7
     assert captures.current("A")
-    # it was started again, and died again before anybody captured it
+    # it was restarted, and died again before its logs were captured
     segment(found.folder, [batch(7, [ours(9)])])
     assert not captures.current("A")
     writer.close("failed")

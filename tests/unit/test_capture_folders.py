@@ -1,5 +1,5 @@
-"""Logs that linkflap did not record: what is found in folders, and what the bytes tell of
-promotions."""
+"""Logs that linkflap did not record: what is found in folders, and which promotions the bytes
+show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders of captured logs that lack segments, or whose checkpoints cannot be right."""
+"""Folders of captured logs that lack segments, or whose checkpoints are impossible."""
 
 from __future__ import annotations
 

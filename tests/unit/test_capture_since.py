@@ -1,4 +1,4 @@
-"""Copies of logs from an offset on: what is left is a log of whole batches that begins there."""
+"""Copies of logs from an offset on: the copy is a log of whole batches that begins there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BATCHES = [batch(offset, [ours(offset), ours(offset + 1)]) for offset in (0, 2, 
 
 
 def left(folder: Path) -> list[int]:
-    """Base offsets of the batches, after names and sums have been looked at."""
+    """Base offsets of the batches; file names and checksums are checked first."""
     paths = sorted(folder.glob("*.log"))
     headers = batches.scan(paths).headers
     assert headers.crc_ok.all()

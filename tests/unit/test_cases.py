@@ -1,5 +1,5 @@
-"""Cases: what a result says and with which exit code, what is stored, and that every registered
-case is complete."""
+"""Cases: the text and exit code of a result, what is stored, and that every registered case is
+complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stored results of cases: what has to be reproduced again, and what a verdict says of a case."""
+"""Stored results of cases: which must be reproduced again, and what a verdict means for a case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of a case: claim and control by turns, steps that fail, and what the result says."""
+"""Runs of a case: claim and control alternate, steps fail, and the result tells."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def test_a_result_without_runs_says_why() -> None:
 
 
 class NoBenches:
-    """Deployments of nothing: what the runner does with steps that show, do not show, or fail."""
+    """Deployments without clusters: what the runner does with steps that show it, do not show it,
+    or fail."""
 
     def __init__(self) -> None:
         self.stamp, self.dropped, self.ended = "1-a-case", 0, 0
@@ -54,7 +55,7 @@ class NoBenches:
 
 
 def steps(*shown: bool | None) -> Callable[[Bench], Observation]:
-    """Steps whose runs show it or not, in turn; None: a step fails."""
+    """Steps whose runs show it or not, in this order; None: the step fails."""
     turns = iter(shown)
 
     def play(bench: Bench) -> Observation:

@@ -1,5 +1,5 @@
 """What the steps of cases share, without a broker: batches as clients send them, markers in logs,
-formulas, what is known."""
+formulas."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_which_producers_have_one_id_after_two_hops(formula: str, same: set[str]
 
 
 class Thrown:
-    """What py4j hands over of a Java exception."""
+    """A Java exception as py4j passes it on."""
 
     def __init__(self, name: str, cause: Thrown | None = None) -> None:
         self.name, self.cause = name, cause

@@ -1,4 +1,4 @@
-"""The sentence of a cause: what is named, with its cluster, partition and offset."""
+"""The sentence of a cause: it names the cluster, partition and offset."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ NOWHERE = {
     ("mirror-states", "state-lie"),
     ("mirror-states", "verb-disagreement"),
 }
-"""What is missing has no offset, nor has a verb; and of a lag the number is named that is wrong."""
+"""A missing record has no offset, nor has a verb; for a lag, the sentence has the wrong number."""
 
 
 OFFSETS = {

@@ -1,4 +1,4 @@
-"""What caused what: anomalies ranked, folded under their cause, and said in one sentence."""
+"""Causes: anomalies are ranked, grouped under their cause, and summed up in one sentence."""
 
 from __future__ import annotations
 
@@ -104,8 +104,7 @@ def test_the_member_with_the_most_consequences_names_the_cause() -> None:
 
 
 def test_what_a_cluster_got_from_another_is_the_same_thing_there() -> None:
-    """A chain: what B made of the source's marker C has from B, and another marker C made
-    itself."""
+    """A chain: C has B's copy of the source's marker, and another marker that C wrote itself."""
     anomalies = [
         marker("C"),
         visible("C"),

@@ -1,4 +1,4 @@
-"""What follows from a transaction's marker, or from a commit that has none."""
+"""The consequences of a transaction's marker, or of a commit that has none."""
 
 from __future__ import annotations
 
@@ -42,8 +42,7 @@ def test_what_is_found_at_the_records_of_a_transaction_follows_from_its_marker()
 def test_two_roots_with_a_common_consequence_are_one_where_the_one_can_follow_from_the_other(
     joined: bool,
 ) -> None:
-    """The marker is at 22 and the records are at 20; that the transaction ended in two ways is
-    about both."""
+    """The marker is at 22 and the records are at 20; the anomaly of two outcomes concerns both."""
     root = marker(first_offset=22) if joined else found("internal-topics", "log-disorder", 22)
     split = found(
         "marker-pairing",

@@ -1,4 +1,4 @@
-"""The pairwise choice: every pair occurs, and it is smaller than all combinations."""
+"""The pairwise choice: every pair occurs, with fewer cells than all combinations."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """certificate-expired and certificate-untrusted against a real TLS listener: what bites, what
-heals, what is no bite."""
+heals, and what does not bite."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.idle_world import IdleLink
 
 @dataclass
 class Listener:
-    """Shows a certificate to whoever connects. As a cluster, it can be given another."""
+    """Presents a certificate to every client. As a cluster, it can be given another."""
 
     contexts: dict[Certificate, ssl.SSLContext]
     name: str = "A"
@@ -108,7 +108,7 @@ def test_new_connections_are_refused_and_then_taken_again(
     shows, world, outages = listener
     made = FAULTS[name](fault(name), world)
     made.inject()
-    assert outages == ["f"]  # whoever was connected has to come in anew
+    assert outages == ["f"]  # connected clients have to reconnect
     bite = made.bite()
     assert (bite.bit, words in str(bite.measured)) == (True, True)
     healed = made.heal()

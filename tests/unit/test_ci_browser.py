@@ -1,5 +1,5 @@
-"""What CI does where no Chromium can be had: one loud line with the reason, status 0, and tests of
-the report that fail."""
+"""What CI does without Chromium: one visible line with the reason, status 0, and tests of the
+report that fail."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def installed(machine: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Path:
-    """A PATH with nothing on it but what the script itself needs."""
+    """A PATH with only what the script itself needs."""
     put(tmp_path, "id", "echo 0")
     put(tmp_path, "timeout", 'shift; exec "$@"')
     put(tmp_path, "mktemp", f"echo {tmp_path}/log")

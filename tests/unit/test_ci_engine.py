@@ -1,5 +1,5 @@
-"""What CI does where no Docker engine can be had: one loud line with the reason, status 0, and
-tests that know it."""
+"""What CI does without a Docker engine: one visible line with the reason, status 0, and tests that
+see it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCRIPT = (
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Path:
-    """A PATH with little on it: no engine answers, and root is whoever asks."""
+    """A PATH with few programs: no engine answers, and the user appears to be root."""
     for tool in TOOLS:
         found = shutil.which(tool)
         assert found, tool

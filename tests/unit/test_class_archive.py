@@ -1,5 +1,4 @@
-"""A class archive of Spark is a bonus: a Java that fails to make one, or makes none, runs Spark
-without."""
+"""Spark's class archive is optional: if Java fails to create one, Spark runs without it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The command line's own part: values, exit codes and sentences; and what `linkflap list` says of
-everything."""
+"""The command line's own part: values, exit codes and error texts; and `linkflap list`."""
 
 from __future__ import annotations
 

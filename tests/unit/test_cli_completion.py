@@ -1,5 +1,5 @@
 """Shell completion: scenarios, mirrors, options and their values; in bash itself, and as zsh and
-fish ask for it."""
+fish request it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RUN = 'import sys; sys.argv[0] = "linkflap"; from linkflap.harness.cli import m
 
 @pytest.fixture
 def command(tmp_path: Path) -> Path:
-    """`linkflap` on the PATH, as it is where it is installed."""
+    """`linkflap` on the PATH, as in an installation."""
     path = tmp_path / "linkflap"
     path.write_text(f"#!/bin/sh\nexec {sys.executable} -c '{_RUN}' \"$@\"\n")
     path.chmod(0o755)
@@ -28,7 +28,7 @@ def command(tmp_path: Path) -> Path:
 
 
 def completed(shell: str, words: list[str], incomplete: str) -> list[str]:
-    """What the command prints when a shell asks it, by line."""
+    """The lines that the command prints for a shell's completion request."""
     asked = {
         "COMP_WORDS": " ".join(words),
         "COMP_CWORD": str(len(words)),
@@ -42,7 +42,7 @@ def completed(shell: str, words: list[str], incomplete: str) -> list[str]:
 
 
 def in_bash(command: Path, *words: str, cwd: Path) -> list[str]:
-    """What bash would put in for the last of these words, as it splits them."""
+    """Bash's completions of the last of these words."""
     listed = " ".join(f"'{word}'" for word in words)
     script = f"""
         source <(_LINKFLAP_COMPLETE=bash_source linkflap)

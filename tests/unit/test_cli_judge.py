@@ -1,5 +1,4 @@
-"""What a judged run directory is shown as: a report that cannot be drawn takes nothing from the
-verdict."""
+"""The output for a judged run directory: the verdict stands even if its report cannot be drawn."""
 
 from __future__ import annotations
 

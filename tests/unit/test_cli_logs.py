@@ -1,4 +1,4 @@
-"""What a person may say of logs on the command line, and what is refused with how to fix it."""
+"""The options of logs on the command line, and errors with their fix."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Readers that stop reading, full disks and closed streams at the command's ends: the exit code
-stays what it is."""
+"""Readers that stop reading, full disks and closed streams of the command: its exit code stays the
+same."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORENSICS = (sys.executable, "-m", "linkflap", "forensics")
 
 @pytest.fixture
 def bad(tmp_path: Path) -> str:
-    """Logs of which there is much to say, and all of it invalid."""
+    """Logs with many findings, all of them invalid."""
     data = [batch(n, [record(b"v")], pid=1, epoch=0, seq=2 * n) for n in range(40)]
     segment(tmp_path / "orders-0", data)
     return str(tmp_path)
@@ -28,7 +28,7 @@ def bad(tmp_path: Path) -> str:
 
 @contextmanager
 def nobody() -> Iterator[int]:
-    """The writing end of a pipe that nobody reads."""
+    """The writing end of a pipe without a reader."""
     reading, writing = os.pipe()
     os.close(reading)
     try:

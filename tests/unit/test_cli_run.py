@@ -1,4 +1,4 @@
-"""`linkflap run` before anything starts: what it takes, what it refuses and in which words."""
+"""`linkflap run` before anything starts: what it accepts, what it refuses, and its error texts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from linkflap.harness.model.errors import InputError
 
 
 def said(*arguments: str) -> str:
-    """What a dry run prints; raises what it fails with."""
+    """The output of a dry run; raises its error."""
     done = CliRunner().invoke(linkflap, ["run", *arguments, "--dry-run"], standalone_mode=False)
     if done.exception:
         raise done.exception

@@ -1,5 +1,4 @@
-"""What a command refuses before it does anything, and that its errors are a document too where one
-was asked for."""
+"""What a command refuses before it does anything; with --json its errors are documents too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""client-kill: what it takes for a bite and for a heal. What real processes do is in
+"""client-kill: when it bites and when it is healed. Real processes are tested in
 tests/integration/test_client_deaths.py."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PAIR = parse("A->B")
 
 
 class Clients:
-    """Clients of which one process can be killed, once."""
+    """Clients with one process that can be killed, once."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The library of a workload's clients: of the file, of the options, or of the clusters' release."""
+"""The library of a workload's clients: from the file, the options, or the clusters' release."""
 
 from __future__ import annotations
 

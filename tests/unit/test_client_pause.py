@@ -1,4 +1,4 @@
-"""client-pause: what it takes for a bite and for a heal. What real processes do is in
+"""client-pause: when it bites and when it is healed. Real processes are tested in
 tests/integration/test_client_failover.py."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from linkflap.harness.model.scenario import FaultSpec, Option
 
 
 class Process:
-    """A process that can be stopped."""
+    """A process that can be suspended."""
 
     name = "clients-1"
 
@@ -75,7 +75,7 @@ def test_it_is_healed_once_its_clients_got_more_done(monkeypatch: pytest.MonkeyP
         "clients-1 runs",
         "its clients have acknowledged or read 21 records, 20 before",
     ]
-    clients.done = 3  # killed meanwhile, and started again: it counts from 0
+    clients.done = 3  # killed meanwhile, and restarted: it counts from 0
     assert one.heal()
 
 

@@ -1,5 +1,5 @@
-"""clock-skew: what its options may be, where it is drawn, what is refused without its library, and
-how a clock is read."""
+"""clock-skew: its options, where it is generated, what is refused without its library, and how a
+clock is read."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Broker:
-    """A broker that answers nobody, and says what is done to it."""
+    """A broker that answers nobody, and records what is done to it."""
 
     cluster, id, state, pid, client_address = "A", 1, "running", None, "127.0.0.1:1"
 

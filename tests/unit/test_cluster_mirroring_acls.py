@@ -1,4 +1,5 @@
-"""ACLs of a mirror's two ends: what they are called, what differs, and clusters that keep none."""
+"""ACLs of a mirror's source and destination: their names, their differences, and clusters that have
+none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers to verbs: accepted, refused to the end, and accepted without an effect."""
+"""Responses to verbs: accepted, refused to the end, and accepted without effect."""
 
 from __future__ import annotations
 
@@ -105,9 +105,9 @@ def test_an_error_that_asking_again_cannot_change_is_raised_at_once() -> None:
 
 
 def stopping_mirror(monkeypatch: pytest.MonkeyPatch, *states: str) -> tuple[Any, list[Event]]:
-    """A mirror whose stop is accepted, and whose partitions get no reset: describe says these
-    states of them."""
-    made: Any = object.__new__(mirror.ClusterMirror)  # its parts are stand-ins
+    """A mirror whose stop is accepted, and whose partitions get no reset: describe reports these
+    states."""
+    made: Any = object.__new__(mirror.ClusterMirror)  # with stand-ins for its parts
     written: list[Event] = []
     monkeypatch.setattr(mirror, "STOP_SECONDS", 0.1)
     monkeypatch.setattr(from_bytes, "every", lambda cluster, partitions: {})

@@ -1,5 +1,5 @@
-"""Cluster Mirroring by its command line: answers that a build printed, read as what its Java Admin
-would have answered."""
+"""Cluster Mirroring by its command line: a build's printed answers, parsed into what its Java Admin
+would return."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def test_topics_are_patterns_on_the_command_line() -> None:
 
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
-    """A command line that prints `ran.said` and ends with `ran.status`; `ran.words` are those of
-    its last call."""
+    """A command line that prints `ran.said` and ends with `ran.status`; `ran.words` are the
+    arguments of its last call."""
     seen = SimpleNamespace(said="", status=0, words=())
 
     def run(command: list[str], *, name: str, folder: Path, output: Path, within: float) -> int:

@@ -1,5 +1,5 @@
-"""The topics of a mirror's two ends, compared: what counts, what is left out, and how long it is
-waited."""
+"""The topics of a mirror's source and destination, compared: what counts, what is left out, and how
+long to wait."""
 
 from __future__ import annotations
 

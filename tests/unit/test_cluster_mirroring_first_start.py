@@ -1,5 +1,5 @@
-"""What a start waits for, on recorded answers: the log of the mirrors' states on every broker that
-runs."""
+"""What a first start waits for, on recorded answers: the log of `__mirror_state` on every running
+broker."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ BOTH = {(STATES, 0), (STATES, 1)}
 
 
 class Destination:
-    """Three brokers, whose answers are `held`, one after the other and the last for ever; broker 3
-    has ended."""
+    """Three brokers that answer `held` one after the other, and the last one forever; broker 3 has
+    ended."""
 
     def __init__(
         self, *held: dict[int, set[tuple[str, int]]], leader: int = 1, topic: bool = True
@@ -102,7 +102,7 @@ def test_a_start_at_once_is_an_option_and_another_word_is_none() -> None:
 
 
 class Brokers:
-    """A destination whose leaders can be moved; the first time nobody answers."""
+    """A destination whose leaders can be moved; the first request is not answered."""
 
     def __init__(self) -> None:
         self.moved: list[dict[tuple[str, int], list[int]]] = []

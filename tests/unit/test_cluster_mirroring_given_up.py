@@ -1,4 +1,4 @@
-"""Topics that a cluster mirror says it mirrors no more."""
+"""Topics that a cluster mirror reports as no longer mirrored."""
 
 from __future__ import annotations
 

@@ -48,8 +48,7 @@ FIRST, NEWER = (
 
 
 def build(folder: Path, classes: list[str]) -> Path:
-    """A directory as a build of Kafka leaves it, of which nothing but the names of its classes
-    matters here."""
+    """A directory like a build of Kafka; only the names of its classes matter here."""
     folder.mkdir()
     with zipfile.ZipFile(folder / "kafka-clients-4.2.0-SNAPSHOT.jar", "w") as jar:
         jar.writestr("kafka/kafka-version.properties", "version=4.2.0-SNAPSHOT\ncommitId=1\n")

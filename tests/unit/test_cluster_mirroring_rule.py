@@ -1,4 +1,4 @@
-"""What admins ask of a mirror in mid-run: verbs that promote nothing, its coordinator, the
+"""What admins request of a running mirror: verbs that do not promote, its coordinator, the
 addresses of its source."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def refusing(topics: Collection[str]) -> list[Write]:
 
 
 class Modelled:
-    """A build that does as the model says, but where `wrong` has another answer. Its canary is
+    """A build that answers as the model does, except for the answers in `wrong`. Its canary is
     mirrored all the time."""
 
     def __init__(self, wrong: dict[str, str] | None = None) -> None:
@@ -155,7 +155,7 @@ def test_the_coordinating_partition_is_by_javas_hash(
 
 
 class Admin:
-    """The settings and verbs of a mirror, as its admin answers."""
+    """The settings and verbs of a mirror, as its admin returns them."""
 
     def __init__(self, *, refuses: bool = False) -> None:
         self.refuses, self.values, self.states, self.resumed = (

@@ -1,4 +1,5 @@
-"""The records of `__mirror_state`: what they say last, and what of it describe does not."""
+"""The records of `__mirror_state`: their last values, and which of them describe does not
+report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Truncations of a log that a mirror takes over: noted when the bytes show them."""
+"""Truncations of a log by its new mirror: recorded when the bytes show them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.recorded_failover import LOGS, headers
 
 
 def copied(folder: Path, brokers: int = 1, moment: str = "3-diverged") -> SimpleNamespace:
-    """Cluster A with the log of tx-0 on each of its brokers; it parts from B's at 21."""
+    """Cluster A with the log of tx-0 on each of its brokers; it diverges from B's at 21."""
     found = {}
     for number in range(1, brokers + 1):
         shutil.copytree(LOGS / moment / "A" / "tx-0", folder / str(number) / "tx-0")
@@ -32,7 +32,7 @@ def log_file(cluster: SimpleNamespace, number: int = 1) -> Path:
 
 
 def truncate_at(cluster: SimpleNamespace, offset: int, number: int = 1) -> None:
-    """Truncates a log's file, and gives it B's bytes from there on at once."""
+    """Truncates a log's file, and appends B's bytes from there on at once."""
     mine, theirs = headers("3-diverged", "A"), headers("3-diverged", "B")
     position, there = (int(h.position[(h.base_offset >= offset).argmax()]) for h in (mine, theirs))
     tail = max((LOGS / "3-diverged" / "B" / "tx-0").glob("*.log")).read_bytes()[there:]
@@ -99,8 +99,8 @@ def test_a_replica_that_is_behind_grows_by_the_old_log_and_that_is_no_truncation
 def test_truncations_are_looked_for_until_the_mirror_ends_and_not_only_until_it_mirrors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A build says MIRRORING before it has truncated, and another topic's record is through by
-    then."""
+    """A build reports MIRRORING before it has truncated, and another topic's record has been
+    mirrored by then."""
     cluster = copied(tmp_path)
     watch, noted = watched(cluster, headers("3-diverged", "B"))
     made = object.__new__(mirror.ClusterMirror)

@@ -1,4 +1,4 @@
-"""The reference model of KIP-1279's verbs, and the player that holds a build's answers against
+"""The reference model of KIP-1279's verbs, and the player that compares a build's answers with
 it."""
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def test_sequences_that_leave_out_what_is_known_go_on() -> None:
 
 
 class Modelled:
-    """A build that does as the model says, but where `wrong` has another answer."""
+    """A build that answers as the model does, except for the answers in `wrong`."""
 
     def __init__(self, wrong: dict[str, list[str]] | None = None, *, deaf: bool = False) -> None:
         self.world, self.wrong, self.deaf = World(), wrong or {}, deaf

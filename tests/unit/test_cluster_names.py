@@ -1,5 +1,5 @@
-"""Clusters have the names that people give them (us-east, eu_west), by one rule wherever a name is
-read or made into another."""
+"""Clusters have the names that people use (us-east, eu_west), by one rule wherever a name is read
+or becomes part of another."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A mirror by commands: its manifest, what it promises, what it says, and how far it is behind. No
-broker runs here."""
+"""A mirror of commands: its manifest, its guarantees, its reports, and its lag. No broker runs
+here."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_a_promotion_that_is_said_is_by_topic_and_partition() -> None:
 
 
 def behind(*steps: str) -> int:
-    """`s1` a record of the source, `a1` its arrival."""
+    """`s1` is a record of the source, `a1` its arrival."""
     order = Order()
     for step in steps:
         (order.sent if step[0] == "s" else order.arrived)(int(step[1:]))

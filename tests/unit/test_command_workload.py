@@ -1,4 +1,4 @@
-"""A program of the user's as a workload: started, moved, killed, paused and stopped. No broker runs
+"""A user's program as a workload: started, moved, killed, paused and stopped. No broker runs
 here."""
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def writer(tmp_path: Path) -> Iterator[RunWriter]:
 
 @pytest.fixture
 def program(writer: RunWriter, tmp_path: Path) -> Iterator[Callable[..., Command]]:
-    """Makes one, with options, that says what it finds in its environment."""
+    """Makes one, with options; it prints its environment."""
     made: list[Command] = []
 
     def make(**options: str) -> Command:
@@ -73,7 +73,7 @@ def output(writer: RunWriter) -> str:
 
 
 def said(writer: RunWriter, starts: int) -> dict[str, str]:
-    """What it said at its so-manieth start."""
+    """The output of its n-th start."""
 
     def lines() -> list[str]:
         return [line for line in output(writer).splitlines() if line.startswith("{")]

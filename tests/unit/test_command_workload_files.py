@@ -1,4 +1,4 @@
-"""Scenario files with a program: where it is, what it asks for, and mistakes in them."""
+"""Scenario files with a program: its path, its settings, and mistakes in them."""
 
 from __future__ import annotations
 

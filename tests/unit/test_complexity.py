@@ -22,7 +22,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def own(function: Function) -> Iterator[ast.AST]:
-    """What a function is made of, without the functions inside it."""
+    """The nodes of a function, without the functions inside it."""
     nodes: list[ast.AST] = list(ast.iter_child_nodes(function))
     while nodes:
         node = nodes.pop()

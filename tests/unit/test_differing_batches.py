@@ -1,4 +1,4 @@
-"""Which record of which replica differs, and in what: from bytes to the finding."""
+"""Which record of which replica differs, and in which field: from bytes to the finding."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def with_first_batch(path: Path, data: bytes) -> None:
 
 
 def like_the_first(records: list[Plain], codec: str = "none") -> bytes:
-    """The first batch of the made-up run, with these records."""
+    """The first batch of the made-up run, with other records."""
     return batch(0, records, seq=0, transactional=True, pid=0, epoch=0, leader_epoch=1, codec=codec)
 
 

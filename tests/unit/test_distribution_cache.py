@@ -1,4 +1,4 @@
-"""What is made once per user: whole or not at all, and by one process only."""
+"""Caches per user: created whole or not at all, and by one process only."""
 
 from __future__ import annotations
 

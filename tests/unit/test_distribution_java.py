@@ -1,4 +1,4 @@
-"""Which Java is taken, and what is said when there is none."""
+"""Which Java is used, and the error when there is none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from linkflap.harness.model.errors import SetupError
 
 @pytest.fixture(autouse=True)
 def nothing_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No Java, an empty cache, and a pip that can reach nothing."""
+    """No Java, an empty cache, and a pip that reaches no index."""
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.delenv("JAVA_HOME", raising=False)
@@ -22,7 +22,7 @@ def nothing_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fake(home: Path, major: int, *, release: bool = True) -> Path:
-    """A home whose java says what it is asked for."""
+    """A JAVA_HOME whose java prints this output."""
     (home / "bin").mkdir(parents=True, exist_ok=True)
     path = home / "bin" / "java"
     path.write_text(

@@ -1,4 +1,4 @@
-"""Kafka jars: what is pinned, what is refused, and what is said when nothing can be fetched."""
+"""Kafka jars: which are pinned, which are refused, and the error if nothing can be downloaded."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Without the packages of the docker runtime (`linkflap[docker]`) all else works, and what needs
-them says what to install."""
+"""Without the packages of the docker runtime (`linkflap[docker]`) everything else works, and what
+needs them names what to install."""
 
 from __future__ import annotations
 
@@ -119,5 +119,5 @@ def test_a_folder_called_docker_is_not_the_package(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(docker_package, "distribution", none_installed)
     assert docker_package.lacking() == "docker"
-    with docker_package.importable():  # nothing to import in its stead
+    with docker_package.importable():  # nothing to import instead
         assert str(tmp_path) == sys.path[0]

@@ -1,4 +1,4 @@
-"""Links of the docs lead to files and headings that there are."""
+"""Links of the docs lead to existing files and headings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 def _anchors(page: Path) -> set[str]:
-    """Anchors of the headings, as GitHub makes them."""
+    """Anchors of the headings, as GitHub generates them."""
     titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
 

@@ -1,4 +1,4 @@
-"""The tests on docs/pytest.md: each asks for what there is. Nothing is started."""
+"""The tests on docs/pytest.md request only what exists. Nothing is started."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def every_one() -> Iterator[ParameterSet]:
-    """Each test of each block with all arguments of its markers, one for each parameter that it
-    has."""
+    """Each test of each block with all arguments of its markers, once per parameter."""
     for block in BLOCKS:
         names: dict[str, object] = {}
         exec(compile(block, "docs/pytest.md", "exec"), names)  # our own page

@@ -1,5 +1,4 @@
-"""What the doctor says of machines that lack things: the machine is this one, with the thing really
-taken away."""
+"""The doctor on machines that lack something: this machine, with the thing removed."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ def executable(path: Path, script: str) -> None:
 
 @pytest.fixture
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine on which nothing is installed and nothing cached; returns the only folder on
-    PATH."""
+    """A machine with nothing installed or cached; returns the only folder on PATH."""
     tools = tmp_path / "bin"
     tools.mkdir()
     monkeypatch.setenv("PATH", str(tools))
@@ -49,7 +47,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def deaf() -> Iterator[int]:
-    """A port on which connections are taken and nothing is ever answered."""
+    """A port that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 

@@ -1,4 +1,4 @@
-"""Drawings are read by people, so the whole drawing is what is tested."""
+"""Drawings are read by people, so the tests compare whole drawings."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Where the Docker engine is, as everything that asks for it sees it: near, another machine's, or
-nowhere that can be named."""
+"""The address of the Docker engine, as every user of it sees it: local, on another machine, or one
+that cannot be named."""
 
 from __future__ import annotations
 

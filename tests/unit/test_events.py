@@ -1,4 +1,4 @@
-"""Events as values: each kind is a class, and the form that they have on disk does not change."""
+"""Events as values: each kind is a class, and its form on disk does not change."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.unit.recorded_run import run
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "tests" / "data" / "events" / "recorded.jsonl"
-"""Of each kind, and of each form of it, a line that some version of linkflap has recorded."""
+"""For each kind, and each of its forms, a line that some version of linkflap recorded."""
 NEVER_KEPT = {
     "proxy-rebuilt",
     "mirror-lag",
@@ -41,7 +41,7 @@ NEVER_KEPT = {
     "not-ended",
     "note",
 }
-"""Rare kinds, of which no line is kept."""
+"""Rare kinds, without a recorded line."""
 
 
 def kept() -> list[EventRow]:

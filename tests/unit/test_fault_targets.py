@@ -1,4 +1,4 @@
-"""What a fault is called and what it is done to, parsed in one place."""
+"""The names and targets of faults, parsed in one place."""
 
 from __future__ import annotations
 

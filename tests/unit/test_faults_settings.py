@@ -1,4 +1,4 @@
-"""Options of faults: known names, the right types, and one sentence otherwise."""
+"""Options of faults: known names, the right types, and otherwise an error of one sentence."""
 
 from __future__ import annotations
 

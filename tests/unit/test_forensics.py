@@ -1,5 +1,5 @@
-"""Forensics: every kind of fault is found by the bytes alone, sound logs have none, and exit codes
-say which it was."""
+"""Forensics: every kind of fault is found from the bytes alone, intact logs have none, and exit
+codes tell which."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_topics_can_be_chosen(tmp_path: Path) -> None:
 
 
 def test_what_a_corrupt_batch_says_of_itself_proves_nothing(tmp_path: Path) -> None:
-    """The changed byte is in its sequence number: the batches around it are innocent."""
+    """The changed byte is in its sequence number: the batches around it are intact."""
     path = segment(tmp_path / "orders-0", [batch(n, ONE, pid=1, epoch=0, seq=n) for n in range(4)])
     data = bytearray(path.read_bytes())
     data[batches_in(path)[1][0] + 53] ^= 1
@@ -225,7 +225,7 @@ def test_what_a_corrupt_batch_says_of_itself_proves_nothing(tmp_path: Path) -> N
 
 
 def coordinated(tmp_path: Path, *states: int, end: int = COMMIT) -> Path:
-    """A transaction of orders-0, and what its coordinator wrote of it."""
+    """A transaction of orders-0, and its coordinator's entries."""
     data = batch(0, ONE, pid=7, epoch=0, seq=0, transactional=True)
     segment(tmp_path / "orders-0", [data, marker(1, end, pid=7, epoch=0)])
     output = [state_of("t", 7, 0, kind, [("orders", 0)] if kind < 4 else [], 0) for kind in states]

@@ -1,4 +1,4 @@
-"""Sequences, sessions and ids of producers, and where compaction explains a break."""
+"""Sequences, sessions and producer ids, and breaks that compaction explains."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.forensics_document import ONE, TWO, found, look
 def test_a_sequence_that_goes_on_behind_a_reset_is_found_and_one_that_begins_anew_is_not(
     tmp_path: Path,
 ) -> None:
-    """A's producer ended at sequence 0, B's of the same id goes on at 1: its first record was
+    """A's producer ended at sequence 0, B's with the same id continues at 1: its first record was
     acknowledged and not appended."""
     mirrored, reset = batch(0, ONE, pid=1, epoch=0, seq=0), mirror_pid_reset(1)
     segment(tmp_path / "bad-0", [mirrored, reset, batch(2, ONE, pid=1, epoch=0, seq=1)])
@@ -40,7 +40,7 @@ def test_a_mirrored_batch_that_is_there_again_is_found_behind_a_reset(tmp_path: 
 
 
 def test_sessions_that_outlive_a_failback_are_none(tmp_path: Path) -> None:
-    """A's own ones go on at sequences 2 and 5 behind B's reset and A's."""
+    """A's own sessions continue at sequences 2 and 5 after B's reset and A's."""
     assert look(KIP_1279 / "5-a-stopped" / "A", code=0)["cases"] == []
 
 
@@ -78,8 +78,8 @@ def test_sequences_that_break_where_compaction_took_batches_are_noted_and_no_fin
 
 
 def test_also_where_what_compaction_left_of_the_producer_before_is_a_marker(tmp_path: Path) -> None:
-    """Transactions before KIP-890: the id of an aborted or committed transaction goes on in the
-    next."""
+    """Transactions before KIP-890: an aborted or committed transaction's producer id continues in
+    the next."""
     kept = [
         marker(2, COMMIT, pid=1, epoch=0),
         batch(3, ONE, pid=1, epoch=0, seq=2, transactional=True),
@@ -105,7 +105,7 @@ def test_a_sequence_that_breaks_where_nothing_is_missing_is_reported_whatever_is
 
 
 def test_offsets_that_are_missing_are_noted_though_no_sequence_breaks(tmp_path: Path) -> None:
-    """A marker is lost: the next transaction of its producer takes its place."""
+    """A marker is lost: the next transaction of its producer has its offset."""
     data = [
         batch(0, TWO, pid=1, epoch=0, seq=0, transactional=True),
         batch(3, ONE, pid=1, epoch=0, seq=2, transactional=True),
@@ -121,7 +121,7 @@ def test_offsets_that_are_missing_are_noted_though_no_sequence_breaks(tmp_path: 
 
 
 def test_a_sequence_of_0_in_disorder_does_not_end_the_search(tmp_path: Path) -> None:
-    """What is at the offset first is somebody else's."""
+    """The batch at that offset is another producer's."""
     segment(
         tmp_path / "t-0",
         [batch(0, TWO), batch(2, ONE, pid=1, epoch=0, seq=0), batch(0, TWO, pid=1, epoch=0, seq=0)],
@@ -130,7 +130,7 @@ def test_a_sequence_of_0_in_disorder_does_not_end_the_search(tmp_path: Path) -> 
 
 
 def test_a_relay_that_writes_several_clients_records_with_one_id_is_sound(tmp_path: Path) -> None:
-    """MirrorMaker 2: one transaction of its own holds many of the clients' operations."""
+    """MirrorMaker 2: one transaction of its own has the records of many client operations."""
     relayed = [
         batch(0, [ours(1 << 40, 1), ours(2 << 40, 2)], pid=3, epoch=0, seq=0, transactional=True),
         batch(2, [ours(3 << 40, 3)], pid=3, epoch=0, seq=2, transactional=True),

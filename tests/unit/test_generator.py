@@ -1,5 +1,5 @@
-"""Generated scenarios: every one can be played, the same seed gives the same, and coverage guides
-what comes next."""
+"""Generated scenarios: every one can be played, the same seed gives the same one, and coverage
+guides the next."""
 
 from __future__ import annotations
 
@@ -115,8 +115,8 @@ def test_the_same_seed_number_and_coverage_give_the_same_scenario(seed: int, num
 @settings(max_examples=60)
 @given(seed=seeds)
 def test_no_fault_is_done_to_what_is_down_by_then(seed: int) -> None:
-    """After a forced failover nothing is done to its source, nor to links into it, until its mirror
-    was reversed."""
+    """After a forced failover no fault targets its source or links into it until its mirror was
+    reversed."""
     made = generate(seed, 1, Coverage(), EVERY, guided=False)
     down: set[str] = set()
     for fault in made.schedule:
@@ -204,7 +204,7 @@ def test_a_fault_without_a_family_is_drawn_from_the_day_it_is_registered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Strange(BrokerKill):
-        """A fault that the generator has never heard of."""
+        """A fault that the generator does not know."""
 
         @classmethod
         def applies_to(cls, target: str, topology: Topology) -> str | None:

@@ -1,4 +1,4 @@
-"""Generated faults that follow one another, overlap, and wait for a state of the logs."""
+"""Generated faults that follow one another, overlap, or wait for a state of the logs."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ def test_faults_that_want_the_same_follow_one_another_and_others_overlap() -> No
     last = draft.add("link-cut", "A->B", Wants(needs=frozenset(["y"])))
     assert condition(first.when).after == condition(other.when).after == ()
     assert condition(both.when).after == (first.id, other.id)
-    assert condition(last.when).after == (both.id,)  # what that one follows goes without saying
+    assert condition(last.when).after == (both.id,)  # what that one follows is implied
 
 
 def test_what_a_fault_overlaps_comes_after_what_it_comes_after() -> None:
-    """Else the one may be over when the other ends, and there is no moment for it."""
+    """Otherwise the overlapped fault may be over before the other ends, and this one could never
+    begin."""
     both = 0
     for seed in range(300):
         made = generate(seed, 1, Coverage(), EVERY, guided=False)
@@ -53,8 +54,8 @@ def test_what_a_fault_overlaps_comes_after_what_it_comes_after() -> None:
 def test_nobody_waits_for_a_mirror_to_be_behind_over_which_nothing_passes(
     mirrored: set[str], waited_for: bool
 ) -> None:
-    """Clients that came back to A, and no mirror from there: a mirror from B to C has nothing to be
-    behind of."""
+    """Clients have come back to A, and no mirror leads from there: a mirror from B to C has nothing
+    to be behind of."""
     seen = set()
     for seed in range(60):
         draft = Draft(topology=parse("A->B->C"), rng=random.Random(seed))

@@ -1,4 +1,4 @@
-"""What mirrors promise: declared once, written to run.json, and all that the verifier asks."""
+"""What mirrors promise: declared once, written to run.json, and all that the verifier reads."""
 
 from __future__ import annotations
 

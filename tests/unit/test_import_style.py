@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def imported(path: Path) -> Iterator[str]:
-    """The first word of everything that a module imports; a dot for what is relative."""
+    """The top-level package of every import of a module; a dot for relative ones."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
             yield (node.module or "").split(".")[0] if node.level == 0 else "."

@@ -1,4 +1,4 @@
-"""Signals while something is stopped wait until it has stopped."""
+"""Signals that arrive while something is being stopped wait until it has stopped."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Java clients without a JVM: what crosses to it, which errors and settings stand for which, whose
-clients are wanted."""
+"""Java clients without a JVM: what is passed to it, how errors and settings map, and which clients
+are requested."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from linkflap.harness.workloads.numbers import Numbers
 
 
 class Reader:
-    """The obvious reader of what `serialized` writes: arrays of arrays of bytes, and references to
+    """A simple reader of the output of `serialized`: arrays of arrays of bytes, and references to
     classes."""
 
     def __init__(self, data: bytes) -> None:

@@ -1,5 +1,5 @@
-"""Which patterns java.util.regex.Pattern takes: what it said of each of these, and what is known
-here without asking it."""
+"""Patterns that java.util.regex.Pattern accepts: its recorded answers, and which patterns linkflap
+accepts without a JVM."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_what_java_refuses_is_refused_with_the_reason(pattern: str, why: str) ->
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 def test_nothing_that_java_refuses_is_taken(spark: SparkSession) -> None:
-    """Held against Java itself, on patterns by chance."""
+    """Compared with Java itself, on random patterns."""
     rng = random.Random(5)
     parts = [
         *"aabz[](){}|*+?^$.-,&123",

@@ -1,5 +1,5 @@
-"""Columns of numbers as text: what comes back is what went in, and what rises by one costs next to
-nothing."""
+"""Columns of numbers as text: they are read back unchanged, and numbers that rise by one cost
+almost nothing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Ports and memory among harnesses that run at the same time: real processes, real sockets, real
-entries."""
+"""Ports and memory of concurrent harnesses: real processes, real sockets, real ledger entries."""
 
 from __future__ import annotations
 
@@ -20,8 +19,8 @@ from linkflap.harness.machine.leases import Lease
 from linkflap.harness.model.errors import InputError, SetupError
 from linkflap.harness.model.wait import until
 
-# A hundred ports for each worker of pytest-xdist: with ledgers of their own they cannot see each
-# other's leases.
+# A hundred ports for each worker of pytest-xdist: their ledgers are separate, so they do not see
+# each other's leases.
 FIRST = 16000 + 100 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 
 HOLD = """
@@ -36,8 +35,8 @@ sys.stdin.read()
 def own_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LINKFLAP_RUNTIME_DIR", str(tmp_path / "runtime"))
     monkeypatch.setenv("LINKFLAP_PORTS", f"{FIRST}-{FIRST + 99}")
-    # What this worker's other tests hold in this process (Spark's JVM) is not in an entry of this
-    # folder.
+    # Resources that this worker's other tests hold in this process (Spark's JVM) are not in an
+    # entry of this folder.
     monkeypatch.setattr(ledger, "_own", None)
 
 
@@ -53,7 +52,7 @@ def lease() -> Iterator[Lease]:
 
 @pytest.fixture
 def holder() -> Iterator[Holder]:
-    """Starts processes that hold ports until they are asked to end, or killed."""
+    """Starts processes that hold ports until they are told to exit, or killed."""
     started = []
 
     def start(count: int) -> subprocess.Popen[str]:
@@ -165,7 +164,7 @@ def test_clean_removes_what_the_dead_left_and_nothing_of_the_living(
     bystander = subprocess.Popen(
         [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
     )
-    # the dead one's child had this pid, once
+    # the dead one's child had this pid before
     reused = process_identity.Identity(pid=bystander.pid, born=ledger.own().owner.born)
     dead = ledger.Entry(
         owner=process_identity.Identity(pid=os.getpid(), born=ledger.own().owner.born[:-1] + "x"),

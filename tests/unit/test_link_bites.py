@@ -1,4 +1,4 @@
-"""What bites of links are seen by where everything is slow: entering a secured cluster takes longer
+"""How links' bites are measured where everything is slow: entering a secured cluster takes longer
 than a link is up."""
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from linkflap.harness.model.scenario import FaultSpec, Option
 
 
 class SlowLink:
-    """Once a fault is there, no login succeeds (it takes too long); the first bytes are answered as
+    """During a fault no login succeeds (it takes too long); the first bytes are answered as
     `answers` says."""
 
     name, source, enabled = "A->B", "A", True
 
     def __init__(self, answers: Iterable[float | None], *, delivers: bool = True) -> None:
-        """`delivers`: whether requests still take effect when the fault is there."""
+        """`delivers`: whether requests still take effect during the fault."""
         self._answers, self._delivers, self._broken = iter(answers), delivers, False
 
     def round_trip(self, *, within: float) -> float | None:
@@ -71,7 +71,7 @@ def test_a_flap_is_seen_although_nobody_is_let_in_between() -> None:
 
 @pytest.mark.parametrize("stalled", ["responses", "requests"])
 def test_a_link_that_is_as_slow_as_before_is_not_silent(stalled: str) -> None:
-    """0.5 s before, 0.9 s with the fault: that is a busy machine."""
+    """0.5 s before, 0.9 s with the fault: the machine is busy."""
     slow = SlowLink(itertools.chain([0.5], itertools.repeat(0.9)), delivers=stalled == "responses")
     half_open = cast(LinkHalfOpen, fault("link-half-open", slow, stalled=stalled))
     half_open.inject()

@@ -1,5 +1,5 @@
-"""Live clusters: client properties, who is asked first, where copies are truncated, what is a
-batch; logging in by SASL."""
+"""Live clusters: client properties, which cluster is asked first, where copies are truncated, what
+is a batch; SASL login."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_clusters_are_asked_from_the_far_end(names: str, arrows: list[str], orde
 
 
 def copies(tmp_path: Path, **reasons: str) -> dict[str, Copied]:
-    """Logs of ten offsets, of two clusters; one with a reason was read up to 4."""
+    """Logs of ten offsets, of two clusters; a log with a reason was copied up to 4."""
     made = {}
     for name in "AB":
         path = sound(tmp_path / name / "orders-0")
@@ -168,7 +168,7 @@ def reach(copied: Copied) -> int:
 
 
 FIRST = {"A": {PARTITION: 7}, "B": {PARTITION: 7}}
-"""Where both logs ended at first asking; at last asking it was 10."""
+"""The log end offsets of both at the first request; at the last it was 10."""
 
 
 def test_a_mirror_is_truncated_where_it_was_asked_first_and_its_source_where_it_was_asked_last(

@@ -1,5 +1,5 @@
-"""Headers and damage: every way in which bytes can be wrong is a value that names file and
-position, and nothing raises."""
+"""Headers and damage: every kind of wrong bytes is a value that names file and position; nothing
+raises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Control records of a log: markers, resets of producer ids, and those that nobody knows."""
+"""Control records of a log: markers, resets of producer ids, and unknown ones."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def test_a_control_batch_that_compaction_emptied_is_no_reset_and_no_damage(tmp_p
 
 
 def test_a_marker_says_in_which_epoch_its_coordinator_was_elected(tmp_path: Path) -> None:
-    """As brokers write it, with a delete horizon (another place in the record), and one whose value
-    is too short to say it."""
+    """As brokers write it; with a delete horizon, which moves the field; and with a value that is
+    too short for it."""
     short = batch(
         2,
         [Plain(key=b"\x00\x00\x00\x01", value=b"\x00\x00")],

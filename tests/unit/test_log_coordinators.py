@@ -1,4 +1,4 @@
-"""What group coordinators write, from bytes: commits, and whether a group has members."""
+"""Entries of group coordinators, from bytes: commits, and whether a group has members."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ def compact(word: str) -> bytes:
 
 
 def classic(version: int, members: int, *, named: bool = True) -> bytes:
-    """The beginning of a GroupMetadataValue; what comes behind the number of members is nobody's
-    business here."""
+    """The beginning of a GroupMetadataValue; what follows the number of members is not decoded."""
     flexible = version >= 4
     word = compact if flexible else text
     null = b"\0" if flexible else struct.pack(">h", -1)

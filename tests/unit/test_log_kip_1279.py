@@ -1,5 +1,5 @@
-"""Logs of real brokers: what the README beside them says is at which offset, and both decoders
-agreeing on all of it."""
+"""Logs of real brokers: the offsets that the README beside them names, and both decoders in
+agreement."""
 
 from __future__ import annotations
 

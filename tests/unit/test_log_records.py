@@ -1,4 +1,4 @@
-"""The columnar decoder against the slow one: on any batch either both read the same records, or
+"""The columnar decoder against the reference decoder: on any batch both read the same records, or
 neither reads any."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Logs in windows: the same batches and records as all at once, whatever the window is; and whose
-records they are."""
+"""Logs in windows: the same batches and records as the whole log, whatever the window size; and
+whose records they are."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.kafka_log import COMMIT, batch, changed, marker, ours, record, segmen
 
 
 def many(tmp_path: Path, **how: Any) -> list[Path]:
-    """Two segments of some batches each, with markers between."""
+    """Two segments of several batches each, with markers in between."""
     data, offset = [], 0
     for number in range(40):
         values = [record(b"value %d" % number * 40, key=b"k") for _ in range(3)]

@@ -1,4 +1,4 @@
-"""docs/map.md says where everything is, and docs/design.md in which layers; both are true."""
+"""docs/map.md and the layers in docs/design.md are true."""
 
 from __future__ import annotations
 

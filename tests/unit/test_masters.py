@@ -1,4 +1,5 @@
-"""Where Spark runs: what is a master, which settings Spark gets, and what a person may set."""
+"""Where Spark runs: which masters are valid, which settings Spark gets, and which a user may
+set."""
 
 from __future__ import annotations
 

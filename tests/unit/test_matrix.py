@@ -1,5 +1,5 @@
-"""The catalogue of mutations against the registry of checks, and the generator's independence and
-determinism. No Spark."""
+"""The catalogue of mutations covers the registry of checks; the generator is independent and
+deterministic. No Spark."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What verifying holds of a recorded run: bytes for each record more, of Python's own allocations
-and numpy's."""
+"""Memory of verifying a recorded run: bytes per additional record, of Python's and numpy's
+allocations."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tests.traced import peak
 
 FEW, MANY, RECORDS = 200, 800, 10
 MORE = (MANY - FEW) * RECORDS
-"""Records more in each log, of which every cluster has one that is decoded."""
+"""Additional records in each log. Every cluster has one log that is decoded."""
 HELD, WHILE_JUDGED = 350, 250
-"""Bytes a record, of both clusters together: measured 219 and at most 146, of twice as many readers
-and of larger polls."""
+"""Bytes per record, of both clusters together: 219 and at most 146 were measured, of twice as many
+readers and of larger polls."""
 
 
 @pytest.fixture(scope="module")

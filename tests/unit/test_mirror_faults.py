@@ -1,5 +1,5 @@
-"""Faults of mirrors that brokers are: what bites, what does not, and what other mirrors are
-answered."""
+"""Faults of mirrors that run inside brokers: what bites, what does not, and the errors for other
+mirrors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from linkflap.topologies import parse
 
 @dataclass
 class AdministeredByRule:
-    """A mirror that brokers are, and does as it is asked."""
+    """A mirror that runs inside brokers, and obeys."""
 
     spec: MirrorSpec = field(default_factory=lambda: MirrorSpec(kind="cluster-mirroring"))
     link: LinkSpec = field(default_factory=lambda: LinkSpec(source="A", destination="B"))

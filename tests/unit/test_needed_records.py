@@ -1,4 +1,4 @@
-"""Which records are decoded for which checks: all where anybody may need them, and no more."""
+"""Which records are decoded for which checks: all that any check may need, and no more."""
 
 from __future__ import annotations
 

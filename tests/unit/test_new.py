@@ -33,7 +33,7 @@ NAMES: Final = {
 }
 """A name of each kind that is not taken."""
 SHORT: Final = dict.fromkeys(NAMES, "it")
-"""A short name: a registry line that is wrapped without need is not formatted."""
+"""A short name: the formatter would join a registry line that is wrapped without need."""
 COPIED: Final = ("chaos", "docs", "harness", "linkflap", "spark_verify", "tests", "topologies")
 COMPLAIN: Final = {
     "check": "unit/checks/test_check_stale_copy.py",

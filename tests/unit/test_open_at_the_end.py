@@ -1,4 +1,4 @@
-"""Which clusters have transactions that nobody can end any more, when a run ends."""
+"""Which clusters have transactions that nobody can end any more when a run ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from linkflap.harness.recording.world import RunWorld
 
 
 def world(*links: str, dead: str) -> RunWorld:
-    """Mirrors over these links, each into a cluster that runs."""
+    """Mirrors over these links, each into a running cluster."""
     mirrors = [
         SimpleNamespace(link=LinkSpec(source=link[0], destination=link[1])) for link in links
     ]

@@ -1,5 +1,5 @@
-"""Every check says what its slow reference says on random small histories, faithful ones and
-changed ones."""
+"""Every check agrees with its slow reference on small random histories, faithful and changed
+ones."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from tests.oracles.views import views, with_own
 
 RANDOM = st.randoms(use_true_random=False, note_method_calls=False)
 SEEDS, MOST_SEEDS = 2000, 10_000
-"""Random histories that are looked at, and as many more as it takes until every kind has
-occurred."""
+"""Random histories that are compared: at least so many, and at most, until every kind occurred."""
 COMMON = settings(
     deadline=None,
     database=None,
@@ -39,8 +38,8 @@ def test_every_check_has_a_reference() -> None:
 
 
 def test_a_disagreement_is_reported() -> None:
-    """A history with records that nobody sent: a check that is silent, finds them elsewhere, or
-    fewer, is noticed."""
+    """On a history with records that nobody sent: a check that finds none, or finds them elsewhere,
+    or fewer, is noticed."""
     made = world(Random(3))
     log = made.logs["A", 0]
     log[0]["records"] = [
@@ -92,7 +91,7 @@ def test_a_check_and_its_reference_agree_on_very_many(
 
 @pytest.mark.nightly
 def test_every_kind_occurs_in_random_histories_and_everybody_agrees() -> None:
-    """Of a seed each, so that what never occurs is seen here and nowhere else."""
+    """A kind that never occurs fails here, and in no other test."""
     missing = {(name, kind.name) for name, check in REGISTRY.items() for kind in check.anomalies}
     wrong: list[str] = []
     for seed in range(MOST_SEEDS):
@@ -118,19 +117,19 @@ def test_every_kind_occurs_in_random_histories_and_everybody_agrees() -> None:
 def test_nothing_is_found_in_a_faithful_history(random: Random) -> None:
     made = world(random)
     seen = with_own(made)
-    # What a mirror that began again wrote twice is an anomaly, which its guarantee allows.
+    # Records that a mirror wrote again are anomalies that its guarantee allows.
     again = {"mirrored-duplicate"} if made.repeated else set()
-    # Readers do not learn of a truncation, which is allowed as well.
+    # Readers do not learn of a truncation; that is allowed too.
     again |= {"skipped-by-truncation"} if made.truncations else set()
-    # What a source commits after a forced failover, or when the mirror ends behind it, its
-    # destination has aborted.
+    # The source may commit after a forced failover, or after the mirror's end, what the destination
+    # has aborted.
     planned = {(p["link"], p["partition"]) for p in made.promotions if p["kind"] == "planned"}
     again |= (
         {"outcome-split"}
         if any((s["link"], s["partition"]) not in planned for s in made.stops)
         else set()
     )
-    # A mirror that cuts takes back what it had shown.
+    # A mirror that truncates at its end removes records that readers have got.
     again |= (
         {"skipped-by-truncation", "lost-write", "phantom-read"} if made.truncated_at_end else set()
     )
@@ -142,8 +141,8 @@ def test_nothing_is_found_in_a_faithful_history(random: Random) -> None:
 
 
 def test_what_one_check_proves_of_a_torn_log_another_check_of_the_same_kind_may_not() -> None:
-    """A marker of which the coordinator says that it wrote it, and which is not there, is missing;
-    one that records ask for may be in what is torn."""
+    """A marker that the coordinator recorded as written is missing if it is not there; a marker
+    that only records imply may be in the torn part."""
     made = world(Random(3))
     first, second = (
         {

@@ -1,5 +1,5 @@
-"""Random small histories, written down as run directories and judged together in one Spark job:
-findings are the references'."""
+"""Random small histories, written as run directories and judged in one Spark job: the findings
+equal the references'."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 RUNS = 24
 IN_MEMORY_ONLY = {"_change_promotion", "map_ids", "overlap"}
-"""What no run directory can say: that a failover was forced in one partition and planned in
-another. And a log of which a batch begins before the end of another is read as a torn one, which a
-world's is not.
-"""
+"""Changes that a run directory cannot represent: a failover that was forced in one partition and
+planned in another; and a log in which a batch begins before the end of another, which the reader
+takes for torn, as a world does not."""
 OF_ONE_PARTITION = {"_change_send"}
-"""What a directory says of an operation as a whole."""
+"""A run directory has this once per operation."""
 
 
 def changed(seed: int) -> tuple[World, list[str]]:
@@ -43,14 +42,14 @@ def changed(seed: int) -> tuple[World, list[str]]:
 
 
 def judged(spark: SparkSession, folder: Path, seeds: range) -> list[str]:
-    """In one job all runs; what differs from the references."""
+    """Judges all runs in one job; returns the differences from the references."""
     worlds = [changed(seed) for seed in seeds]
     roots = [write(made, folder / str(seed)) for (made, _), seed in zip(worlds, seeds, strict=True)]
     rows = job.findings(spark, roots, list(REGISTRY.values()))
     wrong: list[str] = []
     for (made, done), root, seed in zip(worlds, roots, seeds, strict=True):
         seen = views(made, str(root))
-        # Of logs alone not every check is made; the job makes what it is given.
+        # Not every check is run on logs alone; the job runs the checks that it is given.
         for name in (name for name, check in REGISTRY.items() if made.recorded or check.from_bytes):
             mine = [row for row in rows if row.run == str(root) and row.check == name]
             said = disagreement(name, mine, seen)
@@ -65,8 +64,8 @@ def judged(spark: SparkSession, folder: Path, seeds: range) -> list[str]:
 
 
 def examined(rows: Iterable[FindingRow]) -> Counter[tuple[object, ...]]:
-    """What a check counted: the same, whether Spark did it or a loop. A run that Spark lost would
-    have nothing to say either."""
+    """What a check counted: the same in Spark and in a loop. A run that Spark lost would have no
+    findings either."""
     return Counter(
         (r.topic, r.partition, r.cluster, r.origin, r.count)
         for r in rows

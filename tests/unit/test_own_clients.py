@@ -1,5 +1,4 @@
-"""Clients of the caller's own: what they refuse, and what of a history is decided without a
-broker."""
+"""The caller's own clients: what they refuse, and which histories are decided without a broker."""
 
 from __future__ import annotations
 

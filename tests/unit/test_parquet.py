@@ -1,4 +1,4 @@
-"""What is left as Parquet: every anomaly and everything examined, also where there is none."""
+"""The Parquet files of a verdict: every anomaly and everything examined, also if there is none."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Events that contradict the run, or each other: what they speak of is not known, and the run says
-which."""
+"""Events that contradict the run or each other: what they concern is unknown, and the run's damage
+names them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Said = tuple[str, str, dict[str, Any]]
 
 
 def reasons(tmp_path: Path, *events: Said, arrows: str = "A->B") -> list[str]:
-    """What of events.jsonl cannot be, as the plan of a run with these events says."""
+    """The damage of events.jsonl, in the plan of a run with these events."""
     recorded = run()
     scenario = replace(recorded.scenario, topology=parse(arrows))
     writer = RunWriter(tmp_path / "run", replace(recorded, scenario=scenario))

@@ -1,5 +1,4 @@
-"""Planted bugs of clients: the state that `purged-is-acknowledged` needs is one that producers get
-to."""
+"""Planted bugs of clients: producers reach the state that `purged-is-acknowledged` needs."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ class Message:
 
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[int, int, int], ...]]:
-    """The bug is in, and what operations return is kept instead of written."""
+    """With the bug; operations that return are collected instead of written."""
     rows: list[tuple[tuple[int, int, int], ...]] = []
     monkeypatch.setattr(Acks, "delivered", Acks.delivered)
     monkeypatch.setattr(

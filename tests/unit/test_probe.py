@@ -1,5 +1,5 @@
-"""The probe against peers that are not a broker: every call ends in time, and silence is never
-taken for an answer."""
+"""The probe against peers that are not a broker: every call ends in time, and silence never counts
+as an answer."""
 
 from __future__ import annotations
 

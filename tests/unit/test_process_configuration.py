@@ -1,4 +1,4 @@
-"""How a broker is configured: listeners, what they advertise, and how many copies there are."""
+"""A broker's configuration: listeners, advertised addresses, and replication factors."""
 
 from __future__ import annotations
 

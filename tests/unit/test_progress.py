@@ -1,4 +1,4 @@
-"""Many threads report to the display and must say each once, in words that a CI log keeps."""
+"""Many threads report to the display. It prints each message once, in lines that suit a CI log."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_names_are_not_markup(clock: Clock) -> None:
 
 @pytest.mark.parametrize("live", [True, False])
 def test_many_threads(live: bool) -> None:
-    """The refresh thread of rich and the tellers must not wait for each other in a ring."""
+    """The refresh thread of rich and the reporting threads must not deadlock."""
     console = terminal()
     output = console.file
     assert isinstance(output, io.StringIO)

@@ -67,7 +67,7 @@ def test_every_wrong_argument_is_one_sentence_said_once(pytester: pytest.Pyteste
 
 
 def run(verdict: Verdict, *, again: Verdict = Verdict.VALID) -> FixtureRun:
-    """A run that came out so, and comes out otherwise when it is done again."""
+    """A run with this result, and with another when it is repeated."""
     check = CheckResult(
         name="lost-write",
         verdict=verdict,

@@ -1,5 +1,5 @@
-"""A reader whose cluster is dead, with librdkafka's own consumer: it has no commit pending when it
-is discarded."""
+"""A reader whose cluster is dead, with librdkafka's consumer: no commit is pending when it is
+closed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from linkflap.harness.workloads import context, readers
 
 
 class Rows:
-    """What the reader writes."""
+    """The rows that the reader writes."""
 
     def __init__(self) -> None:
         self.written: list[object] = []
@@ -34,7 +34,7 @@ class Numbers:
 
 @pytest.fixture
 def refused() -> Iterator[str]:
-    """An address on which nothing listens, held for as long as it is needed."""
+    """An address without a listener, reserved for the block."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{held.getsockname()[1]}"

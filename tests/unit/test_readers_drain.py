@@ -1,5 +1,5 @@
-"""What the harness waits for when readers are to read to the end: that each wrote that it did,
-whoever of them dies meanwhile."""
+"""What the harness waits for when it drains readers: each has written that it read to the end, even
+if some die meanwhile."""
 
 from __future__ import annotations
 

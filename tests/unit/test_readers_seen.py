@@ -1,5 +1,5 @@
-"""How much readers on a cluster were given, for the failover that waits for it: no kind of readers
-is left behind another."""
+"""How many records readers on a cluster got, for the failover that waits for it: every kind of
+reader has to get some."""
 
 from __future__ import annotations
 

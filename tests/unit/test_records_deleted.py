@@ -1,4 +1,4 @@
-"""records-deleted: what is deleted, what is refused, where it is drawn."""
+"""records-deleted: what is deleted, what is refused, where it is generated."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What older versions of linkflap stored is read with the names that kinds of anomalies have
-today."""
+"""What older versions of linkflap stored is read with today's names of anomaly kinds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page: whole, self-contained, escaped, and honest about runs that are damaged or empty."""
+"""The page: complete, self-contained, escaped, and truthful about damaged or empty runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VOID = {"meta", "br", "img", "link", "hr", "input"}
 
 
 class Page(HTMLParser):
-    """Tags in balance, texts, and everything that would be fetched."""
+    """Balanced tags, texts, and everything that the page would fetch."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

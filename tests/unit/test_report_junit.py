@@ -1,4 +1,4 @@
-"""JUnit XML, read back as a CI system would."""
+"""JUnit XML, parsed as a CI system would parse it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lanes of logs in a report: batches, truncations, and what is left out of many."""
+"""Lanes of logs in a report: batches, truncations, and what is omitted when there are many."""
 
 from __future__ import annotations
 

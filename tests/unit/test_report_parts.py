@@ -1,4 +1,4 @@
-"""What the report draws, as numbers: lanes of logs, operations, the failover certificate, and lines
+"""The data of the report's drawings: lanes of logs, operations, the failover certificate, and lines
 of brokers' logs."""
 
 from __future__ import annotations

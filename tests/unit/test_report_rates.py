@@ -1,4 +1,4 @@
-"""Rates, levels and lag of a report add up to what the rows say."""
+"""Rates, levels and lag of a report equal those of the rows."""
 
 from __future__ import annotations
 

@@ -33,8 +33,8 @@ from tests.unit.recorded_run import Recorded
 
 MOST_BYTES = 3_000_000
 BATCHES, PARTITIONS = 10_000, 48
-"""Of each of two clusters: 960,000 batches, which is more than a million records have in
-transactions of 10."""
+"""On each of two clusters: 960,000 batches, more than a million records have in transactions of
+10."""
 CLIENTS, OPERATIONS = 16, 200_000
 
 
@@ -73,8 +73,8 @@ def log(cluster: str, partition: int, headers: Headers) -> Drawn:
 
 
 def headers() -> Headers:
-    """Batches of 10 from four producers, every second one a marker's neighbour; what is not drawn
-    is zero."""
+    """Batches of 10 from four producers, every second one next to a marker; columns that are not
+    drawn are zero."""
     row = np.arange(BATCHES)
     columns: dict[str, Any] = {each.name: np.zeros(BATCHES, np.int64) for each in fields(Headers)}
     columns |= {
@@ -152,7 +152,7 @@ def busy(recorded: Series) -> Series:
 
 
 def anomalies() -> tuple[Anomaly, ...]:
-    """20 of each of 40 kinds: as many as the document has of that many kinds."""
+    """20 of each of 40 kinds: the document's limits."""
     sentence = (
         "B acknowledged the record of transactional-3 #1234 at A.orders-7 @ 123456, below the "
         "promotion offset. " * 2
@@ -187,7 +187,7 @@ def every_commit() -> Commits:
 def test_the_report_of_a_million_records_has_three_megabytes_at_most(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Everything at its most at once: more than any run of that size has."""
+    """Everything at its maximum at once: more than any run of that size has."""
     recorded = series(RunReader(Recorded(tmp_path / "run").write().close()))
     judged = Document(verdict=Verdict.INVALID, anomalies=anomalies())
     events = [
@@ -222,7 +222,7 @@ def test_operations_that_are_kept_are_of_all_of_the_run(tmp_path: Path) -> None:
     starts = drawn["operations"]["start"]
     assert starts == sorted(starts)
     assert (starts[0], starts[-1]) == (0, pytest.approx((OPERATIONS - 1) * 3, abs=100))
-    # One in ten is of unknown outcome: as many of them are there as of all others.
+    # One in ten has an unknown outcome; as many of them are drawn as of all others.
     assert drawn["operations"]["outcome"].count(2) == pytest.approx(
         drawn_payload.MOST_OPERATIONS / 2, abs=1
     )

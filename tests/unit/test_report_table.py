@@ -1,5 +1,4 @@
-"""The table says what was examined, what was found, and hides nothing that was capped or
-allowed."""
+"""The table has what was examined and found, and hides nothing that was capped or allowed."""
 
 from __future__ import annotations
 
@@ -214,8 +213,8 @@ def test_eras_are_one_line_per_cluster_and_era(folder: Path) -> None:
 
 
 def test_eras_of_several_sources_and_owners_are_lines_of_their_own(folder: Path) -> None:
-    """B has topics of its own beside those that it took over from A, and C has both, from one or
-    from the other."""
+    """B has topics of its own beside those that it took over from A, and C mirrors both, from
+    either."""
     own: dict[str, Any] = {"topic": "B.t", "owner": "B"}
     verdict = document(folder) | {
         "eras": [

@@ -1,4 +1,4 @@
-"""rolling-upgrade: which releases it goes from and to, and what says that a broker runs another
+"""rolling-upgrade: from which releases to which it goes, and what proves that a broker runs another
 one."""
 
 from __future__ import annotations

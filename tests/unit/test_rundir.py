@@ -1,5 +1,5 @@
-"""A run directory whose disk fills up: the record ends at the first write that fails, and whoever
-asks learns why."""
+"""A run directory on a full disk: the record ends at the first write that fails, and the reason is
+kept."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NO_SPACE = (
 
 
 def refused(writer: RunWriter) -> Appender[GroupOffset]:
-    """An appender whose every write the kernel refuses, as on a disk without room."""
+    """An appender whose writes the kernel refuses, as on a full disk."""
     folder = writer.root / "groups"
     folder.mkdir(exist_ok=True)
     (folder / "full.jsonl").symlink_to("/dev/full")
@@ -39,7 +39,7 @@ def refused(writer: RunWriter) -> Appender[GroupOffset]:
 
 @contextmanager
 def recorded(folder: Path) -> Iterator[RunWriter]:
-    """As a run is recorded, with nothing that runs."""
+    """Records a run in which nothing runs."""
     with run_end.written(folder, run()) as (writer, _), run_end.with_room(writer):
         yield writer
 
@@ -98,7 +98,7 @@ def test_a_line_that_has_no_room_whole_is_not_begun(tmp_path: Path) -> None:
     whole = (tmp_path / "rows.jsonl").read_bytes()
     _, most = soft_limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
-        # the kernel takes five bytes, and refuses the rest
+        # the kernel writes five bytes and refuses the rest
         resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + 5, most))
         rows.write(event)
     finally:

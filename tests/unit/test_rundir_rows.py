@@ -1,4 +1,4 @@
-"""Rows of a run directory that cannot be are named and left out."""
+"""Impossible rows of a run directory are reported and left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scenario files: what is written is read back as the same scenario, and every mistake is named
+"""Scenario files: a written file is read back as the same scenario, and every mistake is reported
 with its line."""
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def test_settings_that_no_scenario_may_change(setting: str, tmp_path: Path) -> N
 
 
 def build(folder: Path, *constants: str) -> Path:
-    """A folder of jars whose one class has these constants."""
+    """A folder of jars, with one class that has these constants."""
     folder.mkdir()
     with zipfile.ZipFile(folder / "kafka-clients-9.9.9.jar", "w") as jar:
         jar.writestr("kafka/kafka-version.properties", "version=9.9.9")
@@ -111,7 +111,7 @@ def test_settings_of_a_build_of_ones_own_are_known_by_its_jars(tmp_path: Path) -
     image = GOOD.replace("A:3->B", "A@me/kafka:1->B").replace(
         "auto.create.topics.enable", "plugin.pace"
     )
-    read(made(tmp_path, image), seed=1)  # nobody can know before it is there
+    read(made(tmp_path, image), seed=1)  # unknown before it exists
 
 
 def test_names_of_settings_are_those_of_all_releases() -> None:

@@ -1,4 +1,4 @@
-"""Mistakes in scenario files are named with their line, and with what was meant."""
+"""Mistakes in scenario files are reported with their line and the nearest known name."""
 
 from __future__ import annotations
 

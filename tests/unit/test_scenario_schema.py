@@ -1,4 +1,4 @@
-"""The published schema of scenario files, and files of this version that were kept."""
+"""The published schema of scenario files, and stored files of this version."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ EXAMPLES = sorted(
 
 @pytest.fixture(scope="module")
 def published() -> Any:
-    """The published schema, in a validator that others have released."""
+    """The published schema, in a third-party validator."""
     jsonschema = pytest.importorskip("jsonschema")
     schema = json.loads(SCHEMA.read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
@@ -54,7 +54,7 @@ def test_every_kept_file_is_right_by_the_published_schema_and_can_be_read(
     path: Path, published: Any
 ) -> None:
     assert [error.message for error in published.iter_errors(tomllib.loads(path.read_text()))] == []
-    if "@KAFKA" not in path.read_text():  # a case, which names its release, has tests of its own
+    if "@KAFKA" not in path.read_text():  # a case, which names its release, has its own tests
         assert read(path, seed=1).schedule
 
 
@@ -70,7 +70,7 @@ def test_the_published_schema_takes_what_save_writes_and_refuses_what_read_refus
 
 
 def test_a_file_and_a_run_of_this_schema_version_that_were_kept_are_read() -> None:
-    """What later versions have to read too: written once, and not made anew."""
+    """Later versions must read them too: they were written once, and are not regenerated."""
     kept = ROOT / "tests" / "data" / "schema-1"
     assert [f.id for f in read(kept / "scenario.toml", seed=0).schedule] == [
         "away",

@@ -22,7 +22,7 @@ from tests.unit.scheduled import CUT
 
 
 class Events:
-    """A recorder and a watcher that remember."""
+    """A recorder and a watcher that keep what they get."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, str, Any]] = []
@@ -76,7 +76,7 @@ class Obedient:
 
 
 class Slow(Obedient):
-    """It takes a while until it is seen to take effect."""
+    """A fault that takes effect only after a while."""
 
     def bite(self) -> Bite:
         pause(0.3, lambda: False)
@@ -158,7 +158,7 @@ def test_a_run_that_ends_before_a_fault_is_due_leaves_no_bite(
 
 
 def two_played(monkeypatch: pytest.MonkeyPatch, first: type[Obedient]) -> Events:
-    """The first fault is of that class; the second follows it."""
+    """The first fault is of this class; the second follows it."""
     events = Events()
     monkeypatch.setattr(schedule, "FAULTS", {"link-cut": first, "link-reset": Obedient})
     specs = [
@@ -208,8 +208,8 @@ def overlapped(
     *,
     late_after: float = 0.0,
 ) -> list[tuple[str, str]]:
-    """A cut of 0.3 s, and a fault that begins during it; `late` is true so many seconds after it
-    was asked first."""
+    """A cut of 0.3 s, and a fault that begins during it; `late`: seconds from the first look until
+    its trigger is true."""
     events, asked = Events(), list[float]()
 
     def late(*_: object) -> bool:

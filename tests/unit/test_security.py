@@ -1,5 +1,5 @@
-"""How clusters are secured and entered: the words, the one value of clients' settings, addresses,
-certificates, first records."""
+"""How clusters are secured and entered: notation, client settings, addresses, certificates,
+bootstrap records."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_first_records_stand_between_those_of_the_release_and_the_footer(tmp_pat
 
 
 def contexts(folder: Path, *, expired: bool = False) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """Of a server and of a client, of one authority."""
+    """TLS contexts of a server and a client, with one certificate authority."""
     authority = Authority(folder, "authority")
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(authority.file))
     server.load_cert_chain(
@@ -188,7 +188,7 @@ def contexts(folder: Path, *, expired: bool = False) -> tuple[ssl.SSLContext, ss
 
 
 def shaken(server: ssl.SSLContext, client: ssl.SSLContext, host: str, say: Pieces) -> bytes:
-    """Two streams shake hands, one sends a frame to the other; what arrived."""
+    """A TLS handshake over two streams, then one frame; returns what arrived."""
 
     async def both() -> bytes:
         with socket.create_server(("127.0.0.1", 0)) as listening:

@@ -1,4 +1,4 @@
-"""Sends as columns are the sends they were made of, whatever is taken of them."""
+"""Sends as columns equal the sends that they were made from, whatever is selected."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.synthetic import same
 
 
 def some(seed: int) -> list[Send]:
-    """Every send of a small random history; those of a relay say what they were made from."""
+    """Every send of a small random history; those of a relay have inputs."""
     return [send for seen in views(world(Random(seed))) for send in seen.sends]
 
 

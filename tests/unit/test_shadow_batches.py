@@ -1,5 +1,5 @@
-"""Batches of the shadow mirror, held against the decoder that judges a run: stamped, mapped, split,
-and made."""
+"""Batches of the shadow mirror, compared with the decoder that judges a run: stamped, mapped,
+split, and created."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Settling, with followers that are played: whose log is the log, who is given the rest, who is not
-waited for."""
+"""Settling, with fake followers: whose log is the longest, who gets the rest, and who is not waited
+for."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def settling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Failover:
 def fetching(
     made: Failover, offsets: dict[int, int], *, epoch_from: int = 0, most: int = 1000
 ) -> asyncio.Task[None]:
-    """Followers that fetch, truncate and catch up, by so many offsets at `most`, at each look."""
+    """Followers that fetch, truncate and catch up, by at most `most` offsets at each look."""
     partition = made._log.partitions[TOPIC_PARTITION]
 
     async def fetch() -> None:

@@ -1,4 +1,4 @@
-"""A shadow stops where a test wants it, once, and goes on when it is released."""
+"""A shadow stops at a failpoint, once, and continues when it is released."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def test_a_step_that_there_is_not_is_named() -> None:
     ("offset", "last_epoch", "agreed"),
     [
         (7, 3, 7),
-        (12, 3, 12),  # more of the same log: who has most of it is asked for it
+        (12, 3, 12),  # more of the same log: the follower with most of it is read
         (12, 1, 5),  # of a log that ended at 5 here
         (12, 2, 5),
         (4, 1, 4),
-        (12, 9, 12),  # an epoch that is not known here says nothing yet
+        (12, 9, 12),  # an epoch that is unknown here proves nothing yet
         (0, -1, 0),
     ],
 )

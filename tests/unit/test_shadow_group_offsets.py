@@ -1,4 +1,4 @@
-"""The clamp of group offsets (KIP-1279, VK12): never where the mirror has nothing."""
+"""The clamp of group offsets (KIP-1279, VK12): never to an offset that the mirror does not have."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def partition(**state: Any) -> Partition:
     [
         (30, 0, 100, 30),
         (130, 0, 100, 100),  # the mirror is behind the group
-        (5, 20, 100, 20),  # what the group had still to read is gone
+        (5, 20, 100, 20),  # the records that the group has still to read are deleted
         (0, 0, 0, 0),
-        (30, 40, 35, 35),  # the mirror has not got to the source's log start yet
+        (30, 40, 35, 35),  # the mirror has not reached the source's log start yet
     ],
 )
 def test_at_least_the_log_start_and_at_most_what_the_mirror_has(
@@ -40,7 +40,7 @@ def test_at_least_the_log_start_and_at_most_what_the_mirror_has(
 
 
 def test_how_far_a_mirror_has_got_is_unknown_until_its_followers_have_said() -> None:
-    """A shadow that was started again would else take every group back to the beginning."""
+    """Otherwise a restarted shadow would reset every group to the beginning."""
     p = partition(leader_epoch=4, end=100)
     assert reached(p) is None
     p.heard(1, 90, 4)

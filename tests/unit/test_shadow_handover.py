@@ -1,5 +1,5 @@
-"""What a hand-over says when it does not end in time: partitions that are not led, or what is left
-when all are."""
+"""The error of a hand-over that does not end in time: partitions without a leader, or what remains
+when all have one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.shadows import config
 
 
 def handing(folder: Path, monkeypatch: pytest.MonkeyPatch, *, leader: int) -> Handover:
-    """A destination whose only partition has this leader, and that refuses configs."""
+    """A destination whose only partition has this leader, and that refuses config changes."""
     monkeypatch.setattr(handover, "WITHIN_SECONDS", 0.2)
     mirrored = MirroredLog(config(), Journal(folder))
     mirrored.journal.notes.topics["A.t"] = TopicNote(source_id="s", destination_id="d")

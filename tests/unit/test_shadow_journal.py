@@ -1,4 +1,4 @@
-"""What a journal knows of a partition's end: where the mirrored part of what was promoted ends."""
+"""What a journal records of a partition's end: where the mirrored part of a promoted log ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leader epochs as a broker keeps them: who diverges from whom, and where."""
+"""Leader epochs as a broker's cache has them: who diverges from whom, and where."""
 
 from __future__ import annotations
 

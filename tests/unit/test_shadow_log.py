@@ -1,4 +1,4 @@
-"""What the windows of all partitions take, when many of them are views of one frame."""
+"""Memory of the windows of all partitions, when many of them are views of one frame."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def mirrored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MirroredLog:
 
 
 def read(mirrored: MirroredLog, sizes: dict[int, int]) -> bytearray:
-    """A frame from which partitions get so many bytes each."""
+    """A frame that has so many bytes for each partition."""
     frame = bytearray(b"x" * FRAME)
     at = 0
     for number, size in sizes.items():

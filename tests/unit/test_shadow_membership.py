@@ -1,4 +1,5 @@
-"""What a shadow's heartbeats ask for while the controller moves, of a controller that is played."""
+"""What a shadow's heartbeats request while the active controller changes; the controller is a
+fake."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from tests.shadows import config
 
 
 class Controller:
-    """Fences and unfences a broker as it asks to be. It is active for `answers` heartbeats more."""
+    """Fences and unfences a broker as its heartbeats request. It is active for `answers` more
+    heartbeats."""
 
     def __init__(self) -> None:
         self.answers, self.fenced, self.epoch = 0, False, 0

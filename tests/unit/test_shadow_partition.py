@@ -64,7 +64,7 @@ def test_what_every_live_follower_has_is_released_and_not_read_again(partition: 
     partition.release()
     assert (partition.window_start, partition.held) == (5, 5 * len(one(0)))
     assert partition.read(4, 1 << 20) is None
-    partition.heard(2, 3, 0)  # another, behind: it is read for by itself
+    partition.heard(2, 3, 0)  # another one, which is behind: it gets a read of its own
     partition.heard(1, 10, 0)
     partition.release()
     assert partition.window_start == 5

@@ -1,5 +1,5 @@
-"""Producer ids that are kept past the mirrored ones, with brokers and a controller that give out
-ids as KIP-730 has it."""
+"""Producer ids that are kept above the mirrored ones, with brokers and a controller that allocate
+ids as in KIP-730."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ BROKERS = (1, 2, 3)
 
 
 class Ids:
-    """A destination: its controller's next block, and what each broker has left of its own. Both of
-    a jump's partners at once."""
+    """A destination: its controller's next block, and what each broker has left of its own. It
+    plays both partners of a jump."""
 
     def __init__(self) -> None:
         self.next = 0
@@ -36,7 +36,7 @@ class Ids:
         self.still: set[str] = set()
         """Brokers that do not answer."""
         self.cut: set[str] = set()
-        """Brokers that get nothing from the controller."""
+        """Brokers that get no block from the controller."""
 
     async def producer_block(self) -> tuple[int, int]:
         self.next += BLOCK
@@ -79,7 +79,7 @@ def advance(mirrored: MirroredLog, ids: Ids) -> ProducerIdAdvance:
 
 
 def kept(mirrored: MirroredLog, ids: Ids, until: int) -> None:
-    """Mirrors until all live brokers give out ids from there on."""
+    """Mirrors until all live brokers allocate ids from there on."""
     made = advance(mirrored, ids)
 
     async def play() -> None:
@@ -93,7 +93,7 @@ def kept(mirrored: MirroredLog, ids: Ids, until: int) -> None:
 
 
 def finished(mirrored: MirroredLog, ids: Ids) -> float:
-    """Seconds that a failover takes for it."""
+    """The seconds that it adds to a failover."""
     began = time.monotonic()
     asyncio.run(advance(mirrored, ids).finish())
     return time.monotonic() - began
@@ -102,7 +102,7 @@ def finished(mirrored: MirroredLog, ids: Ids) -> float:
 def test_a_broker_that_stands_still_in_the_failover_was_drained_while_mirroring(
     mirrored: MirroredLog,
 ) -> None:
-    """It had a block of its own: the source's ids are in it."""
+    """It had a block of its own, which includes the source's ids."""
     ids = Ids()
     assert ids.draw(3) == 0
     mirrored.journal.notes.top_producer = 7

@@ -1,4 +1,5 @@
-"""The leader epochs of a promotion: above all that the source can write before it is truncated."""
+"""The leader epochs of a promotion: above every epoch that the source can write before it is
+truncated."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from tests.shadows import config
 
 
 class Followers:
-    """The destination: gives a leader epoch when it is asked for one, and has nothing open."""
+    """The destination: gives a new leader epoch on request, and has no open transaction."""
 
     def __init__(self, mirrored: MirroredLog) -> None:
         self._mirrored = mirrored

@@ -1,4 +1,4 @@
-"""What a shadow answers its followers, decoded as brokers of each release decode it.
+"""A shadow's responses to its followers, decoded as brokers of each release decode them.
 
 Brokers ask in the version of their metadata.version (`/fetchRequestVersion`,
 `listOffsetRequestVersion` of MetadataVersion):

@@ -71,7 +71,7 @@ def test_a_replica_is_kept_while_it_gives_and_left_when_it_is_stuck_or_dead() ->
 @pytest.mark.parametrize(
     ("words", "all_live", "end"),
     [
-        ([Divergence(end=50), Divergence(end=75)], True, 75),  # all of them end there: it was cut
+        ([Divergence(end=50), Divergence(end=75)], True, 75),  # all end there: truncated
         ([Divergence(end=50), Divergence(end=75)], False, -1),  # a dead one may have more
         # written again in a later epoch
         ([Divergence(end=50), Divergence(end=75, epoch=8)], False, 75),

@@ -1,4 +1,4 @@
-"""What a consumer that fetches from the shadow is answered: sent on to a follower, or refused as a
+"""Responses to a consumer that fetches from the shadow: redirected to a follower, or refused as a
 leader would refuse it."""
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def test_without_a_follower_or_with_an_old_client_the_leader_is_elsewhere() -> N
 
 
 def end_of(end: int | None, *, log_end: int, taking: bool = False) -> tuple[int, int]:
-    """The offset and the leader epoch that a client is answered, of a shadow that leads in
-    epoch 6."""
+    """The offset and the leader epoch in the response to a client, of a shadow that leads in epoch
+    6."""
     partition = cast(Any, SimpleNamespace(end=log_end, taking=taking, leader_epoch=6))
     asked = SimpleNamespace(partition_index=0)
     row = ended_of(messages.response("list_offsets", 7), 7, asked, partition, end)

@@ -1,4 +1,4 @@
-"""What a scenario may say of the shadow mirror."""
+"""The options of the shadow mirror in a scenario."""
 
 from __future__ import annotations
 

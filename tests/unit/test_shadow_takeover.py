@@ -1,4 +1,4 @@
-"""Where a log is truncated that is taken over: what both rules say, of logs that parted in every
+"""Where a log is truncated when a mirror takes it over: both rules, on logs that diverged in every
 way."""
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def test_a_log_that_has_all_that_was_mirrored_is_truncated_where_that_ends(
     ("ours", "end", "common"),
     [
         (((0, 0),), 40, 40),  # it lost its end
-        (((0, 0), (3, 40)), 90, 40),  # and wrote others in their place
+        (((0, 0), (3, 40)), 90, 40),  # and wrote others there
         (((0, 0), (1, 40), (3, 45)), 90, 40),  # in an epoch that the mirror never saw
         (((4, 0),), 90, 0),  # nothing is left of it
     ],
@@ -104,9 +104,9 @@ class Answers:
     ("entries", "end", "latest"),
     [
         ([(0, 0)], 10, 0),
-        ([(0, 0), (1, 10)], 10, 1),  # the newest has written nothing
+        ([(0, 0), (1, 10)], 10, 1),  # the newest epoch has no records
         ([(0, 0), (3, 4), (7, 9)], 20, 7),
-        ([(0, 0), (3, 4)], 20, 9),  # the leader has not begun its newest epoch
+        ([(0, 0), (3, 4)], 20, 9),  # the leader has written nothing in its newest epoch
         ([(2, 0), (3, 4)], 20, 3),
         ([(0, 0)], 0, 0),
     ],

@@ -1,4 +1,4 @@
-"""Tasks at once: all of them, and the first error: as soon as there is one, or in order."""
+"""Concurrent tasks: all results, and the first error: as soon as there is one, or in order."""
 
 from __future__ import annotations
 

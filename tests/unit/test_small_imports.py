@@ -1,5 +1,4 @@
-"""What processes import that start with every run: nothing that takes long and is not needed
-there."""
+"""Processes that start with every run import nothing that is slow and not needed there."""
 
 from __future__ import annotations
 
@@ -34,8 +33,8 @@ def test_a_process_of_a_run_imports_no_more_than_it_needs(module: str, unwanted:
 
 
 def batches(seed: int) -> Bytes:
-    """Bytes like those of a segment: lengths right, negative, too large or too small; magics right
-    and wrong; torn at the end."""
+    """Bytes like those of a segment: correct, negative, too large and too small lengths; right and
+    wrong magics; torn at the end."""
     rng, data = random.Random(seed), bytearray()
     for _ in range(rng.randrange(40)):
         length = rng.randrange(layout.SMALLEST_LENGTH, 300)
@@ -58,4 +57,4 @@ def test_batches_are_found_alike_by_the_interpreter_and_by_machine_code(seed: in
         plain, plain_end = segments._sound(data, begin, until)
         quick, quick_end = segments._compiled_sound()(data, begin, until)
         assert (plain.tolist(), plain_end) == (quick.tolist(), quick_end)
-        assert type(plain_end) is int  # it gets into damage, and that into files
+        assert type(plain_end) is int  # it reads damaged bytes, and damage opens files

@@ -1,5 +1,5 @@
-"""A log read in pieces, a task each, is the log read whole: every field of the view, and what is
-wrong with it word for word."""
+"""A log read in pieces, one per task, equals the log read whole: every field of the view, and its
+damage word for word."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SEGMENT = st.fixed_dictionaries(
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Every segment that has anything is a piece."""
+    """Every segment that is not empty is a piece."""
     monkeypatch.setattr(pieces, "_APART", 1)
     return monkeypatch
 
@@ -110,7 +110,8 @@ def test_markers_alone_in_a_segment_hold_nobodys_records(
 def test_one_segment_of_ours_has_every_record_looked_at(
     tmp_path: Path, small: pytest.MonkeyPatch, codec: str
 ) -> None:
-    """Of compressed batches not all are asked: in a whole log as many as in its segments."""
+    """Only some compressed batches are decoded for this: in a whole log as many as in its
+    segments."""
     theirs = [batch(offset, [record(b"x")], codec=codec) for offset in range(20)]
     paths = [
         segment(tmp_path / "A.t-0", theirs),

@@ -17,7 +17,7 @@ from tests.unit.log_pieces import TOPIC, captured, in_pieces, planned, sound, ta
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Every segment that has anything is a piece."""
+    """Every segment that is not empty is a piece."""
     monkeypatch.setattr(pieces, "_APART", 1)
     return monkeypatch
 

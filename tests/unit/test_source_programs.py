@@ -1,5 +1,4 @@
-"""What a program of the user's wrote has no payload ids in the view, whatever headers it passed
-on."""
+"""Records of a user's program have no payload ids in the view, whatever headers it copied."""
 
 from __future__ import annotations
 

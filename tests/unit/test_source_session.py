@@ -1,4 +1,4 @@
-"""Spark's JVM: it dies with us, and where it cannot start one sentence says so."""
+"""Spark's JVM: it dies with the process, and if it cannot start, one sentence says so."""
 
 from __future__ import annotations
 
@@ -83,8 +83,7 @@ except SetupError as error:
 
 
 def test_a_java_that_fails_is_one_sentence(tmp_path: Path) -> None:
-    """In a process of its own: in this one a session may be open, and there is one JVM per
-    process."""
+    """In its own process: in this one a session may be open, and there is one JVM per process."""
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'Error: could not find a thing' >&2\nexit 1\n")

@@ -1,4 +1,4 @@
-"""The one Spark job: views that crossed Spark equal those read without it, and every finding
+"""The one Spark job: views that passed through Spark equal those read without it, and every finding
 arrives."""
 
 from __future__ import annotations

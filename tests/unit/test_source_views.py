@@ -1,5 +1,5 @@
-"""From a run directory to partition views without Spark: what is planned, what is read, what the
-slow decoder says of it."""
+"""From a run directory to partition views without Spark: what is planned and read, compared with
+the reference decoder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Captures of a cluster, earlier ones and the last: which of them speaks for it."""
+"""Captures of a cluster, earlier ones and the last: which of them represents it."""
 
 from __future__ import annotations
 

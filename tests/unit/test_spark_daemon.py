@@ -1,5 +1,5 @@
-"""Python workers are forked from a process that has imported everything and has one thread; no
-process of ours imports pandas."""
+"""Python workers are forked from a process that has imported everything and has one thread; none of
+linkflap's processes imports pandas."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if os.fork() == 0:
     os._exit(pa.array([1, 2]).to_pylist() != [1, 2] or "pandas" in sys.modules)
 print(alone, os.wait()[1])
 """
-# With the thread that it starts a fork could copy a lock that nobody will release: Spark's own
+# With the thread that it starts, a fork could copy a lock that is never released: Spark's own
 # daemon has to take over.
 THREADED = """
 import os, threading

@@ -1,5 +1,4 @@
-"""How far a job is, in words: of its furthest stage that has begun; and what a display makes of
-it."""
+"""The progress of a job in words: that of its furthest stage that has begun; and its display."""
 
 from __future__ import annotations
 
@@ -17,8 +16,8 @@ Stage = tuple[int, int, int]
 
 
 class Tracker:
-    """Stages of one job as Spark's status tracker tells them: (active, completed, tasks), None
-    where it has none yet."""
+    """Stages of one job as Spark's status tracker returns them: (active, completed, tasks), None
+    for a stage without them yet."""
 
     def __init__(self, *stages: Stage | None) -> None:
         self.stages = stages

@@ -1,5 +1,5 @@
-"""What a run says it was recorded on: in run.json, in words for a person, and nothing where a
-machine does not say."""
+"""What a run records of its machine: in run.json, as text for a person, and left out where the
+machine does not report it."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ def test_what_the_runtime_knows_of_java_is_added_where_nothing_is_said(tmp_path:
 
 
 def test_a_deployment_says_the_java_of_each_kafka_that_it_installed(tmp_path: Path) -> None:
-    """Of an image it is the one that the image said when it was taken (`java_inside` of docker's
-    images)."""
+    """For an image, the Java that the image itself reported when it was first used (`java_inside`
+    of docker's images)."""
     installed = {
         asked: Installation(
             kafka=Kafka(version=asked, jars=(), key=asked),

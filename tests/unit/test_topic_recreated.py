@@ -1,5 +1,5 @@
-"""topic-recreated: what a copy of both topics is, what is left out of captures and checks, where it
-is drawn."""
+"""topic-recreated: what a copy of both topics is, what captures and checks leave out, where it is
+generated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What no cluster would make a topic of is refused before it is asked."""
+"""Invalid topics are refused before a request is sent."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Topics have a home, and no link carries one back to it: a ring of mirrors under one topic cannot
-be asked for."""
+"""Topics have a home, and no link mirrors them back to it: a ring of mirrors with one topic cannot
+be requested."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The adapter over toxiproxy-python: what the package does wrong by itself must not happen through
-it."""
+"""The adapter over toxiproxy-python: it prevents the errors of that package."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Where toxiproxy-server comes from, when something is missing: one sentence each, and nothing half
-done in the cache."""
+"""Where toxiproxy-server comes from. If something is missing: one sentence, and nothing incomplete
+in the cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fault waits for, as it is written, and what each trigger counts to."""
+"""The triggers of faults: their notation, and what each of them counts."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_no_failover_of_a_scenario_strikes_before_something_was_mirrored_and_rea
     name: str,
 ) -> None:
     failover = first_failover(name)
-    # these wait for what they are about
+    # these wait for their own subject
     if failover is None or name in ("retention", "partitions-added"):
         return
     assert [trigger for trigger, _ in condition(failover.when).triggers][:1] == [
@@ -221,7 +221,7 @@ def test_so_much_is_mirrored_of_what_the_source_still_has(
 
 def test_partitions_of_other_homes_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a failover the clients of A write to topics of A on B; topics that B does not have are
-    not answered for."""
+    not waited for."""
     monkeypatch.setattr(triggers, "AdminClient", lambda settings: settings["bootstrap.servers"])
     monkeypatch.setattr(
         triggers,

@@ -1,4 +1,4 @@
-"""Triggers on what a mirror says of itself, and on a promotion that is under way."""
+"""Triggers on a mirror's own reports, and on a promotion in progress."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.trigger_world import SPEC
 
 
 class Telling:
-    """A mirror that says what it is at; None: it does not answer."""
+    """A mirror that reports these states; None: it does not answer."""
 
     def __init__(self, *, held: int = 0, handing_over: bool = False, silent: bool = False) -> None:
         self._stage = None if silent else MirrorStage(held=held, handing_over=handing_over)

@@ -1,5 +1,5 @@
-"""unclean-election: what is refused, what its bite says was lost, what that allows, and where it is
-drawn."""
+"""unclean-election: what is refused, what its bite reports as lost, what that allows, and where it
+is generated."""
 
 from __future__ import annotations
 

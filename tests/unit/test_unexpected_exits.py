@@ -1,5 +1,5 @@
-"""Who died unasked: a failover explains what it ended, also when its mirror was reversed; nothing
-explains a death after that.
+"""Unexpected exits: a failover explains the processes that it ended, also when its mirror was
+reversed; nothing explains a later death.
 
 Of a broker it is reported how it ended and what it logged last."""
 
@@ -22,8 +22,8 @@ REVERSE = FaultSpec(
 
 
 class Scene:
-    """A pair of clusters with one broker each, a mirror both ways, and the faults that are under
-    way."""
+    """A pair of clusters with one broker each, mirrors in both directions, and the active
+    faults."""
 
     def __init__(self) -> None:
         self.faults: list[FaultSpec] = []

@@ -1,4 +1,4 @@
-"""Copied logs that lost their beginning, and with it the mark of a promotion: what can be known of
+"""Copied logs that lost their beginning, and with it the record of a promotion: what is known of
 them, and what is unknown."""
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def mark(offset: int, epoch: int) -> bytes:
 
 MIRRORED = [data(n, f"a{n}") for n in range(4)]
 TAIL = [data(n, f"tail{n}") for n in range(4, 8)]
-"""What A went on to write, or had, and nobody mirrored."""
+"""A's later records, which were never mirrored."""
 OWN = [mark(4, 5), *(data(n, f"b{n}", epoch=5, at=1000 + n) for n in range(5, 10))]
 AGAIN = [mark(10, 9), *(data(n, f"a{n}", epoch=9, at=2000 + n) for n in range(11, 14))]
-"""What A wrote when B had been followed, and was followed again."""
+"""A's records after it had followed B and was promoted again."""
 
 
 Promotions = dict[tuple[str, str, int], list[int]]
@@ -97,7 +97,7 @@ def test_a_mark_that_is_there_says_it_and_so_does_somebody(tmp_path: Path) -> No
 def test_what_still_holds_something_mirrored_would_hold_the_mark(
     tmp_path: Path, since: int
 ) -> None:
-    """So it was never promoted, and what the source has not is a stranger."""
+    """So it was never promoted, and a record that the source lacks is a stranger."""
     assert sides(events(tmp_path, MIRRORED, kept(MIRRORED, OWN[1:], since=since))) == []
 
 
@@ -110,7 +110,8 @@ def test_a_mirror_of_what_its_source_has_deleted_is_a_mirror(tmp_path: Path) -> 
 
 
 def test_a_mark_that_the_source_has_deleted_came_over_the_link(tmp_path: Path) -> None:
-    """B was promoted and its log's beginning deleted; C, which follows it, still has all of it."""
+    """B was promoted and the beginning of its log deleted; C, which follows it, still has all of
+    it."""
     assert sides(events(tmp_path, kept(OWN, since=6), kept(MIRRORED, OWN[:-1]))) == []
     assert sides(events(tmp_path, kept(MIRRORED, since=2), kept(MIRRORED, OWN))) == [
         ("promotion", "B", 4)
@@ -163,7 +164,7 @@ def test_that_the_mirror_was_turned_round_the_first_batches_that_are_left_tell(
 def begun_at(
     root: Path, name: str, beginnings: tuple[int, int] | list[int], moment: str = "3-diverged"
 ) -> Path:
-    """The logs of a cluster without what lies before an offset of each partition."""
+    """The logs of a cluster, without what lies before an offset of each partition."""
     for partition, since in enumerate(beginnings):
         path = KIP_1279 / moment / name / f"tx-{partition}" / f"{0:020}.log"
         left = kept([each for _, each in batches_in(path)], since=since)

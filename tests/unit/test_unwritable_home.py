@@ -1,5 +1,5 @@
-"""A user of a container: no home that can be written, and site-packages that are root's. Nothing of
-linkflap needs either."""
+"""A user of a container whose home is not writable, and whose site-packages belong to root.
+linkflap needs neither."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from linkflap.harness.model.errors import SetupError
 from tests.command_line import unprivileged
 
 _NOWHERE = "/proc/none"
-"""A home that nobody can make, not even root."""
+"""A home that nobody can create, not even root."""
 
 
 @pytest.fixture
@@ -60,8 +60,7 @@ def test_a_folder_that_others_may_write_is_no_cache(homeless: Path) -> None:
 def test_commands_work_for_a_user_who_can_write_neither_home_nor_site_packages(
     tmp_path: Path,
 ) -> None:
-    """As root without root's privileges: a copy of the package that cannot be written then cannot
-    be."""
+    """As root without root's capabilities, which cannot write a read-only copy of the package."""
     package = tmp_path / "site" / "linkflap"
     shutil.copytree(
         Path(linkflap.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__")

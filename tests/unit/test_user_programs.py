@@ -1,5 +1,5 @@
-"""Programs of the user's own: a process group that is killed as one, and nothing of their
-environment in logs."""
+"""The user's programs: the process group is killed as a whole, and their environment is never
+logged."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def gone(pid: int) -> bool:
 
 
 def started(tmp_path: Path, then: str) -> tuple[Child, int]:
-    """A program that starts another, and the pid of that one."""
+    """A program that starts a child; returns the child's pid too."""
     note = tmp_path / "pid"
     child = foreign(tmp_path).start([sys.executable, "-c", PARENT.format(then=then), str(note)])
     until(

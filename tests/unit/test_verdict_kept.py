@@ -1,5 +1,5 @@
-"""Where a verdict is written: into the run directory, into another folder (`verify --out`), or
-nowhere; it is never lost."""
+"""Where a verdict is written: into the run directory, another folder (`verify --out`), or only
+printed; it is never lost."""
 
 from __future__ import annotations
 

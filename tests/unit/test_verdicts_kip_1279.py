@@ -1,5 +1,5 @@
-"""Logs of a real offset-exact mirror, without a history: for each moment the verdict says what the
-README beside them says."""
+"""Logs of a real offset-exact mirror, without a history: at each moment the verdict agrees with the
+README beside them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_before_the_stop_both_logs_are_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("moment", ["1-before-stop", "2-after-stop"])
 def test_leader_epochs_were_kept_and_one_that_was_not_is_found(tmp_path: Path, moment: str) -> None:
-    """The CRC does not cover the leader epoch, so that byte equality holds all the same."""
+    """The CRC does not cover the leader epoch, so byte equality holds all the same."""
     kept = replace(
         asked({name: KIP_1279 / moment / name for name in "AB"}, "A->B"),
         options=PRESETS["cluster-mirroring"],
@@ -127,7 +127,7 @@ def test_diverged_logs_are_the_same_up_to_the_promotion(tmp_path: Path) -> None:
 def test_a_transaction_that_a_committed_after_b_had_aborted_it_has_two_outcomes(
     tmp_path: Path,
 ) -> None:
-    """The commit was acknowledged. That A was given up by force, which may excuse it, is not
+    """The commit was acknowledged. The forced failover from A, which may excuse it, is not
     recorded."""
     judgement = at("3-diverged", tmp_path / "run", "A->B")
     assert judgement.verdict is Verdict.INVALID
@@ -199,8 +199,8 @@ def changed_log(
     change: Callable[[list[bytes]], list[bytes]],
     partition: int = 0,
 ) -> dict[str, Path]:
-    """Logs of a moment in which the batches of one partition of one cluster are changed; where each
-    log is."""
+    """Logs of a moment, with changes to the batches of one partition of one cluster; returns the
+    paths of the logs."""
     from tests.kafka_log import batches_in, rewrite
 
     shutil.copytree(KIP_1279 / moment, tmp_path / "logs")
@@ -216,8 +216,8 @@ def found_in(judgement: Judgement) -> list[tuple[str, str, str, int, int]]:
 def test_an_id_of_a_that_goes_on_behind_the_reset_of_b_was_acknowledged_before(
     tmp_path: Path,
 ) -> None:
-    """A's producer 0 ended at sequence 4, so B's of that id began at 0; had it gone on at 5, its
-    first records were lost."""
+    """A's producer 0 ended at sequence 4, so B's producer of that id began at 0; if it continued at
+    5, its first records were lost."""
     logs = changed_log(
         tmp_path, "3-diverged", "B", lambda log: [*log[:10], changed(log[10], seq=5), *log[11:]]
     )
@@ -286,7 +286,7 @@ def test_one_changed_byte_of_what_was_mirrored_is_seen(
 
 
 def test_a_lost_reset_in_one_log_shows_as_a_stranger_or_a_hole(tmp_path: Path) -> None:
-    """Without B's reset nobody can tell that B was promoted: its own batches are strangers."""
+    """Without B's reset nothing shows that B was promoted: its own batches are strangers."""
     from tests.kafka_log import batches_in, rewrite
 
     shutil.copytree(KIP_1279 / "3-diverged", tmp_path / "logs")

@@ -1,4 +1,4 @@
-"""The verifier service and its users, over a real socket and with verdicts that need no Spark."""
+"""The verifier service and its clients, over a real socket and with verdicts that need no Spark."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ Verdicts = Callable[[Sequence[Path]], Sequence[Judged | Failed]]
 
 
 class Served:
-    """A service in a thread; `over` is why it ended."""
+    """A service in a thread; `over` is the reason why it ended."""
 
     def __init__(self, folder: Path, verdicts: Verdicts, lingers: float, key: str) -> None:
         self.listener = messages.listen(folder / "socket")

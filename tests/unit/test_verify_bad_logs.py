@@ -1,5 +1,5 @@
-"""Bad input: whatever is wrong with files is named with its file and place, the rest is verified,
-and nothing is ever valid."""
+"""Bad input: damage is reported with its file and position, the rest is verified, and nothing is
+ever valid."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.kafka_log import batches_in, changed, rewrite
 
 
 def logs(tmp_path: Path) -> tuple[LogsRequest, Path]:
-    """Two topics on two clusters; the path of the second one's on B."""
+    """Two topics on two clusters; the path of the second topic's log on B."""
     for cluster in "AB":
         sound(tmp_path / cluster / "fine-0")
         path = sound(tmp_path / cluster / "orders-0")

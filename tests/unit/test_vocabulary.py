@@ -45,8 +45,8 @@ LOGS = (
     "tests/oracles/",
     "tests/faithful/",
 )
-"""Folders that speak of logs and of no link: a log is truncated there, and never cut, also in a
-sentence."""
+"""Folders that deal with logs and not with links: there a log is truncated, and never cut, also in
+a sentence."""
 KEPT = re.compile(r"link_cut|linkcut", re.IGNORECASE)  # the fault
 
 

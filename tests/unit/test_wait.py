@@ -1,4 +1,4 @@
-"""Deadlines: how long a busy machine may take, and work that makes progress."""
+"""Deadlines: how long a busy machine may take, and extensions for work that makes progress."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 @pytest.mark.parametrize(
     ("remaining", "seconds"),
     [
-        ([9, 9, 9, 9, 9], 3),  # nothing done
+        ([9, 9, 9, 9, 9], 3),  # no progress
         ([9, 8, 8, 8, 8, 8], 4),  # then stuck
         ([9, 8, 7, 6, 5, 5, 5, 5, 5], 7),  # longer than the deadline, then stuck
         ([5, 9, 9, 5, 5, 5], 3),  # no better than before

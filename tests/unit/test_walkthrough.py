@@ -47,7 +47,7 @@ def classes() -> dict[str, list[ast.ClassDef]]:
 
 
 def exists(named: str) -> bool:
-    """Whether what a span in code quotes names is there."""
+    """Whether what a code span names exists."""
     if file := FILE.fullmatch(named):
         path = ROOT / file["path"]
         return path.is_file() and (file["name"] is None or file["name"] in defined(path))

@@ -1,4 +1,4 @@
-"""The sampler of a cluster: a client of it that gets no answer any more is replaced."""
+"""The sampler of a cluster: a client that gets no answers any more is replaced."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Rows:
 
 
 class Client:
-    """An admin client; `stuck` ones get no answer."""
+    """An admin client; a `stuck` one gets no answer."""
 
     def __init__(self, *, stuck: bool) -> None:
         self._stuck = stuck
@@ -44,8 +44,7 @@ class Client:
 
 
 def sampled(monkeypatch: pytest.MonkeyPatch, stuck: list[bool], *, asked: int) -> list[Any]:
-    """The rows of a sampler whose clients are these, in turn; it is stopped after the first so
-    many."""
+    """The rows of a sampler with these clients, in turn; it is stopped after so many rows."""
     made: list[Client] = []
 
     def client(_: object) -> Client:

@@ -1,4 +1,5 @@
-"""Records that are not copied: held against kio's own reading and writing of the same messages."""
+"""Records that are not copied: compared with kio's own decoding and encoding of the same
+messages."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ def answers(draw: st.DrawFn) -> tuple[int, Any]:
 
 
 def with_records(answer: Any, made: Callable[[Any], object]) -> Any:
-    """The response with its records replaced by what is made of them."""
+    """The response with its records replaced by the function's result."""
     topics = [
         dataclasses.replace(
             topic,

@@ -1,4 +1,4 @@
-"""Frames over a socket: whole, in order, of any size, in pieces; and what ends those who wait for
+"""Frames over a socket: whole, in order, of any size, in pieces; and which errors end a wait for
 one."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LARGE = 9 << 20
 
 
 def played(act: Callable[[Stream, Stream], Awaitable[None]]) -> None:
-    """Plays with both ends of a connection; nothing may be left undone for more than a minute."""
+    """Runs both ends of a connection; everything must end within a minute."""
 
     async def play() -> None:
         with socket.create_server(("127.0.0.1", 0)) as listening:

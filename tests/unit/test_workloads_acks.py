@@ -1,5 +1,5 @@
-"""Acks, values and fetched runs: what is written of many records must be exact whatever order
-reports come in."""
+"""Acks, values and fetched runs: the rows of many records are exact in whatever order delivery
+reports arrive."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_persisted_without_an_offset_is_unknown() -> None:
 
 @given(st.lists(st.integers(min_value=0, max_value=2), min_size=1, max_size=60), st.integers())
 def test_any_order_of_reports_gives_the_same_group(fates: list[int], seed: int) -> None:
-    """fate 0: acknowledged at the next offset, 1: refused for certain, 2: unknown."""
+    """fate 0: acknowledged at the next offset, 1: certainly refused, 2: unknown."""
     offsets, at = {}, 100
     for index, fate in enumerate(fates):
         if fate == 0:

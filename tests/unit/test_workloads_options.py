@@ -1,5 +1,5 @@
-"""Making workloads: options are checked before anything is started, names and numbers are unique,
-draws are seeded."""
+"""Making workloads: options are checked before anything starts, names and numbers are unique,
+random draws are seeded."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def made(writer: RunWriter, kind: str, names: Names | None = None, **options: Op
 def hosted(
     writer: RunWriter, kind: str, name: str = "one", deaths: int = 0, **options: Option
 ) -> Client:
-    """A client as its process makes it."""
+    """A client as its process creates it."""
     shared = context(
         WorkloadSpec(kind=kind, home="A", options=options),
         clusters={"A": "127.0.0.1:1", "B": "127.0.0.1:1"},

@@ -1,5 +1,5 @@
-"""Whose logs a run captures when it ends: all that live, and the dead whose last capture is older
-than their death."""
+"""Which logs a run captures at its end: those of live clusters, and of dead ones whose last capture
+is older than their death."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def stage(states: dict[str, list[str]], captured: tuple[str, ...]) -> RunWorld:
         (["running", "stopped"], ("A",), (), ["A", "B"]),
         (["stopped"], (), ("A",), ["B"]),  # by the failover that ended it
         (["stopped"], ("A",), (), ["A", "B"]),
-        (["stopped"], ("A",), ("A",), ["A", "B"]),  # it had been brought back since
+        (["stopped"], ("A",), ("A",), ["A", "B"]),  # it had been restarted since
         (["stopped", "paused"], (), (), ["A", "B"]),  # in the middle of a fault that was not healed
     ],
 )

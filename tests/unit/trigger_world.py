@@ -1,4 +1,4 @@
-"""What a trigger is asked of: clusters, mirrors and clients as a run has them."""
+"""The world of a trigger: clusters, mirrors and clients as a run has them."""
 
 from __future__ import annotations
 

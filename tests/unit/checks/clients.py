@@ -1,5 +1,5 @@
-"""What clients did: transactions and records that they sent, what they were answered, and polls of
-readers."""
+"""What clients did: transactions and records that they sent, the answers that they got, and polls
+of readers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.checks.logs import SECOND, ints
 
 
 class Sent(TypedDict, total=False):
-    """What may be said of a `send`."""
+    """The optional fields of a `send`."""
 
     cluster: str
     outcome: str
@@ -27,7 +27,7 @@ class Sent(TypedDict, total=False):
 
 
 class Committed(Sent, total=False):
-    """What may be said of a `commit`."""
+    """The optional fields of a `commit`."""
 
     acked: int
     ending: str
@@ -37,7 +37,7 @@ class Committed(Sent, total=False):
 
 
 class Polled(TypedDict, total=False):
-    """What may be said of a `poll` beside what it returned, when and how far it got."""
+    """The optional fields of a `poll`."""
 
     cluster: str
     reader: str
@@ -62,8 +62,8 @@ def commit(
     offsets: Sequence[int] | None = None,
     refused: Sequence[int] = (),
 ) -> Send:
-    """A transaction's records of one partition, acknowledged from offset `acked` on (-1: not at
-    all); `refused` are payloads."""
+    """The records of a transaction in one partition, acknowledged from offset `acked` on (-1: not
+    acknowledged); `refused` are payloads."""
     acks = (
         offsets
         if offsets is not None
@@ -106,7 +106,7 @@ def poll(
     position: int | None = None,
     kind: str = "poll",
 ) -> Read:
-    """One poll that returned (offset, uid) pairs; or another thing a reader did."""
+    """One poll that returned (offset, uid) pairs, or another step of a reader."""
     offsets, uids = [p[0] for p in pairs], [p[1] for p in pairs]
     return Read(
         reader=reader,

@@ -1,4 +1,4 @@
-"""What tests of the judge share."""
+"""Fixtures of the judge's tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs of Kafka's own topics in the histories of internal-topics, and what is found in them."""
+"""Logs of internal topics in the histories of internal-topics, and the findings in them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def own(
     entries: Sequence[CoordinatorEntry] = (),
     compacted: Mapping[str, int] | None = None,
 ) -> PartitionView:
-    """A partition of one of Kafka's own topics on one cluster, of which `entries` are written."""
+    """A partition of an internal topic on one cluster, with these entries."""
     logs = [log] if isinstance(log, Log) else log
     seen = view(logs, topic=topic, compacted=compacted)
     return replace(
@@ -70,13 +70,13 @@ def state(
 
 
 class Windows(TypedDict):
-    """When something was broken."""
+    """When a fault was active."""
 
     windows: Sequence[Window]
 
 
 class Producer(TypedDict, total=False):
-    """Whose transactions they are."""
+    """The producer of the transactions."""
 
     pid: int
     epoch: int
@@ -89,7 +89,8 @@ def coordinator(
     log: Log | None = None,
     **rest: Unpack[Producer],
 ) -> PartitionView:
-    """A's coordinator, one state after the other; those that prepare an end name the partitions."""
+    """The entries of A's coordinator, one state after the other; those that prepare an end name the
+    partitions."""
     entries = [
         state(k, *(partitions if k <= PREPARE_ABORT else ()), at=n, **rest)
         for n, k in enumerate(kinds)
@@ -98,7 +99,7 @@ def coordinator(
 
 
 def groups(*committed: int, log: Log | None = None) -> PartitionView:
-    """A's group coordinator, one commit after the other."""
+    """The entries of A's group coordinator, one commit after the other."""
     entries = [
         GroupCommit(offset=n, group="g", topic="A.t", partition=0, committed=c)
         for n, c in enumerate(committed)
@@ -107,7 +108,7 @@ def groups(*committed: int, log: Log | None = None) -> PartitionView:
 
 
 def data(*ends: str | None, **rest: Unpack[History]) -> PartitionView:
-    """A's partition with a transaction for each end; None: it has none yet."""
+    """A's partition with one transaction per end; None: it has no marker yet."""
     log = Log("A")
     for number, end in enumerate(ends, start=1):
         log.txn(number, pid=7, end=end)
@@ -115,8 +116,8 @@ def data(*ends: str | None, **rest: Unpack[History]) -> PartitionView:
 
 
 def twice(end: str, then: tuple[str, ...] = (), start: int = 0) -> PartitionView:
-    """A's partition with one transaction whose marker its coordinator wrote twice, and others
-    behind it."""
+    """A's partition with a transaction whose marker its coordinator wrote twice, and others after
+    it."""
     log = Log("A", start=start).txn(1, pid=7, end=end).marker(end, pid=7, leader_epoch=1)
     for number, other in enumerate(then, start=2):
         log.txn(number, pid=7, end=other)
@@ -124,7 +125,7 @@ def twice(end: str, then: tuple[str, ...] = (), start: int = 0) -> PartitionView
 
 
 def cleaned(last: str) -> PartitionView:
-    """A's partition of three transactions, of which a cleaner took the second."""
+    """A's partition of three transactions, from which a cleaner removed the second."""
     return view([Log("A").txn(1, pid=7).skip(2).txn(3, pid=7, end=last)], compacted={"A": 4})
 
 
@@ -137,7 +138,7 @@ def sampled(*offsets: int, windows: Sequence[Window] = ()) -> PartitionView:
 
 
 def led_again(*epochs: int) -> Log:
-    """A's partition of Kafka's own, a batch of each leader epoch."""
+    """A's internal partition, with a batch of each leader epoch."""
     log = Log("A")
     for epoch in epochs:
         log.data(-1, leader_epoch=epoch)
@@ -149,7 +150,7 @@ def fault(name: str, target: str, at: int) -> Windows:
 
 
 def transaction(end: str | None) -> Log:
-    """A's partition of Kafka's own with a batch of a transaction; None: it has no marker."""
+    """A's internal partition with a batch of a transaction; None: it has no marker."""
     log = Log("A").data(-1, pid=7, transactional=True)
     return log.marker(end, pid=7) if end else log
 
@@ -159,8 +160,8 @@ def acknowledged(offset: int) -> PartitionView:
 
 
 def judged(*seen: PartitionView) -> tuple[list[tuple[str, str, str, int]], list[str]]:
-    """What is found in partitions of one run: (kind, cluster, topic, offset); and why something
-    could not be judged."""
+    """The findings in the partitions of one run: (kind, cluster, topic, offset); and the reasons
+    why something is unknown."""
     raw = [(one, f) for one in seen for f in CHECK.kernel(one)]
     partials = [
         replace(f, topic=one.topic, partition=one.partition)

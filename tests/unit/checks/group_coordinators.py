@@ -1,4 +1,4 @@
-"""What group coordinators wrote in the histories of group-offsets, and what is found in all of a
+"""Entries of group coordinators in the histories of group-offsets, and the findings in all of a
 run."""
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ NAME = "group-offsets"
 def coordinator(
     cluster: str, *written: int | str | tuple[int, ...], group: str = "g", start: int = 0
 ) -> tuple[Log, tuple[GroupCommit | GroupMembers, ...]]:
-    """What a group coordinator wrote: offsets of the group, "members", "empty", or, in a tuple,
-    offsets of one transaction."""
+    """Entries of a group coordinator: committed offsets, "members", "empty", or, in a tuple, the
+    commits of one transaction."""
     log = Log(cluster, start=start)
     entries: list[GroupCommit | GroupMembers] = []
     for one in written:
@@ -44,7 +44,8 @@ def coordinator(
 def coordinators(
     *logs: tuple[Log, tuple[GroupCommit | GroupMembers, ...]], disturbed: str = ""
 ) -> PartitionView:
-    """`__consumer_offsets` of clusters, in a run in which brokers of one may have been killed."""
+    """`__consumer_offsets` of clusters, in a run in which brokers of one cluster may have been
+    killed."""
     seen = view([log for log, _ in logs], topic=GROUPS)
     seen = replace(
         seen,
@@ -69,7 +70,7 @@ BYTES = view(
     reads=READ_ON_A,
     mirror_kind="shadow",
 )
-"""A group reads on A, nobody fails over; B's log can have ended at 2 and at 4."""
+"""A group reads on A, and nothing fails over; B's log may end at 2 or 4."""
 
 
 def beside(
@@ -78,15 +79,15 @@ def beside(
     disturbed: str = "",
     start: int = 0,
 ) -> PartitionView:
-    """What the group committed on A, and what there is of it on B."""
+    """The group's commits on A, and its entries on B."""
     return coordinators(
         coordinator("A", *source), coordinator("B", *mirror, start=start), disturbed=disturbed
     )
 
 
 def together(*seen: PartitionView) -> tuple[list[tuple[str, int]], list[str]]:
-    """What is found in partitions of one run, (kind, offset), and why something could not be
-    judged."""
+    """The findings in the partitions of one run, (kind, offset), and the reasons why something is
+    unknown."""
     raw = [(one, f) for one in seen for f in REGISTRY[NAME].kernel(one)]
     partials = [
         replace(f, topic=one.topic, partition=one.partition)
@@ -102,7 +103,7 @@ def together(*seen: PartitionView) -> tuple[list[tuple[str, int]], list[str]]:
 
 
 def killed(seen: PartitionView, second: int = 299) -> PartitionView:
-    """The same, and a broker of B had been killed by that second."""
+    """The same, with a broker of B killed by that second."""
     window = Window(
         id="f", fault="broker-kill", target="B/1", start=second * SECOND, end=second * SECOND
     )
@@ -117,8 +118,8 @@ def killed(seen: PartitionView, second: int = 299) -> PartitionView:
 def committed(
     *offsets: int, start: int = 0, group: str = "g", end: str | None = None
 ) -> PartitionView:
-    """B's group coordinator, one commit after the other, in a run in which a broker of B was
-    killed; `end`: in a transaction."""
+    """The commits of B's group coordinator, in a run in which a broker of B was killed; `end`: in a
+    transaction."""
     log = Log("B", start=start)
     for _ in offsets if end is None else ():
         log.data(-1)

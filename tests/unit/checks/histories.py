@@ -1,5 +1,5 @@
-"""Shorthand for the smallest histories: logs (`tests.unit.checks.logs`), what clients did
-(`tests.unit.checks.clients`), and what the run knows besides.
+"""Shorthand for the smallest histories: logs (`tests.unit.checks.logs`), operations of clients
+(`tests.unit.checks.clients`), and what else the run knows.
 
     a = Log("A").txn(1, 2, pid=7).txn(3, pid=7, end="abort")
     view([a, Log("B").data(1, 2)], sends=[commit(1, 2, acked=0)])
@@ -66,13 +66,13 @@ class History(TypedDict, total=False):
 
 
 class WholeHistory(History, total=False):
-    """With its logs."""
+    """A history with its logs."""
 
     logs: Sequence[Log]
 
 
 class OtherStory(TypedDict, total=False):
-    """What `but` changes: of the run, or of the partition."""
+    """The changes of `but`: facts of the run or of the partition."""
 
     mirror: MirrorSpec
     recorded: bool
@@ -83,7 +83,7 @@ class OtherStory(TypedDict, total=False):
 
 
 def but(seen: PartitionView, **changes: Unpack[OtherStory]) -> PartitionView:
-    """The same rows with another story: `changes` are of the run or of the partition."""
+    """The same rows with other facts: `changes` are of the run or of the partition."""
     names = {f.name for f in fields(RunFacts)}
     of_run: dict[str, Any] = {name: value for name, value in changes.items() if name in names}
     of_partition: dict[str, Any] = {
@@ -119,8 +119,8 @@ def promoted(
 
 
 def reversed_(link: str, *, at: int) -> Window:
-    """The fault that lets a link's source, given up before, follow its destination; within a
-    second. `at` is in seconds."""
+    """The fault that makes a link's former source follow its destination, within a second. `at` is
+    in seconds."""
     return Window(
         id=f"reverse-{at}", fault=REVERSE, target=link, start=at * SECOND, end=(at + 1) * SECOND
     )

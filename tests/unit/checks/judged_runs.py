@@ -1,5 +1,4 @@
-"""A recorded run with what a test adds to it, findings about it, and what the judge makes of
-them."""
+"""A recorded run with additions of a test, findings in it, and the judge's document."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ LINK = "A->B"
 
 
 class Given(TypedDict, total=False):
-    """What a test has otherwise in its scenario."""
+    """Parts of the scenario that a test changes."""
 
     topology: Topology
     mirror: MirrorSpec
@@ -65,7 +64,7 @@ def scenario(**rest: Unpack[Given]) -> Scenario:
 
 
 class Recorded:
-    """A complete run directory: a commit, an abort, a read; and whatever a test adds."""
+    """A complete run directory: a commit, an abort, a read, and the additions of a test."""
 
     def __init__(self, folder: Path, **rest: Unpack[Given]) -> None:
         self.folder = folder
@@ -93,7 +92,7 @@ class Recorded:
         )
 
     def event(self, kind: str, subject: str, /, **data: object) -> Event:
-        """An event, of which a test says what it cares about."""
+        """An event with the fields that a test needs."""
         return self.writer.write(event(kind, subject, at=0, **data))
 
     def read(
@@ -105,7 +104,7 @@ class Recorded:
         group: str = "",
         partition: int = 0,
     ) -> None:
-        """A row of a reader, who is at offset 3."""
+        """A row of a reader whose position is offset 3."""
         here = (Fetched(topic="A.t", partition=partition, position=3),)
         fetched = here if kind != "error" else ()
         self.polls.write(
@@ -186,7 +185,7 @@ class Recorded:
 
 
 class Rest(TypedDict, total=False):
-    """What kinds of findings have."""
+    """The other fields of a finding."""
 
     topic: str
     cluster: str
@@ -205,7 +204,7 @@ def row(folder: Path, check: str, finding: FindingName, **rest: Unpack[Rest]) ->
 
 
 def looked(folder: Path, *checks: str) -> list[FindingRow]:
-    """Findings of checks that looked everywhere and found nothing."""
+    """The results of checks that examined everything and found nothing."""
     where = (("A", "native"), ("B", "mirrored"))
     return [
         row(folder, c, "examined", cluster=cluster, origin=origin, count=3)
@@ -223,5 +222,5 @@ def verdict_of(folder: Path, rows: Sequence[FindingRow], *names: str) -> Judgeme
 
 
 def document_of(judgement: Judgement) -> Mapping[str, Any]:
-    """Plain JSON, of which each test knows what it has."""
+    """The verdict document as plain JSON."""
     return judgement.document

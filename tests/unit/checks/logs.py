@@ -29,7 +29,7 @@ SECOND = 1_000_000_000
 
 
 ENDED = 1000 * SECOND
-"""When every history ends, unless it says otherwise."""
+"""The end of every history that sets no other."""
 
 
 INTEGERS = (
@@ -181,22 +181,22 @@ class Log:
         return self
 
     def skip(self, offsets: int) -> Log:
-        """Leaves offsets out, as if a batch had been removed."""
+        """Skips offsets, as if a batch had been removed."""
         self.end += offsets
         return self
 
     def torn(self, reason: str = "half a batch") -> Log:
-        """What comes now cannot be read."""
+        """The log is torn here: what follows cannot be read."""
         self.damage, self.torn_from = (reason,), min(self.torn_from, self.end)
         return self
 
     def answered(self, last_stable: int, *, above: int) -> Log:
-        """The leader answered a high watermark, and then a last stable offset."""
+        """The leader returned a high watermark, and then a last stable offset."""
         self.last_stable, self.stable_above = last_stable, above
         return self
 
     def taken(self, moment: str, *, at: int) -> Log:
-        """Captured before the cluster's last capture, at a second."""
+        """Captured at this second, before the cluster's last capture."""
         self.moment, self.captured = moment, at * SECOND
         return self
 

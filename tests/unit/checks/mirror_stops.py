@@ -1,4 +1,4 @@
-"""What a mirror says of its end in the histories of truncation-accounting."""
+"""A mirror's report of its end in the histories of truncation-accounting."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def stop(
 
 
 def in_epochs(*epochs: tuple[int, int]) -> PartitionView:
-    """B has mirrored 1 2 in epoch 0 and 3 in epoch 2, and says that it did so in these; what comes
-    behind is its own."""
+    """B has mirrored 1 2 in epoch 0 and 3 in epoch 2, and reports these epochs; what follows is its
+    own."""
     b = Log("B").data(1).data(2).data(3, leader_epoch=2).data(9, leader_epoch=7)
     return view(
         [Log("A").data(1).data(2).data(3), b], mirror_kind="shadow", promotions=[promoted(3)],
@@ -42,7 +42,7 @@ def shortened(
     appended: Sequence[tuple[int, str]] = (),
     reset: bool = False,
 ) -> PartitionView:
-    """B had 1 2 3 of A, was truncated down to `promoted_at`, perhaps reset there, and goes on in
+    """B had 1 2 3 of A, was truncated to `promoted_at`, perhaps reset there, and continues in
     leader epoch 1."""
     log = log or Log("B").data(1).data(8, leader_epoch=1).data(9, leader_epoch=1)
     return view(

@@ -1,4 +1,4 @@
-"""A's log and the one of B, which was promoted, in the histories of marker-pairing."""
+"""The logs of A and of the promoted B in the histories of marker-pairing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""How a reader goes on in the histories of poll-continuity: later polls, and what it was
-assigned."""
+"""How a reader continues in the histories of poll-continuity: later polls, and its assignments."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ A = Log("A").data(1, 2, 3)
 
 
 class Got(Polled, total=False):
-    """And how far it got, or what it did instead."""
+    """Its position, or what it did instead of a poll."""
 
     position: int | None
     kind: str

@@ -1,4 +1,4 @@
-"""What a run writes down of captures, failovers and faults, and what of it is missing in its
+"""What a run records of captures, failovers and faults, and which parts are missing in its
 directory."""
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def failed_over(
 
 
 def missing(folder: Path) -> list[tuple[str, str]]:
-    """What is wrong with a directory, but for its files."""
+    """The damage of a directory, without its files."""
     return [
         (d.path, d.reason)
         for d in plan(folder).damage
@@ -65,8 +65,7 @@ HOME = FaultSpec(
 
 
 def played(run: Recorded, *, lacks: tuple[str, ...] = (), bit: bool = True) -> None:
-    """The failover and the reversal, as a run writes them down, without the events of these
-    kinds."""
+    """The failover and the reversal, as a run records them, without the events of these kinds."""
 
     def event(kind: str, subject: str, **data: object) -> None:
         if f"{data.get('id', subject)} {kind}" not in lacks and kind not in lacks:

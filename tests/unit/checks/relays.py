@@ -1,4 +1,5 @@
-"""A relay's transactions in the histories of exactly-once: what it made of which inputs."""
+"""A relay's transactions in the histories of exactly-once: which outputs it made from which
+inputs."""
 
 from __future__ import annotations
 
@@ -17,14 +18,13 @@ INPUTS = 4
 
 
 class Output(Sent, total=False):
-    """What may be said of a transaction with outputs."""
+    """The optional fields of a transaction with outputs."""
 
     ending: str
 
 
 def made(uid: int, *inputs: int, position: int = -1, **rest: Unpack[Output]) -> Send:
-    """Outputs, from `uid` on, of the inputs at these offsets, and how far the group got with
-    them."""
+    """Outputs, from `uid` on, of the inputs at these offsets, and the group's committed offset."""
     outputs = commit(*(uid + n for n in range(len(inputs))), acked=0, **rest)
     return replace(
         outputs, group="g", input_topic="A.t", input_partition=0,
@@ -83,6 +83,6 @@ def over(
     inputs: int = INPUTS,
     source: Log = BOTH,
 ) -> PartitionView:
-    """A is given up, and the group goes on at B."""
+    """A is given up, and the group continues on B."""
     reads = [*READ, began(began_at, "B", seconds=600)]
     return view([source, on_b], sends=sends, reads=reads, promotions=[promoted(inputs, kind=kind)])

@@ -1,5 +1,5 @@
-"""The smallest round trip: A dies with a tail, B goes on, A follows B, A is promoted again. Offsets
-of B are those of A.
+"""The smallest round trip: A dies with a tail, clients continue on B, A follows B, A is promoted
+again. B's offsets equal A's.
 
 A  0 1 2        [3 died with A]                        B  0 1 2   4 5
 then A  0 1 2   4 5   6
@@ -25,7 +25,7 @@ def home_again(offset: int = 4) -> Promotion:
 
 
 def before() -> Log:
-    """A's log when it was captured: what is common, and the tail."""
+    """A's log when it was captured: the common part and the tail."""
     return Log("A").data(1).data(2).data(3).taken("1-away", at=510)
 
 
@@ -57,7 +57,7 @@ ACKED = [
 
 
 def trip(**rest: Unpack[WholeHistory]) -> PartitionView:
-    """The faithful round trip, but for what is given."""
+    """The faithful round trip, with the given changes."""
     given: WholeHistory = {
         "logs": [on_a(), on_b()],
         "promotions": [AWAY, home_again()],
@@ -71,8 +71,8 @@ def trip(**rest: Unpack[WholeHistory]) -> PartitionView:
 
 
 def emptied(*on_a: int, **rest: Unpack[WholeHistory]) -> PartitionView:
-    """With a mirror that moves offsets: A dies with 3, which B never got; B goes on with 8; A is
-    emptied, gets `on_a` from B, and goes on with 9."""
+    """With a mirror that does not keep offsets: A dies with 3, which B never got; B writes 8; A is
+    emptied, gets `on_a` from B, and writes 9."""
     given: WholeHistory = {
         "logs": [Log("A").data(*on_a).data(9, pid=4), Log("B").data(1, 2).data(8, pid=3)],
         "promotions": [AWAY, home_again(len(on_a))],

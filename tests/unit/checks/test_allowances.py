@@ -1,4 +1,4 @@
-"""What a mirror's guarantee allows: in its window, up to its bound, and nothing else."""
+"""What a mirror's guarantee allows: within its window and up to its bound, and nothing else."""
 
 from __future__ import annotations
 

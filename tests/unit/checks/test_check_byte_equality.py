@@ -143,7 +143,7 @@ def test_copied_logs_of_which_nothing_was_mirrored_are_not_equal() -> None:
 
 
 def mapped(how: str, source: int, *pids: int) -> PartitionView:
-    """One batch of producer `source` per id that it has on B."""
+    """One batch of producer `source` for each id that it has on B."""
     a, b = Log("A"), Log("B")
     for n, pid in enumerate(pids):
         a.data(n, pid=source, producer_epoch=0, base_sequence=n)
@@ -195,7 +195,7 @@ def test_a_log_that_was_not_captured_is_unjudged() -> None:
 
 @pytest.mark.parametrize("crc", [7, 1002])
 def test_what_another_mirror_appended_further_down_the_chain_does_not_count(crc: int) -> None:
-    """B has 1 2 from A and an ABORT that its mirror wrote when it ended, A one of its own; C has 1
+    """B has 1 2 from A and an ABORT that its mirror wrote at its end; A has one of its own; C has 1
     and an ABORT of its mirror."""
     logs = [
         Log("A").txn(1, pid=7, end=None).data(2).marker("abort", pid=7),
@@ -234,8 +234,7 @@ def test_what_another_mirror_appended_further_down_the_chain_does_not_count(crc:
 def test_what_a_mirror_appended_at_the_end_of_the_run_is_its_own(
     log: Log, appended: list[tuple[int, str]], wrong: list[int]
 ) -> None:
-    """A has 1; no failover: the mirror is ended when the run is over, and says what it appended
-    then."""
+    """A has 1; no failover: the mirror is ended with the run, and reports then what it appended."""
     stop = Stop(
         link="A->B",
         cluster="B",

@@ -78,6 +78,6 @@ def test_what_clients_repeat_behind_what_a_mirror_repeated_is_another_anomaly() 
 
 
 def test_a_record_that_came_back_over_the_other_direction_is_one_too_many() -> None:
-    """Active-active mirrors that carry each other's copies: what A wrote comes back from B."""
+    """Active-active mirrors that copy each other's copies: A's record comes back from B."""
     seen = view([Log("A").data(1).data(2).data(1), Log("B").data(1, 2)], topology="A<->B")
     assert anomalies(NAME, seen) == [("duplicate", "A", 2)]

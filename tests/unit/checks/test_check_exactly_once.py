@@ -234,8 +234,8 @@ def test_a_group_that_committed_and_was_never_sampled_is_unknown() -> None:
 
 
 def test_of_an_input_that_a_mirror_wrote_twice_only_the_copy_that_was_used_again_counts() -> None:
-    """The output of the first copy came over; the group on B had got to the second, and made
-    another of it."""
+    """The output of the first copy was mirrored; the group on B had reached the second copy, and
+    made another output from it."""
     a, b = Log("A").data(1).txn(11, pid=7), Log("B").data(1).data(1).data(11).txn(21, pid=9)
     again = replace(
         made(21, 1, cluster="B", invoked=610 * SECOND, returned=620 * SECOND), input_uids=ints(1)

@@ -115,8 +115,8 @@ def test_an_offset_below_the_truncation_must_hold_its_record_for_ever() -> None:
 
 
 def test_what_follows_an_acknowledgement_below_the_truncation_is_reported_separately() -> None:
-    """Below the truncation the next generation has the right record; behind it nobody else
-    answers."""
+    """Below the truncation the next generation has the right record; above it, only this log can
+    have it."""
     assert anomalies(
         NAME, trip(earlier=[Log("A").data(1).data(9).data(8).taken("1-away", at=510)])
     ) == [("ghost-ack", "A", 2)]

@@ -74,7 +74,7 @@ ACCEPTED = {
 
 
 def synced(*offsets: int, group: str = "g", every: int = SECOND) -> list[GroupOffset]:
-    """What the mirror committed for the group on B, sampled at seconds 300, 301, …"""
+    """The mirror's commits for the group on B, sampled at seconds 300, 301, …"""
     return [
         GroupOffset(
             time=300 * SECOND + i * every,
@@ -89,7 +89,7 @@ def synced(*offsets: int, group: str = "g", every: int = SECOND) -> list[GroupOf
 
 
 def checkpointed(*offsets: int, high: int = 3, got: int = 3) -> PartitionView:
-    """A group that got the first `got` records on A at second 100, and committed as many."""
+    """A group that got the first `got` records on A at second 100, and committed that many."""
     before = tuple((i, i + 1) for i in range(got))
     reads = moved(got, (3, 8), before=before)
     marks = {"B": samples(*[(high, high)] * 400)}
@@ -180,8 +180,8 @@ def test_it_is_due_where_a_group_follows_a_failover() -> None:
 
 
 def test_one_groups_samples_say_nothing_of_another() -> None:
-    """Both committed on A, where bounds were sampled long after that; offsets were sampled of g
-    alone."""
+    """Both groups committed on A, long before bounds were sampled; offsets were sampled only of
+    g."""
     reads = [replace(r, group=group, reader=group) for group in "gh" for r in moved(1, (1, 2))]
     on_source = GroupOffset(
         time=100 * SECOND, cluster="A", group="g", topic="A.t", partition=0, offset=1

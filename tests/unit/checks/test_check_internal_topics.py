@@ -130,7 +130,7 @@ REJECTS = {
     kind: Rejected(view=seen[-1], cluster="A", offset=offset)
     for kind, (seen, _, offset) in SMALLEST.items()
 }
-"""The partition in which each is found; some take the coordinator's beside it."""
+"""The partition in which each is found; some need the coordinator's partition too."""
 NEIGHBOURS = {
     "a second outcome of one epoch": ([coordinator(*DONE, *UNDONE), data("commit", "commit")],
         "outcome-disagreement", 3),

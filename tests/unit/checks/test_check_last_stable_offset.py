@@ -187,7 +187,7 @@ def test_a_stable_offset_that_lags_behind_its_markers() -> None:
 
 
 def test_brokers_that_are_blind_to_negative_producer_ids() -> None:
-    """They take a transaction for plain data; by the bytes it is open until its marker."""
+    """They take a transactional batch for plain data; by the bytes it is open until its marker."""
     b = Log("B").txn(1, pid=-9)
     assert (
         anomalies(NAME, view([b], watermarks={"B": samples((0, 1), (2, 2))}, mirror_kind="shadow"))
@@ -229,8 +229,8 @@ def test_unknown_epochs_under_a_broker_fault_are_not_compared() -> None:
 def test_unknown_epochs_are_not_compared_when_a_mirror_ended_between_them(
     at: int, found: list[str]
 ) -> None:
-    """It truncates what it had mirrored too far, and the partition gets another leader; samples
-    that say no epoch cannot tell."""
+    """The mirror truncates what it mirrored too far, and the partition gets another leader; samples
+    without an epoch cannot tell."""
     truncated = Stop(
         link="A->B",
         cluster="B",

@@ -37,7 +37,7 @@ def sampled(
 
 
 def promoted_in(epoch: int, **rest: Unpack[History]) -> PartitionView:
-    """1 was mirrored in epoch 2; 2 was written to B once it was promoted."""
+    """1 was mirrored in epoch 2; 2 was written to B after its promotion."""
     log = Log("B").data(1, leader_epoch=2).data(2, leader_epoch=epoch)
     given: History = {"mirror_kind": "shadow", "promotions": [promoted(1)]}
     return view([log], **(given | rest))
@@ -68,8 +68,8 @@ def mirrored_in(
 
 
 def cleaned_twice(*, below: int = 2, **header: Unpack[Header]) -> PartitionView:
-    """A's second broker has a marker that its cleaner has given a delete horizon, or of which
-    something else is different."""
+    """A's second broker has a marker to which its cleaner gave a delete horizon, or that differs in
+    something else."""
     one, other = (
         Log("A", broker=n, canonical=n == 1, leader=n == 1).data(1, pid=7, transactional=True)
         for n in (1, 2)

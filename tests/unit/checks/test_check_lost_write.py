@@ -95,8 +95,8 @@ def test_absent_where_it_was_acknowledged() -> None:
 
 @pytest.mark.parametrize("died", [False, True])
 def test_acknowledged_one_by_one_in_an_operation_of_unknown_outcome(died: bool) -> None:
-    """What the planted bug `purged-is-acknowledged` makes of a send that its producer's end cut
-    off."""
+    """The planted bug `purged-is-acknowledged` makes this of a send that the end of its producer
+    interrupted."""
     after = [promoted(1)] if died else []
     seen = view(
         [Log("A").data(1), Log("B").data(1)],
@@ -193,7 +193,7 @@ def test_what_retention_deleted_is_not_lost() -> None:
 
 
 def test_what_was_mirrored_before_a_restart_may_be_deleted_while_its_repeats_are_there() -> None:
-    """B had 1 2 3 1 when A was given up, and has lost all but the last: a reader had got 3
+    """B had 1 2 3 1 when A was given up, and has deleted all but the last: a reader had got 3
     there."""
     flap = Window(id="flap", fault="link-flap", target="A->B", start=SECOND, end=2 * SECOND)
     logs, sends = [Log("A").data(1, 2, 3), Log("B", start=3).data(1)], [send(1, 2, 3, acked=0)]
@@ -222,8 +222,8 @@ def test_what_is_lost_above_a_truncation_is_reported_separately() -> None:
 def test_what_was_open_when_it_was_truncated_had_been_promised_to_nobody(
     mirrored: int, found: list[tuple[str, str, int]]
 ) -> None:
-    """B had 1, and perhaps its COMMIT, and somebody who reads uncommitted had got it; the mirror
-    ended, and truncated B to 0."""
+    """B had 1, and perhaps its COMMIT, and a read_uncommitted reader had got it; the mirror ended,
+    and truncated B to 0."""
     truncated = [(mirrored, 0)]
     stop = Stop(
         link="A->B",

@@ -241,8 +241,7 @@ def test_what_is_left_open_is_seen_in_the_log_of_one_cluster_too() -> None:
 
 
 def test_a_marker_behind_the_reset_ends_nothing_before_it() -> None:
-    """B hands the id out again: its own producer's transaction is committed, and A's is open for
-    ever."""
+    """B hands the id out again: its own producer's transaction is committed, and A's stays open."""
     b = (
         Log("B")
         .txn(1, pid=7, end=None)

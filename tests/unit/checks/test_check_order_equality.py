@@ -152,11 +152,11 @@ def test_with_nothing_left_to_compare_with_nothing_is_examined() -> None:
 
 FLAP = Window(id="flap", fault="link-flap", target="A->B", start=SECOND, end=2 * SECOND)
 REPEATED = (1, 2, 3, 2, 3, 4)
-"""What a mirror made of 1 2 3 4 that had to begin again at 2."""
+"""How a mirror copies 1 2 3 4 that had to start again at 2."""
 
 
 def chain(b: tuple[int, ...], c: tuple[int, ...], *windows: Window, **mirror: str) -> PartitionView:
-    """A->B->C of which B lost its beginning."""
+    """A->B->C, with the start of B's log deleted."""
     logs = [Log("A").data(1, 2, 3, 4), Log("B", start=6 - len(b)).data(*b), Log("C").data(*c)]
     return view(
         logs, topology="A->B->C", windows=windows, mirror={"delivery": "at-least-once"} | mirror
@@ -187,7 +187,7 @@ def test_but_not_where_nothing_can_have_repeated_them() -> None:
 
 
 def test_nor_of_what_came_after_as_many_records_as_it_has_deleted() -> None:
-    """B has deleted 1: 2 and 4 cannot have been there before."""
+    """B has deleted 1: 2 and 4 cannot have been before it."""
     logs = [Log("A").data(1, 2, 3, 4), Log("B", start=1).data(2, 3, 4), Log("C").data(1, 2, 4, 2)]
     seen = view(logs, topology="A->B->C", windows=[FLAP])
     assert anomalies(NAME, seen) == [("mirrored-duplicate", "C", 3), ("mirror-hole", "C", 2)]
@@ -198,8 +198,8 @@ def test_nor_of_what_came_after_as_many_records_as_it_has_deleted() -> None:
 
 
 def test_what_may_have_been_overtaken_by_a_copy_that_was_deleted_is_not_lost_for_sure() -> None:
-    """B had 1 2 1 2 3, and C stopped after the first of them: whether 1 was lost cannot be seen in
-    what B has left."""
+    """B had 1 2 1 2 3, and C has only the first 2: what is left of B's log does not show whether 1
+    was lost."""
     logs = [Log("A").data(1, 2, 3), Log("B", start=2).data(1, 2, 3), Log("C").data(2)]
     seen = view(logs, topology="A->B->C", windows=[FLAP], sends=[send(1, 2, 3, acked=0)])
     assert [anomalies(name, seen) for name in (NAME, "lost-write")] == [[], []]
@@ -236,7 +236,7 @@ def test_clients_on_a_cluster_that_nobody_promoted_are_not_taken_for_a_mirror() 
 
 
 def test_a_commit_that_did_not_cross_takes_its_records_along_and_makes_no_hole() -> None:
-    """A's marker is behind what B has: B must abort what it has of the transaction, though later
+    """A's marker is above what B has: B must abort its part of the transaction, although later
     records are there."""
     begun = Log("A").data(1, pid=7, transactional=True).data(2)
     a = begun.marker("commit", pid=7)
@@ -250,8 +250,8 @@ def test_a_commit_that_did_not_cross_takes_its_records_along_and_makes_no_hole()
 
 
 def test_a_record_whose_commit_has_not_crossed_yet_is_behind_and_no_hole() -> None:
-    """What came after it is in no transaction: B shows it, and not yet the record. No cluster was
-    promoted."""
+    """The record after it is in no transaction: B shows that one, but not yet this record. No
+    cluster was promoted."""
     a = Log("A").data(1, pid=7, transactional=True).data(2).marker("commit", pid=7)
     b = Log("B").data(1, pid=7, transactional=True).data(2)
     sent = [commit(1, acked=0), send(2, acked=1)]

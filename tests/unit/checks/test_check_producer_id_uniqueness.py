@@ -154,7 +154,7 @@ def test_a_mirrored_id_that_was_handed_out_again_to_somebody_who_was_turned_away
 
 
 class Batch(TypedDict, total=False):
-    """Whose batch it is."""
+    """The producer of a batch."""
 
     pid: int
     epoch: int

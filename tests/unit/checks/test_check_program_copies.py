@@ -1,5 +1,5 @@
-"""program-copies: the smallest histories. Two topics: what a program reads, A.t, and what it
-writes, A.out."""
+"""program-copies: the smallest histories. Two topics: A.t, which the program reads, and A.out,
+which it writes."""
 
 from __future__ import annotations
 
@@ -49,8 +49,7 @@ def run(
     promotions: Sequence[Promotion] = (),
     mirror_kind: str = "mm2",
 ) -> list[PartitionView]:
-    """Views of both topics. The payloads of an output are those of the inputs that it was made
-    from."""
+    """Views of both topics. The payloads of an output are those of its inputs."""
     reads = view(inputs, groups=groups, promotions=promotions, mirror_kind=mirror_kind)
     writes = view(outputs, topic="A.out", promotions=promotions, mirror_kind=mirror_kind)
     writes = replace(
@@ -71,7 +70,7 @@ def run(
 
 @dataclass(frozen=True)
 class Rejected:
-    """Both topics of a run, and where one thing is wrong: cluster, topic, offset."""
+    """Both topics of a run, and where the one error is: cluster, topic, offset."""
 
     views: list[PartitionView]
     at: tuple[str, str, int]

@@ -178,8 +178,8 @@ def test_it_is_due_where_offsets_and_ids_are_kept(
 
 
 def test_what_a_mirror_truncated_and_appended_at_the_end_of_the_run_is_its_own() -> None:
-    """A has 1 and an open transaction; no failover: when the run is over the mirror truncates that
-    on B, and resets there."""
+    """A has 1 and an open transaction; no failover: at the end of the run the mirror truncates B
+    there, and writes a reset."""
     truncated, appended = [(2, 1)], [(1, "reset")]
     stop = Stop(
         link="A->B", cluster="B", time=900 * SECOND, mirrored=2, promoted=2, truncated=truncated,

@@ -22,7 +22,7 @@ NAME = "replica-agreement"
 NEEDS_NO_EVENTS = (
     "it only counts by era what it compared; copies of one log are equal whoever wrote it"
 )
-"""Why no anomaly of a check that looks at eras can be made up by a missing event."""
+"""Why a missing event cannot cause an anomaly of a check that uses eras."""
 
 
 def replica(broker: int) -> Log:
@@ -128,8 +128,8 @@ def test_leader_epochs_count() -> None:
 
 
 def cleaned(*, below: int = 9, **header: Unpack[Header]) -> PartitionView:
-    """Broker 2's cleaner gave a marker its own delete horizon, or something no cleaner does
-    happened to it."""
+    """Broker 2's cleaner gave a marker its own delete horizon, or the marker has a change that no
+    cleaner makes."""
     one, other = (replica(n).data(1, pid=7, transactional=True) for n in (1, 2))
     horizon: Header = {"length": 80, "crc": 9}
     logs = [one.marker("commit", pid=7), other.marker("commit", pid=7, **horizon | header)]

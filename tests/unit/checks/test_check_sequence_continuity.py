@@ -136,8 +136,8 @@ def test_a_deleted_beginning_excuses_only_what_it_may_have_held() -> None:
 
 
 def home(*, first: int, pid: int = 7, epoch: int = 0) -> Log:
-    """A has two records of its own, what B wrote (producer 7 too), and then one of its own; between
-    them are resets."""
+    """A has two records of its own, B's records (producer 7 too), and then another of its own;
+    resets are between them."""
     a = Log("A").data(1, pid=7).data(2, pid=7).marker("reset", pid=-1)
     a.data(4, pid=7, sequence=0, crc=44).marker("reset", pid=-1)
     return a.data(6, pid=pid, epoch=epoch, sequence=first, crc=66)
@@ -168,8 +168,8 @@ def test_a_session_that_outlives_a_failback_repeats_nothing() -> None:
 def test_alone_it_is_no_session_that_outlives_a_failback_where_it_goes_on_below_what_that_had() -> (
     None
 ):
-    """Behind two resets it may be A's, which had 0 and 1, or another cluster's, which begins at 0:
-    neither begins at 1."""
+    """After two resets the batch may be A's, which had 0 and 1, or another cluster's, which begins
+    at 0: neither begins at 1."""
     assert anomalies(NAME, alone(home(first=1))) == [("sequence-start", "A", 5)]
 
 
@@ -203,8 +203,8 @@ def test_a_session_of_another_cluster_that_goes_on_is_no_tail() -> None:
 def test_where_retention_took_the_mark_of_a_promotion_an_era_may_have_begun_below_the_logs_start(
     unclear: dict[str, int], found: list[tuple[str, str, int]]
 ) -> None:
-    """B's log begins at offset 3, in its own era for all that is known, with sequence 5 of a
-    producer of its own."""
+    """B's log begins at offset 3, perhaps already in its own era, with sequence 5 of its own
+    producer."""
     logs = [
         Log("A").data(1).data(2).data(3),
         Log("B", start=3).data(4, pid=7, sequence=5).data(5, pid=7),

@@ -36,7 +36,7 @@ def row(
     cluster: str = "A",
     isolation: str = "read_committed",
 ) -> Read:
-    """What a member did a second long, `at` seconds, with records from an offset on."""
+    """A step of a member that took one second, `at` seconds, with records from an offset on."""
     return Read(
         reader=member, process=1, cluster=cluster, isolation=isolation, kind=kind, group="g",
         time=at * SECOND,
@@ -186,7 +186,7 @@ def test_a_committed_record_behind_the_start_offset_that_nobody_was_given_is_unk
 
 
 def test_where_a_group_begins_on_another_cluster_is_not_promised() -> None:
-    """It is not asked for what the cluster that it left has."""
+    """It is not asked for the records of the cluster that it left."""
     there = [
         row("acquire", 1, at=60, cluster="B", position=1),
         row("accept", 1, at=62, cluster="B"),

@@ -86,8 +86,8 @@ def test_rejects(kind: str) -> None:
 
 
 def together(*views: PartitionView, mirror: str = "mm2") -> list[tuple[str, str, int, int, bool]]:
-    """(kind, cluster, partition, offset, allowed) of what the partitions of one topic show when
-    they are put together."""
+    """(kind, cluster, partition, offset, allowed) of the findings once the partitions of one topic
+    are combined."""
     partials = [
         PartialFinding(
             cluster=f.cluster, offset=f.offset, data=f.data, topic="A.t", partition=partition
@@ -116,7 +116,7 @@ def allowed(found: Found, mirror: str) -> bool:
 def share(
     uid: int, log: Log, *others: Log, outcome: str = "info", **rest: Unpack[History]
 ) -> PartitionView:
-    """One partition's share of operation 1."""
+    """One partition's part of operation 1."""
     given: History = {"sends": [replace(commit(uid, acked=0, outcome=outcome), number=1)]}
     return view([log, *others], **(given | rest))
 
@@ -185,6 +185,6 @@ def test_a_transaction_is_counted_once_per_partition() -> None:
 
 
 def test_a_record_that_nobody_acknowledged_is_missing_all_the_same() -> None:
-    """Only what was acknowledged where the cleaner was may be gone for that."""
+    """Only acknowledged records below the cleaned offset may be gone because of compaction."""
     seen = view([Log("A").txn(1, pid=7)], sends=[commit(1, 2, offsets=[0, -1])])
     assert [f.kind for f in findings(NAME, seen)] == ["torn-transaction"]

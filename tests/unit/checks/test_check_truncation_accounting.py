@@ -45,7 +45,7 @@ KEPT = Log("A").data(1).data(2).data(3).data(5, crc=55, leader_epoch=3).data(6, 
 
 
 def on_b_then(cluster: str) -> Log:
-    """What B had written, on either."""
+    """B's own records, on either cluster."""
     return (
         Log(cluster).data(1).data(2).data(4, crc=44, leader_epoch=3).data(5, crc=55, leader_epoch=3)
     )
@@ -215,8 +215,8 @@ def test_truncations_that_do_not_lead_to_the_promotion(
 
 
 def test_the_end_of_a_mirror_is_judged_by_the_generation_that_it_began() -> None:
-    """What A's failover back had appended at 4 was truncated when A followed B again, and B has
-    other things there now."""
+    """What A's second failover appended at 4 was truncated when A followed B again, and B has other
+    records there."""
     home = Stop(
         link="B->A", cluster="A", time=700 * SECOND, mirrored=4, promoted=5, truncated=(),
         appended=((4, "ABORT of producer 7, epoch 0"),),
@@ -271,7 +271,7 @@ def test_a_log_cleaner_may_have_removed_what_was_appended(
 def test_a_log_that_had_nothing_of_its_own_may_be_noted_late(
     end: int, found: list[tuple[str, str, int]]
 ) -> None:
-    """A build of KIP-1279 truncates nothing there; that its log follows is seen when it grows."""
+    """A KIP-1279 build truncates nothing there; only the log's growth shows that it follows."""
     late = replace(truncation(offset=2, end=end), time=900 * SECOND)
     all_mirrored = Log("A").data(1).data(2).taken("1-away", at=510)
     seen = trip(truncations=[late], earlier=[all_mirrored])

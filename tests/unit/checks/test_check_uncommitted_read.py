@@ -159,8 +159,8 @@ def test_before_a_truncation_too() -> None:
 def test_a_mirror_that_truncated_its_destination_took_the_last_stable_offset_back(
     later: list[tuple[int, int]], found: list[tuple[str, str, int]]
 ) -> None:
-    """B had 1 and its marker, a reader got 1; then the mirror truncated B to offset 0, where its
-    transaction began, and ended."""
+    """B had 1 and its marker, and a reader got 1; then the mirror ended, and truncated B to offset
+    0, where the transaction began."""
     stop = Stop(
         link="A->B",
         cluster="B",

@@ -31,7 +31,7 @@ SENT = [send(1, 2, acked=0)]
 
 
 class Reader(TypedDict, total=False):
-    """Who read."""
+    """A reader."""
 
     reader: str
     group: str
@@ -46,8 +46,7 @@ def drained(
     at: int = 100,
     **rest: Unpack[Reader],
 ) -> list[Read]:
-    """A reader that was assigned somewhere, got some records in one poll, and reached the end that
-    was asked for."""
+    """A reader that was assigned an offset, got some records in one poll, and read to the end."""
     reached = (pairs[-1][0] + 1 if pairs else begin) if end is None else end
     return [
         poll(kind="assign", position=begin, cluster=cluster, at=(at - 1) * SECOND, **rest),
@@ -213,7 +212,8 @@ def test_it_is_due_where_readers_are_in_the_end(
 
 
 def test_a_reader_of_another_homes_topics_sees_nothing_of_what_clients_wrote_beside_them() -> None:
-    """A<->B: A's clients have gone to B; who stayed on A reads what comes from B."""
+    """A<->B: A's clients have moved to B; a reader that stayed on A reads what is mirrored from
+    B."""
     scenario = Scenario(
         name="s", about="", seed=1, topology=parse("A<->B"),
         mirror=declared(MirrorSpec(kind="shadow")), schedule=(),

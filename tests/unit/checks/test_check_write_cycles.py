@@ -30,7 +30,7 @@ from tests.unit.checks.verdicts import (
 
 NAME = "write-cycles"
 NEEDS_NO_EVENTS = "it follows what clients sent and what they got, wherever that was"
-"""Why no anomaly of a check that looks at eras can be made up by a missing event."""
+"""Why a missing event cannot cause an anomaly of a check that uses eras."""
 A = Log("A").data(1, 2, 3, 4)
 
 
@@ -126,8 +126,7 @@ def test_circles_are_closed_over_partitions_and_clusters() -> None:
 
 
 def test_a_long_chain_is_no_circle_and_its_end_may_be_in_one() -> None:
-    """Of chains nothing is left to be gone through, but that it would take too long to leave it
-    out."""
+    """A chain leads into the circle, and another out of it."""
     chain = [made(n, of=[n - 1], acked=0) for n in range(1, 200)]
     assert findings(NAME, view([A], sends=chain)) == []
     both = [

@@ -1,4 +1,4 @@
-"""Every check keeps its protocol: each kind of anomaly has a smallest rejected history, and nothing
+"""Every check obeys its protocol: each kind of anomaly has a smallest rejected history, and nothing
 crashes on odd input."""
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def test_every_check_has_a_history_that_it_accepts(name: str) -> None:
 
 @pytest.mark.parametrize("name", REGISTRY)
 def test_no_check_imports_another(name: str) -> None:
-    """What several share is in checks/parts."""
+    """Code that several checks share is in checks/parts."""
     others = {other.replace("-", "_") for other in REGISTRY if other != name}
     text = Path(REGISTRY[name].kernel.__code__.co_filename).read_text()
     assert not {
@@ -124,8 +124,8 @@ ERAS = (
 
 @pytest.mark.parametrize("name", REGISTRY)
 def test_a_check_that_looks_at_eras_needs_all_events(name: str) -> None:
-    """Eras follow from promotions and reversals: where events are torn, what is found in the wrong
-    era proves nothing."""
+    """Eras follow from promotions and reversals. If events are torn, findings may be in the wrong
+    era, and prove nothing."""
     check = REGISTRY[name]
     module = ast.parse(Path(inspect.getfile(check.kernel)).read_text())
     names = {node.module for node in ast.walk(module) if isinstance(node, ast.ImportFrom)}
@@ -143,20 +143,20 @@ OTHER_MEANINGS = {
     "producer-id-collision": "a scenario",
     "stranger": "a certificate authority that no client trusts",
 }
-"""Names of checks and of kinds of anomalies that are words of their own."""
+"""Names of checks and anomaly kinds that mean something else too."""
 NAMED_BESIDE = {
     "harness/guarantees": "what a mirror allows is named by kind",
     "harness/log": "damage of a log, of which a check makes anomalies that are called the same",
     "harness/rundir/renamed.py": "older names of kinds, and what they are called now",
 }
-"""Where kinds of anomalies are named outside `checks/`, and why."""
+"""Where anomaly kinds are named outside `checks/`, and why."""
 KINDS = {kind.name for check in REGISTRY.values() for kind in check.anomalies}
-"""What an allowance names; some are called as their check is."""
+"""The names that an allowance may use; some kinds have their check's name."""
 
 
 def constants(tree: ast.AST) -> Iterator[str]:
-    """The texts of a module that stand by themselves, but for what `follows` names: which
-    anomalies may cause which is said by the consequence."""
+    """The string constants of a module, without those of `follows`: a consequence names the
+    anomalies that may cause it."""
     causes = [k.value for k in ast.walk(tree) if isinstance(k, ast.keyword) and k.arg == "follows"]
     said = {id(node) for cause in causes for node in ast.walk(cause)}
     for node in ast.walk(tree):
@@ -170,8 +170,8 @@ def modules_outside_checks() -> Iterator[Path]:
 
 
 def test_a_check_is_one_file_and_nobody_else_knows_its_name_or_its_kinds() -> None:
-    """A check's declaration says all that the judge, the Spark job, `linkflap forensics` and the
-    report need of it. A check itself may say how it relates to another."""
+    """A check's declaration has all that the judge, the Spark job, `linkflap forensics` and the
+    report need. A check may name another that it is related to."""
     knows = []
     for path in modules_outside_checks():
         name = str(path.relative_to(ROOT))

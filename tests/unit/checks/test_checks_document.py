@@ -1,4 +1,4 @@
-"""docs/checks.md is what the declarations say."""
+"""docs/checks.md equals the declarations of the checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels that go through a partition some of it at a time say what they say of all at once."""
+"""Kernels that process a partition in chunks return the same as for the whole partition."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SEEDS = range(16)
 
 
 def found(seed: int) -> list[tuple[str, list[FindingRow]]]:
-    """Everything that any check finds in a small random history that was changed."""
+    """All findings of all checks in a small random history with changes."""
     made = world(Random(seed))
     change(made, 6)
     seen = views(made)

@@ -1,5 +1,5 @@
-"""replica-agreement where every broker's cleaner was: what each of them may take by itself, and
-what none of them takes."""
+"""replica-agreement where each broker's cleaner ran: what a cleaner may remove from one replica,
+and what none may."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ def test_the_last_record_of_a_key_is_on_every_replica(holder: int) -> None:
 def test_also_within_a_batch_that_both_have(
     left: tuple[int, int], anomalies: list[tuple[str, str, int]]
 ) -> None:
-    """Of 1 2 3 with the keys 5, 6 and 5 two are left in the batch: it keeps its offsets."""
+    """Of 1 2 3 with the keys 5, 6 and 5 two records are left in the batch, which keeps its
+    offsets."""
     keys = {1: 5, 2: 6, 3: 5}
     thin = on(2).data(*left, keys=keys, last_offset=2, crc=7).skip(1)
     thin.records = [(uid - 1, uid, content, 0, 1) for _, uid, content, _, _ in thin.records]
@@ -158,8 +159,8 @@ def test_of_records_that_could_not_be_read_nobody_knows_why_they_are_gone() -> N
 def test_of_copied_logs_a_cleaner_may_have_been_beyond_what_shows(
     digest: dict[int, int], wrong: list[tuple[str, str, int]]
 ) -> None:
-    """It wrote its delete horizon into a batch of which it took nothing; the batch before it lacks
-    records."""
+    """It wrote its delete horizon into a batch from which it removed nothing; the batch before it
+    lacks records."""
     keys = {1: 5, 2: 6, 3: 7}
     one, other = (
         Log("A", broker=n, canonical=n == 1, leader=n == 1)

@@ -1,5 +1,5 @@
-"""Compacted logs: what a broker's cleaner took away is no loss, what lies above is judged as
-ever."""
+"""Compacted logs: what a broker's cleaner removed is not lost; what lies above is judged as
+usual."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.unit.checks.verdicts import anomalies, findings, unjudged
 A = Log("A").data(1).data(2).data(3)
 SENT = [send(1, 2, 3, acked=0)]
 GONE = Log("A").skip(1).data(2).data(3)
-"""A, of which the cleaner took 1."""
+"""A, from which the cleaner removed 1."""
 
 
 def seen(a: Log, b: Log, **rest: Unpack[History]) -> PartitionView:
@@ -33,7 +33,7 @@ def seen(a: Log, b: Log, **rest: Unpack[History]) -> PartitionView:
 
 
 def everything(one: PartitionView) -> set[tuple[str, str]]:
-    """(check, kind) of all that any check finds."""
+    """(check, kind) of all findings of all checks."""
     return {(name, f.kind) for name in REGISTRY for f in findings(name, one)}
 
 
@@ -98,7 +98,7 @@ def test_the_end_of_what_was_mirrored_may_have_been_compacted_too(
 
 
 def test_a_tail_that_never_arrived_is_none_that_was_compacted() -> None:
-    """B was promoted at 1: what a cleaner took there later is its own."""
+    """B was promoted at 1: what a cleaner removed above that is B's own."""
     b = Log("B").data(1).data(9, at=2)
     sent = [*SENT, send(8, 9, acked=1, cluster="B")]
     one = view(
@@ -268,7 +268,7 @@ NOTED = Bounds(
 def test_bytes_show_how_far_a_cleaner_was_that_did_not_write_its_checkpoint(
     noted: Bounds, policy: str, reached: int | None
 ) -> None:
-    """A.orders of `compacted-topic`: its broker was killed between replacing a segment and writing
-    how far it was."""
+    """A.orders of `compacted-topic`: its broker was killed after it replaced a segment and before
+    it wrote the cleaner checkpoint."""
     found = compacted_below([noted], TopicSpec(config={"cleanup.policy": policy}))
     assert found.get((noted.topic, 0), {}).get("A") == reached

@@ -1,5 +1,5 @@
-"""Records that were never acknowledged with an offset, in logs whose start was deleted: deleted for
-certain, lost, or not known.
+"""Records that were never acknowledged with an offset, in logs whose start was deleted: certainly
+deleted, lost, or unknown.
 
 The history is that of a client that is killed while its commit is in flight: a reader got the
 commit, and nobody was given the records' offsets.
@@ -40,7 +40,7 @@ def test_what_was_read_at_the_start_of_the_log_or_above_it_is_lost() -> None:
 
 
 TWO = commit(2, 3, outcome="info")
-"""3 was read by nobody: that it was committed is known from 2."""
+"""Nobody read 3: 2 shows that it was committed."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Eras: what promotions and reversals make of a log."""
+"""Eras: how promotions and reversals divide a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions that nothing will end: the smallest histories."""
+"""Transactions that nothing ends: the smallest histories."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAME = "last-stable-offset"
 def test_what_a_mirror_that_keeps_offsets_left_open_hangs_for_ever(
     kind: str, found: list[tuple[str, str, int]]
 ) -> None:
-    """MirrorMaker 2 writes transactions of its own, which a coordinator on B ends."""
+    """MirrorMaker 2 writes its own transactions, which a coordinator on B ends."""
     b = Log("B").data(1).txn(2, pid=7, end=None)
     seen = view([b], promotions=[promoted(2)], watermarks={"B": samples((1, 2))}, mirror_kind=kind)
     assert anomalies(NAME, seen) == found
@@ -37,7 +37,7 @@ def test_what_a_mirror_that_keeps_offsets_left_open_hangs_for_ever(
 def test_a_refused_failover_leaves_open_what_the_dead_source_left_open(
     kind: str, mirror: str, dead: str, found: list[tuple[str, str, int]]
 ) -> None:
-    """At once, and not only after the timeout: there is no coordinator that could end it."""
+    """At once, not only after the timeout: no coordinator is left that could end it."""
     refusal = Refusal(link="A->B", kind=kind, error="NOT_STOPPED", code=145, seconds=60.0)
     logs = [Log("A").txn(1, pid=7), Log("B").txn(1, pid=7, end=None)]
     seen = view(

@@ -1,4 +1,4 @@
-"""From findings to the verdict: what is invalid, what unknown, and what allowed."""
+"""From findings to the verdict: what is invalid, unknown, and allowed."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ OF_PRODUCER_IDS = ("producer-id-uniqueness", "sequence-continuity")
 
 
 class Asked(TypedDict, total=False):
-    """What a client said of its operation."""
+    """What a client recorded of its operation."""
 
     producer_id: int
     producer_epoch: int

@@ -1,4 +1,4 @@
-"""The document of a verdict: what a user reads of it."""
+"""The document of a verdict, as a user reads it."""
 
 from __future__ import annotations
 

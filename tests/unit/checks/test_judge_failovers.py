@@ -1,4 +1,4 @@
-"""What the judge says of failovers, and of a cluster that was made to follow."""
+"""The judge's findings about failovers, and about a cluster whose mirror was reversed."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_failover_that_promoted_nothing_is_unknown(recorded: Recorded) -> None
 
 
 def followed(tmp_path: Path) -> Path:
-    """A run in which A was made to follow B."""
+    """A run in which A became a mirror of B."""
     reverse = FaultSpec(id="r", fault="mirror-reverse", target=LINK, at=1.0, duration=0.0)
     run = Recorded(tmp_path / "run", mirror=MirrorSpec(kind="shadow"), schedule=(reverse,))
     run.event("promotion", LINK, cluster="B", topic="A.t", partition=0, offset=3)

@@ -1,5 +1,5 @@
-"""Groups that failed over and were not sampled, and connectors of groups that failed: what is
-unknown then."""
+"""Groups that failed over and were not sampled, and groups whose connectors failed: what is unknown
+then."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from tests.unit.checks.judged_runs import LINK, Recorded, result, row, verdict_o
 
 
 def group_failed_over(tmp_path: Path, *states: tuple[str, int, str, str]) -> Path:
-    """A run whose group followed a failover; `states` of its mirror's connectors came before."""
+    """A run whose group followed a failover; `states` of its mirror's connectors were recorded
+    before."""
     readers = WorkloadSpec(kind="readers", home="A", options={"group": "g"})
     run = Recorded(
         tmp_path / "run", workloads=(WorkloadSpec(kind="transactional", home="A"), readers)

@@ -1,4 +1,4 @@
-"""Readers that left no row, or ended in the middle: what rests on them is unknown."""
+"""Readers that left no row, or ended in the middle: what depends on them is unknown."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ GROUP = WorkloadSpec(kind="readers", home="A", clients=2, options={"group": "g"}
 FIXED = WorkloadSpec(kind="readers", home="A", options={"cluster": "B", "assign": True})
 RELAY = WorkloadSpec(kind="relay", home="A")
 Row = tuple[PollKind, str, str, str]
-"""Of a reader: what it did, its name, the cluster and its group."""
+"""A reader's step: what it did, its name, the cluster and its group."""
 
 
 def heard(
     tmp_path: Path, *rows: Row, moved: bool = False, status: Status = "finished"
 ) -> dict[str, CheckResult]:
-    """What two members of a group, a reader of B and a relay wrote down; of A and B partition 0 was
+    """The rows of two members of a group, a reader of B and a relay; partition 0 of A and B was
     captured."""
     run = Recorded(
         tmp_path / "run",

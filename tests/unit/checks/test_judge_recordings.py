@@ -1,4 +1,4 @@
-"""What a run did not record, or what did not happen in it, and what of that is unknown then."""
+"""What a run did not record, or what did not happen in it, and what is unknown because of it."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_a_failover_that_was_scheduled_and_promoted_nothing_is_unknown(tmp_path:
 
 
 class Effect(TypedDict, total=False):
-    """What a fault did."""
+    """The effect of a fault."""
 
     bit: bool
     healed: bool

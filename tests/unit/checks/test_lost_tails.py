@@ -1,4 +1,4 @@
-"""lost-write: the tail that a failover did not bring, and who had been shown it."""
+"""lost-write: the tail that was not mirrored before a failover, and the readers that had got it."""
 
 from __future__ import annotations
 
@@ -77,8 +77,7 @@ def test_a_high_watermark_above_the_promotion_offset_proves_nothing_about_the_mi
 
 
 def written_later(at: int) -> Send:
-    """B acknowledged its own 8 at offset 3, asked for at this time; the promotion was at second
-    501."""
+    """B acknowledged its own 8 at offset 3, sent at this time; the promotion was at second 501."""
     return replace(send(8, acked=3, cluster="B"), invoked=at * SECOND)
 
 

@@ -1,4 +1,4 @@
-"""group-offsets: what a mirror may commit for a group, commit by commit."""
+"""group-offsets: which commits a mirror may make for a group, commit by commit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOVED = view(
     [Log("A").data(1, 2).data(3, 4), Log("B").data(-1, 1, 2).data(3, 4)],
     reads=READ_ON_A,
 )
-"""MirrorMaker 2 has moved every record by one."""
+"""MirrorMaker 2 has shifted every record by one."""
 
 
 def truncated(offset: int) -> PartitionView:
@@ -109,7 +109,7 @@ def test_what_a_mirror_may_not_commit_for_a_group(
 
 
 def test_a_translated_offset_may_point_at_the_first_of_what_came_twice() -> None:
-    """B has 3 and 4 twice: who goes on at the second 3 skips nothing."""
+    """B has 3 and 4 twice: a group that continues at the second 3 skips nothing."""
     twice = view(
         [Log("A").data(1, 2).data(3, 4), Log("B").data(1, 2).data(3, 4).data(3, 4)], reads=READ_ON_A
     )

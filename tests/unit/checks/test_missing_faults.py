@@ -111,7 +111,7 @@ def test_a_fault_has_a_beginning_and_an_end(
     scheduled: Recorded, lacks: str, says: str, status: Status
 ) -> None:
     played(scheduled, lacks=(lacks,))
-    # A run that failed may have given up waiting for a fault.
+    # A failed run may have stopped waiting for a fault.
     assert (says in promises(scheduled.close(status=status))) == (
         status == "finished" or "began" in says.partition("says")[2]
     )

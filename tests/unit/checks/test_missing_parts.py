@@ -1,4 +1,4 @@
-"""What the events vouch for and the directory does not have is damage, and what rests on it is not
+"""Files that the events imply and the directory lacks are damage; what depends on them is not
 proven."""
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def test_a_split_outcome_names_both_markers() -> None:
 
 
 def stopped(mirrored: int) -> Stop:
-    """The mirror ended with the run, and aborted what was open."""
+    """The mirror ended with the run, and aborted open transactions."""
     appended = ((1, "ABORT of producer 7, epoch 0"),)
     return Stop(
         link="A->B",

@@ -1,4 +1,4 @@
-"""poll-continuity where a log was truncated below a reader."""
+"""poll-continuity where a log was truncated below a reader's position."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_before_a_truncation_it_is_judged_by_the_log_of_that_time() -> None:
     ("truncated", "found"),
     [
         ([(3, 1)], []),
-        # Nothing was truncated, so that nothing explains how somebody got to 3.
+        # Nothing was truncated, so nothing explains how a reader got to 3.
         ([(3, 3)], [("poll-skip", "B", 1), ("position-beyond-end", "B", 2)]),
     ],
 )
@@ -182,7 +182,7 @@ def test_a_position_in_a_generation_that_was_truncated_is_held_against_what_it_h
 def test_who_stood_below_a_truncation_goes_on_from_there(
     then: Read, found: list[tuple[str, str, int]]
 ) -> None:
-    """A reader had got offset 0 when A died; 1 is below the truncation, and there still."""
+    """A reader had got offset 0 when A died; 1 is below the truncation, and is still there."""
     assert anomalies(NAME, trip(reads=[assigned(0), poll((0, 1), at=400 * SECOND), then])) == found
 
 
@@ -197,8 +197,8 @@ def test_who_stood_below_a_truncation_goes_on_from_there(
 def test_a_poll_that_spans_a_truncation_which_nobody_wrote_down_goes_on_from_its_own_first_part(
     got: list[tuple[int, int]], found: list[tuple[str, str, int]]
 ) -> None:
-    """A reader had got offset 0 when A died; the next poll began before the log was B's, and ended
-    behind that."""
+    """A reader had got offset 0 when A died; the next poll began while the log was A's, and ended
+    after that."""
     lasts = replace(BACK, end=640 * SECOND)
     spanning = replace(poll(*got, at=625 * SECOND), time=615 * SECOND)
     seen = trip(
@@ -210,8 +210,7 @@ def test_a_poll_that_spans_a_truncation_which_nobody_wrote_down_goes_on_from_its
 
 
 def test_the_position_of_a_poll_that_spans_a_truncation_may_be_of_either_log() -> None:
-    """What it handed over it had fetched before; how far it stood then may be how far it looked in
-    the log that came instead."""
+    """It had fetched its records before; its position afterwards may be the one in the new log."""
     spanning = replace(poll((2, 3), position=4), time=615 * SECOND, returned=625 * SECOND)
     lasts, truncated = replace(BACK, end=640 * SECOND), replace(truncation(), time=620 * SECOND)
     assert anomalies(NAME, trip(windows=[lasts], truncations=[truncated], reads=[spanning])) == []

@@ -1,4 +1,4 @@
-"""marker-pairing: headers that name a producer in part or wrongly, and those that rotted."""
+"""marker-pairing: headers that name a producer incompletely or wrongly, and damaged ones."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ NAME = "marker-pairing"
 
 
 def test_a_batch_that_rotted_may_have_been_another_producers() -> None:
-    """Of 2 and 3 only the bytes are wrong: what they say of their producer's epoch proves
-    nothing."""
+    """The bytes of 2 and 3 are damaged: the producer epochs in their headers prove nothing."""
     rotten = (
         Log("A")
         .txn(1, pid=7, epoch=1, end=None)

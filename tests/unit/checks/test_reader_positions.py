@@ -1,4 +1,4 @@
-"""poll-continuity: what a reader passed by its own account, whoever else got it."""
+"""poll-continuity: records that a reader's own positions passed, even if other readers got them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ NAME = "poll-continuity"
 
 
 def test_a_poll_in_which_a_rebalance_came_says_nothing() -> None:
-    # The consumer's row of it, and the one of the rebalance, which the poll served: it was begun
-    # before that.
+    # The consumer's row of it, and the row of the rebalance, which the poll served: the poll had
+    # begun before.
     assigned = later(kind="assign", position=0, at=150)
     around = replace(poll((2, 3), (0, 1)), time=149 * SECOND, returned=151 * SECOND)
     seen = view([A], reads=[poll((0, 1)), assigned, around, later((1, 2), (2, 3))])
     assert anomalies(NAME, seen) == []
-    # Where it was assigned counts all the same: 2 it never got.
+    # Its assignment counts all the same: it never got 2.
     assert anomalies(NAME, view([A], reads=[poll((0, 1)), assigned, around, later((2, 3))])) == [
         ("passed-unread", "A", 1)
     ]
@@ -76,8 +76,8 @@ def test_a_commit_beyond_what_was_passed_loses_what_lies_between() -> None:
 
 
 def test_what_the_polls_of_a_reader_show_as_skipped_its_positions_do_not_show_again() -> None:
-    """Assigned ahead of where it had been, it got what lies before and behind a record, but not
-    that record."""
+    """Assigned ahead of its former position, it got the records before and after one record, but
+    not that record."""
     moved = [assigned(0), later(kind="revoke", position=0, at=60), assigned(2, at=70)]
     assert anomalies(NAME, view([A], reads=[*moved, poll((0, 1), (2, 3))])) == [
         ("internal-skip", "A", 1)

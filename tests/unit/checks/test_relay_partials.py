@@ -1,5 +1,5 @@
-"""What relays read and wrote, as it is passed on to be combined: bytes for each record, and what is
-held while it is."""
+"""Partial findings of relays, before they are combined: bytes per record, and the memory that
+combining takes."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from tests.unit.checks.logs import SECOND, Log, ints, uid
 FEW, MANY, RECORDS = 300, 1200, 10
 MORE = (MANY - FEW) * RECORDS
 PASSED_ON, WHILE_COMBINED = 3, 200
-"""Bytes a record: of exactly-once and write-cycles, measured 1.0 and 0.04 passed on, and 120 and 23
+"""Bytes per record: of exactly-once and write-cycles, measured 1.0 and 0.04 before, and 120 and 23
 while they are combined."""
 RELAY = 9
-"""The relay's incarnation; inputs are of 1 and 2, in turn."""
+"""The relay's incarnation; inputs are of 1 and 2, alternating."""
 
 
 def history(transactions: int) -> list[PartitionView]:
-    """Inputs and outputs on a pair: every transaction of the relay makes as many outputs of what
-    one producer wrote."""
+    """Inputs and outputs on a pair: every transaction of the relay makes as many outputs from one
+    producer's records."""
     sends = []
     logs = {(cluster, topic): Log(cluster) for cluster in "AB" for topic in "tu"}
     for number in range(transactions):

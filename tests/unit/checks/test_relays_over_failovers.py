@@ -34,7 +34,7 @@ def apart(
     reads: list[Read],
     promotions: Sequence[Promotion] = (),
 ) -> list[tuple[str, str, str, int, bool]]:
-    """(kind, cluster, topic, offset, allowed) of what is found where inputs are in one topic and
+    """(kind, cluster, topic, offset, allowed) of the findings when inputs are in one topic and
     outputs in another."""
     seen = [
         view(inputs, reads=reads, promotions=promotions),

@@ -1,5 +1,5 @@
-"""While a reversal onto a cluster lasts its log is truncated: what clients see then is of one log
-generation or the other."""
+"""A reversal truncates a cluster's log: what clients see meanwhile belongs to one log generation or
+the other."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EMPTY = poll(at=625 * SECOND, position=3)
 
 
 class Logs(TypedDict, total=False):
-    """The logs of a round trip, where they are other ones."""
+    """Logs of a round trip that a test replaces."""
 
     logs: Sequence[Log]
     earlier: Sequence[Log]
@@ -44,7 +44,7 @@ def during(
 
 
 def of_a(seen: PartitionView) -> list[list[tuple[int, ...]]]:
-    """(offset, payload) of what was got in each log generation of A."""
+    """(offset, payload) of the records read in each log generation of A."""
     generations = [generation for generation in every(seen) if generation.cluster == "A"]
     got = [
         [(o, u) for r in reads_in(seen, generation) for o, u in zip(r.offsets, r.uids, strict=True)]
@@ -66,15 +66,15 @@ def spanning(*pairs: tuple[int, int]) -> Read:
         ([spanning((0, 1), (2, 3))], [(0, 1), (2, 3)], []),
         ([spanning((1, 2), (2, 4))], [], [(1, 2), (2, 4)]),
         ([spanning((2, 3), (3, 5))], [(2, 3)], [(3, 5)]),
-        # It had fetched that before the truncation, and handed it over afterwards.
+        # It had fetched that before the truncation and returned it afterwards.
         (
             [poll((1, 2), at=622 * SECOND), poll((2, 3), at=623 * SECOND), NEW],
             [(1, 2), (2, 3)],
             [(2, 4), (3, 5)],
         ),
-        # The mirror had copied that before the harness saw in its journal that it had truncated.
+        # The mirror had copied that before the harness read the truncation in the mirror's journal.
         ([poll((2, 4), at=618 * SECOND), poll((3, 5), at=619 * SECOND)], [], [(2, 4), (3, 5)]),
-        # No leftover: it had looked at the log's end, or got what came instead.
+        # Not an old record: it had looked at the log end, or got what replaced it.
         ([EMPTY, poll((2, 3), at=630 * SECOND)], [], [(2, 3)]),
         ([NEW, poll((2, 3), at=635 * SECOND)], [], [(2, 4), (3, 5), (2, 3)]),
         ([poll((2, 9), at=610 * SECOND)], [(2, 9)], []),
@@ -93,8 +93,8 @@ def test_each_consumer_sees_the_truncation_by_itself() -> None:
 
 
 def test_a_transaction_may_end_otherwise_in_either() -> None:
-    """What was committed in the tail was open where the logs part, and the new owner has aborted
-    it."""
+    """A transaction committed in the tail was open where the logs diverge, and the new owner has
+    aborted it."""
     a, b = (
         log.data(1).data(2, pid=7, transactional=True).marker("abort", pid=7)
         for log in (Log("A"), Log("B"))
@@ -149,7 +149,7 @@ def test_what_was_seen_of_b_meanwhile_is_of_b_alone() -> None:
 
 
 def marks(*rows: tuple[int, int, int, int]) -> Watermarks:
-    """(second, LSO, high watermark, leader epoch) of samples of A that took a second."""
+    """(second, LSO, high watermark, leader epoch) of samples of A; each sample takes a second."""
     time, lso, high, epoch = (ints(*column) for column in zip(*rows, strict=True))
     ones = ints(*[1] * len(rows))
     return Watermarks(
@@ -177,20 +177,20 @@ def highs(seen: PartitionView) -> list[list[int]]:
     [
         ([(610, 3, 3, 0), (630, 2, 2, 3)], [3], [2]),
         ([(610, 3, 3, 0), (618, 3, 3, 3), (630, 4, 4, 3)], [3, 3], [4]),
-        # It was written down a moment later, or earlier, than it was done.
+        # It was recorded a moment later, or earlier, than it happened.
         ([(610, 3, 3, 3), (612, 2, 2, 3), (630, 4, 4, 3)], [3], [2, 4]),
         ([(622, 3, 3, 3), (624, 2, 2, 3), (630, 4, 4, 3)], [3], [2, 4]),
-        # One that was under way when it was written down, and the next is of another epoch.
+        # A request that was in flight when it was recorded, and the next sample has another epoch.
         ([(607, 4, 4, 0), (609, 3, 3, 0), (620, 3, 3, 0), (622, 2, 2, 3)], [4, 3, 3], [2]),
         ([(607, 4, 4, 0), (609, 3, 3, 0), (620, 4, 4, 3), (622, 4, 4, 3)], [4, 3], [4, 4]),
-        # One or two that were asked for later and repeat the one before: the log was truncated, and
-        # its high watermark was not corrected yet.
+        # One or two later samples that repeat the one before: the log was truncated, and its high
+        # watermark was not corrected yet.
         ([(610, 3, 3, 0), (622, 3, 3, 0), (624, 2, 2, 3)], [3, 3], [2]),
         ([(610, 3, 3, 0), (622, 3, 3, 0), (624, 3, 3, 0), (626, 2, 2, 3)], [3, 3, 3], [2]),
         ([(610, 3, 3, 0), (622, 4, 4, 0), (624, 2, 2, 3)], [3], [4, 2]),
         # It was truncated in steps.
         ([(607, 4, 4, 3), (609, 3, 3, 3), (612, 2, 2, 3), (622, 2, 2, 3)], [4, 3], [2, 2]),
-        # A step back in an epoch before that is none of it.
+        # A step back in an earlier epoch does not belong to it.
         ([(605, 3, 3, 0), (607, 2, 2, 0), (618, 3, 3, 3), (622, 2, 2, 3)], [3, 2, 3], [2]),
     ],
 )
@@ -237,7 +237,7 @@ def test_samples_are_judged_while_it_lasts() -> None:
 
 
 def test_what_a_coordinator_ended_before_the_truncation_no_capture_shows() -> None:
-    """A transaction was open when A died; A was started, and its coordinator appended an ABORT
+    """A transaction was open when A died; A was restarted, and its coordinator appended an ABORT
     after the capture."""
     old = Log("A").data(1).data(2).txn(3, pid=7, end=None).taken("1-reverse-600", at=605)
     rows = [(606, 2, 3, 0), (610, 2, 3, 0), (612, 4, 4, 0), (622, 2, 2, 3)]
@@ -253,7 +253,7 @@ def test_what_a_coordinator_ended_before_the_truncation_no_capture_shows() -> No
     [
         (610, commit(3, cluster="A"), []),
         (610, commit(3, cluster="A", outcome="info"), []),
-        # A died before anybody could read that, and what its client was refused stays unread.
+        # A died before that was read, and what its client was refused stays unread.
         (505, commit(3, cluster="A"), [("phantom-read", "A", 2)]),
         (610, commit(3, cluster="A", outcome="fail"), [("phantom-read", "A", 2)]),
         (610, commit(3, cluster="A", ending="abort"), [("phantom-read", "A", 2)]),
@@ -264,7 +264,7 @@ def test_what_a_coordinator_ended_before_the_truncation_no_capture_shows() -> No
 def test_what_a_coordinator_committed_before_the_truncation_is_no_phantom(
     at: int, of: Send | None, found: list[tuple[str, str, int]]
 ) -> None:
-    """A transaction was open when A died; A was started for a failback, and its coordinator
+    """A transaction was open when A died; A was restarted for a failback, and its coordinator
     appended the COMMIT after the capture."""
     old = Log("A").data(1).data(2).txn(3, pid=7, end=None).taken("1-away", at=510)
     sends = [*ACKED[:1], *ACKED[2:], *([] if of is None else [of])]

@@ -1,5 +1,5 @@
-"""Several promotions: every check accepts a faithful round trip and a faithful chain, and sees what
-is wrong with others."""
+"""Several promotions: every check accepts a faithful round trip and a faithful chain, and finds the
+errors in others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHAIN: WholeHistory = {"topology": "A->B->C", "mirror_kind": "shadow", "promotio
 
 
 def chain(**rest: Unpack[WholeHistory]) -> PartitionView:
-    """A->B->C: A dies at offset 2, B goes on, C has it all."""
+    """A->B->C: A dies at offset 2, clients continue on B, C has it all."""
     log = [Log(name).data(1).data(2).data(4, crc=44, leader_epoch=3) for name in "BC"]
     sends = [
         send(1, 2, acked=0),
@@ -51,7 +51,7 @@ def test_every_era_is_examined() -> None:
 
 
 class Again(TypedDict):
-    """The second failover away."""
+    """The second failover from A."""
 
     promotions: Sequence[Promotion]
     windows: Sequence[Window]

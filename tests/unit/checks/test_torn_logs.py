@@ -1,5 +1,5 @@
-"""A torn log proves little: what any check finds in it is reported as a reason, unless the rest of
-the log proves it."""
+"""A torn log proves little: findings in it are reported as reasons, unless the rest of the log
+proves them."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tests.synthetic import Shape, write_run
 
 
 def asking_for(folder: Path, *checks: str) -> Path:
-    """Makes a run ask for these checks only."""
+    """Makes a run request these checks only."""
     run = msgspec.json.decode((folder / "run.json").read_bytes())
     run["scenario"]["checks"] = list(checks)
     write_whole(folder / "run.json", msgspec.json.encode(run))
@@ -55,8 +55,8 @@ def test_two_runs_in_one_job_get_a_verdict_each(spark: SparkSession, tmp_path: P
     first, second = verify([large, small], spark=spark)
     assert [c.name for c in first.checks] == [*REGISTRY, *NAMES]
     assert [c.name for c in second.checks] == ["duplicate", *NAMES]
-    # The made-up runs have the same log on both sides, markers included: 3 records a transaction,
-    # every fifth aborted.
+    # The made-up runs have the same log on both sides, markers included: 3 records per transaction,
+    # and every fifth transaction aborted.
     examined = {
         j.folder.name: next(c for c in j.checks if c.name == "duplicate").examined
         for j in (first, second)

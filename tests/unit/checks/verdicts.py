@@ -1,4 +1,4 @@
-"""What a check says of the smallest histories, and what a test expects of it."""
+"""The findings of a check in the smallest histories, and assertions about them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from linkflap.spark_verify.facts.view import PartitionView
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
     """The smallest history in which a kind of anomaly must be found, and where; `only` are all
-    kinds that it may hold.
+    kinds that it may have.
 
     `beside`: other partitions of the run, where it takes several to see it.
     """
@@ -30,7 +30,7 @@ class Rejected:
 
 
 def findings(name: str, *views: PartitionView) -> list[Found]:
-    """What a check finds in partitions of one run, its combine included."""
+    """The findings of a check in the partitions of one run, after its `combine`."""
     check = REGISTRY[name]
     judged = [(seen, f) for seen in views for f in check.kernel(seen)]
     raw = [f for _, f in judged]
@@ -54,8 +54,7 @@ def findings(name: str, *views: PartitionView) -> list[Found]:
 
 
 def found_in(combined: Combined) -> Found:
-    """What was found once partitions were put together, where that is all that may have come of
-    it."""
+    """The finding of a combined result, which must have one."""
     assert isinstance(combined.found, Found)
     return combined.found
 
@@ -76,7 +75,7 @@ def examined(name: str, seen: PartitionView) -> dict[str, int]:
 def due_at(
     name: str, scenario: Scenario, promotions: Sequence[Promotion]
 ) -> Collection[tuple[str, str]]:
-    """Where a check that says so itself is due."""
+    """Where a check is due, by its own `due_at`."""
     due = REGISTRY[name].due_at
     assert due is not None
     return due(scenario, promotions)
@@ -87,14 +86,14 @@ def unjudged(name: str, seen: PartitionView) -> list[str]:
 
 
 def assert_rejected(name: str, kind: str, example: Rejected) -> None:
-    """The anomaly is found at that very offset, once, and nothing else but `only`."""
+    """The anomaly is found at exactly that offset, once, and no kind that is not in `only`."""
     found = anomalies(name, example.view, *example.beside)
     assert found.count((kind, example.cluster, example.offset)) == 1, found
     assert {k for k, _, _ in found} <= {kind, *example.only}, found
 
 
 def assert_accepted(name: str, seen: PartitionView, *, counted: Mapping[str, int]) -> None:
-    """Nothing is found, nothing is left open, and this much was examined."""
+    """Nothing is found, nothing is unknown, and this much was examined."""
     assert anomalies(name, seen) == []
     assert unjudged(name, seen) == []
     assert examined(name, seen) == counted

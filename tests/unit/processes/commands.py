@@ -16,8 +16,8 @@ def producers(clients: WorkloadClients) -> Worker:
 
 
 def killed(worker: Worker, number: int = signal.SIGKILL) -> int:
-    """Kills the process of a worker and returns when another has taken its place; the pid of the
-    dead."""
+    """Kills the process of a worker, and returns once it is replaced; returns the dead one's
+    pid."""
     pid, before = worker.pid, len(worker.deaths)
     os.kill(pid, number)
     until(lambda: len(worker.deaths) > before, within=20, what="the death to be noticed")

@@ -19,7 +19,8 @@ from linkflap.harness.workloads.prefork import Prefork
 
 @pytest.fixture
 def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunWriter]:
-    """A run directory as a user may name it: relative to where the harness was started."""
+    """A run directory as a user may name it: relative to the directory in which the harness
+    started."""
     monkeypatch.chdir(tmp_path)
     topology = Topology(clusters=(ClusterSpec(name="A"), ClusterSpec(name="B")), links=())
     scenario = Scenario(

@@ -1,4 +1,4 @@
-"""Clients whose process dies, again and again or while it stops, and who comes after it."""
+"""Clients whose process dies, repeatedly or while it stops, and their successors."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_what_a_client_was_commanded_holds_for_the_one_after_it(clients: Workloa
 def test_a_death_during_a_move_does_not_hold_it_up(clients: WorkloadClients) -> None:
     clients.start()
     worker = producers(clients)
-    os.kill(worker.pid, signal.SIGSTOP)  # so that it does not obey before it dies
+    os.kill(worker.pid, signal.SIGSTOP)  # so that it does not act on it before it dies
     with ThreadPoolExecutor(1) as pool:
         moving = pool.submit(clients.move, "A", "B", drained=False)
         until(
@@ -142,7 +142,7 @@ def test_a_process_that_dies_again_and_again_is_given_up(
     assert [event[2]["again"] for event in events(writer, "client-died")] == [True] * (
         DEATHS_IN_A_ROW - 1
     ) + [False]
-    clients.move("A", "B", drained=True)  # what is gone holds nothing up
+    clients.move("A", "B", drained=True)  # a dead process blocks nothing
     clients.pause("B")
 
 

@@ -1,5 +1,5 @@
-"""Processes of clients: what they report and are commanded, and what follows when one dies. No
-broker answers here."""
+"""Processes of clients: their reports and commands, and what happens when one dies. No broker runs
+here."""
 
 from __future__ import annotations
 

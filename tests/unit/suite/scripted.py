@@ -1,4 +1,4 @@
-"""Works of a suite that record and judge at once, by a script."""
+"""Scripted workers of a suite, which record and judge at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Killed(Exception):
 
 @dataclass
 class Scripted:
-    """Works that record and judge at once. Each run's verdict is a function of its number; `dies`
+    """Workers that record and judge at once. Each run's verdict is a function of its number; `dies`
     after so many steps."""
 
     dies: int = -1

@@ -1,4 +1,4 @@
-"""The budget of shrinking: replays of a failure that take long leave it as it is."""
+"""The budget of shrinking: a failure whose replays take too long is not shrunk."""
 
 from __future__ import annotations
 

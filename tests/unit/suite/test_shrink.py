@@ -1,5 +1,5 @@
-"""Shrinking against oracles that are predicates: what is found is as small as it can be, at the
-price that is allowed."""
+"""Shrinking with predicates as oracles: the result is minimal, within the allowed number of
+runs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def kinds(made: Scenario) -> list[str]:
 
 
 def with_faults(*wanted: str) -> Scenario:
-    """A generated scenario with all of these faults and others."""
+    """A generated scenario that has all of these faults, and others."""
     for number in range(3000):
         made = generate(1, number, Coverage(), EVERY, guided=False)
         if set(wanted) <= set(kinds(made)) and len(made.schedule) >= len(wanted) + 3:
@@ -127,8 +127,8 @@ def test_a_failure_that_comes_and_goes_is_shrunk_to_one_that_comes_often() -> No
 
 
 def test_a_step_that_fails_too_seldom_is_taken_back() -> None:
-    """The first tries of the smaller ones fail by chance; measured again, only the original
-    does."""
+    """The first tries of the smaller ones fail by chance; measured again, only the original fails
+    often enough."""
     found = with_faults("mirror-kill", "link-cut")
     seen: dict[int, int] = {}
 

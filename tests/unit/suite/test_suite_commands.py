@@ -1,5 +1,5 @@
-"""A suite of a scenario file that starts programs: only where that was allowed, and shown
-before."""
+"""A suite of a scenario file that starts programs: only if that is allowed, and they are shown
+first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What failed how: kinds of failure, and which runs failed alike."""
+"""Kinds of failure, and which runs failed alike."""
 
 from __future__ import annotations
 

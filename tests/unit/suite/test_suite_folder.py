@@ -1,4 +1,4 @@
-"""The suite directory after every kind of end, and what a suite makes of it when it goes on."""
+"""The suite directory after every kind of end, and how a suite resumes from it."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_a_suite_that_is_killed_goes_on_and_loses_and_invents_nothing(
     assert sorted(r.number for r in again.results) == [0, 1, 2, 3, 4, 5]  # each once
     assert {n: r for n in before for r in again.results if r.number == n} == before
     assert not set(works.started) & set(before)
-    # a run that was decided on stays what it is
+    # a run that was planned stays as it was
     assert {n: again.scenario_path(n).read_text() for n in texts} == texts
 
 

@@ -1,4 +1,4 @@
-"""A suite whose disk is full says so in one sentence, wherever the write was that failed."""
+"""A suite on a full disk reports it in one sentence, whichever write failed."""
 
 from __future__ import annotations
 

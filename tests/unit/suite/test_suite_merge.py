@@ -1,5 +1,5 @@
-"""Shards of one suite merged: nothing lost, nothing counted twice, and what does not belong
-together is refused."""
+"""Shards of one suite merged: nothing lost, nothing counted twice, and shards of different suites
+are refused."""
 
 from __future__ import annotations
 

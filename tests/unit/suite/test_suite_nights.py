@@ -1,5 +1,5 @@
-"""A suite that goes on from another: what the nights before have hit is not new, and the trend is
-on the page."""
+"""A suite that continues another: what earlier nights hit is not new, and the trend is on the
+page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLAN = Plan(name="nightly", seed=7, seconds=60, jobs=2, bounds=Bounds(), linkfla
 
 
 def worked(root: Path, plan: Plan, results: list[tuple[str, tuple[str, ...]]]) -> SuiteFolder:
-    """A suite with runs that had these verdicts and hit these cells."""
+    """A suite whose runs had these verdicts and hit these cells."""
     made = SuiteFolder.create(root, plan)
     for number, (verdict, cells) in enumerate(results, start=1):
         made.write_scenario(number, generate(7, number, Coverage(), plan.bounds, guided=False))

@@ -1,4 +1,4 @@
-"""suite.html: self-contained, failures first, and what was never hit is said."""
+"""suite.html: self-contained, failures first, and it names what was never hit."""
 
 from __future__ import annotations
 

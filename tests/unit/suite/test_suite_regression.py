@@ -1,5 +1,5 @@
-"""`linkflap suite regression` with cases that are played by a function: what is decided, kept, and
-gone on with."""
+"""`linkflap suite regression` with cases that a function plays: what is decided, stored, and
+resumed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A soak: what it refuses, what it may take, and what it says of clusters that live on."""
+"""A soak: what it refuses, what it may use, and what it reports of clusters that keep running."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_suite_that_is_no_soak_has_nothing_to_say_of_clusters(tmp_path: Path) 
 
 
 class Brokers:
-    """A cluster of one broker; of its topics and groups there are none."""
+    """A cluster of one broker, without topics and groups."""
 
     def __init__(self, name: str, state: str) -> None:
         self.name, self.brokers = name, {1: self}
