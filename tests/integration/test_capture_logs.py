@@ -73,8 +73,8 @@ def commit_group(bootstrap: str) -> None:
 def captured(
     folder: Path, moment: str, cluster: str
 ) -> tuple[defaultdict[tuple[str, int], list[Bounds]], dict[tuple[str, int, int], int]]:
-    """The rows of a cluster in a moment by (topic, partition), and the end of each copy by (topic,
-    partition, broker)."""
+    """The rows of a cluster in one capture by (topic, partition), and the end of each copy by
+    (topic, partition, broker)."""
     reader = RunReader(folder)
     rows, damage = reader.bounds(moment)
     assert not damage
@@ -148,8 +148,7 @@ def test_a_dead_cluster_beside_a_live_one_in_the_same_moment(
         assert [row.broker for row in of_a[tp] if row.leader] == [leaders[tp]]
         assert not any(row.alive for row in of_a[tp])
         for row in of_a[tp]:
-            # The checkpoint file may know more than the last sample; it never knows more than there
-            # was.
+            # The checkpoint file may be ahead of the last sample; it is never ahead of the log.
             assert highs[tp] - 1 <= row.high_watermark <= highs[tp] <= ends[*tp, row.broker]
     for topic in RELEASED:
         assert sum(row.leader for row in of_a[topic, 0]) == 1

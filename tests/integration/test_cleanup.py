@@ -59,8 +59,8 @@ with cleanup.temporary_folder() as folder:
 def harness(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any], list[psutil.Process]]]:
-    """A harness process with a ledger of its own, what it said that it holds, and every process
-    that it started."""
+    """A harness process with its own ledger, what it reported as held, and every process that it
+    started."""
     for name, value in ledger_of_its_own(tmp_path / "runtime").items():
         monkeypatch.setenv(name, value)
     process = subprocess.Popen(
@@ -106,7 +106,7 @@ def assert_nothing_left(
         what="its entry to be gone",
         state=ledger.entries,
     )
-    # A JVM's first thread may be a zombie while its others still hold the sockets.
+    # A JVM's first thread may be a zombie while its other threads still hold the sockets.
     until(
         lambda: all(bindable(port) for port in said["ports"]),
         within=within,
@@ -173,8 +173,8 @@ def test_clean_does_what_a_dead_watchdog_cannot(
 def test_the_watchdog_ends_a_child_that_its_parents_death_did_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A child that dropped its death signal, as a set-user-id program or a grandchild would
-    have."""
+    """A child without the parent-death signal, as a set-user-id program or a grandchild would
+    be."""
     for name, value in ledger_of_its_own(tmp_path / "runtime").items():
         monkeypatch.setenv(name, value)
     keep = (

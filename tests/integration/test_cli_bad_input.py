@@ -1,6 +1,5 @@
 """What a user can get wrong, and what a machine can lack: one sentence that names the thing and how
-to fix it, the right exit code, and nothing left behind. Through the real command line.
-"""
+to fix it, the right exit code, and nothing left behind. Through the real command line."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
-    """A folder to work in, as a user's."""
+    """A working directory, as a user's."""
     folder = tmp_path / "work"
     folder.mkdir()
     (folder / "taken").mkdir()
@@ -30,13 +29,13 @@ def work(tmp_path: Path) -> Path:
 
 
 def made(work: Path) -> list[Path]:
-    """Everything in a folder, but for what the package phantom-types makes where hypothesis is
-    installed as well."""
+    """Everything in a folder, except files that the package phantom-types creates if hypothesis is
+    installed."""
     return sorted(path for path in work.rglob("*") if ".hypothesis" not in path.parts)
 
 
 def fails(work: Path, env: dict[str, str], code: int, says: str, *arguments: str) -> None:
-    """Exactly one sentence, and nothing made."""
+    """Exactly one sentence, and no new files."""
     before = made(work)
     done = linkflap(*arguments, env=env, cwd=work)
     assert done.returncode == code, done.stderr
@@ -148,8 +147,8 @@ def test_too_few_ports(work: Path, tmp_path: Path) -> None:
 
 
 def bare(tmp_path: Path, **own: str) -> dict[str, str]:
-    """An environment with an empty cache and an empty PATH, but for what a test puts into its
-    `bin`."""
+    """An environment with an empty cache and an empty PATH, except for programs that a test puts
+    into its `bin`."""
     (tmp_path / "bin").mkdir(exist_ok=True)
     env = environment(
         tmp_path / "ledger",
@@ -162,7 +161,7 @@ def bare(tmp_path: Path, **own: str) -> dict[str, str]:
 
 
 def unreachable() -> dict[str, str]:
-    """Settings with which nobody gets at a registry."""
+    """Settings with which no registry is reachable."""
     away = dict.fromkeys(
         ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:9"
     )
@@ -210,7 +209,7 @@ def test_no_registry_to_be_reached(work: Path, tmp_path: Path) -> None:
 
 
 def test_jars_that_are_not_the_release(work: Path, tmp_path: Path) -> None:
-    """A registry that serves something else: mvn is happy, the checksums are not."""
+    """A registry that serves another file: mvn succeeds, the checksums differ."""
     kafka(DEFAULT_KAFKA)
     env = bare(tmp_path)
     names = "\\n".join(pinned(DEFAULT_KAFKA))

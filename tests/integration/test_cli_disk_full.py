@@ -1,5 +1,5 @@
-"""The disk of the run directory fills up in the middle of a run: the run ends there, with one
-sentence, and nothing is left."""
+"""The run directory's disk becomes full during a run: the run ends there with one sentence, and
+nothing is left."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def assert_nothing_left(run: Running, *, within: int) -> None:
 
 
 def assert_interrupted(run: Running, tmp_path: Path) -> None:
-    # What rich or the shell's ^C leaves are blank lines.
+    # Blank lines come from rich or from the shell's ^C.
     said = [
         line.rstrip()
         for line in run.said

@@ -1,4 +1,4 @@
-"""Processes of clients that die at work: what they wrote stays, and their successors go on."""
+"""Client processes that die while they work: their records stay, and their successors continue."""
 
 from __future__ import annotations
 

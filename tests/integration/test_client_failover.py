@@ -1,4 +1,5 @@
-"""Clients that change clusters: planned, with nothing in flight, and away from one that died."""
+"""Clients that move to another cluster: planned, with nothing in flight, and away from a dead
+one."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What can be broken inside a cluster: offices taken away, brokers cut off from their peers, full
-disks, little memory.
+"""Faults inside a cluster: roles taken away, brokers cut off from their peers, full disks, little
+memory.
 
 On every runtime what every runtime gives; on docker what only containers give; elsewhere that is
 refused in one sentence.
@@ -68,7 +68,7 @@ def spec(fault: str, target: str, **options: Option) -> FaultSpec:
 def bites_and_heals(
     deployment: Deployment, wanted: FaultSpec, meanwhile: Callable[[], None] = lambda: None
 ) -> Any:
-    """What was measured; afterwards the cluster is whole."""
+    """What the bite measured; the fault is healed."""
     fault = FAULTS[wanted.fault](wanted, world(deployment))
     try:
         fault.inject()

@@ -1,5 +1,5 @@
-"""Topics, their settings and ACLs, and the mirror's own records, over a build of Cluster Mirroring;
-skipped where none is named."""
+"""Topics, their settings and ACLs, and the mirror's own records, on a build of Cluster Mirroring;
+skipped if none is configured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is the docker runtime's own: its errors and what they say, and an engine that dies."""
+"""Specific to the docker runtime: its errors, and an engine that dies."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_errors_of_the_engine_are_of_the_environment(engine: Any) -> None:
 
 
 class Relay:
-    """A way to the engine that can be ended: the engine itself is everybody's."""
+    """A proxy to the engine that a test can end: the engine itself is shared."""
 
     def __init__(self, port: int) -> None:
         self.port = port

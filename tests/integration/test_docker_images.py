@@ -1,4 +1,4 @@
-"""Images that are somebody else's or missing: what runs on them, and how the others are refused."""
+"""Third-party and missing images: what runs on them, and how others are refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.integration
 
 
 def laid_out_as_released(engine: Any, name: str, *lines: str) -> None:
-    """An image as others make them: with an entry point, a user and volumes of its own."""
+    """An image as others build them: with an entry point, a user and volumes of its own."""
     from linkflap.harness.runtimes.docker.images import kafka_image
 
     recipe = "\n".join(
@@ -154,7 +154,7 @@ def test_a_java_that_cannot_run_is_quoted(engine: Any) -> None:
 
 
 def load_for(engine: Any, name: str, *, architecture: str) -> None:
-    """An empty image for some kind of machine, as `docker save` writes them."""
+    """An empty image for some architecture, as `docker save` writes it."""
     layer = io.BytesIO()
     tarfile.open(fileobj=layer, mode="w").close()
     digest = hashlib.sha256(layer.getvalue()).hexdigest()
@@ -188,7 +188,7 @@ def test_a_base_that_cannot_be_pulled_is_named_with_how_to_fix_it(engine: Any) -
 
 
 def test_a_base_without_a_java_is_refused(engine: Any) -> None:
-    """The base is whatever the user names: it is asked before anything is built on it."""
+    """The user chooses the base: it is tested before anything is built on it."""
     from linkflap.harness.runtimes.docker.images import kafka_image
 
     empty = io.BytesIO()

@@ -1,5 +1,5 @@
-"""`pytest -n 4` on containers: every worker with a pair of clusters of its own; and nothing is
-left, also after kill -9."""
+"""`pytest -n 4` on containers: every worker has its own pair of clusters; nothing is left, also
+after kill -9."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def client() -> Any:
 def workers(
     client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[subprocess.Popen[str]]:
-    """pytest with four workers, in a session and with a ledger of its own."""
+    """pytest with four workers, in its own session and with its own ledger."""
     env = environment(tmp_path / "ledger")
     for name in ("LINKFLAP_RUNTIME_DIR", "LINKFLAP_PORTS"):
         monkeypatch.setenv(name, env[name])
@@ -121,7 +121,7 @@ def test_kill_9_of_all_workers_in_the_middle_leaves_nothing(
     assert held
     assert any(entry.ports for entry in held)
     below = psutil.Process(workers.pid).children(recursive=True)
-    # Not the watchdogs, which are there to outlive a harness; they lead sessions of their own.
+    # Not the watchdogs, which outlive a harness by design; they lead their own sessions.
     os.killpg(workers.pid, signal.SIGKILL)
     workers.wait(60)
 

@@ -1,5 +1,5 @@
-"""Java clients on real brokers: every workload writes the same history with them, mixed with
-librdkafka's too, and is judged."""
+"""Java clients on real brokers: every workload writes the same history with them, also mixed with
+librdkafka's, and is judged."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def recording(
     workloads: tuple[WorkloadSpec, ...],
     before: Callable[[ProcessDeployment], None] = lambda _: None,
 ) -> Iterator[Recording]:
-    """A broker with these workloads at work; captured and closed after the block. `before` is done
-    to it first."""
+    """A broker with these workloads running; captured and closed after the block. `before` is
+    called on it first."""
     alone = Topology(clusters=(ClusterSpec(name="A"),), links=())
     workloads = jvms.resolve(workloads, alone)
     scenario = Scenario(
@@ -135,7 +135,7 @@ def recording(
 
 
 def at_work(clients: WorkloadClients) -> bool:
-    """Whether every client has written or read, and enough of everything is there."""
+    """Whether every client has written or read, and there is enough of everything."""
     done = clients.progress()
     members = [member for crew in clients.workloads for member in crew.members]
     each = all(sum(m.counts.acknowledged.values()) + m.counts.read >= 30 for m in members)
@@ -145,7 +145,7 @@ def at_work(clients: WorkloadClients) -> bool:
 
 
 def found(folder: Path) -> dict[str, set[str]]:
-    """What the kernels of all checks find in a run, by check."""
+    """The findings of all checks' kernels in a run, by check."""
     every = list(views(folder))
     kinds: dict[str, set[str]] = defaultdict(set)
     for name, check in REGISTRY.items():
@@ -174,8 +174,8 @@ def test_every_workload_with_java_clients_and_mixed_ones(tmp_path: Path) -> None
         if o.phase == "return" and o.kind == "transaction" and o.outcome == "ok"
     ]
     assert all(o.producer_id >= 0 for o in ended)
-    # KIP-890: with Java's clients each transaction has an epoch of its own, with librdkafka's most
-    # have that of the one before.
+    # KIP-890: with Java's clients each transaction has a new epoch, with librdkafka's most have the
+    # epoch of the one before.
     assert bumps(ended, "transactional-1") == {True}
     assert False in bumps(ended, "transactional-2")
 
@@ -190,8 +190,7 @@ LAST_EPOCH = 32_767
 
 
 def nearly_used_up(deployment: ProcessDeployment) -> None:
-    """Each initialisation of a transactional id raises its epoch: this goes on until few are
-    left."""
+    """Each initialisation of a transactional id raises its epoch, until few are left."""
     asked = Wire(deployment.clusters["A"].brokers[1].client_address)
     try:
         asked.coordinator("transactional-1", TRANSACTION)  # so that there is one

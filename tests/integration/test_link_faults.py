@@ -1,5 +1,5 @@
-"""Every fault of a link on a real broker behind a real Toxiproxy: it bites, it is seen to bite, it
-heals, it shares the link."""
+"""Every fault of a link on a real broker behind a real Toxiproxy: it bites measurably, it heals,
+and faults share the link."""
 
 from __future__ import annotations
 
@@ -123,8 +123,7 @@ def test_latency_and_a_flap_share_a_link(deployment: Deployment) -> None:
 
 
 def answered(path: probe.Path) -> float | None:
-    """Seconds of one more round trip on a connection that is open already, None when it ended or
-    stays silent."""
+    """Seconds of one more round trip on an open connection; None if it ended or stays silent."""
     start = time.perf_counter()
     try:
         path.send(frames.API_VERSIONS)
@@ -148,7 +147,7 @@ def answered(path: probe.Path) -> float | None:
 def test_a_fault_takes_hold_of_connections_that_are_open_already(
     deployment: Deployment, name: str, options: dict[str, Option], least: float | None
 ) -> None:
-    """A mirror's connections live for hours: a fault of new connections only would never reach
+    """A mirror's connections live for hours: a fault of new connections only would never affect
     it."""
     fault = FAULTS[name](spec(name, "A->B", options), world(deployment))
     with probe.Path(probe.parse(deployment.links["A->B"].bootstrap), within=5) as path:
@@ -176,8 +175,8 @@ def consumer(link: Link) -> Consumer:
 
 
 def test_toxics_come_and_go_under_a_consumers_load(deployment: Deployment) -> None:
-    """Toxiproxy issue 412: a Kafka listener's proxy whose API hung for good as toxics changed under
-    load."""
+    """Toxiproxy issue 412: the API for a Kafka listener's proxy hung for good when toxics changed
+    under load."""
     link, cluster = deployment.links["A->B"], deployment.clusters["A"]
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     admin.create_topics([NewTopic("A.load", 1, 1)])["A.load"].result(timeout=60)
@@ -188,7 +187,7 @@ def test_toxics_come_and_go_under_a_consumers_load(deployment: Deployment) -> No
     loaded = consumer(link)
 
     def reads() -> bool:
-        """A record over the link; from the start again whenever all were read, so that the load
+        """Fetches records over the link, from the start again once all are read, so that the load
         never ends."""
         message = loaded.poll(0.5)
         if message is not None and message.error() is None and cast(int, message.offset()) > 250:
@@ -215,8 +214,8 @@ def test_toxics_come_and_go_under_a_consumers_load(deployment: Deployment) -> No
 
 
 def test_half_open_leaves_nothing_on_the_cluster(deployment: Deployment) -> None:
-    """What shows that requests arrive is a client quota: no topic, no group, nothing that a mirror
-    could copy."""
+    """A client quota shows that requests arrive: no topic and no group, nothing that a mirror could
+    copy."""
     cluster = deployment.clusters["A"]
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     before = set(admin.list_topics(timeout=60).topics)
@@ -271,8 +270,8 @@ def test_a_path_that_kafka_does_not_advertise_is_not_proven(
 def test_a_link_to_a_dead_cluster_bites_nothing_and_heals(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Last, because it kills B. A silent path proves nothing about a cut, and nobody can ask a dead
-    cluster for a round trip."""
+    """Last, because it kills B. A silent path proves nothing about a cut, and a dead cluster
+    answers no round trip."""
     monkeypatch.setattr("linkflap.chaos.faults.link_path.ANSWERS_WITHIN", 0.5)
     broker = deployment.clusters["B"].brokers[1]
     broker.kill()

@@ -1,5 +1,5 @@
-"""mirror-kill on real mirrors: the process is seen to be gone, and records go through again after
-the heal."""
+"""mirror-kill on real mirrors: the process is gone, and records are mirrored again after the
+heal."""
 
 from __future__ import annotations
 

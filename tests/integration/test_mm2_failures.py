@@ -1,4 +1,4 @@
-"""MirrorMaker 2 that cannot start or fails in part, and what is written down of it."""
+"""MirrorMaker 2 that cannot start or fails in part, and what the run records of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
 
 
 def states(events: Rows) -> dict[tuple[str, int], list[str]]:
-    """(connector, task) -> the states that were written down of it."""
+    """(connector, task) -> the recorded states."""
     found: dict[tuple[str, int], list[str]] = {}
     for kind, _, data in events:
         if kind == "mirror-state":

@@ -1,5 +1,5 @@
-"""docs/matrix.md, played: every mutation is found by what must find it and by nothing else, and
-faithful runs are valid.
+"""docs/matrix.md, played: every mutation is found by its checks and by no other, and faithful runs
+are valid.
 
 All runs in one Spark job. The nightly ones are of seeds never used before; a failure names the
 seed, and `stories.story(stories.spec(seed))` is the run.
@@ -53,7 +53,7 @@ def judged(
     tmp_path_factory: pytest.TempPathFactory, spark: SparkSession
 ) -> dict[str | int, Judgement]:
     """Every mutation in a story of one seed, and faithful stories, by name or seed -> judgement,
-    with every reason in full."""
+    with all reasons in full."""
     folder = tmp_path_factory.mktemp("matrix")
     runs: dict[str | int, Path] = {
         mutation.name: written(mutation, SEED, folder / mutation.name)
@@ -78,7 +78,7 @@ def written(mutation: Mutation, seed: int, folder: Path) -> Path:
 
 
 def wrong(mutation: Mutation, judgement: Judgement) -> list[str]:
-    """What of a mutation's declaration does not hold."""
+    """The parts of a mutation's declaration that do not hold."""
     found = {f"{a.check}/{a.kind}" for a in judgement.anomalies}
     violations = {f"{a.check}/{a.kind}" for a in judgement.anomalies if not a.allowed}
     unknown = {c.name for c in judgement.checks if c.verdict is Verdict.UNKNOWN}
@@ -129,12 +129,12 @@ HONESTLY_OPEN: tuple[tuple[str, str, dict[str, object]], ...] = (
         {"shape": "copied"},
     ),
 )
-"""What cannot be known of a faithful run: check, the whole reason, and what its story must be like.
-All else is a false alarm."""
+"""What is unknown in a faithful run: check, the whole reason, and the required story. Everything
+else is a false alarm."""
 
 
 def false_alarms(judgement: Judgement, drawn: Spec) -> list[str]:
-    """What is said against a faithful run."""
+    """The findings against a faithful run."""
     return [
         f"{check.name} is {check.verdict}: {reason}"
         for check in judgement.checks
@@ -190,8 +190,8 @@ def test_a_mutation_is_found_by_what_must_find_it_and_by_nothing_else(
 def test_every_anomaly_has_the_sentence_of_its_kind(
     judged: dict[str | int, Judgement], name: str
 ) -> None:
-    """Evidence that a sentence names and a kernel does not give would leave the meaning of the kind
-    alone."""
+    """A sentence needs the evidence that it names; without it, only the kind's meaning would be
+    left."""
     found = set()
     for row in cast(list[dict[str, Any]], judged[name].document["anomalies"]):
         kind, at = (

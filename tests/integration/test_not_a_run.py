@@ -1,4 +1,4 @@
-"""Folders that are no run directory, or without a run.json that can be read: wrong input."""
+"""Folders that are no run directory, or have no readable run.json: wrong input."""
 
 from __future__ import annotations
 

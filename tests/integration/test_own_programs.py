@@ -1,4 +1,4 @@
-"""An application and a mirror of the user's own, both by command, in one run."""
+"""The user's own application and mirror, both started by command, in one run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clusters of child processes: what no other runtime can get wrong. What all promise is in
+"""Clusters of child processes: specific to this runtime. What all runtimes guarantee is in
 test_runtimes.py and test_runtime_deployments.py."""
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ pytestmark = pytest.mark.integration
 
 
 def test_a_cluster_without_its_releases_features_is_refused(tmp_path: Path) -> None:
-    """The trap of formatting by copy: such a broker starts, without transactions v2, and says
-    nothing."""
+    """The trap of formatting by copy: such a broker starts silently without transactions v2."""
     lease = Lease()
     try:
         internal, client, controller = lease.ports(3)

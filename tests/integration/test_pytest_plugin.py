@@ -1,5 +1,4 @@
-"""The fixtures in a project of somebody else, with pytest in a process of its own, also under
-`-n`."""
+"""The fixtures in another project, with pytest in its own process, also with `-n`."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ pytest_plugins = ["pytester"]
 
 @pytest.fixture
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    """Somebody's project: linkflap is installed, and nothing else is known of it."""
+    """A user's project, with linkflap installed, and nothing else of it."""
     for name, value in ledger_of_its_own(pytester.path / "ledger").items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
@@ -28,8 +27,8 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
 
 
 def ours(project: pytest.Pytester) -> list[psutil.Process]:
-    """Processes that were started with this project's ledger and still run, watchdogs (which go
-    last) included."""
+    """Running processes that were started with this project's ledger, watchdogs (which end last)
+    included."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):  # it may end at any step
@@ -148,8 +147,8 @@ def test_runs_of_two_workers_are_judged_by_one_spark_what_is_wrong_fails_the_tes
 
 
 def test_clusters_are_used_again_until_a_test_leaves_them_changed(project: pytest.Pytester) -> None:
-    """The third leaves a toxic behind, so that the fourth has others; what the first two share has
-    names of each."""
+    """The third leaves a toxic, so that the fourth gets new clusters; the first two share clusters
+    and use their own names."""
     project.makepyfile("""
         import pytest
 

@@ -1,5 +1,5 @@
-"""Relays on a real broker that dies in mid-transaction: each input has its one output; a history
-that says otherwise is found."""
+"""Relays on a real broker that dies in mid-transaction: each input has its one output; a changed
+history is found."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def finished(writer: RunWriter) -> Iterator[None]:
 
 
 def recorded(folder: Path) -> None:
-    """A run: a broker with relays at work is killed and started again, and they go on."""
+    """A run: a broker with active relays is killed and restarted, and they continue."""
     alone = Topology(clusters=(ClusterSpec(name="A", kafka=BEFORE_KAFKA_20734),), links=())
     scenario = Scenario(
         name="relays",

@@ -1,5 +1,5 @@
-"""What every runtime promises of other deployments than a pair: three brokers, two deployments at
-once, mixed releases, somebody's own jars."""
+"""What every runtime guarantees of deployments other than a pair: three brokers, two at once, mixed
+releases, the user's jars."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_versions_mix_in_one_topology(tmp_path: Path, version: str, on: str) -> 
 
 @pytest.mark.nightly
 def test_a_directory_of_jars_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on: str) -> None:
-    """A KIP author's own build: here the released jars, in a place that nobody pinned."""
+    """A KIP author's own build: here the released jars, in a directory that is not pinned."""
     from linkflap.harness.runtimes.distribution.kafka import kafka
 
     mine = tmp_path / "mine" / "libs"

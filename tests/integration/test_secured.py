@@ -1,5 +1,5 @@
-"""Secured clusters with real brokers: who gets in, what each may do, what a bad certificate does,
-and that no secret stays."""
+"""Secured clusters with real brokers: who can log in, what each may do, the effect of a bad
+certificate, and no leaked secrets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WITHIN = 60
 
 
 def delivered(world: linkflap.World, cluster: str, entry: Security) -> KafkaError | None:
-    """What became of one record to A.orders, written as somebody."""
+    """Whether one record to A.orders, written as a principal, was delivered."""
     said: list[KafkaError | None] = []
     producer = Producer(
         {
@@ -47,7 +47,7 @@ def delivered(world: linkflap.World, cluster: str, entry: Security) -> KafkaErro
 
 
 def readable(world: linkflap.World, cluster: str, entry: Security) -> KafkaError | None:
-    """Whether a record of A.orders can be fetched as somebody: the error, or None."""
+    """Whether a principal can fetch a record of A.orders: the error, or None."""
     settings = {
         "bootstrap.servers": world.cluster(cluster).bootstrap,
         "group.id": "g",
@@ -66,7 +66,7 @@ def readable(world: linkflap.World, cluster: str, entry: Security) -> KafkaError
 
 
 def refusal(world: linkflap.World, entry: Security) -> str:
-    """Why no connection to A begins; empty for one that does."""
+    """Why no connection to A is established; empty if one is."""
     try:
         with probe.Path(
             probe.parse(world.cluster("A").bootstrap), within=WITHIN, access=access(entry)
@@ -91,7 +91,7 @@ def leaks(folder: Path, passwords: set[str]) -> list[str]:
 
 
 def command_lines(passwords: set[str]) -> list[list[str]]:
-    """Of all processes of this machine, those that hold a password."""
+    """The command lines of this machine's processes that contain a password."""
     found = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
     return [
         words
@@ -101,8 +101,7 @@ def command_lines(passwords: set[str]) -> list[list[str]]:
 
 
 def inspected(passwords: set[str]) -> list[str]:
-    """Containers of this process: what the engine tells of each, where it holds a password or a
-    key."""
+    """Containers of this process: the output of inspect, if it contains a password or a key."""
     from linkflap.harness.runtimes.docker import engine
 
     mine = engine.client().containers.list(
@@ -154,7 +153,7 @@ def test_who_is_known_gets_in_and_does_what_it_may(
             error = delivered(world, "A", world.entry("A", principal))
             assert error is not None, principal
             assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED, principal
-        for cluster in ("A", "B"):  # there a password says who it is, here a certificate
+        for cluster in ("A", "B"):  # there a password identifies the client, here a certificate
             assert readable(world, cluster, world.entry(cluster, "reader")) is None
             error = readable(world, cluster, world.entry(cluster, "sampler"))
             assert error is not None
@@ -172,7 +171,7 @@ def test_who_is_known_gets_in_and_does_what_it_may(
                 producer.produce("A.orders", b"while the mirror is shut out", partition=0)
                 producer.commit_transaction()
             world.mirror("A->B").wait()
-        # The second time on connections that the first one's heal has ended.
+        # The second time on connections that the first heal has ended.
         for stalled in ("responses", "requests"):
             with world.fault("link-half-open", "A->B", stalled=stalled) as window:
                 assert cast(dict[str, object], window.bite.measured)["took_effect_before"]
@@ -276,6 +275,6 @@ def test_scenarios_on_secured_clusters_are_valid(available: None, linkflap_run: 
 def test_every_scenario_is_valid_with_either_clients_on_secured_clusters(
     available: None, linkflap_run: FixtureRun
 ) -> None:
-    """On processes all that is behind TLS and a password (what is not: `test_java_clients`); in
+    """On processes, everything with TLS and a password (the rest is in `test_java_clients`); in
     containers a pairwise choice."""
     assert linkflap_run.verdict == "valid", linkflap_run.why

@@ -1,5 +1,5 @@
-"""What clients of B see while it is a mirror: Java's own tools in both modes, and admins who make
-topics beside it."""
+"""What clients of B see while it is a mirror: Java's own tools at both isolation levels, and admins
+who create topics."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def java(main: str, *arguments: str, stdin: str = "") -> subprocess.CompletedPro
 
 
 def consumed(bootstrap: str, isolation: str, *, most: int, idle: int = 60) -> list[str]:
-    """Values, sorted, that Java's console consumer prints: the first `most`, or those that came
-    before `idle` silent seconds."""
+    """Sorted values that Java's console consumer prints: the first `most`, or those until it is
+    silent for `idle` seconds."""
     done = java(
         CONSUMER,
         *(
@@ -59,7 +59,7 @@ def consumed(bootstrap: str, isolation: str, *, most: int, idle: int = 60) -> li
 
 
 def values(*sizes: int) -> list[str]:
-    """What transactions of these sizes are read as."""
+    """The values that consumers read of transactions of these sizes."""
     return sorted(str(n) * size for size in sizes for n in range(20))
 
 
@@ -143,8 +143,8 @@ def test_topics_that_are_made_beside_a_mirror_on_other_releases(
 
 
 def beside_a_mirror(up: Deployment) -> None:
-    """Topics of an admin's, and those of the first group, are led by real brokers, and can be
-    written at once."""
+    """An admin's own topics, and those of the first group, are led by real brokers, and are
+    writable at once."""
     make_topic(up, "A")
     mirror = shadow(up, "A->B")
     mirror.start()

@@ -1,5 +1,5 @@
 """Failback on real brokers: the reverse mirror takes over, truncates what was never mirrored, and
-the logs are one."""
+the logs are equal."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_transactions_that_the_dead_left_open_are_ended_after_the_failback(
     linkflap_deployment: Deployment,
 ) -> None:
     """A's coordinator owes an ABORT to partitions that the shadow leads: it waits until brokers
-    lead, and clients with it."""
+    lead them, and clients wait with it."""
     a = linkflap_deployment.clusters["A"]
     mirror, _ = shadowed(linkflap_deployment)
     mirror.start()
@@ -158,7 +158,8 @@ def test_transactions_that_the_dead_left_open_are_ended_after_the_failback(
     drained(back)
     before = ends(linkflap_deployment.clusters["B"].bootstrap)
     late = Producer(quiet(a.bootstrap) | {"transactional.id": "left"})
-    # The new incarnation has the coordinator abort what the old one left open, which it cannot yet.
+    # The new incarnation makes the coordinator abort the old one's open transaction, which it
+    # cannot do yet.
     with pytest.raises(KafkaException):
         late.init_transactions(8)
     assert ends(a.bootstrap) == before

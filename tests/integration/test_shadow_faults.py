@@ -1,5 +1,5 @@
-"""The shadow mirror killed, stalled and cut off at each of its steps, on real brokers: it goes on,
-and nobody wrote too early."""
+"""The shadow mirror killed, stalled and cut off at each of its steps, on real brokers: it
+continues, and no client wrote too early."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.shadow_sides import Sides, shadow
 
 pytestmark = pytest.mark.integration
 CONTINUOUS = {("appended", "kill"), ("handing-over", "disconnect")}
-"""What runs every time; the others nightly."""
+"""Cells that run every time; the others run nightly."""
 MATRIX = [
     pytest.param(step, how, marks=() if (step, how) in CONTINUOUS else pytest.mark.nightly)
     for how in BREAKS
@@ -29,8 +29,8 @@ MATRIX = [
 
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Deployment, Sides]]:
-    """A and three brokers of B, for one cell after the other, with a proxy in each of a shadow's
-    paths."""
+    """A and three brokers of B, for one cell after the other, with a proxy in each path of a
+    shadow."""
     folder = tmp_path_factory.mktemp("wide")
     events = EventLog(folder / "events.jsonl")
     try:

@@ -1,4 +1,4 @@
-"""What a shadow carries: every codec, small and huge batches, many partitions, logs that grow, and
+"""What a shadow mirrors: every codec, small and huge batches, many partitions, logs that grow, and
 logs that begin later."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def fill(
     count: int = 3000,
     **settings: object,
 ) -> None:
-    """Writes records that take a codec something to do, round robin over two partitions."""
+    """Writes compressible records, round robin over two partitions."""
     answers: list[object] = []
     wanted = {
         "compression.type": codec,

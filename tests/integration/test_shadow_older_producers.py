@@ -1,4 +1,5 @@
-"""Producers of the destination that are older than the mirror: a jump does not reach them."""
+"""Producers of the destination that are older than the mirror: a jump of producer ids does not
+affect them."""
 
 from __future__ import annotations
 
@@ -39,8 +40,8 @@ OLDER = run_of("older", SELDOM, *READERS, schedule=(PLANNED,), duration=10.0, mi
 
 @pytest.fixture(scope="module")
 def older(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Judgement:
-    """A run whose clients have had their producers to B since before the mirror, as applications
-    that live on both sides do."""
+    """A run whose clients have had producers on B since before the mirror, as applications on both
+    clusters have."""
     waiting: list[Standby] = []
 
     def make(
@@ -76,7 +77,7 @@ def older(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Judg
 
 
 class InThread:
-    """What stands for a process of clients where they have to be in this one."""
+    """A stand-in for a client process, for clients that have to be in this one."""
 
     def __init__(self, end: socket.socket) -> None:
         self.pid = 0
@@ -100,7 +101,7 @@ def in_thread(name: str, end: socket.socket, *, folder: Path, log: Path) -> InTh
 
 
 class Standby:
-    """A producer that has had its id for long; who takes it over hears what it says of itself."""
+    """A producer that has had its id for long; its new owner gets its reports."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap, answers = bootstrap, cast(list[str], [])
@@ -125,8 +126,7 @@ class Standby:
 def test_a_jump_does_not_reach_producers_of_the_destination_that_are_older_than_the_mirror(
     older: Judgement,
 ) -> None:
-    """Their ids were handed out before anything could be jumped over: what they write first is
-    acknowledged and lost."""
+    """Their ids were allocated before the jump: their first records are acknowledged and lost."""
     seen = Seen(older)
     assert_lost_in_silence(seen)
     assert {"ghost-ack", "lost-write", "producer-id-collision"} <= seen.kinds()

@@ -1,5 +1,5 @@
-"""What `producer_ids=jump` keeps apart when a broker of B stands still, and what it cannot: real
-brokers, asked for ids."""
+"""What `producer_ids=jump` prevents when a broker of B is suspended, and what it cannot: real
+brokers allocate ids."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OWN = "B.own"
 
 
 def drawn(broker: Broker) -> int:
-    """An id that this broker hands out."""
+    """An id that this broker allocates."""
 
     async def draw() -> int:
         destination = Destination([broker.client_address])
@@ -50,7 +50,7 @@ def producer(deployment: Deployment, cluster: str, **settings: str) -> Producer:
 
 
 def write(by: Producer, topic: str = TOPIC, value: bytes = b"own") -> object:
-    """Where one record was acknowledged, or the name of the error."""
+    """The acknowledged offset of one record, or the name of the error."""
     answers: list[object] = []
     by.produce(
         topic,
@@ -63,7 +63,7 @@ def write(by: Producer, topic: str = TOPIC, value: bytes = b"own") -> object:
 
 
 def mirrored_ids(deployment: Deployment, count: int) -> set[int]:
-    """Has so many producers write one record each to A's topic; their ids."""
+    """So many producers write one record each to A's topic; returns their ids."""
     for _ in range(count):
         write(producer(deployment, "A"))
     return set(headers(deployment.clusters["A"].brokers[1], (TOPIC, 0))["producer_id"])
@@ -82,8 +82,8 @@ def all_drained(mirror: Shadowed, brokers: Iterable[int]) -> None:
 def test_the_active_controller_stands_still_in_the_failover(
     linkflap_deployment: Deployment,
 ) -> None:
-    """Its block was of ids that the source handed out as well; brokers wait for their channel to it
-    for half a minute."""
+    """Its block had ids that the source allocated as well; brokers wait half a minute for their
+    channel to it."""
     b = linkflap_deployment.clusters["B"]
     still = b.brokers[active_controller(b)]
     first = drawn(still)
@@ -112,8 +112,8 @@ def test_the_active_controller_stands_still_in_the_failover(
 def test_a_broker_that_stood_still_all_the_while_is_reported_and_is_safe_when_it_is_started_anew(
     linkflap_deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Going on as it was, it hands out what was mirrored: that is left of the danger, and
-    docs/shadow.md says so."""
+    """If it continued, it would allocate mirrored ids: that danger remains, and docs/shadow.md
+    describes it."""
     b = linkflap_deployment.clusters["B"]
     active = active_controller(b)
     number = next(one for one in b.brokers if one != active)
@@ -150,8 +150,8 @@ def test_a_broker_that_stood_still_all_the_while_is_reported_and_is_safe_when_it
 def test_producers_of_b_that_are_older_than_the_mirror_keep_ids_that_are_mirrored(
     linkflap_deployment: Deployment,
 ) -> None:
-    """B takes their first records for repeats of A's, and says yes: also to a transaction, whose
-    record does not exist."""
+    """B takes their first records for repeats of A's, and acknowledges them: also in a transaction
+    whose record does not exist."""
     make_topic(linkflap_deployment, "B", OWN)
     older = [producer(linkflap_deployment, "B") for _ in range(3)]
     for one in older:
@@ -170,7 +170,7 @@ def test_producers_of_b_that_are_older_than_the_mirror_keep_ids_that_are_mirrore
     transactional.begin_transaction()
     assert write(transactional, value=b"lost") == 3
     transactional.commit_transaction(60)
-    # What is drawn after the mirror began is past, and lands behind all that was mirrored.
+    # An id drawn after the mirror began lies above all that was mirrored.
     younger = producer(linkflap_deployment, "B")
     at = write(younger, value=b"kept")
     assert at == ends(linkflap_deployment, "B", partitions=[(TOPIC, 0)])[TOPIC, 0] - 1 >= 8
@@ -180,7 +180,7 @@ def test_producers_of_b_that_are_older_than_the_mirror_keep_ids_that_are_mirrore
 
 
 def read(deployment: Deployment, end: int) -> list[bytes]:
-    """Values that a read_committed reader of B gets up to there."""
+    """Values that a read_committed reader of B gets up to that offset."""
     settings = {
         "group.id": "reader",
         "isolation.level": "read_committed",

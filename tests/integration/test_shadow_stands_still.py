@@ -1,4 +1,4 @@
-"""A shadow that stands still because brokers skip what it serves and say nothing to anybody."""
+"""A shadow that stops copying because brokers silently skip the batches that it serves."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def stalled(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> tu
 def stall(
     mirror: ShadowMirror, topic: str, partitions: int, *, at: int = 40, ahead: int = 6
 ) -> None:
-    """Makes the shadow take what is from offset `at` on for batches of a leader epoch that its
-    partitions do not have yet."""
+    """Makes the shadow serve batches from offset `at` on with a leader epoch that their partitions
+    do not have yet."""
     drained(mirror)
     mirror.crash()
     journal = Journal(mirror.log.parent)
@@ -70,8 +70,7 @@ def stall(
 
 @pytest.mark.nightly
 def test_a_mirror_that_stands_still_is_not_called_valid(stalled: tuple[Judgement, str]) -> None:
-    """Brokers skip batches of a leader epoch above the partition's (KAFKA-18723), and say nothing
-    to anybody."""
+    """Brokers silently skip batches of a leader epoch above the partition's (KAFKA-18723)."""
     judgement, message = stalled
     assert "the failover does not get past the phase settling" in message
     assert judgement.verdict is Verdict.UNKNOWN

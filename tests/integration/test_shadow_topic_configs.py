@@ -1,4 +1,5 @@
-"""Configs of mirrored topics: those of the home, and what the destination cannot have."""
+"""Configs of mirrored topics: those of the home, and those that the destination does not
+support."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ def test_configs_that_the_destinations_release_does_not_have_are_left_out(
 def test_configs_are_those_of_the_home_after_a_failover_behind_another_mirror(
     linkflap_deployment: Deployment,
 ) -> None:
-    """B is a mirror still when C is promoted, and has the configs that a mirrored topic must
+    """B is still a mirror when C is promoted, and has the configs that a mirrored topic must
     have."""
     up = linkflap_deployment
     make_topic(

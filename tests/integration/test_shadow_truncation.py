@@ -1,4 +1,5 @@
-"""Logs that are truncated: to the last stable offset at a failover, and after the source's own."""
+"""Truncated logs: to the last stable offset at a failover, and after the source's own
+truncation."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
 def test_truncation_goes_back_to_the_last_stable_offset(
     linkflap_deployment: Deployment, rule: str
 ) -> None:
-    """X opens before Y, and Y commits before X does: truncated where X begins the log has no marker
-    of Y, and Y is open."""
+    """X begins before Y, and Y commits before X does: truncated at X's beginning the log has no
+    marker of Y, and Y is open."""
     a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
     mirror, _ = shadowed(linkflap_deployment, open_transactions=rule)
     mirror.start()
@@ -49,7 +50,7 @@ def test_truncation_goes_back_to_the_last_stable_offset(
 def test_a_source_that_was_truncated_by_an_unclean_election_is_followed(
     linkflap_deployment: Deployment, epochs: str
 ) -> None:
-    """Records that only the dead leader had leave B too, and what A writes in their place has
+    """Records that only the dead leader had are truncated on B too, and A's new records have
     another leader epoch there."""
     a, b = linkflap_deployment.clusters["A"], linkflap_deployment.clusters["B"]
     admin = AdminClient(quiet(a.bootstrap))

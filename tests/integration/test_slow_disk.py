@@ -1,4 +1,4 @@
-"""The slow disk of one process: its rate is a limit of that process, and ends."""
+"""The slow disk of one process: the rate limit applies to that process only, and ends."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`linkflap suite soak`: rounds on clusters that live on, each judged, with nothing of it left at
-the end."""
+"""`linkflap suite soak`: rounds on clusters that keep running, each judged; nothing is left at the
+end."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_rounds_on_clusters_that_live_on_are_valid(tmp_path: Path) -> None:
         (1, "valid"),
         (2, "valid"),
     ]
-    # Where nothing failed, all rounds were on the clusters that the first one started.
+    # Where nothing failed, all rounds used the clusters that the first one started.
     sizes = rounds.sizes(folder)
     assert [sizes[number].round for number in range(3)] == [1, 2, 3] or any(
         result.again for result in folder.results

@@ -135,8 +135,8 @@ def master(elsewhere: Path) -> Iterator[str]:
 def judged(
     elsewhere: Path, master: str, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, dict[str, Any]]:
-    """What the driver answered: of equal logs, of logs that differ, of a path that means another
-    thing to each process, and of the equal logs again, when an executor is killed in a check."""
+    """The driver's results: for equal logs, for different logs, for a path that differs between
+    processes, and for the equal logs again while an executor is killed in a check."""
     root = tmp_path_factory.mktemp("driver")
     for cluster in "ABC":
         for number in range(3):

@@ -1,4 +1,4 @@
-"""Spark that never starts, and Spark that runs out of memory in the middle: 255 before there was a
+"""Spark that never starts, and Spark that runs out of memory: exit code 255 before there was a
 verdict, then unknown."""
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ commands.main()
 
 @pytest.fixture
 def closed() -> Iterator[int]:
-    """A port on which nobody listens, and nobody will."""
+    """A port without a listener, reserved."""
     lease = Lease()
     yield lease.ports(1)[0]
     lease.release()

@@ -1,4 +1,4 @@
-"""`linkflap suite` on real clusters: a planted bug is found where its state was reached, run again,
+"""`linkflap suite` on real clusters: a planted bug is found where its state was reached, replayed,
 and reported."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_grou
 
 
 def struck(log: Path) -> set[int]:
-    """The runs of the suite, by number, in which the bug did something; it says so itself, with its
+    """The runs of the suite, by number, in which the bug took effect; it logs that, with its
     process's folder."""
     folders = [
         line.partition(": ")[0].partition("/suite/runs/")[2]
@@ -50,7 +50,7 @@ def test_a_suite_finds_a_planted_bug_and_says_how_to_see_it_again(tmp_path: Path
     )
     assert done.returncode == 1, done.stderr
     results = {result.number: result for result in SuiteFolder.open(tmp_path / "suite").results}
-    # Only a machine that stands still makes a mirror reconnect where nothing is broken.
+    # Only a machine that stalls makes a mirror reconnect without a fault.
     reached = struck(log)
     assert 1 in reached, log.read_text()
     assert {
@@ -60,7 +60,7 @@ def test_a_suite_finds_a_planted_bug_and_says_how_to_see_it_again(tmp_path: Path
         json.loads(path.read_text()) for path in (tmp_path / "suite/failures").glob("*/report.json")
     ]
     (report,) = [each for each in reports if each["kind"] == results[1].kinds[0]]
-    # Both do, unless the machine stands still.
+    # Both do, unless the machine stalls.
     assert report["replayed"].startswith(("1 of 2", "2 of 2")), done.stderr
     assert report["command"] in done.stdout
     smallest = next((tmp_path / "suite/failures").glob("*/smallest.toml"))

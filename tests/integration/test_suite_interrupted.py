@@ -1,5 +1,5 @@
 """A suite that Ctrl-C ends in each of its phases, or whose disk is full: nothing is left, and it
-goes on with what it had.
+resumes with what it had.
 
 The suite has clients with a planted bug that every run shows, so that there is always something to
 be shrunk.
@@ -48,7 +48,7 @@ def recording(root: Path, running: Running) -> bool:
 
 
 def judging(root: Path, running: Running) -> bool:
-    """A recording has ended, and has no verdict yet."""
+    """A recording that has ended and has no verdict yet."""
     lines = (
         (root / "results.jsonl").read_text().count("\n") if (root / "results.jsonl").exists() else 0
     )
@@ -92,7 +92,7 @@ def assert_nothing_left(running: Running) -> None:
 
 
 def interrupt(running: Running, root: Path, phase: Callable[[Path, Running], bool]) -> int:
-    """Ctrl-C as soon as it is in a phase; its exit status."""
+    """Ctrl-C as soon as it is in a phase; returns its exit status."""
     until(
         lambda: running.process.poll() is not None or (root.exists() and phase(root, running)),
         within=900,
@@ -115,7 +115,7 @@ def test_ctrl_c_in_each_phase_loses_and_invents_nothing(
         with closing(start(GO_ON if root.exists() else SUITE, env=env, cwd=tmp_path)) as running:
             status = interrupt(running, root, phase)
             assert_nothing_left(running)
-        # The last phase takes less than it takes to notice.
+        # The last phase may end before it is noticed.
         assert status == 130 or (phase is writing and status == 1), running.said
         assert not [line for line in running.said if "Traceback" in line], running.said
         if status == 130:
@@ -156,7 +156,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(folder: Path) -> Path:
-    """Leaves no room; a file to be removed."""
+    """Fills the disk; returns a file to be removed."""
     filler = folder / "filler"
     with filler.open("wb", buffering=0) as file:
         try:

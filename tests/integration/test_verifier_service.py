@@ -1,5 +1,5 @@
-"""The verifier service with a real Spark: it ends with whoever needed it, and when it is killed
-nobody loses a verdict."""
+"""The verifier service with a real Spark: it ends with its last client, and if it is killed no
+verdict is lost."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 @pytest.fixture
 def user(tmp_path: Path, env: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """A program that has found or started the service, and judges when it is given a line."""
+    """A program that connects to or starts the service, and judges when it gets a line."""
     run = write_run(tmp_path / "run")
     program = subprocess.Popen(
         [sys.executable, "-c", USER, str(run)],

@@ -1,5 +1,5 @@
-"""`linkflap verify --bootstrap` on clusters that run: a mirror that follows under load; by TLS and
-SASL, one that diverged."""
+"""`linkflap verify --bootstrap` on running clusters: a mirror under load; over TLS and SASL, one
+that diverged."""
 
 from __future__ import annotations
 
@@ -140,8 +140,8 @@ def test_by_tls_and_sasl_with_no_right_but_to_read(
 def refused_for_what_is_wrong(
     deployment: Deployment, bootstrap: dict[str, str], made: Certificates, tmp_path: Path
 ) -> None:
-    """One sentence each: a password, an authority, a topic that is not shown, a cluster that is not
-    there."""
+    """One sentence each: a password, a certificate authority, a topic that is not visible, a
+    cluster that does not exist."""
 
     def said(
         *more: str,
@@ -181,8 +181,8 @@ class Quiet:
 def gone_half_way(
     deployment: Deployment, bootstrap: dict[str, str], credentials: Path, tmp_path: Path
 ) -> None:
-    """A's broker dies while its second portion waits for its turn: what was read is compared, and
-    the verdict is unknown."""
+    """A's broker dies before its second portion is read: what was read is compared, and the verdict
+    is unknown."""
     out = tmp_path / "gone"
     (broker,) = deployment.clusters["A"].brokers.values()
 
@@ -226,7 +226,7 @@ def gone_half_way(
 def diverged(
     deployment: Deployment, bootstrap: dict[str, str], entered: list[str], tmp_path: Path
 ) -> None:
-    """Both write on by themselves: invalid, until somebody says that B was promoted."""
+    """Both clusters are written to: invalid, unless B is declared as promoted."""
     (end,) = ends(deployment, "B", partitions=[(TOPIC, 0)]).values()
     assert own_write(deployment.clusters["B"].bootstrap) == end
     assert own_write(deployment.clusters["A"].bootstrap) == end
@@ -243,7 +243,7 @@ def diverged(
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A:3->B")
 def test_a_leader_that_moves_is_followed(linkflap_deployment: Deployment, tmp_path: Path) -> None:
-    """The leader of what is being read dies: another has the same bytes."""
+    """The leader that is being read dies: another one has the same bytes."""
     deployment = linkflap_deployment
     make_topic(deployment, "A", min_insync_replicas=2)
     cluster = deployment.clusters["A"]

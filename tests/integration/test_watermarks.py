@@ -1,5 +1,5 @@
-"""The watermark sampler against a real broker: bounds are the broker's, a dead cluster costs a
-count and nothing else."""
+"""The watermark sampler against a real broker: bounds equal the broker's, and a dead cluster only
+increases a counter."""
 
 from __future__ import annotations
 

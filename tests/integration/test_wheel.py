@@ -1,5 +1,5 @@
-"""linkflap from its wheel, in a Python of its own, outside of the checkout: what a user writes has
-its types there, and works."""
+"""linkflap from its wheel, in its own Python, outside of the checkout: a user's code has types and
+works."""
 
 from __future__ import annotations
 

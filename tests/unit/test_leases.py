@@ -52,7 +52,7 @@ def lease() -> Iterator[Lease]:
 
 @pytest.fixture
 def holder() -> Iterator[Holder]:
-    """Starts processes that hold ports until they are told to exit, or killed."""
+    """Starts processes that hold ports until they are asked to exit, or killed."""
     started = []
 
     def start(count: int) -> subprocess.Popen[str]:
