@@ -1,5 +1,5 @@
-"""What several modules share: a recorded run that they damage copies of, linkflap installed
-from its wheel, clusters that workloads write to, and the Docker engine."""
+"""Fixtures of several modules: a recorded run whose copies they damage, linkflap installed from its
+wheel, clusters for workloads, and the Docker engine."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ PACKAGES = ("linkflap", "harness", "chaos", "topologies", "spark_verify")
 
 @pytest.fixture(scope="session")
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a Python of its own: linkflap from its wheel, what it needs from where the
-    tests have it."""
+    """A folder with its own Python: linkflap from its wheel, its dependencies from the tests'
+    environment."""
     root = tmp_path_factory.mktemp("elsewhere")
     source = root / "source"
     for name in PACKAGES:
@@ -57,8 +57,8 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=True,
         timeout=600,
     )
-    # Paths that a .pth file adds are not looked through for further ones: an editable linkflap
-    # there is not seen.
+    # Paths that a .pth file adds are not searched for further ones: an editable linkflap there is
+    # not found.
     own = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
     found = (path for path in sys.path if Path(path).name == "site-packages")
     (packages / "needs.pth").write_text("\n".join(dict.fromkeys((*own, *found))))

@@ -1,4 +1,4 @@
-"""The bridge to a JVM: who is answered, and what is left once that JVM is gone."""
+"""The bridge to a JVM: which callers get a result, and what is left once that JVM is gone."""
 
 from __future__ import annotations
 

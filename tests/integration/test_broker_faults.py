@@ -1,5 +1,5 @@
-"""Every fault of a broker on a real cluster of three, with replicated topics: it bites visibly, and
-the ISR is full again."""
+"""Every fault of a broker on a real cluster of three, with replicated topics: it bites measurably,
+and the ISR is full again."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def spec(fault: str, target: str) -> FaultSpec:
 
 
 def out_of_sync(deployment: Deployment, broker: int) -> list[int]:
-    """Partitions of the replicated topic whose ISR lacks the broker, as the cluster says."""
+    """Partitions of the replicated topic without the broker in their ISR, by the cluster's
+    metadata."""
     admin = AdminClient({"bootstrap.servers": deployment.clusters["A"].bootstrap, "log_level": 0})
     partitions = admin.list_topics("A.replicated", timeout=60).topics["A.replicated"].partitions
     return [number for number, partition in partitions.items() if broker not in partition.isrs]

@@ -80,7 +80,7 @@ def test_a_matrix_that_is_killed_goes_on_with_what_is_not_stored(tmp_path: Path)
                 every=0.05,
             )
         finally:
-            first.kill()  # SIGKILL: nothing of it can tidy up
+            first.kill()  # SIGKILL: the process cannot clean up
     assert [row.version for row in load(tmp_path)] == ["3.9.2"], (
         tmp_path / "first.log"
     ).read_text()

@@ -1,5 +1,5 @@
-"""`linkflap verify` with several directories: each is judged, whatever the others are, also where
-it can only be read."""
+"""`linkflap verify` with several directories: each is judged, whatever the others are, also if it
+is read-only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_one_bad_directory_spoils_no_other(tmp_path: Path) -> None:
     bad.mkdir()
     (bad / "run.json").write_text('{"format": 1, "status": "nobody knows"}')
     for path in (good, *good.rglob("*")):
-        path.chmod(path.stat().st_mode & ~0o222)  # as on a disk that is mounted for reading
+        path.chmod(path.stat().st_mode & ~0o222)  # as on a read-only file system
     command = [
         sys.executable,
         "-m",

@@ -1,5 +1,5 @@
-"""A broker or a mirror that dies by itself: the run goes on to its end, names it, and is not valid.
-A client that dies: it is."""
+"""A broker or a mirror dies by itself: the run continues to its end, names it, and is not valid. If
+a client dies, it is."""
 
 from __future__ import annotations
 

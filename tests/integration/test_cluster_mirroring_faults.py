@@ -1,5 +1,5 @@
-"""What admins and the loss of a coordinator do to Cluster Mirroring, on a build; skipped where none
-is named."""
+"""The effects of admin verbs and of a lost coordinator on Cluster Mirroring, on a build; skipped if
+none is configured."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["pytestmark"]
 
 @dataclass
 class Mirrored:
-    """A and B, with a mirror that mirrors one topic, and what is written down."""
+    """A and B, with a mirror of one topic, and what is recorded."""
 
     up: Deployment
     mirror: ClusterMirror
@@ -46,7 +46,8 @@ class Mirrored:
         assert producer.flush(60) == 0
 
     def play(self, fault: str, target: str, bitten: list[Bite], **options: Option) -> Sequence[str]:
-        """What was checked when it was healed. Its bite is in `bitten`, also where it is not."""
+        """Plays a fault; returns what its heal checked. `bitten` has its bite, also if it did not
+        bite."""
         spec = FaultSpec(
             id=f"1-{fault}", fault=fault, target=target, at=0, duration=1, options=options
         )
@@ -127,8 +128,8 @@ def test_a_source_at_other_addresses_is_mirrored_past_proxies_that_are_cut(
 
 
 def test_the_coordinator_of_a_mirror_is_lost_and_another_takes_over(tmp_path: Path) -> None:
-    """Whether its broker gets in sync again is the build's: where it does not, the fault says so,
-    and logs were truncated to offset 0. So is whether the mirror ever catches up."""
+    """Whether its broker joins the ISR again is up to the build: if not, the fault says so, and
+    logs were truncated to offset 0. So is whether the mirror ever catches up."""
     with made(tmp_path, brokers=3) as mirrored:
         coordinator = mirrored.mirror.coordinator()
         assert coordinator in mirrored.up.clusters["B"].brokers

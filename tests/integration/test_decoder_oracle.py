@@ -189,8 +189,7 @@ def test_producer_states_are_those_of_the_snapshots(written: Written) -> None:
 
 
 def assert_same(kafka: Sequence[object], ours: Sequence[object]) -> None:
-    """Says in one line where two lists part; pytest takes minutes to compare long values letter by
-    letter."""
+    """Reports in one line where two lists differ; pytest takes minutes to compare long values."""
     parted = next(
         (n for n, (one, other) in enumerate(zip(kafka, ours, strict=False)) if one != other), None
     )

@@ -1,4 +1,4 @@
-"""Whose containers are whose, and what is left of them when the harness ends or dies."""
+"""Which containers belong to which harness, and what is left of them when it ends or dies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture
 def bystanders(engine: Any) -> Iterator[None]:
-    """A container, a network and a volume of somebody else: nobody may touch them."""
+    """A container, a network and a volume of somebody else, which must stay untouched."""
     from linkflap.harness.runtimes.docker.images import kafka_image
 
     name = f"not-linkflaps-{os.getpid()}"
@@ -53,7 +53,7 @@ def bystanders(engine: Any) -> Iterator[None]:
 def harness(
     engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[subprocess.Popen[str], Identity]]:
-    """A harness process with a ledger of its own and a broker that is paused; its identity and its
+    """A harness process with its own ledger and a paused broker; returns its identity and its
     children."""
     for name, value in ledger_of_its_own(tmp_path / "runtime").items():
         monkeypatch.setenv(name, value)
@@ -202,7 +202,7 @@ def test_a_normal_end_names_a_container_of_somebody_elses_and_can_be_tried_again
 def test_what_cannot_be_removed_now_is_not_forgotten(
     engine: Any, harness: tuple[subprocess.Popen[str], Identity], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine is down when the harness is cleaned up after."""
+    """The engine is down when the harness is cleaned up."""
     process, owner = harness
     for child in psutil.Process(process.pid).children(recursive=True):
         if "linkflap.harness.machine.cleanup" in child.cmdline():

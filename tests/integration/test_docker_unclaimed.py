@@ -1,5 +1,5 @@
-"""What dead owners left in the engine and no ledger tells of is removed by its label, its owner and
-its age."""
+"""Leftovers of dead owners in the engine, which no ledger lists, are removed by label, owner and
+age."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def identity() -> process_identity.Identity:
 
 
 def dead() -> process_identity.Identity:
-    """This pid, at another time."""
+    """This pid, with another start time."""
     mine = identity()
     return replace(mine, born=f"{mine.born.rpartition('/')[0]}/1")
 
@@ -56,7 +56,7 @@ def test_who_is_alive_or_cannot_be_judged_is_left_alone(
     assert engine_leftovers._is_stale(engine_leftovers.owner_label(owner()), age) is stale
 
 
-@pytest.mark.xdist_group("leftovers")  # of dead owners, which others remove as well
+@pytest.mark.xdist_group("leftovers")  # of dead owners, which other processes remove too
 def test_a_dead_owners_network_is_removed_without_a_ledger_and_a_living_ones_is_not() -> None:
     skip_without("docker")
     from linkflap.harness.runtimes.docker import engine

@@ -1,4 +1,4 @@
-"""Failovers on real clusters and a real mirror: planned loses nothing, forced says what was open
+"""Failovers on real clusters and a real mirror: planned loses nothing, forced reports what was open
 and where B begins."""
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ TOPIC_PARTITIONS = [(TOPIC, 0), (TOPIC, 1)]
 
 
 class OneClient:
-    """The clients of a run, played by one transactional producer that is moved by hand and has one
-    transaction open or none."""
+    """The clients of a run: one transactional producer that is moved by hand and has at most one
+    open transaction."""
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
@@ -129,8 +129,8 @@ def ends(stage: Stage, cluster: str, which: Any = "high") -> dict[tuple[str, int
 
 
 def test_planned_drains_even_what_an_open_transaction_hid(stage: Stage) -> None:
-    """Commits behind an open transaction are no lag for a mirror that reads committed, and yet they
-    must cross."""
+    """Commits after an open transaction are no lag for a mirror that reads committed, and must be
+    mirrored all the same."""
     stage.clients.write(20)
     stage.clients.begin()  # left open: the coordinator aborts it, within ten seconds
     other = Producer(
@@ -198,8 +198,8 @@ def test_forced_kills_the_source_with_transactions_open_and_captures_the_dead(
     assert all(end > promoted[tp] for tp, end in ends(stage, "B").items())
     (failover,) = stage.events_of("failover")
     assert failover["kind"] == "forced"
-    # What was asked for while it was being killed may have been acknowledged: it is lost, not
-    # promised.
+    # A commit requested during the kill may have been acknowledged: it is lost, and no promise is
+    # broken.
     assert before < max(killed) <= failover["fault_time"] < now()
     kinds = [kind for kind, _, _ in stage.events]
     assert kinds.index("mirror-stopped") < kinds.index("promotion") < kinds.index("failover")

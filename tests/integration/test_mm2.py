@@ -1,4 +1,4 @@
-"""MirrorMaker 2 on a real link: what crosses it in each mode, what a killed worker repeats, and how
+"""MirrorMaker 2 on a real link: what it mirrors in each mode, what a killed worker repeats, and how
 it stops."""
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
 
 
 def distinct(values: list[bytes]) -> list[bytes]:
-    """Without repeats: the first of each."""
+    """The first of each record, without repeats."""
     return list(dict.fromkeys(values))
 
 
 def crash_between_produce_and_offset_commit(deployment: Deployment, mirror: Mirror) -> None:
-    """Kills the worker when B has records that Connect's offsets do not know of yet.
+    """Kills the worker when B has records that Connect's committed offsets do not cover yet.
 
     Connect commits offsets once a second; right after it did, there is time for B to grow and for
     the worker to die.
@@ -88,8 +88,8 @@ def test_a_worker_killed_mid_write_repeats_at_least_once_and_loses_nothing(
 def test_a_stop_leaves_no_transaction_open_and_nothing_is_appended_after_it(
     linkflap_deployment: Deployment,
 ) -> None:
-    """Also when the worker died in the middle of one: the coordinator would abort it late, behind
-    the promotion."""
+    """Also when the worker died in a transaction: otherwise the coordinator would abort it late,
+    after the promotion."""
     with mirrored(linkflap_deployment, delivery="exactly-once", groups="") as (mirror, writer, _):
         admin = AdminClient(quiet(linkflap_deployment.clusters["B"].bootstrap))
         with writer.writing():
@@ -112,7 +112,7 @@ def test_a_stop_leaves_no_transaction_open_and_nothing_is_appended_after_it(
         assert not open_on(admin)
         promoted = mirror.promotion()
         assert promoted == bounds(admin, TOPIC_PARTITIONS, "high", within=120)
-        mirror.stop()  # a failover and the end of a run may both ask for it
+        mirror.stop()  # a failover and the end of a run may both request it
         assert mirror.promotion() == promoted
 
 

@@ -1,5 +1,5 @@
-"""What MirrorMaker 2 really does, on real clusters: repeats, aborted records, group offsets; all
-counted, none hidden.
+"""The real behaviour of MirrorMaker 2 on real clusters: repeats, aborted records, group offsets;
+all counted, none hidden.
 
 One run per mode and one Spark job for all of them. In CI the two modes with the clearest answers;
 the rest is nightly.
@@ -40,7 +40,7 @@ LEAVE = FaultSpec(
 
 
 BACKLOG = WorkloadSpec(kind="idempotent", home="A", options={"rate": 20.0})
-"""Enough that the worker writes something in every interval between two commits of its position."""
+"""Enough that the worker writes records between any two commits of its position."""
 
 
 def run_of(
@@ -129,9 +129,9 @@ def assert_killed(judgement: Judgement) -> None:
 def test_a_killed_worker_repeats_at_least_once_and_loses_nothing(
     short: dict[str, Judgement],
 ) -> None:
-    """Whether a kill fell between a write and the commit of its position is the machine's to
-    choose; one of three must have. What was repeated is counted, alike by both checks that see it,
-    and allowed because of the kill; and nothing else happened."""
+    """Whether a kill falls between a write and the commit of its position is random; at least one
+    of three must. Repeats are counted, equally by both checks that find them, and allowed because
+    of the kill; nothing else is found."""
     judgement = short["at-least-once"]
     assert_killed(judgement)
     repeats = of_kind(judgement, "mirrored-duplicate")

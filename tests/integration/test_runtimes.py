@@ -1,5 +1,5 @@
-"""What every runtime promises, on real clusters of the released Kafka: started, broken, restarted,
-mixed, side by side."""
+"""What every runtime guarantees, on real clusters of the released Kafka: started, broken,
+restarted, mixed, side by side."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The named scenarios on real clusters, judged: what `linkflap run` promises, through the fixture
-that it gives to everybody.
+"""The named scenarios on real clusters, judged: the guarantees of `linkflap run`, through the
+public fixture.
 
 The main job runs in CI with a seed that is kept, so that a failure there is a change of ours; the
 nightly ones roll fresh seeds and print them.
@@ -24,12 +24,12 @@ NO_RELAY = {
     "share-groups",
     "topic-sync",
 }
-"""Checks of workloads that read inside of their transactions, and of mirrors that describe
-themselves or sync topics: here are none of them."""
+"""Checks of workloads that read inside their transactions, and of mirrors that describe themselves
+or sync topics: these runs have none."""
 
 
 def idle(judged: FixtureRun) -> set[str]:
-    """The checks that had nothing to look at."""
+    """The checks that had nothing to examine."""
     return {c["name"] for c in judged.document["checks"] if not sum(c["examined"].values())}
 
 
@@ -154,7 +154,8 @@ def test_clients_that_are_killed_are_named_and_leave_nothing_wrong(
 )
 def test_a_failover_that_truncates_is_invalid(linkflap_run: FixtureRun) -> None:
     assert linkflap_run.verdict == "invalid"
-    # Nobody ends what is open again; a watermark went back where a sample had it before.
+    # Nothing ends the transaction that is open again; a watermark went back to a value that a
+    # sample had before.
     kinds = {a["kind"] for a in linkflap_run.document["anomalies"]}
     assert kinds & {"hanging-transaction", "high-watermark-regression"}, kinds
 

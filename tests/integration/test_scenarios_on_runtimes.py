@@ -1,5 +1,5 @@
-"""Every scenario with every mirror on every runtime, judged: nothing above the runtimes can tell
-one from another.
+"""Every scenario with every mirror on every runtime, judged: nothing above the runtimes depends on
+which one it is.
 
 The main job on containers runs in CI; on child processes it does so in `test_scenarios`, and
 everything else is nightly.

@@ -1,4 +1,4 @@
-"""The shadow mirror on real brokers: bytes on the destination's disks against the source's,
+"""The shadow mirror on real brokers: bytes on the destination's disks compared with the source's,
 whatever happens to the mirror."""
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def test_bytes_are_equal_across_a_kill_and_a_failover_aborts_what_was_open(
         20
     )
     assert [(p.topic, p.partition, p.offset) for p in asked.topic_partitions] == [(TOPIC, 0, 30)]
-    mirror.stop()  # a failover and the end of a run may both ask for it
+    mirror.stop()  # a failover and the end of a run may both request it
     kinds = [kind for kind, _, _ in events]
     assert kinds == ["mirror-started", "mirror-crashed", "mirror-started", "mirror-stopped"]
 
@@ -164,8 +164,8 @@ def test_nothing_is_writable_in_a_stall_and_a_dead_source_and_broker_do_not_stop
 def test_what_is_done_to_producer_ids_decides_what_brokers_track(
     linkflap_deployment: Deployment, ids: str
 ) -> None:
-    """Negative ids are none to a broker: an open transaction does not hold the last stable offset
-    back."""
+    """A negative producer id is no id to a broker: an open transaction does not hold back the last
+    stable offset."""
     a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
     mirror, _ = shadowed(linkflap_deployment, producer_ids=ids)
     writer = Writer(a)
@@ -182,8 +182,8 @@ def test_what_is_done_to_producer_ids_decides_what_brokers_track(
 
 
 def test_followers_report_the_clients_isolation(linkflap_deployment: Deployment) -> None:
-    """Ends of logs through the shadow are a real broker's: high watermark, and last stable offset
-    for read_committed."""
+    """The log end offsets that the shadow reports are a real broker's: high watermark, and last
+    stable offset for read_committed."""
     a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
     mirror, _ = shadowed(linkflap_deployment, bound="hw")
     writer = Writer(a)
@@ -221,7 +221,7 @@ def test_hidden_from_clients_the_destination_shows_nothing_until_the_failover(
     mirror.stop()
     promoted = mirror.promotion()
     assert promoted == ends(a)
-    # The reset of each partition is behind what was mirrored, and readers skip it.
+    # The reset of each partition is after the mirrored records, and readers skip it.
     assert {tp: end - promoted[tp] for tp, end in ends(b).items()} == dict.fromkeys(
         TOPIC_PARTITIONS, 1
     )

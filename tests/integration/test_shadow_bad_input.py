@@ -1,5 +1,5 @@
-"""What a shadow cannot do: one sentence that names the thing and how to fix it, the process gone,
-and B as it was."""
+"""What a shadow refuses: one sentence that names the thing and how to fix it, the process ended,
+and B unchanged."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def mirror(pair: Deployment) -> Iterator[Shadowed]:
 
 
 def error_of(mirror: Shadowed, kind: type[LinkflapError]) -> str:
-    """The sentence that it ends with."""
+    """The error with which it ends."""
     with pytest.raises(kind) as seen:
         mirror.start()
     assert not mirror.alive
@@ -60,7 +60,7 @@ def error_of(mirror: Shadowed, kind: type[LinkflapError]) -> str:
 
 
 def topics_of(cluster: Cluster) -> dict[str, str]:
-    """Per replica of the broker what names its topic: a topic that is made again has another id."""
+    """Per replica of the broker, the topic's identity: a recreated topic has another id."""
     folders = cluster.brokers[1].log_dir.glob("*-*/partition.metadata")
     ours = [
         file
@@ -186,7 +186,7 @@ def test_a_broker_port_that_is_taken(pair: Deployment, mirror: Shadowed) -> None
 
 @pytest.mark.nightly
 def test_a_second_process_on_the_same_journal(pair: Deployment, mirror: Shadowed) -> None:
-    """Whatever started it: the first goes on, and the journal is the first one's."""
+    """However it was started: the first continues, and owns the journal."""
     mirror.start()
     pid, first = mirror.pid, mirror._child
     mirror._start_process()

@@ -1,5 +1,5 @@
-"""What each generation of KIP-1279 does to stock brokers and to clients: really done, and called
-what it is by the checks.
+"""The effects of each generation of KIP-1279 on stock brokers and clients: produced on real
+clusters, and found by the checks.
 
 Runs of real clusters go the whole way: recorded, then judged. Each test asserts both what is on the
 brokers' disks and in the clients' answers, and the anomaly, at its offset. In CI the two cheapest;
@@ -113,12 +113,12 @@ def assert_blind(seen: Seen) -> None:
     passed = seen.of_kind("lso-mismatch")
     assert {a.cluster for a in passed} == {"B"}
     assert all(a.offset == a.evidence["last_stable"] for a in passed)
-    # LSOs that are behind the beginning of a transaction that had no marker yet.
+    # LSOs below the beginning of a transaction that had no marker yet.
     beyond = [a for a in passed if a.offset > a.evidence["recomputed"]]
     assert beyond
     for anomaly in beyond:
         assert seen.batch("B", anomaly.partition, anomaly.evidence["recomputed"])["transactional"]
-    # A reader of B may also have been faster than a producer that had not asked for its commit yet.
+    # A reader of B may also have been faster than a producer that had not requested its commit yet.
     assert seen.kinds() - {"uncommitted-read"} == {
         "aborted-read",
         "lso-mismatch",
@@ -175,7 +175,7 @@ def test_kept_ids_are_refused_where_the_mirrored_producer_had_written_more(
         == set(map(int, OUT_OF_ORDER.findall(server_log)))
     )
     for producer, operation in turned_away.items():
-        # A client may give up before its library has heard often enough that it is refused.
+        # A client may give up before its library has been refused often enough.
         assert operation.error.startswith(
             ("OUT_OF_ORDER_SEQUENCE_NUMBER", "not acknowledged in time")
         )
@@ -190,8 +190,8 @@ def test_kept_ids_are_refused_where_the_mirrored_producer_had_written_more(
 def test_kept_ids_of_transactional_producers_are_refused_then_fenced_by_their_own_epochs(
     long: dict[str, Judgement],
 ) -> None:
-    """The first transaction is out of order; its abort raises the epoch, and in that the id goes on
-    as if it were B's own."""
+    """The first transaction is out of order; its abort raises the epoch, and with that epoch the id
+    continues as if it were B's own."""
     seen = Seen(long["keep-transactions"])
     assert seen.judgement.verdict is Verdict.INVALID
     first = {process: operations[0] for process, operations in seen.returned("B").items()}
@@ -211,8 +211,8 @@ def test_kept_ids_of_transactional_producers_are_refused_then_fenced_by_their_ow
 
 @pytest.mark.nightly
 def test_a_reset_record_resets_nothing_on_a_stock_broker(long: dict[str, Judgement]) -> None:
-    """It is on every partition where the KIP puts it, and what it should have prevented happens
-    behind it all the same."""
+    """It is on every partition where the KIP requires it, and what it should prevent happens after
+    it all the same."""
     seen = Seen(long["reset"])
     promoted = seen.promoted()
     for number, offset in promoted.items():
@@ -222,8 +222,8 @@ def test_a_reset_record_resets_nothing_on_a_stock_broker(long: dict[str, Judgeme
         n: [[at, "reset"]] for n, at in promoted.items()
     }
     assert_lost_in_silence(seen)
-    # By the KIP's rule an id may come again behind a reset, from sequence 0. The broker that did
-    # not obey goes on.
+    # By the KIP's rule an id may return after a reset, from sequence 0. The broker that did not
+    # obey continues.
     gone_on = {
         (number, at)
         for number, offset in promoted.items()
@@ -234,8 +234,7 @@ def test_a_reset_record_resets_nothing_on_a_stock_broker(long: dict[str, Judgeme
 
 
 def went_on_behind(log: Headers, promoted: int) -> set[int]:
-    """Where ids that were mirrored go on above sequence 0, behind a promotion, with their first
-    batch there."""
+    """Where mirrored ids continue above sequence 0 after a promotion: their first batch there."""
     mirrored = set(log.producer_id[(log.base_offset < promoted) & (log.producer_id >= 0)].tolist())
     found: dict[Any, Any] = {}
     for row in np.flatnonzero(
@@ -250,8 +249,8 @@ def went_on_behind(log: Headers, promoted: int) -> set[int]:
 @pytest.mark.nightly
 @pytest.mark.parametrize("ids", ["complement", "negate"])
 def test_a_second_hop_gives_the_first_ids_back(long: dict[str, Judgement], ids: str) -> None:
-    """RS12: both mappings undo themselves. Every hop is equal up to its transform, and the ends are
-    equal as they are."""
+    """RS12: the two mappings cancel each other. Every hop is equal up to its transform, and both
+    ends are equal without one."""
     seen = Seen(long[f"chain-{ids}"])
     for number in range(2):
         a, b, c = (seen.log(cluster, number) for cluster in "ABC")

@@ -1,5 +1,5 @@
-"""Failbacks that are refused: a topic of that name is another one, or a log has lost what was
-mirrored, which comes back by epoch."""
+"""Refused failbacks: another topic has that name, or a log has lost mirrored records; those are
+mirrored back by epoch."""
 
 from __future__ import annotations
 
@@ -141,8 +141,8 @@ def test_a_log_that_has_lost_what_was_mirrored_is_refused_by_offset_and_copied_a
 def test_what_an_unclean_election_lost_at_home_comes_back_by_epoch(
     linkflap_deployment: Deployment,
 ) -> None:
-    """A's brokers come back without the one that had all of what was mirrored, and elect one that
-    had not; it writes on."""
+    """A's brokers restart without the one that had all mirrored records, and elect one that lacks
+    some; it is written to."""
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
     admin, tp = AdminClient(quiet(a.bootstrap)), (TOPIC, 0)
     config = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
@@ -183,7 +183,7 @@ def test_what_an_unclean_election_lost_at_home_comes_back_by_epoch(
     assert truncations(events, "B->A") == {tp: (5, tail)}
     drained(back)
     wanted = headers(b.brokers[1], tp)
-    a.brokers[1].start()  # with what was lost, in the epoch in which it was written
+    a.brokers[1].start()  # with the lost records, in the epoch in which they were written
 
     def same() -> bool:
         return all(

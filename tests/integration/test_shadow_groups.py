@@ -1,4 +1,4 @@
-"""Group offsets that a shadow syncs: which groups, how far, and when not."""
+"""Group offsets that a shadow syncs: which groups, up to which offset, and when not."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def commit(bootstrap: str, group: str, offset: int, partition: int = 0) -> None:
 
 
 class Groups:
-    """What is committed on a cluster."""
+    """The committed offsets on a cluster."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap, self._admin = bootstrap, AdminClient(quiet(bootstrap))
 
     def names(self) -> set[str]:
         # A client that has known the shadow waits for it for a while after it has left: a new one
-        # asks who is there now.
+        # gets the current brokers.
         admin = AdminClient(quiet(self._bootstrap))
         return {
             group.group_id
@@ -107,8 +107,8 @@ def test_groups_are_filtered_clamped_left_alone_while_active_and_no_more_synced_
 def test_a_mirror_back_is_there_when_groups_are_synced_whose_members_died_with_the_cluster(
     linkflap_deployment: Deployment,
 ) -> None:
-    """A, alive again, takes its dead reader for a member until the session ends; a failback before
-    that would have it replay."""
+    """A, alive again, keeps its dead reader as a member until the session ends; a failback before
+    that would make the group replay."""
     up = linkflap_deployment
     a, b = up.clusters["A"], up.clusters["B"]
     make_topic(up, "A")

@@ -1,4 +1,4 @@
-"""Open transactions of a mirrored log, ended by WriteTxnMarkers at the brokers that lead after the
+"""Open transactions of a mirrored log, ended by WriteTxnMarkers to the brokers that lead after the
 hand-over."""
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def test_what_was_open_is_aborted_once_also_when_the_shadow_died_before_it_noted
     assert ends(up, "B", "stable") == ends(up, "B")
     own = begun(b, "own", range(2))
     end = ends(up, "B")
-    # As if it had been killed between the last marker and its own note of that.
+    # As if it had been killed between the last marker and its journal entry.
     folder = mirror.log.parent
     journal = Journal(folder)
     journal.notes.phase = "handing-over"
@@ -85,7 +85,7 @@ def test_what_was_open_is_aborted_once_also_when_the_shadow_died_before_it_noted
         tp: mirror.notes().partitions[tp[0]][tp[1]].appended for tp in TOPIC_PARTITIONS
     } == noted
     assert ends(up, "B") == end
-    own.commit_transaction(60)  # nobody took it for one of the source's
+    own.commit_transaction(60)  # none of them was taken for one of the source's
     # markers are written after the commit was acknowledged
     after = {tp: offset + 1 for tp, offset in end.items()}
     until(

@@ -1,5 +1,5 @@
-"""What stock brokers do, and do not do, with what a shadow gives them: resets, leader epochs, ids
-that come back."""
+"""What stock brokers do with a shadow's records: resets, leader epochs, and producer ids that come
+back."""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ HERE = (TOPIC, 0)
 
 
 class Idempotent:
-    """A producer that draws an id when it first writes; `write` returns the offset that was
-    acknowledged."""
+    """A producer that gets an id with its first write; `write` returns the acknowledged offset."""
 
     def __init__(self, bootstrap: str) -> None:
         self._producer = Producer(quiet(bootstrap) | {"enable.idempotence": True, "linger.ms": 0})
@@ -59,7 +58,7 @@ class Idempotent:
 
 
 def producer_states(deployment: Deployment, cluster: str) -> dict[int, int]:
-    """Producer id -> last sequence, as the broker that leads the partition has them (KIP-664)."""
+    """Producer id -> last sequence, as the partition's leader reports them (KIP-664)."""
 
     async def ask() -> dict[int, int]:
         broker = deployment.clusters[cluster].brokers[1].client_address
@@ -76,7 +75,7 @@ def producer_states(deployment: Deployment, cluster: str) -> dict[int, int]:
 
 
 def expire_producers(bootstrap: str) -> None:
-    """What a reset would do, by other means: brokers forget producers that have not written for a
+    """The effect of a reset by other means: brokers forget producers that have not written for a
     millisecond."""
     entry = ConfigEntry(
         "producer.id.expiration.ms", "1", incremental_operation=AlterConfigOpType.SET
@@ -149,7 +148,7 @@ def test_a_batch_above_the_leader_epoch_is_skipped_for_ever_and_raising_the_epoc
     broker = up.clusters["B"].brokers[1]
     assert {tp: headers(broker, tp)["last_offset"][-1] + 1 for tp in TOPIC_PARTITIONS} == end
     assert max(headers(broker, HERE)["leader_epoch"]) < 3
-    for _ in range(2):  # each time that the shadow is fenced and back, the leader epoch is 2 higher
+    for _ in range(2):  # every time the shadow is fenced, the leader epoch rises by 2
         mirror.crash()
         until(lambda: leader(up, "B") == -1, within=60, what="the shadow's session to end")
         mirror.restart()
@@ -181,7 +180,7 @@ def test_epochs_that_are_kept_and_rise_on_the_source_are_raised_on_the_destinati
 
 @pytest.mark.linkflap(topology="A->B->C")
 def test_ids_that_a_second_hop_gives_back_collide_there(linkflap_deployment: Deployment) -> None:
-    """RS12: what complement protects B from, C meets again."""
+    """RS12: the ids that complement keeps away from B reach C."""
     up = linkflap_deployment
     make_topic(up, "A")
     first, second = (shadow(up, link, producer_ids="complement") for link in ("A->B", "B->C"))

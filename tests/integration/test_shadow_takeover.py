@@ -19,7 +19,7 @@ from tests.shadows import TOPIC_PARTITIONS
 
 pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
 TAKING_OVER = ("planned", "joined", "claimed", "elected", "alone", "truncating", "truncated")
-"""Steps of a takeover (failback), in order: other shadows do not come by them."""
+"""Steps of a takeover (failback), in order: other shadows do not reach them."""
 
 
 @pytest.mark.nightly
@@ -76,8 +76,8 @@ def test_a_takeover_that_is_stopped_at_a_step_goes_on(
     step: str,
     how: str,
 ) -> None:
-    """Past the end of its session: when it comes back, A has taken back what the shadow did not
-    lead alone."""
+    """Past the end of its session: when it comes back, A has taken back the partitions that the
+    shadow did not lead alone."""
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
     mirror, events = shadowed(linkflap_deployment)
     mirror.start()

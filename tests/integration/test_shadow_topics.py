@@ -1,5 +1,5 @@
-"""Topics that are not what they were, or cannot be made: deleted, made again, with other configs at
-home, under a taken name."""
+"""Topics that changed, or cannot be created: deleted, recreated, with other configs at home, or
+with a name that is taken."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_topic_that_is_deleted_on_the_destination_is_given_up_and_no_other(
         admin.create_topics(
             [NewTopic(TOPIC, 1, replica_assignment=[[1]], config={"retention.ms": "123456"})]
         )[TOPIC].result(20)
-    # It may see the deletion before the topic is made again, or only then.
+    # It may see the deletion before the topic is recreated, or only then.
     until(
         lambda: f"topic {TOPIC} was deleted " in mirror.log.read_text(),
         within=60,
@@ -87,8 +87,8 @@ def test_a_topic_that_is_deleted_on_the_destination_is_given_up_and_no_other(
 def test_a_topic_that_cannot_be_made_is_given_up_and_no_other(
     linkflap_deployment: Deployment,
 ) -> None:
-    """One whose name another has on B by then, and one that B refuses: brokers take A.o_ther and
-    A.o.ther for one name."""
+    """A name that another topic has on B by then, and one that B refuses: brokers treat A.o_ther
+    and A.o.ther as one name."""
     up = linkflap_deployment
     refused, near = "A.o.ther", "A.o_ther"
     b = up.clusters["B"].bootstrap
@@ -166,7 +166,7 @@ def test_a_failover_goes_on_without_a_topic_that_was_written_down_and_never_made
             starting.result(60)
     monkeypatch.delenv(PAUSE_AT)
     assert not mirror.notes().topics[OTHER].destination_id
-    # else the shadow that fails over may make the topic before it is asked to
+    # else the shadow that fails over may create the topic before
     up.clusters["A"].brokers[1].kill()
     mirror.stop()
     assert mirror.promotion() == {(TOPIC, 0): 3}

@@ -1,4 +1,4 @@
-"""The shadow mirror in every topology: a chain reads what the brokers in its middle really have,
+"""The shadow mirror in every topology: in a chain it reads what the middle's brokers really have,
 whatever happens to a hop."""
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def test_a_chain_is_equal_under_flaps_and_goes_on_when_its_middle_is_promoted(
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A->B->C")
 def test_what_b_truncated_at_its_failover_leaves_c_too(linkflap_deployment: Deployment) -> None:
-    """X opens before Y, and Y commits before X does: B is truncated at X's beginning, and then at
+    """X begins before Y, and Y commits before X does: B is truncated at X's beginning, and then at
     Y's."""
     up = linkflap_deployment
     a, b = (up.clusters[name].bootstrap for name in "AB")
@@ -127,7 +127,7 @@ def test_what_b_truncated_at_its_failover_leaves_c_too(linkflap_deployment: Depl
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A->B:3->C")
 def test_c_had_read_what_only_a_dead_broker_of_b_had(linkflap_deployment: Deployment) -> None:
-    """Everything above what the survivors have is lost on B, and so it is on C."""
+    """Everything above what the survivors have is lost on B, and therefore on C."""
     up = linkflap_deployment
     a, b = up.clusters["A"], up.clusters["B"]
     writer, first, second = chain(up)
@@ -136,7 +136,7 @@ def test_c_had_read_what_only_a_dead_broker_of_b_had(linkflap_deployment: Deploy
     common = ends(up, "B")
     for broker in (2, 3):
         b.brokers[broker].kill()
-    writer.write(5)  # one broker of B lives, without a controller, and goes on following
+    writer.write(5)  # one broker of B lives, without a controller, and continues to follow
     there = ends(up, "A")
     lone, end = up.clusters["C"].brokers[1], b.brokers[1]
     for one in (end, lone):
@@ -169,7 +169,7 @@ def _ends(broker: Broker) -> dict[tuple[str, int], int]:
 def test_a_hidden_chain_and_a_failover_of_its_last_hop(
     linkflap_deployment: Deployment, bound: str
 ) -> None:
-    """In hidden mode the listener of the link names no shadow, and no leader: B's brokers are read
+    """In hidden mode the link's listener advertises no shadow, and no leader: B's brokers are read
     all the same."""
     up = linkflap_deployment
     writer, first, second = chain(up, clients="hidden", bound=bound)
@@ -194,8 +194,8 @@ def test_a_hidden_chain_and_a_failover_of_its_last_hop(
     assert second.promotion() == there == ends(up, "C")
     assert own_write(up.clusters["C"].bootstrap) == there[TOPIC, 0]
     writer.write(3)
-    # A commit returns before its markers are written; until then the LSO of A, which is all that is
-    # due, is behind its end.
+    # A commit returns before its markers are written; until then A's LSO, up to which records are
+    # due, is below the log end.
     until(
         lambda: ends(up, "A", "stable") == ends(up, "A"),
         within=60,
@@ -211,8 +211,8 @@ def test_a_hidden_chain_and_a_failover_of_its_last_hop(
 @pytest.mark.linkflap(topology="A->B->C->A")
 @pytest.mark.nightly
 def test_a_ring_under_one_topic_is_refused(linkflap_deployment: Deployment) -> None:
-    """Topics have a home and never come back to it; a topic of that name on every cluster would be
-    mirrored into itself."""
+    """Topics have a home and are never mirrored back to it; a topic with that name on every cluster
+    would be mirrored into itself."""
     up = linkflap_deployment
     for cluster in "ABC":
         make_topic(up, cluster)

@@ -1,4 +1,4 @@
-"""Shadows between releases: each of them as source and as destination, and three in one chain."""
+"""Shadows between releases: each as source and as destination, and three in one chain."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 
 
 def mirrored(deployment: Deployment) -> None:
-    """Mirrors through a kill and a failover along the first link; what was open is aborted on B,
-    and B is written to."""
+    """Mirrors through a kill and a failover over the first link; open transactions are aborted on
+    B, and B is written to."""
     make_topic(deployment, "A")
     writer = Writer(deployment.clusters["A"].bootstrap)
     mirrors = [shadow(deployment, link.name) for link in deployment.topology.links]

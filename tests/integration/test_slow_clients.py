@@ -1,5 +1,5 @@
 """Every scenario with clients that run a tenth of the time: it waits for what it needs, and
-slowness alone is never unknown."""
+slowness alone never makes it unknown."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [
 
 CLIENTS = "linkflap.harness.workloads.process"
 RUNS, STANDS = 0.1, 0.9
-"""Seconds for which all clients run, and for which they are stopped, in turn."""
+"""Seconds for which all clients run, and for which they are stopped, alternately."""
 
 
 def clients_of(pid: int) -> Iterator[psutil.Process]:
@@ -43,8 +43,7 @@ def clients_of(pid: int) -> Iterator[psutil.Process]:
 
 @contextmanager
 def slowed_tenfold(pid: int) -> Iterator[list[psutil.Process]]:
-    """Meanwhile all clients of the run `pid` stand still most of the time. Yields how often they
-    were stopped."""
+    """Stops all clients of the run `pid` most of the time. Yields how often they were stopped."""
     over, stops = threading.Event(), []
 
     def slow() -> None:

@@ -1,5 +1,5 @@
-"""Spark on the Java that PyPI has, which is newer and smaller than a distribution's: on a machine
-with Python only."""
+"""Spark on the Java from PyPI, newer and smaller than a distribution's: on a machine with Python
+only."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A last stable offset that stands still on a real broker: its producer state forgot a marker that
-is in its log.
+"""A last stable offset that is stuck on a real broker: its producer state has forgotten a marker
+that is in its log.
 
 A broker that shuts down cleanly keeps what it knows of producers in a snapshot, and reads
 none of its log when it starts again (KIP-98, ProducerStateManager). A snapshot of an earlier moment

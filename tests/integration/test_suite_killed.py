@@ -1,5 +1,5 @@
-"""A suite that is killed at any moment: nothing is left, and it goes on with what it had. One that
-has no room does not start.
+"""A suite that is killed at any moment: nothing is left, and it resumes with what it had. One
+without disk space does not start.
 
 `pytest -m nightly -s tests/integration/test_suite_killed.py` also prints what each moment hit.
 """
@@ -30,7 +30,7 @@ pytestmark = [
 KILLS = 10
 RUNS = 6
 LONGEST = 60.0
-"""Seconds until a kill: some runs and verdicts."""
+"""Seconds until a kill: enough for several runs and verdicts."""
 SUITE = (
     f"suite smoke --seed 7 --jobs 1 --runs {RUNS} --faults link-cut --for 2h --shrink 1s".split()
 )
@@ -44,7 +44,7 @@ def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 def begin(tmp_path: Path, env: Mapping[str, str]) -> Running:
-    """The suite from its start, or from where it is."""
+    """The suite from its start, or from where it stopped."""
     there = (tmp_path / "suite" / "suite.json").exists()
     return start(
         ["suite", "--resume", "suite"] if there else [*SUITE, "--out", "suite"],
@@ -69,7 +69,7 @@ def assert_nothing_left(running: Running) -> None:
 
 
 def known(tmp_path: Path) -> tuple[dict[int, Result], dict[int, str]]:
-    """The verdicts, and the scenarios that were decided on, as they are on the disk."""
+    """The verdicts and the planned scenarios on disk."""
     folder = SuiteFolder.open(tmp_path / "suite")
     assert len({result.number for result in folder.results}) == len(folder.results), (
         "a run has two verdicts"
@@ -82,7 +82,7 @@ def assert_kept(
     before: tuple[dict[int, Result], dict[int, str]],
     after: tuple[dict[int, Result], dict[int, str]],
 ) -> None:
-    """No verdict lost or changed, and every run that was decided on is what it was."""
+    """No verdict lost or changed, and every planned run unchanged."""
     pairs = cast(
         "list[tuple[dict[int, object], dict[int, object]]]", list(zip(before, after, strict=True))
     )
@@ -91,8 +91,8 @@ def assert_kept(
 
 
 def kill(running: Running, rng: random.Random, *, at_verdict: bool) -> int:
-    """Kills it at a random moment, or within seconds of its next verdict; how many processes ran
-    below it."""
+    """Kills it at a random moment, or within seconds of its next verdict; returns how many
+    processes ran below it."""
 
     def over() -> bool:
         return running.process.poll() is not None
@@ -140,7 +140,7 @@ def test_kill_9_at_random_moments_loses_and_invents_nothing(
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    """A folder on a disk that has no room for what a suite may take."""
+    """A folder on a disk without enough space for a suite."""
     folder = tmp_path / "small"
     folder.mkdir()
     try:

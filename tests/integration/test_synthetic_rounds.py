@@ -1,5 +1,5 @@
 """Made-up runs with several eras, through Spark to the verdict: faithful ones are valid, each
-change is called what it is."""
+change is found as its kind."""
 
 from __future__ import annotations
 

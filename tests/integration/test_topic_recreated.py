@@ -1,4 +1,4 @@
-"""topic-recreated on real clusters: the shadow says that it gives such a topic up, MirrorMaker 2
+"""topic-recreated on real clusters: the shadow reports that it gives such a topic up, MirrorMaker 2
 copies both into one log."""
 
 from __future__ import annotations

@@ -28,8 +28,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_grou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Torn:
-    """What is wrong with a copy: what the reason must name, and the worst that may be said of
-    it."""
+    """A damaged copy: what the reason must name, and the worst verdict that is allowed."""
 
     named: str
     verdict: Verdict = Verdict.UNKNOWN
@@ -64,8 +63,8 @@ def half_a_line(run: Copy) -> Torn:
 
 
 def polls_with_a_gap(run: Copy) -> Torn:
-    """A line in the middle of a reader's file is unreadable: it must not look as if records had
-    been hidden from the reader."""
+    """A line in the middle of a reader's file is unreadable: that must not look as if the reader
+    had skipped records."""
     path = next(
         path
         for path in sorted(run.root.glob("polls/*.jsonl"))
@@ -98,7 +97,7 @@ def a_segment_missing(run: Copy) -> Torn:
 
 
 def the_middle_segment_missing(run: Copy) -> Torn:
-    """A replica of three segments of which the middle one is gone: what it held is not lost."""
+    """A replica of three segments without the middle one: its records are not lost."""
     for path in run.replicas("B", 0):
         batches = batches_in(path)
         third = len(batches) // 3
@@ -141,7 +140,7 @@ def a_corrupt_batch(run: Copy) -> Torn:
 
 
 def no_capture_at_all(run: Copy) -> Torn:
-    """What a run leaves behind whose harness was killed before logs were captured."""
+    """The run directory of a harness that was killed before logs were captured."""
     for path in run.root.glob("captures/*/*/*/*/*.log"):
         path.unlink()
     for path in run.root.glob("captures/*/bounds.json"):
@@ -163,7 +162,7 @@ def one_partition_not_captured(run: Copy) -> Torn:
 
 
 def still_running(run: Copy) -> Torn:
-    """As kill -9 of the harness leaves it: no end, no manifest."""
+    """As after kill -9 of the harness: no end, no manifest."""
     content = json.loads((run.root / "run.json").read_bytes())
     (run.root / "run.json").write_text(json.dumps(content | {"status": "running", "ended": 0}))
     (run.root / "manifest.json").unlink()
@@ -176,7 +175,7 @@ def manifest_missing(run: Copy) -> Torn:
 
 
 def a_stale_verdict(run: Copy) -> Torn:
-    """A verdict.json of before the damage says valid."""
+    """A verdict.json from before the damage says valid."""
     (run.root / VERDICT_FILE).write_text(json.dumps({"verdict": "valid", "reason": ""}))
     return half_a_line(run)
 
@@ -216,7 +215,7 @@ TEARS = {
 def torn(
     recorded: Path, tmp_path_factory: pytest.TempPathFactory, spark: SparkSession
 ) -> dict[str, tuple[Judgement, Torn]]:
-    """name -> (judgement, what is wrong), of all copies in one job."""
+    """name -> (judgement, the damage), of all copies in one job."""
     folder = tmp_path_factory.mktemp("torn")
     expected = {name: how(run_copy.copy(recorded, folder / name)) for name, how in TEARS.items()}
     judgements = verify([folder / name for name in TEARS], spark=spark)

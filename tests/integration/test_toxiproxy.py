@@ -1,5 +1,5 @@
-"""A link on a real toxiproxy-server, with plain TCP peers behind it: what a link survives, and how
-faults share it."""
+"""A link on a real toxiproxy-server, with plain TCP peers: what a link survives, and how faults
+share it."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ class Events:
 
 
 class Peer:
-    """A TCP server: floods whoever connects (and so blocks on a reader that does not read), or
-    echoes."""
+    """A TCP server: it floods every client (and so blocks on one that does not read), or echoes."""
 
     def __init__(self, *, floods: bool) -> None:
         self._floods = floods
@@ -111,7 +110,7 @@ def started(
 
 @contextlib.contextmanager
 def stalled(port: int) -> Iterator[socket.socket]:
-    """A connection that is flooded and never read, once everything on the way is full."""
+    """A connection that is flooded and never read, once all buffers are full."""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.recv(1)
@@ -129,7 +128,7 @@ def stalled(port: int) -> Iterator[socket.socket]:
 
 
 def echoes(port: int) -> bool:
-    """Whether a new connection through the proxy carries bytes there and back."""
+    """Whether a new connection through the proxy carries bytes in both directions."""
     with (
         contextlib.suppress(OSError),
         socket.create_connection(("127.0.0.1", port), timeout=1) as connection,
@@ -153,7 +152,7 @@ def latency(name: str) -> Toxic:
 def test_the_control_api_hangs_for_good_when_a_toxic_is_added_to_a_stalled_connection(
     flooding: Peer, ports: list[int], tmp_path: Path
 ) -> None:
-    """The reason for every deadline here: without this, the tests of the rebuild below would prove
+    """The reason for every deadline here: without it, the tests of the rebuild below would prove
     nothing."""
     process = ToxiproxyProcess(toxiproxy_server(), port=ports[0], folder=tmp_path)
     process.start()

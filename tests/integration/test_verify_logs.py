@@ -1,5 +1,5 @@
 """Logs without a history through Spark and the command line: one job for all moments of the real
-logs, and for bad ones."""
+logs, and for damaged ones."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ MOMENTS = ("1-before-stop", "2-after-stop", "3-diverged", "4-after-failback", "5
 def judgements(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Judgement]:
-    """By name: every moment in the direction of the mirror, one against it, and a run for each kind
-    of bad file."""
+    """By name: every moment in the direction of the mirror, one in the other direction, and a run
+    for each kind of damaged file."""
     root = tmp_path_factory.mktemp("logs")
     wanted = {m: asked({n: KIP_1279 / m / n for n in "AB"}, "A->B", "B->A") for m in MOMENTS}
     wanted["against"] = asked({n: KIP_1279 / "3-diverged" / n for n in "AB"}, "B->A")
@@ -44,7 +44,7 @@ def judgements(
 
 
 SPLIT = {("outcome-split", 0, 21), ("outcome-split", 1, 8)}
-"""What A committed after B had aborted it."""
+"""Transactions that A committed after B had aborted them."""
 
 
 @pytest.mark.parametrize("moment", MOMENTS)

@@ -1,5 +1,4 @@
-"""`linkflap verify` where Spark does not start, or dies: never valid, and one sentence says what
-happened."""
+"""`linkflap verify` if Spark does not start, or dies: never valid, and one sentence tells why."""
 
 from __future__ import annotations
 
@@ -46,7 +45,7 @@ def test_without_java_it_is_one_sentence_and_there_was_no_verdict(tmp_path: Path
         for name, value in os.environ.items()
         if name not in ("JAVA_HOME", "PATH") and "PIP" not in name
     }
-    # pip has nowhere to go: nothing listens on the discard port.
+    # pip has no registry: nothing listens on the discard port.
     without = {
         "PATH": "",
         "XDG_CACHE_HOME": str(tmp_path / "cache"),

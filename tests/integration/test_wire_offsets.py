@@ -1,4 +1,4 @@
-"""Where partitions end, asked by a client that knew their leaders before they moved."""
+"""Log end offsets, requested by a client that knew the partitions' leaders before they moved."""
 
 from __future__ import annotations
 

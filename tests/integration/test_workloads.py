@@ -1,5 +1,4 @@
-"""Workloads against real brokers: every claim in the history is held against what the log really
-has."""
+"""Workloads against real brokers: every entry of the history is compared with the log."""
 
 from __future__ import annotations
 
@@ -193,7 +192,7 @@ def test_refused_records_fail_for_certain_and_a_reset_is_written(rig: Rig) -> No
 
 
 def fence(rig: Rig, member: str, *, group: str) -> None:
-    """Joins as the same static member (KIP-345), which fences the consumer that was it."""
+    """Joins as the same static member (KIP-345), which fences the previous consumer."""
     config = {"group.id": group, "group.instance.id": member, "session.timeout.ms": 6000}
     other = Consumer({"bootstrap.servers": rig.deployment.clusters["A"].bootstrap, **config})
     other.subscribe([TOPIC])

@@ -1,4 +1,5 @@
-"""Brokers of B that die and come back, and a controller that moves, before and in a failover."""
+"""Brokers of B that die and come back, and a controller that moves, before and during a
+failover."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 def test_a_broker_of_b_that_dies_is_left_behind_and_comes_back(
     wide: Deployment, mirror: Shadowed, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before (no step) and at each step of the failover; afterwards it truncates, catches up and is
-    in every ISR."""
+    """Before (no step) and at each step of the failover; afterwards it truncates, catches up and
+    joins every ISR."""
     if step:
         monkeypatch.setenv(PAUSE_AT, step)
     markers, mirrored = mirroring(wide, mirror)
@@ -55,8 +56,8 @@ def test_a_broker_of_b_that_dies_is_left_behind_and_comes_back(
 def test_a_broker_that_was_away_and_has_more_is_truncated(
     wide: Deployment, mirror: Shadowed
 ) -> None:
-    """It was dead when the others settled: what it alone had is not in the log that was
-    promoted."""
+    """It was dead when the others settled: the records that only it had are not in the promoted
+    log."""
     mirroring(wide, mirror)
     a, b = wide.clusters["A"], wide.clusters["B"]
     for broker in (1, 3):

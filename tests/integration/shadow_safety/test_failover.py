@@ -1,5 +1,5 @@
-"""Failovers of the shadow when something else is broken as well: A, the link, its own process, or
-another failover at once."""
+"""Failovers of the shadow with a second fault: of A, the link, its own process, or another failover
+at the same time."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 def test_a_failover_does_not_wait_for_its_source(
     wide: Deployment, mirror: Shadowed, dead: bool
 ) -> None:
-    """Two seconds for the last group offsets (`failover.GROUPS_SECONDS`) are all that a source can
-    cost."""
+    """A source costs at most two seconds, for the last group offsets
+    (`failover.GROUPS_SECONDS`)."""
     markers, mirrored = mirroring(wide, mirror)
     link = wide.links["A->B"]
     for direction in ("requests", "responses"):
@@ -54,7 +54,7 @@ def test_a_failover_does_not_wait_for_its_source(
 def test_it_is_reported_twice_and_stood_still_when_it_was(
     wide: Deployment, mirror: Shadowed
 ) -> None:
-    """SIGSTOP, then two who ask for the failover at once: there is one."""
+    """SIGSTOP, then two concurrent requests for a failover: only one happens."""
     markers, mirrored = mirroring(wide, mirror)
     mirror.pause()
     until(forgotten(wide.clusters["B"]), within=120, every=0.1, what="its session to end")

@@ -1,4 +1,4 @@
-"""Partitions that are added and topics that are deleted, before and in a failover."""
+"""Partitions that are added and topics that are deleted, before and during a failover."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from tests.shadows import TOPIC, TOPIC_PARTITIONS
 pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 OTHER = "A.other"
 SESSION_SECONDS = 2.0
-"""After so long without heartbeats the session of a shadow may end (broker.session.timeout.ms, less
-what passes between two)."""
+"""A shadow's session may end after this long without heartbeats (broker.session.timeout.ms, less
+the interval between two)."""
 
 
 def test_growth_is_narrowed_by_the_next_process(
     wide: Deployment, mirror: Shadowed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Added partitions have real brokers in their ISR until the shadow takes them out: it died in
-    between, and came back."""
+    """Added partitions have real brokers in their ISR until the shadow removes them: it died in
+    between, and was restarted."""
     monkeypatch.setenv(PAUSE_AT, "grown")
     mirroring(wide, mirror)
     grow(wide)
@@ -70,8 +70,8 @@ def test_growth_is_narrowed_by_the_next_process(
 def test_growth_that_was_lost_is_reported_and_holds_nobody_up(
     wide: Deployment, mirror: Shadowed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stood still in the window for longer than its session: a real broker leads an empty
-    partition, not mirrored then."""
+    """It was suspended in the window for longer than its session: a real broker leads an empty
+    partition, which is not mirrored."""
     monkeypatch.setenv(PAUSE_AT, "grown")
     markers, mirrored = mirroring(wide, mirror)
     grow(wide)
@@ -110,8 +110,8 @@ def test_growth_that_was_lost_is_reported_and_holds_nobody_up(
 def test_a_topic_that_is_deleted_on_b_in_the_middle_holds_no_other_up(
     wide: Deployment, mirror: Shadowed, step: str, then: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is reported once; what somebody else makes of that name is not the mirror's, nor does it
-    hold the next process up."""
+    """It is reported once; a new topic with that name is not the mirror's, and does not block the
+    next process."""
     a, b = (wide.clusters[name].bootstrap for name in "AB")
     shadows.make_topic(wide, "A", OTHER)
     writer = shadows.Writer(a, OTHER)
