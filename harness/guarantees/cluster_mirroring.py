@@ -28,14 +28,14 @@ ALLOWED: Final = (
     group_replay(
         _SYNC,
         recent=(
-            "what was committed in the last 5 s (offsets are synced every 2 s here), 100, and what "
-            "the group was behind"
+            "the records committed in the last 5 s (offsets are synced every 2 s here), plus 100, "
+            "plus the group's lag"
         ),
     ),
     torn_by_failover(_APART),
     outcome_split(
-        "KIP-1279, stop: what is open is aborted on the destination, even if the source commits it "
-        "later"
+        "KIP-1279, stop: open transactions are aborted on the destination, even if the source "
+        "commits them later"
     ),
     *over_a_failover(_SYNC),
 )

@@ -14,33 +14,33 @@ def group_replay(citation: str, *, recent: str) -> Allowance:
         rule="within-bound",
         window="a failover",
         bound=(
-            f"{recent}; or, where syncs were late, what lies above the offset that the mirror had "
-            "last committed for the group"
+            f"{recent}; or, if syncs were late, the records above the mirror's last commit for the "
+            "group"
         ),
         citation=citation,
-        because="the offset that was synced for the group was behind",
+        because="the synced offset of the group was behind",
     )
 
 
 def torn_by_failover(citation: str) -> Allowance:
-    """Transactions of which only some partitions had arrived."""
+    """Transactions that were mirrored in some of their partitions only."""
     return Allowance(
         kind="torn-by-failover",
         rule="forced-failover",
         window="a forced failover",
-        bound="transactions of which some partitions had arrived when the failover began",
+        bound="transactions that were mirrored in only some partitions when the failover began",
         citation=citation,
         because="partitions are mirrored independently",
     )
 
 
 def outcome_split(citation: str) -> Allowance:
-    """Transactions that were committed at the source, and whose COMMIT did not arrive."""
+    """Transactions that were committed on the source, and whose COMMIT was not mirrored."""
     return Allowance(
         kind="outcome-split",
         rule="forced-failover",
         window="a forced failover, or the end of a run in which the mirror was behind",
         bound="transactions that were mirrored without their COMMIT when the mirror ended",
         citation=citation,
-        because="markers are mirrored as data, and what is open when the mirror ends is aborted",
+        because="markers are mirrored as data, and the mirror's end aborts open transactions",
     )

@@ -11,8 +11,8 @@ from linkflap.harness.model.guarantee import Allowance, Rule
 
 _WINDOW: Final = "an unclean election, once it was measured"
 _BOUND: Final = (
-    "from where the elected replica's log ended up to what the dead leader had acknowledged, in "
-    "each partition"
+    "from the log end of the elected replica up to the last offset that the dead leader "
+    "acknowledged, in each partition"
 )
 _CITATION: Final = (
     "Kafka, unclean.leader.election.enable: replicas that are not in sync become leaders, even "

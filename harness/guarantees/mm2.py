@@ -41,19 +41,19 @@ SYNC_REACH: Final = 5.0
 """Seconds that a committed offset may need to reach the destination: refresh, checkpoint, sync (1 s
 each) and 2 s more."""
 _CHECKPOINTS: Final = (
-    "KIP-545: checkpoints translate a group's offset, in no transaction with what it wrote; KIP-382"
+    "KIP-545: checkpoints translate a group's offset, in no transaction with its outputs; KIP-382"
 )
 ALLOWED: Final = (
     group_replay(
         "KIP-545; KAFKA-12468: translated offsets may be earlier than the committed one, never "
         "later",
         recent=(
-            f"what was committed in the last {SYNC_REACH:g} s, offset.lag.max ({OFFSET_LAG_MAX}), "
-            "and as much again as the group was behind"
+            f"the records committed in the last {SYNC_REACH:g} s, plus offset.lag.max "
+            f"({OFFSET_LAG_MAX}), plus the group's lag"
         ),
     ),
     torn_by_failover(
-        "KIP-382: MirrorMaker 2 copies every partition on its own, and asynchronously"
+        "KIP-382: MirrorMaker 2 copies every partition independently and asynchronously"
     ),
     *over_a_failover(_CHECKPOINTS),
 )

@@ -11,8 +11,8 @@ from linkflap.harness.model.guarantee import Allowance
 
 
 def over_a_failover(citation: str) -> tuple[Allowance, ...]:
-    """Outputs that are written again, and outputs that did not arrive; `citation` is why the mirror
-    promises no more."""
+    """Repeated outputs, and outputs that were not mirrored; `citation` is why the mirror promises
+    no more."""
     return tuple(
         line
         for what in ("output", "copy")
@@ -21,20 +21,20 @@ def over_a_failover(citation: str) -> tuple[Allowance, ...]:
                 kind=f"{what}-repeated-by-failover",
                 rule="within-bound",
                 window="a failover",
-                bound="mirrored inputs from the offset on that the group had on the destination",
+                bound="mirrored inputs at or above the group's offset on the destination",
                 citation=citation,
-                because="group offsets are synced apart from records, and outputs were made again",
+                because="group offsets and records are mirrored independently; outputs repeat",
             ),
             Allowance(
                 kind=f"{what}-lost-by-failover",
                 rule="forced-failover",
                 window="a forced failover",
                 bound=(
-                    "outputs that had not arrived when the failover began, of inputs that the "
-                    "group had passed on the source"
+                    "outputs that were not mirrored when the failover began, of inputs below the "
+                    "group's offset on the source"
                 ),
                 citation=citation,
-                because="partitions and group offsets are mirrored apart",
+                because="partitions and group offsets are mirrored independently",
             ),
         )
     )

@@ -17,35 +17,35 @@ ALLOWED: Final = (
     group_replay(
         "KIP-1279, group offset sync: the destination may be behind by one interval, never ahead",
         recent=(
-            "what was committed in the last 5 s (offsets are synced every second), 100, and what "
-            "the group was behind"
+            "the records committed in the last 5 s (offsets are synced every second), plus 100, "
+            "plus the group's lag"
         ),
     ),
     torn_by_failover(
-        "KIP-382 and KIP-1279: every partition is fetched on its own, and asynchronously"
+        "KIP-382 and KIP-1279: every partition is fetched independently and asynchronously"
     ),
     outcome_split(
-        "KIP-1279: what is open when a mirror stops is aborted on the destination, even if the "
-        "source commits it later"
+        "KIP-1279: transactions open when a mirror stops are aborted on the destination, even if "
+        "the source commits them later"
     ),
     *over_a_failover(_SYNC),
     Allowance(
         kind="skipped-by-truncation",
         rule="below-truncation",
         window=(
-            "a log is truncated under a reader: its cluster follows the one that took over, or a "
-            "promotion truncates"
+            "a log is truncated below a reader's position: in a failback, or by a promotion that "
+            "truncates"
         ),
         bound=(
-            "from the truncation up to where the reader stood; no other cluster ever had what it "
-            "got of the tail"
+            "from the truncation up to the reader's position; no other cluster ever had its "
+            "records of the tail"
         ),
         citation=(
-            "KIP-1279, failback: what the other side never mirrored is truncated; KIP-320: a client"
-            " learns of that only by asking for the end of its epoch (OffsetForLeaderEpoch), which "
+            "KIP-1279, failback: records that were never mirrored are truncated; KIP-320: a client "
+            "detects that only by a request for the end of its epoch (OffsetForLeaderEpoch), which "
             "this mirror does not offer to clients"
         ),
-        because="a reader that does not learn of a truncation stays where it is",
+        because="a reader that does not detect a truncation keeps its position",
     ),
 )
 
