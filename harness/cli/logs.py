@@ -103,22 +103,30 @@ def _replicas(cluster: str, folder: Path, topics: str) -> tuple[list[Captured], 
     type=click.Path(path_type=Path),
     shell_complete=completion.run_directories,
 )
-@click.argument("anomaly")
+@click.argument("anomaly", default="")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def explain(folder: Path, anomaly: str, as_json: bool) -> int:
     """Shows the evidence for one anomaly of a verdict: batch headers of both sides, records,
     operations.
 
     ANOMALY is its number in verdict.json, counted from 1, or check:cluster:topic-partition@offset.
+    Without it, all anomalies are listed with their numbers.
     """
     from linkflap.harness.model.history import Operation
-    from linkflap.harness.report.evidence import write_explanation
+    from linkflap.harness.report.evidence import list_anomalies, write_explanation
     from linkflap.harness.report.operations import label
     from linkflap.harness.rundir import RunReader
+    from linkflap.spark_verify.inspect.explain import anomalies_of, recorded
     from linkflap.spark_verify.inspect.explain import explain as look_closer
-    from linkflap.spark_verify.inspect.explain import recorded
     from linkflap.spark_verify.verdict.sentences import labels
 
+    if not anomaly:
+        anomalies = anomalies_of(folder)
+        if as_json:
+            click.echo(msgspec.json.encode(anomalies))
+        else:
+            list_anomalies(anomalies)
+        return 0
     explanation = look_closer(folder, anomaly)
     if as_json:
         click.echo(msgspec.json.encode(explanation))

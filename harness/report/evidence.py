@@ -122,6 +122,18 @@ def tell(
     stream.write(f"{len(cases)} things found, {len(unreadable)} parts unreadable, in {counted}\n")
 
 
+def list_anomalies(anomalies: Sequence[Anomaly], stream: TextIO | None = None) -> None:
+    """Writes a line for each anomaly of a verdict, with the number by which it is explained."""
+    stream = sys.stdout if stream is None else stream
+    width = len(str(len(anomalies)))
+    for number, anomaly in enumerate(anomalies, start=1):
+        allowed = " (allowed)" if anomaly.allowed else ""
+        stream.write(
+            f"{number:{width}}  {anomaly.kind}  {anomaly.address}{allowed}: "
+            f"{in_short(anomaly.sentence, 200)}\n"
+        )
+
+
 def write_explanation(
     explanation: Explanation, stream: TextIO | None = None, *, name: Name = str
 ) -> None:
@@ -197,7 +209,8 @@ def _history(explanation: Explanation, stream: TextIO, name: Name) -> None:
         )
         return
     if not explanation.total:
-        stream.write("\nno operation of the history touches it\n")
+        if explanation.anomaly.offset >= 0:
+            stream.write("\nno operation of the history touches it\n")
         return
     every = explanation.total == len(explanation.operations) + len(explanation.polls)
     stream.write(f"\noperations that touch it{'' if every else ', the first'}\n")

@@ -7,7 +7,8 @@ The source had at least its previously reported end, and never less in between. 
 at most the maximum of its reported ends since, or soon after. A destination with several brokers
 reports what all in-sync replicas have; that follows the leader's end within the time after which a
 slow replica leaves the ISR. A promoted partition is not mirrored any more, until its mirror is
-started again.
+started again, and the mirror reports that it is promoted: brokers of KIP-1279 accept writes only
+then. A broker that has just become a coordinator may need some seconds to read its states.
 
 Verbs during a run (fault mirror-verbs) were compared with the KIP's model when they were answered.
 A disagreement was recorded, and is an anomaly. So is a difference between the mirror's own records
@@ -28,11 +29,15 @@ from linkflap.spark_verify.facts.partition_facts import Description, Promotion
 from linkflap.spark_verify.facts.view import Origin, PartitionView, Watermarks
 
 KIND: Final = "state-lie"
+FORGOTTEN: Final = "promotion-forgotten"
 VERB: Final = "verb-disagreement"
 RECORD: Final = "record-differs"
 STALE: Final = 5 * 10**9
 """How old what a mirror says may be, in nanoseconds: more than two refreshes of its metadata (2 s
 here)."""
+LOADING: Final = 30 * 10**9
+"""How long a mirror may not know of a promotion, in nanoseconds: until another coordinator is
+elected and has read its states."""
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -46,6 +51,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         )
         findings += _lags(view, mine)
         findings += _states(view, mine)
+        findings += _forgotten(view, mine)
     return [*findings, *_verbs(view), *_records(view)]
 
 
@@ -88,8 +94,8 @@ def _lags(view: PartitionView, mine: Sequence[Description]) -> Iterator[Found]:
         _, at, least, worst = max(wrong, key=lambda lie: lie[0])
         evidence = {
             "how": f"it was {least} offsets behind or more for {STALE // 10**9} s",
-            "state": worst.state, "lag": worst.lag, "least": least, "time": worst.asked,
-            "descriptions": len(wrong),
+            "link": worst.link, "state": worst.state, "lag": worst.lag, "least": least,
+            "time": worst.asked, "descriptions": len(wrong),
         }  # fmt: skip
         yield Found(
             kind=KIND, cluster=LinkSpec.parse(worst.link).destination, offset=at, evidence=evidence
@@ -148,6 +154,51 @@ def _states(view: PartitionView, mine: Sequence[Description]) -> Iterator[Found]
         )
 
 
+def _forgotten(view: PartitionView, mine: Sequence[Description]) -> Iterator[Found]:
+    """The longest time in which the mirror knew nothing of a promotion, if that is `LOADING` or
+    more: a state in each report that is neither promoted nor mirrored."""
+    spans: list[tuple[Promotion, list[Description]]] = []
+    last = -1
+    for number, each in enumerate(sorted(mine, key=lambda description: description.asked)):
+        promotion = next(_over(view, each), None)
+        if promotion is None or each.mirrors or each.promoted is not False:
+            continue
+        if number == last + 1 and spans and _goes_on(spans[-1], promotion, each):
+            spans[-1][1].append(each)
+        else:
+            spans.append((promotion, [each]))
+        last = number
+    longest = max(spans, key=lambda span: span[1][-1].asked - span[1][0].asked, default=None)
+    if longest is None:
+        return
+    promotion, (first, *_, final) = longest[0], [longest[1][0], *longest[1]]
+    if final.asked - first.asked >= LOADING:
+        meanwhile = [
+            send
+            for send in view.sends
+            if send.cluster == promotion.cluster and first.asked <= send.invoked <= final.asked
+        ]
+        evidence = {
+            "state": final.state, "promoted": promotion.offset,
+            "seconds": round((final.asked - first.asked) / 10**9, 1),
+            "time": first.asked, "descriptions": len(longest[1]), "writes": len(meanwhile),
+            "acknowledged": sum(bool((send.offsets >= 0).any()) for send in meanwhile),
+        }  # fmt: skip
+        yield Found(
+            kind=FORGOTTEN,
+            cluster=promotion.cluster,
+            offset=promotion.offset,
+            evidence=evidence,
+        )
+
+
+def _goes_on(
+    span: tuple[Promotion, Sequence[Description]], promotion: Promotion, said: Description
+) -> bool:
+    """Whether nothing else can have been true between two reports."""
+    return span[0] == promotion and said.asked - span[1][-1].returned <= STALE
+
+
 def _over(view: PartitionView, said: Description) -> Iterator[Promotion]:
     """The promotion that had ended a mirror when the description was requested."""
     back = LinkSpec.parse(said.link).reverse.name
@@ -168,10 +219,11 @@ def _due(scenario: Scenario, _promotions: Sequence[Promotion]) -> Collection[tup
 CHECK = Check(
     name="mirror-states",
     guarantee=(
-        "The state and lag that a mirror reports for a partition agree with the logs of both ends."
+        "The state and lag that a mirror reports for a partition agree with the logs of both ends, "
+        "and with its promotion."
     ),
     source="KIP-1279: describe, and the lag by which an operator decides to fail over",
-    inputs=frozenset({"watermarks", "promotions"}),
+    inputs=frozenset({"sends", "watermarks", "promotions"}),
     anomalies=(
         AnomalyKind(
             name=KIND,
@@ -185,6 +237,24 @@ CHECK = Check(
             ),
             alone="whoever relies on it for a failover loses what it leaves out",
             smallest="A had 2 offsets and B 1 for 6 s, and the mirror said lag 0: at offset 1.",
+            despite_torn=True,
+        ),
+        AnomalyKind(
+            name=FORGOTTEN,
+            meaning=(
+                "After a promotion, and with no mirror started since, the mirror reported for 30 s "
+                "or more a state that is neither promoted nor mirrored (UNKNOWN, for example). "
+                "KIP-1279's brokers refuse writes to such a partition (READ_ONLY_TOPIC, 134)."
+            ),
+            sentence=(
+                "the mirror reported {tp} on {cluster}, promoted at offset {promoted}, as {state} "
+                "for {seconds} s; {acknowledged} of {writes} writes meanwhile were acknowledged"
+            ),
+            counted="promotion was forgotten|promotions were forgotten",
+            alone="its clients cannot write, and a failback may be refused",
+            smallest=(
+                "B was promoted at offset 1, and the mirror said UNKNOWN for 30 s: at offset 1."
+            ),
             despite_torn=True,
         ),
         AnomalyKind(

@@ -64,7 +64,8 @@ class Stop:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
     """A mirror's report of a partition, requested between `asked` and `returned`: its own word for
-    the `state`, whether that means that it `mirrors`, and its lag in offsets (-1: not reported).
+    the `state`, whether that means that it `mirrors` or was `promoted` (None: not recorded), and
+    its lag in offsets (-1: not reported).
     """
 
     link: str
@@ -73,6 +74,7 @@ class Description:
     lag: int
     asked: int
     returned: int
+    promoted: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,7 @@ from linkflap.harness.model.history import (
     SendGroup,
     Watermark,
 )
+from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.rundir import Damage, RunReader
 
 _TIMES: Final = ("time", "returned", "invoked")
@@ -169,11 +170,22 @@ def _got(row: Poll, fetched: Fetched, subject: Subject) -> bool:
 
 
 def watermarks(reader: Rows, subject: Subject) -> list[Watermark]:
-    """Samples next to the time that the evidence names, else next to when the partition had got as
-    far; and the last."""
+    """Samples of the anomaly's cluster, and of the other end of a link that the evidence names:
+    next to the time that the evidence names, else next to when the partition had got as far; and
+    the last."""
     rows, _ = reader.watermarks()
+    link = subject.evidence.get("link")
+    ends = LinkSpec.parse(link).ends if isinstance(link, str) and "->" in link else ()
+    return [
+        row
+        for cluster in dict.fromkeys((subject.cluster, *ends))
+        for row in _watermarks_of(rows, cluster, subject)
+    ]
+
+
+def _watermarks_of(rows: Sequence[Watermark], cluster: str, subject: Subject) -> list[Watermark]:
     mine = sorted(
-        (r for r in rows if r.cluster == subject.cluster and subject.of(r.topic, r.partition)),
+        (r for r in rows if r.cluster == cluster and subject.of(r.topic, r.partition)),
         key=lambda row: row.time,
     )
     time = subject.time

@@ -74,6 +74,7 @@ def descriptions(events: Sequence[Event]) -> Mapping[Key, Sequence[Description]]
                 link=e.link,
                 state=row.state,
                 mirrors=row.mirrors,
+                promoted=row.promoted,
                 lag=row.lag,
                 asked=e.asked,
                 returned=e.time,

@@ -44,13 +44,17 @@ def described(made: Made) -> Made:
     return made
 
 
-def described_at(topic: str, partition: int, asked: int, returned: int, lag: int) -> EventRow:
-    """The mirror's report about one partition; a lag of -1 means that it has stopped."""
+def described_at(
+    topic: str, partition: int, asked: int, returned: int, lag: int, *, unknown: bool = False
+) -> EventRow:
+    """The mirror's report about one partition; a lag of -1 means that it has stopped, or that its
+    state is unknown."""
     row = {
         "topic": topic,
         "partition": partition,
-        "state": "MIRRORING" if lag >= 0 else "STOPPED",
+        "state": "MIRRORING" if lag >= 0 else "UNKNOWN" if unknown else "STOPPED",
         "mirrors": lag >= 0,
+        "promoted": lag < 0 and not unknown,
         "lag": lag,
     }
     return EventRow(

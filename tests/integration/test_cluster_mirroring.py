@@ -20,16 +20,35 @@ from linkflap.chaos.cases.runner import run_case
 from linkflap.chaos.cases.variant import Variant
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.mirrors.cluster_mirroring import mirror as cluster_mirroring
-from linkflap.harness.model.errors import FaultError
+from linkflap.harness.model.errors import FaultError, InputError
 from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import EventLog
 from linkflap.harness.runtimes import runtime
+from linkflap.harness.runtimes.distribution.cluster_mirroring import generation, lacking
+from linkflap.harness.runtimes.distribution.kafka import look_for
 from linkflap.harness.wire.offsets import bounds, quiet
 from linkflap.topologies import parse
 
-LIBS = os.environ.get("LINKFLAP_KIP1279_LIBS", "")
+
+def _named_build() -> str:
+    """The directory that LINKFLAP_KIP1279_LIBS names, or nothing. Fails the module if it is no
+    build of KIP-1279: each test would otherwise fail with a sentence that does not name it."""
+    named = os.environ.get("LINKFLAP_KIP1279_LIBS", "")
+    if not named:
+        return ""
+    try:
+        build = look_for(named)
+        wrong = "" if build and generation(build) else f" {lacking(build)}"
+    except InputError as error:
+        wrong = f": {error}"
+    if wrong:
+        pytest.fail(f"LINKFLAP_KIP1279_LIBS={named}{wrong}", pytrace=False)
+    return named
+
+
+LIBS = _named_build()
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from random import Random
 
-from tests.oracles.worlds import World, random_row
+from tests.oracles.worlds import SECOND, World, random_row
 
 
 def change_promotion(made: World) -> bool:
@@ -97,6 +97,33 @@ def lie(made: World) -> bool:
             "state": "MIRRORING",
             "lag": rng.choice([-1, 0, 0, max(0, row["lag"] - 1)]),
         }
+    return True
+
+
+def forget(made: World) -> bool:
+    """A mirror reports, for some time after a promotion, a state that is not promoted. Now and then
+    it reports the promotion again, or gives no report. It uses its own random numbers, as `lie`
+    does."""
+    rng = Random(made.time + 3)
+    if not made.promotions or rng.random() < 0.5:
+        return False
+    promotion = rng.choice(made.promotions)
+    asked = promotion["time"] + rng.randint(1, 9) * SECOND
+    for _ in range(rng.choice([9, 11, 15, 25])):
+        asked += rng.choice([3, 3, 3, 3, 4, 4, 6]) * SECOND if rng.random() < 0.5 else 3 * SECOND
+        known = rng.random() < 0.04
+        made.descriptions.append(
+            {
+                "link": promotion["link"],
+                "partition": promotion["partition"],
+                "state": "STOPPED" if known else "UNKNOWN",
+                "mirrors": False,
+                "promoted": known,
+                "lag": -1,
+                "asked": asked,
+                "returned": asked + 1000,
+            }
+        )
     return True
 
 

@@ -15,6 +15,7 @@ from tests.oracles.changed_mirrors import (
     change_truncation,
     compare,
     disagree,
+    forget,
     lie,
     refuse_failover,
 )
@@ -38,6 +39,8 @@ def change(made: World, times: int) -> list[str]:
             done.append(chosen.__name__)
     if times and lie(made):
         done.append(lie.__name__)
+    if times and forget(made):
+        done.append(forget.__name__)
     if times and disagree(made):
         done.append(disagree.__name__)
     if times and compare(made):

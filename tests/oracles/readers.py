@@ -143,6 +143,7 @@ def _described(made: World, cluster: str, partition: int, sample: Row) -> list[R
         row
         | {
             "mirrors": not over,
+            "promoted": over,
             "lag": lag,
             "asked": sample["time"],
             "returned": sample["returned"],

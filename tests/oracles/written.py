@@ -149,9 +149,9 @@ def _events(made: World) -> Iterator[EventRow]:
         data = {name: row[name] for name in ("kind", "error", "code", "seconds")}
         yield EventRow(time=made.time, kind="failover-refused", subject=row["link"], data=data)
     for row in made.descriptions:
-        described = {name: row[name] for name in ("partition", "state", "mirrors", "lag")} | {
-            "topic": TOPIC
-        }
+        described = {
+            name: row[name] for name in ("partition", "state", "mirrors", "promoted", "lag")
+        } | {"topic": TOPIC}
         data = {"asked": row["asked"], "rows": [described]}
         yield EventRow(
             time=row["returned"], kind="mirror-described", subject=row["link"], data=data

@@ -134,6 +134,15 @@ def test_the_command_prints_text_or_one_document(diverged: Path) -> None:
     )
     assert text.startswith("byte-divergence  byte-equality:A:tx-0@22  (anomaly 2 of 5)")
     assert "no operation of the history touches it" in text
+    listed = CliRunner().invoke(linkflap, ["explain", str(diverged)], standalone_mode=False).stdout
+    assert len(listed.splitlines()) == 5
+    assert listed.splitlines()[1].startswith(
+        "2  byte-divergence  byte-equality:A:tx-0@22: A has another batch than B at"
+    )
+    every = CliRunner().invoke(
+        linkflap, ["explain", "--json", str(diverged)], standalone_mode=False
+    )
+    assert len(json.loads(every.stdout)) == 5
     result = CliRunner().invoke(
         linkflap, ["explain", "--json", str(diverged), "2"], standalone_mode=False
     )

@@ -113,6 +113,9 @@ def test_an_offset_is_enough_for_all_that_shows_it(
     assert named["reader"] in {row.reader for row in shown.polls}
     assert shown.watermarks
     assert all(mark.cluster == "A" for mark in shown.watermarks)
+    about_a_link = anomaly | {"evidence": {"link": "A->B"}}
+    both = explain(with_verdict(root, about_a_link), "1").watermarks
+    assert {mark.cluster for mark in both} == {"A", "B"}
     assert {row.group for row in shown.groups} == {"g"}
     assert {row.kind for row in shown.of_mirrors} >= {"promotion", "mirror-stopped", "failover"}
     text = text_of(shown)

@@ -21,6 +21,7 @@ from linkflap.harness.model.wait import until
 
 MIRRORING: Final = "MIRRORING"
 FAILED: Final = "FAILED"
+PROMOTED: Final = frozenset({"STOPPING", "STOPPED"})
 NEVER_AGAIN: Final = -1
 """The retry count that describe reports for a partition that is not retried any more."""
 ALREADY_EXISTS: Final = "CLUSTER_MIRROR_ALREADY_EXISTS"
@@ -153,6 +154,7 @@ def described(link: str, asked: int, rows: Sequence[Row]) -> MirrorDescribed:
             state=r.state,
             mirrors=r.state == MIRRORING,
             lag=r.lag,
+            promoted=r.state in PROMOTED,
         )
         for r in rows
         if not r.topic.endswith(f".{CANARY}")

@@ -22,13 +22,15 @@ class MirrorStarted(OfLink, frozen=True, kw_only=True):
 
 class DescribedPartition(msgspec.Struct, frozen=True, kw_only=True):
     """A partition in a mirror's description of itself: its state by the mirror's name, and its lag
-    in records."""
+    in records. `mirrors` and `promoted`: what that state means; `promoted` is None in runs of a
+    linkflap that did not record it."""
 
     topic: str
     partition: Small
     state: str
     mirrors: bool
     lag: int
+    promoted: bool | None = None
 
 
 class MirrorDescribed(OfLink, frozen=True, kw_only=True):

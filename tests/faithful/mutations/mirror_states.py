@@ -42,6 +42,37 @@ def said_to_have_stopped(made: Made, rng: Random) -> None:
     _after_the_promotion(made, 6, -1)
 
 
+def _unknown(made: Made, seconds: int, every: int) -> None:
+    """From six seconds after the promotion of B on, the mirror reports a partition's state as
+    UNKNOWN."""
+    described(made)
+    began = max(event.time for event in made.events if event.kind == "promotion") + 6 * SECOND
+    for time in range(began, began + seconds * SECOND + 1, every * SECOND):
+        made.events.append(described_at(TOPIC, 0, time, time + 1, -1, unknown=True))
+        made.ended = max(made.ended, time + 2)
+
+
+@mutation(PLANNED, must="mirror-states/promotion-forgotten")
+def promotion_that_was_forgotten(made: Made, rng: Random) -> None:
+    """After the promotion of B, the mirror reports the state of a partition as UNKNOWN for half a
+    minute."""
+    _unknown(made, 30, 1)
+
+
+@mutation(PLANNED, verdict="valid")
+def promotion_that_is_read_again(made: Made, rng: Random) -> None:
+    """After the promotion of B, the mirror reports the state of a partition as UNKNOWN for 29 s: as
+    long as another coordinator may need."""
+    _unknown(made, 29, 1)
+
+
+@mutation(PLANNED, verdict="valid")
+def state_that_was_rarely_described(made: Made, rng: Random) -> None:
+    """After the promotion of B, the mirror reports the state of a partition as UNKNOWN, and gives
+    no other report for six seconds each time: it may have known the state in between."""
+    _unknown(made, 60, 6)
+
+
 def _verbs(made: Made, **said: object) -> None:
     """Verbs were asked of the mirror of A->B."""
     described(made)

@@ -1,5 +1,6 @@
-"""A mirror reports no lag below every lag of the last 5 s, and does not report that it mirrors a
-promoted partition. Disagreements of verbs are reported once for each link."""
+"""A mirror reports no lag below every lag of the last 5 s. It does not report that it mirrors a
+promoted partition, and always knows of the promotion within 30 s. Disagreements of verbs are
+reported once for each link."""
 
 from __future__ import annotations
 
@@ -12,36 +13,48 @@ EACH: frozenset[str] = frozenset()
 KNOWS_TORN = True
 FAITHFUL_TOO = True
 OLD = 5_000_000_000
+LOADING = 30_000_000_000
 
 
 def reference(views: Sequence[Plain]) -> list[Anomaly]:
     found: list[Anomaly] = []
     for plain in views:
-        said = [d for d in plain.view.descriptions if d.mirrors]
-        for link in sorted({d.link for d in said}):
-            b = link.split("->")[1]
-            lags = [
-                (at_least - d.lag, had)
-                for d in said
-                if d.link == link and d.lag >= 0
-                for at_least, had in _behind(plain, d)
-            ]
-            worst = [lie for lie in lags if lie[0] > 0]
-            if worst:
-                found.append(plain.anomaly("state-lie", b, max(worst, key=lambda lie: lie[0])[1]))
-            over = [p for d in said if d.link == link for p in _promoted_before(plain, d)]
-            if over:
-                found.append(plain.anomaly("state-lie", b, over[0].offset))
+        for link in sorted({d.link for d in plain.view.descriptions}):
+            found += _of_reports(plain, link.split("->")[1], _of(link, plain.view.descriptions))
         for link in {d.link for d in plain.view.disagreements}:
             found.append(plain.anomaly("verb-disagreement", link.split("->")[1], -1))
         for link in {each.link for each in plain.view.comparisons}:
-            mine = [each for each in plain.view.comparisons if each.link == link]
-            newest = mine[0]
-            for each in mine:
+            newest, *others = _of(link, plain.view.comparisons)
+            for each in others:
                 if each.time >= newest.time:
                     newest = each
             if len(newest.recorded) > 0:
                 found.append(plain.anomaly("record-differs", link.split("->")[1], -1))
+    return found
+
+
+def _of(link: str, every: Sequence[Any]) -> list[Any]:
+    return [each for each in every if each.link == link]
+
+
+def _of_reports(plain: Plain, b: str, reports: list[Any]) -> list[Anomaly]:
+    found: list[Anomaly] = []
+    mirroring = [d for d in reports if d.mirrors]
+    lags = [
+        (at_least - d.lag, had)
+        for d in mirroring
+        if d.lag >= 0
+        for at_least, had in _behind(plain, d)
+    ]
+    worst = [lie for lie in lags if lie[0] > 0]
+    if worst:
+        found.append(plain.anomaly("state-lie", b, max(worst, key=lambda lie: lie[0])[1]))
+    over = [p for d in mirroring for p in _promoted_before(plain, d)]
+    if over:
+        found.append(plain.anomaly("state-lie", b, over[0].offset))
+    longest, promoted_at = _forgotten(plain, reports)
+    if longest >= LOADING:
+        found.append(plain.anomaly("promotion-forgotten", b, promoted_at))
     return found
 
 
@@ -88,3 +101,24 @@ def _promoted_before(plain: Plain, said: Any) -> list[Any]:
                 return []
         return [promotion]
     return []
+
+
+def _forgotten(plain: Plain, reports: list[Any]) -> tuple[int, int]:
+    """The longest time between two reports, with every report in between soon after the last one
+    and without knowledge of the same promotion, and the offset of that promotion."""
+    reports = sorted(reports, key=lambda d: d.asked)
+    longest = (-1, -1)
+    for number, first in enumerate(reports):
+        promotions = _promoted_before(plain, first)
+        before = first
+        for each in reports[number:]:
+            unknown = each.promoted is False and not each.mirrors
+            late = each.asked - before.returned > OLD
+            if not promotions or _promoted_before(plain, each) != promotions:
+                break
+            if not unknown or late:
+                break
+            if each.asked - first.asked > longest[0]:
+                longest = (each.asked - first.asked, promotions[0].offset)
+            before = each
+    return longest

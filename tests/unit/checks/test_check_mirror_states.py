@@ -16,10 +16,18 @@ from linkflap.spark_verify.facts.partition_facts import (
     Truncation,
     Window,
 )
+from linkflap.spark_verify.facts.sends_and_reads import Send
 from linkflap.spark_verify.facts.view import PartitionView, Watermarks
+from tests.unit.checks.clients import send
 from tests.unit.checks.histories import promoted, reversed_, samples, view
 from tests.unit.checks.logs import SECOND, Log
-from tests.unit.checks.verdicts import Rejected, anomalies, assert_accepted, assert_rejected
+from tests.unit.checks.verdicts import (
+    Rejected,
+    anomalies,
+    assert_accepted,
+    assert_rejected,
+    findings,
+)
 
 NAME = "mirror-states"
 A2, B1 = Log("A").data(1, 2), Log("B").data(1)
@@ -31,6 +39,7 @@ def said(lag: int, at: int, *, state: str = "MIRRORING", link: str = "A->B") -> 
         link=link,
         state=state,
         mirrors=state == "MIRRORING",
+        promoted=state in ("STOPPING", "STOPPED"),
         lag=lag,
         asked=at * SECOND,
         returned=at * SECOND + 1000,
@@ -51,6 +60,7 @@ class Rest(TypedDict, total=False):
     windows: Sequence[Window]
     truncations: Sequence[Truncation]
     disagreements: Sequence[Disagreement]
+    sends: Sequence[Send]
     comparisons: Sequence[Comparison]
     topology: str
 
@@ -74,6 +84,14 @@ def seen(
 
 GONE = Truncation(link="A->B", cluster="B", offset=1, end=2, time=4 * SECOND)
 OVER: Failover = {"logs": (A2, Log("B").data(1).data(9)), "promotions": [promoted(1)]}
+
+
+def unknown(*at: int) -> list[Description]:
+    """Reports that B's partition is in no known state."""
+    return [said(-1, second, state="UNKNOWN") for second in at]
+
+
+FORGOTTEN = unknown(*range(510, 541, 5))
 ACCEPTED = {
     "as far behind as it says": (seen(said(1, 8)), {"B/mirrored": 1}),
     "further behind than it is": (seen(said(5, 8)), {"B/mirrored": 1}),
@@ -100,6 +118,27 @@ ACCEPTED = {
         seen(said(-1, 700), **OVER, windows=[replace(reversed_("B->A", at=650))]),
         {"B/mirrored": 1},
     ),
+    "unknown for less than 30 s after a promotion": (
+        seen(*FORGOTTEN[:-1], **OVER),
+        {"B/mirrored": 6},
+    ),
+    "unknown with the promotion reported in between": (
+        seen(*FORGOTTEN, said(-1, 521, state="STOPPED"), **OVER),
+        {"B/mirrored": 8},
+    ),
+    "unknown with no report for more than 5 s": (
+        seen(*FORGOTTEN[:3], *FORGOTTEN[4:], **OVER),
+        {"B/mirrored": 6},
+    ),
+    "unknown before a promotion": (seen(*unknown(*range(440, 500, 5)), **OVER), {"B/mirrored": 12}),
+    "unknown after it is mirrored again": (
+        seen(*FORGOTTEN, **OVER, windows=[replace(reversed_("B->A", at=505))]),
+        {"B/mirrored": 7},
+    ),
+    "a run that did not record which states are promoted": (
+        seen(*(replace(each, promoted=None) for each in FORGOTTEN), **OVER),
+        {"B/mirrored": 7},
+    ),
     "nothing said": (seen(), {}),
 }
 PAUSED_TWICE = Disagreement(
@@ -116,6 +155,7 @@ def recorded(*words: str, at: int = 9) -> Comparison:
 
 REJECTS = {
     "state-lie": Rejected(view=seen(said(0, 8)), cluster="B", offset=1),
+    "promotion-forgotten": Rejected(view=seen(*FORGOTTEN, **OVER), cluster="B", offset=1),
     "verb-disagreement": Rejected(
         view=seen(said(1, 8), disagreements=[PAUSED_TWICE]), cluster="B", offset=-1
     ),
@@ -159,3 +199,21 @@ def test_of_several_disagreements_of_a_mirror_the_first_is_said() -> None:
 
 def test_records_that_agree_at_last_are_fine() -> None:
     assert anomalies(NAME, seen(comparisons=[recorded(OTHERWISE, at=8), recorded()])) == []
+
+
+def test_writes_to_a_partition_whose_promotion_is_forgotten_are_counted() -> None:
+    before = send(9, acked=1, cluster="B", invoked=505 * SECOND)
+    acknowledged = send(10, acked=2, cluster="B", invoked=515 * SECOND)
+    refused = send(11, cluster="B", invoked=520 * SECOND, outcome="info")
+    elsewhere = send(12, cluster="A", invoked=520 * SECOND)
+    (found,) = findings(
+        NAME, seen(*FORGOTTEN, **OVER, sends=[before, acknowledged, refused, elsewhere])
+    )
+    counted = {name: found.evidence[name] for name in ("writes", "acknowledged", "seconds")}
+    assert counted == {"writes": 2, "acknowledged": 1, "seconds": 30.0}
+
+
+def test_the_longest_time_without_a_promotion_is_reported() -> None:
+    again = [said(-1, 541, state="STOPPED"), *unknown(*range(545, 590, 5))]
+    (found,) = findings(NAME, seen(*FORGOTTEN, *again, **OVER))
+    assert (found.evidence["time"], found.evidence["seconds"]) == (545 * SECOND, 40.0)
