@@ -202,7 +202,7 @@ def legal(draw: st.DrawFn) -> Topology:
 
 
 @given(legal())
-def test_what_is_written_reads_the_same(topology: Topology) -> None:
+def test_written_notation_reads_the_same(topology: Topology) -> None:
     assert parse(arrows(topology)) == topology
 
 

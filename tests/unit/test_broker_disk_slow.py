@@ -49,7 +49,7 @@ def test_a_rate_at_which_no_broker_starts_is_refused() -> None:
         "a disk that is slow for everybody",
     ],
 )
-def test_slow_is_what_takes_long_for_the_broker_alone(
+def test_only_a_write_that_is_slow_for_this_broker_alone_counts(
     limited: float, free: float, bit: bool
 ) -> None:
     assert bitten(limited, free) == bit

@@ -53,7 +53,7 @@ def test_a_copy_during_compaction_begins_anew(
     }
 
 
-def test_a_folder_that_never_stands_still_is_reported(
+def test_a_folder_that_never_stops_changing_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = replica(tmp_path, 1, 3).folder

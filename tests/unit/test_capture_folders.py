@@ -57,7 +57,7 @@ def test_folders_without_partitions_are_refused(tmp_path: Path) -> None:
         folders("A", tmp_path / "nowhere")
 
 
-def test_bounds_come_from_checkpoints_and_else_from_what_all_replicas_have(tmp_path: Path) -> None:
+def test_bounds_come_from_checkpoints_or_from_the_common_part_of_replicas(tmp_path: Path) -> None:
     for broker in ("1", "2"):
         sound(tmp_path / broker / "orders-0")
     segment(tmp_path / "2" / "orders-0", [batch(0, [record(b"one"), record(b"two")])])
@@ -99,7 +99,7 @@ STOPPED = [
 ]
 
 
-def test_a_reset_and_the_markers_of_its_epoch_begin_what_is_the_destinations_own(
+def test_a_reset_and_the_markers_of_its_epoch_begin_the_destinations_own_records(
     tmp_path: Path,
 ) -> None:
     events, _ = promotions_in(logs(tmp_path, A=[DATA], B=STOPPED), [THERE], {})
@@ -159,7 +159,7 @@ def test_a_cluster_that_was_given_up_and_does_not_follow_was_not_turned_round(
     assert [e.kind for e in events] == ["promotion"]
 
 
-def test_what_somebody_says_goes_before_what_the_bytes_tell(tmp_path: Path) -> None:
+def test_declared_promotions_override_those_in_the_bytes(tmp_path: Path) -> None:
     events, _ = promotions_in(logs(tmp_path, A=[DATA], B=STOPPED), [THERE], {("B", "t", 0): [4]})
     assert recorded(events) == [("A->B", "B", 4)]
 

@@ -152,7 +152,7 @@ def test_a_mirrored_case_gets_clusters_of_its_own_for_control_and_claim() -> Non
     assert benches.dropped == 2
 
 
-def test_what_is_wrong_with_a_case_itself_is_not_hidden_as_a_failed_run() -> None:
+def test_an_error_in_a_case_itself_is_not_reported_as_a_failed_run() -> None:
     def broken(bench: Bench) -> Observation:
         raise InputError("there is no such mirror")
 

@@ -103,7 +103,7 @@ def test_the_member_with_the_most_consequences_names_the_cause() -> None:
     assert (cause.first, list(cause.members)) == (1, [1, 0])
 
 
-def test_what_a_cluster_got_from_another_is_the_same_thing_there() -> None:
+def test_a_mirrored_anomaly_is_the_same_anomaly() -> None:
     """A chain: C has B's copy of the source's marker, and another marker that C wrote itself."""
     anomalies = [
         marker("C"),

@@ -38,7 +38,7 @@ def machine(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_one_that_is_there_is_taken(machine: Path) -> None:
+def test_an_installed_browser_is_used(machine: Path) -> None:
     put(machine, "chromium", "exit 0")
     put(machine, "apt-get", "exit 1")
     done = installed(machine)

@@ -58,7 +58,7 @@ def test_a_java_that_writes_none_is_not_asked_again(
     assert len(archives(tmp_path)) == 1
 
 
-def test_what_was_written_is_used(
+def test_a_written_archive_is_used(
     java: Java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write(command: list[str], *, output: Path, **_: object) -> int:
@@ -81,7 +81,7 @@ def test_what_was_written_is_used(
     assert folder in archives(tmp_path)
 
 
-def test_another_java_and_pyspark_installed_anew_have_others(
+def test_another_java_and_a_reinstalled_pyspark_have_other_archives(
     java: Java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = {class_archive._name(java)}

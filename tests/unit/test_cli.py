@@ -40,7 +40,7 @@ def test_values_of_options(text: str, value: tuple[str, str | int | float]) -> N
 
 
 @pytest.mark.parametrize("text", ["delivery", "=exactly-once", ""])
-def test_what_is_no_option(text: str) -> None:
+def test_an_option_not_of_the_form_name_value_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="not of the form name=value"):
         option_value(text)
 
@@ -70,7 +70,7 @@ def test_every_end_has_its_code_and_its_sentence(
     assert "\n" not in sentence
 
 
-def test_an_option_that_is_none_says_where_those_are_that_there_are() -> None:
+def test_the_error_about_an_unknown_option_names_where_options_are_listed() -> None:
     run = commands.linkflap.get_command(click.Context(commands.linkflap), "run")
     assert run
     with pytest.raises(click.NoSuchOption) as raised:

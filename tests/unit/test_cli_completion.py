@@ -102,7 +102,9 @@ def test_every_shell_gets_its_script_and_exit_code_0(shell: str, command: Path) 
         (["linkflap", "list"], "mir", ["mirrors"]),
     ],
 )
-def test_what_is_offered(shell: str, words: list[str], incomplete: str, found: list[str]) -> None:
+def test_the_offered_completions(
+    shell: str, words: list[str], incomplete: str, found: list[str]
+) -> None:
     printed = completed(shell, words, incomplete)
     if shell == "zsh":  # three lines each: type, value, help
         assert printed[1::3] == found

@@ -78,6 +78,6 @@ def test_the_same_link_twice_is_refused() -> None:
 
 @pytest.mark.parametrize("value", ["banana", "", "4", "4gb", "-1g", "0g", "1.5g"])
 @pytest.mark.parametrize("name", ["spark.driver.memory", "spark.executor.memory"])
-def test_what_is_no_amount_of_memory_is_refused_with_an_example(name: str, value: str) -> None:
+def test_an_invalid_amount_of_memory_is_refused_with_an_example(name: str, value: str) -> None:
     with pytest.raises(InputError, match=f"is no amount of memory; write for example {name}=4g"):
         masters.given_settings([f"{name}={value}"])

@@ -22,7 +22,7 @@ def test_a_topic_that_is_the_same_has_nothing_that_differs() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(LEFT_OUT))
-def test_what_mirrors_leave_out_by_default_may_differ(name: str) -> None:
+def test_settings_that_mirrors_do_not_sync_by_default_may_differ(name: str) -> None:
     (row,) = compared({"A.x": 1}, {"A.x": 1}, {"A.x": {name: "1"}}, {})
     assert row.differing is None
 
@@ -40,12 +40,12 @@ def test_a_setting_that_is_not_set_there_or_of_another_value_differs() -> None:
     assert row.compared == 2
 
 
-def test_what_the_source_has_not_set_is_not_compared() -> None:
+def test_settings_that_the_source_has_not_set_are_not_compared() -> None:
     (row,) = compared({"A.x": 1}, {"A.x": 1}, {"A.x": {}}, {"A.x": {"retention.ms": "1"}})
     assert (row.differing, row.compared) == (None, 0)
 
 
-def test_of_a_topic_that_is_not_there_only_that_is_said() -> None:
+def test_a_missing_topic_is_reported_as_missing_only() -> None:
     (row,) = compared({"A.x": 2}, {}, {"A.x": {"retention.ms": "1"}}, {})
     assert (row.there, row.here, row.differing) == (2, 0, None)
 

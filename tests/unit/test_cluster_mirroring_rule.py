@@ -83,7 +83,7 @@ def test_a_mirror_that_does_as_the_kip_says_agrees_and_is_not_deleted() -> None:
     assert build.world.exists
 
 
-def test_what_disagrees_is_named_with_a_topic_and_ends_the_sequence() -> None:
+def test_a_disagreement_is_reported_with_a_topic_and_ends_the_sequence() -> None:
     build = Modelled({"pause A.x A.y": "UNKNOWN_CLUSTER_MIRROR"})
     event, found = played(build, "A->B", TOPICS, "verbs-1 7", 20, refusing, within=1)
     assert (
@@ -107,7 +107,7 @@ def test_a_verb_without_an_answer_disagrees_with_nothing() -> None:
     assert not found.wrong
 
 
-def test_each_broker_refuses_a_write_to_what_is_mirrored() -> None:
+def test_each_broker_refuses_a_write_to_a_mirrored_topic() -> None:
     event, found = played(Modelled(), "A->B", TOPICS, "verbs-1 7", 20, refusing, within=5)
     assert event.writes == (
         "a write to A.x-1 on broker 1 was refused with 134",
@@ -137,7 +137,7 @@ def test_every_broker_that_leads_is_asked_once() -> None:
     assert one_each(leaders) == {1: ("A.x", 1), 2: ("A.x", 0)}
 
 
-def test_what_a_client_says_of_itself_or_tries_again_proves_nothing() -> None:
+def test_a_clients_local_or_retriable_error_proves_nothing() -> None:
     assert code_of(None) == 0
     assert code_of(KafkaError(134)) == 134
     assert code_of(KafkaError(KafkaError._MSG_TIMED_OUT)) == -1
@@ -261,7 +261,7 @@ def test_settings_that_are_refused_are_a_fault_that_cannot_be() -> None:
         rule(Admin(refuses=True)).source_addresses()
 
 
-def test_what_is_paused_is_resumed_until_all_is_mirrored() -> None:
+def test_paused_topics_are_resumed_until_all_are_mirrored() -> None:
     admin = Admin()
     assert rule(admin).resume_all(["A.x"]) == ["A.x"]
     assert admin.resumed == [("A.x",)]
@@ -285,7 +285,7 @@ def test_other_mirrors_are_processes_and_have_no_object_for_these_faults(kind: s
         mirrors.check_played(scenario)
 
 
-def test_verbs_are_asked_with_what_the_mirror_was_made_with_and_written_down() -> None:
+def test_verbs_are_requested_with_the_settings_of_the_mirror_and_recorded() -> None:
     admin, written = Admin(), list[Event]()
     admin.states = ["MIRRORING"]
     played = rule(admin, written).play_verbs(["A.x"], "verbs-1 3", 30)

@@ -52,7 +52,7 @@ def test_five_kinds_of_user_and_shared_clusters_take_some_ten_lines_each() -> No
 
 
 @pytest.mark.parametrize(("test", "wanted"), [*every_one()])
-def test_each_asks_for_what_there_is(
+def test_each_test_requests_only_what_exists(
     test: FunctionType, wanted: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)

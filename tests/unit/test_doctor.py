@@ -117,7 +117,7 @@ def test_java_home_comes_first_unless_it_is_broken(
     assert "Java 17" in found("java").says
 
 
-def test_what_is_cached_is_found(bare: Path, tmp_path: Path) -> None:
+def test_cached_files_are_found(bare: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     (cache / "java" / java.PACKAGE).mkdir(parents=True)
     (cache / "kafka" / "4.3.1").mkdir(parents=True)

@@ -187,6 +187,6 @@ def test_long_paths_are_shortened_from_the_left() -> None:
         (Topology(clusters=(), links=()), "has no cluster"),
     ],
 )
-def test_what_is_no_topology_is_refused(topology: Topology, said: str) -> None:
+def test_an_invalid_topology_is_refused(topology: Topology, said: str) -> None:
     with pytest.raises(InputError, match=said):
         draw(topology)

@@ -125,7 +125,7 @@ def writer(tmp_path: Path) -> RunWriter:
     return RunWriter(tmp_path / "run", run())
 
 
-def test_what_is_written_is_read_again(writer: RunWriter) -> None:
+def test_written_text_is_read_back(writer: RunWriter) -> None:
     written = writer.write(Captured(cluster="A", moment="end", replicas=2))
     writer.close("finished")
     events, damage = RunReader(writer.root).events()

@@ -236,7 +236,7 @@ def coordinated(tmp_path: Path, *states: int, end: int = COMMIT) -> Path:
     return tmp_path
 
 
-def test_kafkas_own_topics_are_looked_at_and_what_is_not_is_said(tmp_path: Path) -> None:
+def test_internal_topics_are_examined_and_omissions_are_reported(tmp_path: Path) -> None:
     sound(coordinated(tmp_path, ONGOING, PREPARE_COMMIT, COMPLETE_COMMIT) / "__other-3")
     document = look(tmp_path, code=0)
     assert {line.split(":")[0].split(" ")[1] for line in document["files"]} == {

@@ -114,7 +114,7 @@ def test_the_same_seed_number_and_coverage_give_the_same_scenario(seed: int, num
 
 @settings(max_examples=60)
 @given(seed=seeds)
-def test_no_fault_is_done_to_what_is_down_by_then(seed: int) -> None:
+def test_no_fault_targets_a_dead_cluster(seed: int) -> None:
     """After a forced failover no fault targets its source or links into it until its mirror was
     reversed."""
     made = generate(seed, 1, Coverage(), EVERY, guided=False)

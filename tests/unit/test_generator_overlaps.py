@@ -32,7 +32,7 @@ def test_faults_that_want_the_same_follow_one_another_and_others_overlap() -> No
     assert condition(last.when).after == (both.id,)  # what that one follows is implied
 
 
-def test_what_a_fault_overlaps_comes_after_what_it_comes_after() -> None:
+def test_an_overlapped_fault_follows_everything_that_its_overlap_follows() -> None:
     """Otherwise the overlapped fault may be over before the other ends, and this one could never
     begin."""
     both = 0
@@ -51,9 +51,7 @@ def test_what_a_fault_overlaps_comes_after_what_it_comes_after() -> None:
 
 
 @pytest.mark.parametrize(("mirrored", "waited_for"), [({"B->C"}, False), ({"A->B", "B->C"}, True)])
-def test_nobody_waits_for_a_mirror_to_be_behind_over_which_nothing_passes(
-    mirrored: set[str], waited_for: bool
-) -> None:
+def test_no_trigger_waits_for_lag_of_an_idle_mirror(mirrored: set[str], waited_for: bool) -> None:
     """Clients have come back to A, and no mirror leads from there: a mirror from B to C has nothing
     to be behind of."""
     seen = set()

@@ -21,7 +21,7 @@ from linkflap.harness.mirrors.java_patterns import reason_against
         "(?)", "a{1,3}", "a{2,}",
     ],
 )  # fmt: skip
-def test_what_java_takes_is_taken(pattern: str) -> None:
+def test_patterns_that_java_accepts_are_accepted(pattern: str) -> None:
     assert reason_against(pattern) == ""
 
 
@@ -53,13 +53,13 @@ def test_what_java_takes_is_taken(pattern: str) -> None:
         ("(?<=a*)b", "a look-behind of unlimited length"),
     ],
 )
-def test_what_java_refuses_is_refused_with_the_reason(pattern: str, why: str) -> None:
+def test_patterns_that_java_refuses_are_refused_with_the_reason(pattern: str, why: str) -> None:
     assert why in reason_against(pattern)
 
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
-def test_nothing_that_java_refuses_is_taken(spark: SparkSession) -> None:
+def test_no_pattern_that_java_refuses_is_accepted(spark: SparkSession) -> None:
     """Compared with Java itself, on random patterns."""
     rng = random.Random(5)
     parts = [

@@ -27,7 +27,7 @@ def test_a_column_comes_back(numbers: list[int]) -> None:
     assert column.tolist() == numbers
 
 
-def test_everything_else_stays_what_it_is() -> None:
+def test_other_values_are_unchanged() -> None:
     data: dict[str, object] = {
         "list": [1, 2],
         "object": {"int64": "x", "more": 1},
@@ -38,12 +38,12 @@ def test_everything_else_stays_what_it_is() -> None:
     assert crossed(data) == data
 
 
-def test_what_is_no_whole_number_is_refused() -> None:
+def test_a_value_that_is_no_integer_is_refused() -> None:
     with pytest.raises(TypeError):
         packed({"of": np.array([0.5])})
 
 
-def test_what_it_costs() -> None:
+def test_the_size_of_columns() -> None:
     """10,000 numbers: of a log with markers, of four producers in turn, and of no order at all."""
     n = np.arange(10_000)
     offsets, uids = n // 10 * 11 + n % 10, (n // 10 % 4 << 40) + n // 40 * 10 + n % 10

@@ -155,9 +155,7 @@ def test_a_pid_that_was_reused_is_not_the_owner(lease: Lease) -> None:
     assert not process_identity.alive(other.owner)
 
 
-def test_clean_removes_what_the_dead_left_and_nothing_of_the_living(
-    lease: Lease, tmp_path: Path
-) -> None:
+def test_clean_removes_leftovers_of_dead_processes_only(lease: Lease, tmp_path: Path) -> None:
     lease.ports(3)
     left = tmp_path / "left"
     left.mkdir()

@@ -24,9 +24,7 @@ FOLDER = "A.t-0"
         (batch(0, [Plain(key=b"\x00\x00", value=None)], control=True), True),
     ],
 )
-def test_control_records_nobody_knows_are_damage(
-    tmp_path: Path, control: bytes, wrong: bool
-) -> None:
+def test_unknown_control_records_are_damage(tmp_path: Path, control: bytes, wrong: bool) -> None:
     found = batches.scan([segment(tmp_path / FOLDER, [control])])
     assert [d.kind for d in found.damage] == (["unknown-control"] if wrong else [])
     expected = (
@@ -43,7 +41,7 @@ def test_a_control_batch_that_compaction_emptied_is_no_reset_and_no_damage(tmp_p
     assert (found.headers.control.tolist(), found.damage) == ([layout.ABORT, layout.EMPTIED], ())
 
 
-def test_a_marker_says_in_which_epoch_its_coordinator_was_elected(tmp_path: Path) -> None:
+def test_a_marker_has_the_epoch_of_its_coordinator(tmp_path: Path) -> None:
     """As brokers write it; with a delete horizon, which moves the field; and with a value that is
     too short for it."""
     short = batch(

@@ -46,7 +46,7 @@ BEFORE = [
 RESET = [(21, 21, 2, -1, ABORT, 13), (22, 22, -1, -1, OTHER_CONTROL, 13)]
 
 
-def test_what_the_readme_says_is_where_it_says() -> None:
+def test_the_logs_match_their_readme() -> None:
     assert spans(log("1-before-stop", "A", 0)) == BEFORE
     assert spans(log("2-after-stop", "B", 0)) == BEFORE + RESET
     diverged = spans(log("3-diverged", "A", 0))
@@ -60,7 +60,7 @@ def test_what_the_readme_says_is_where_it_says() -> None:
     ]
 
 
-def test_old_producer_sessions_go_on_after_the_reset_on_the_failed_back_cluster() -> None:
+def test_old_producer_sessions_continue_after_the_reset_on_the_failed_back_cluster() -> None:
     after = [row[:5] for row in spans(log("5-a-stopped", "A", 0)) if row[0] >= 29]
     assert after == [
         (29, 29, -1, -1, OTHER_CONTROL),

@@ -27,7 +27,7 @@ def test_every_kind_of_anomaly_is_produced_by_a_mutation() -> None:
 
 
 @pytest.mark.parametrize("mutation", CATALOGUE.values(), ids=lambda mutation: mutation.name)
-def test_a_mutation_names_what_there_is(mutation: Mutation) -> None:
+def test_a_mutation_names_existing_checks_and_kinds(mutation: Mutation) -> None:
     assert mutation.must <= KINDS
     assert mutation.may <= KINDS | set(REGISTRY)
     assert mutation.unknown <= {*REGISTRY, *NAMES}
@@ -35,7 +35,7 @@ def test_a_mutation_names_what_there_is(mutation: Mutation) -> None:
     assert mutation.verdict != "invalid" or mutation.must, "what must make the run invalid?"
 
 
-def test_what_may_be_found_beside_has_a_reason() -> None:
+def test_every_additional_finding_has_a_reason() -> None:
     assert {
         each.partition("/")[0] for mutation in CATALOGUE.values() for each in mutation.may
     } <= beside().keys(), "say it as BESIDE in the check's reference"

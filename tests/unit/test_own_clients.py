@@ -48,7 +48,7 @@ def test_records_of_one_partition_with_consecutive_ids_are_one_group() -> None:
     assert flight.acked == 5
 
 
-def test_a_record_that_was_not_taken_is_refused_for_certain() -> None:
+def test_a_record_that_the_client_did_not_accept_is_certainly_refused() -> None:
     flight = Flight(7, "send")
     record(flight, "A.orders", 0, 3)
     flight.refuse()

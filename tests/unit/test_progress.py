@@ -159,7 +159,7 @@ def test_many_threads(live: bool) -> None:
     assert all(text.count(f"note {n}-{i}.") == 1 for n in range(4) for i in range(50))
 
 
-def test_what_is_no_terminal_gets_lines() -> None:
+def test_output_to_no_terminal_is_lines() -> None:
     assert isinstance(display_for(io.StringIO()), Lines)
 
 

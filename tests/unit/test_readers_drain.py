@@ -94,7 +94,7 @@ def test_one_that_is_killed_after_it_wrote_that_writes_it_again_unless_that_was_
     assert one.rows == [[0, 1], [0, 1]]
 
 
-def test_of_a_group_one_member_writes_it_of_each_partition_whoever_has_it_in_the_end() -> None:
+def test_one_member_of_a_group_writes_the_end_of_each_partition() -> None:
     one, other = (
         Process("readers-1", {0: 5}, {0: 5, 1: 7}, deaths=1),
         Process("readers-2", {1: 7}, {}),
@@ -103,14 +103,14 @@ def test_of_a_group_one_member_writes_it_of_each_partition_whoever_has_it_in_the
     assert sorted(partition for row in [*one.rows, *other.rows] for partition in row) == [0, 1]
 
 
-def test_what_was_not_reached_in_time_is_an_error_and_the_rest_is_written() -> None:
+def test_an_end_not_reached_in_time_is_an_error_and_the_rest_is_written() -> None:
     one, other = Process("readers-1", {0: 5, 1: 3}), Process("readers-2", {0: 5, 1: 7})
     readers(one, other).drain(ENDS, within=0.1)
     assert one.errors == ["A.t-1 at 3 of 7"]
     assert (one.rows, other.rows, other.errors) == ([[0]], [[0, 1]], [])
 
 
-def test_ends_that_lie_further_on_are_not_reached_by_what_was_written_before() -> None:
+def test_an_earlier_drain_does_not_count_for_later_ends() -> None:
     one = Process("readers-1", {0: 5, 1: 7})
     crew = readers(one)
     crew.drain(ENDS, within=60)

@@ -56,7 +56,7 @@ def test_a_cluster_that_is_not_there_is_refused() -> None:
         RecordsDeleted(spec("C"), WORLD)
 
 
-def test_topics_reach_what_running_mirrors_lead_to() -> None:
+def test_topics_include_the_destinations_of_running_mirrors() -> None:
     def mirror(source: str, destination: str, *, alive: bool = True) -> SimpleNamespace:
         return SimpleNamespace(
             link=SimpleNamespace(source=source, destination=destination), alive=alive

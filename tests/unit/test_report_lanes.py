@@ -38,7 +38,7 @@ def test_a_lane_has_every_batch_of_its_log(failback: Path) -> None:
         assert lane["bins"] is None
 
 
-def test_what_was_truncated_is_a_lane_of_its_own(failback: Path) -> None:
+def test_a_truncated_tail_has_its_own_lane(failback: Path) -> None:
     found = [
         (lane["cluster"], lane["generation"], lane["truncated"])
         for lane in lanes_around(failback, ())

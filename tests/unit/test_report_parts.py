@@ -57,7 +57,7 @@ def operation(
     )  # fmt: skip
 
 
-def test_latency_errors_and_what_never_returned() -> None:
+def test_latency_errors_and_operations_that_never_returned() -> None:
     done = Done()
     every: list[tuple[float, float, Outcome | None]] = [
         (0.0, 0.1, "ok"),
@@ -207,7 +207,7 @@ def test_of_a_log_that_was_not_captured_it_is_unknown_how_a_commit_ends(tmp_path
         ("at least 1", "at least 1"),
     ],
 )
-def test_what_events_hold_is_in_words(value: object, words: str) -> None:
+def test_events_are_described_in_words(value: object, words: str) -> None:
     assert in_words(value) == words
 
 

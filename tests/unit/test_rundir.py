@@ -90,7 +90,7 @@ def test_a_disk_that_does_not_tell_its_size_is_not_full(
     writer.close("finished")
 
 
-def test_a_line_that_has_no_room_whole_is_not_begun(tmp_path: Path) -> None:
+def test_a_line_that_does_not_fit_is_not_started(tmp_path: Path) -> None:
     broken = disk_full.Breakage(tmp_path)
     rows: Appender[EventRow] = Appender(tmp_path / "rows.jsonl", broken)
     event = EventRow(time=1, kind="phase", subject="x", data={})
@@ -116,7 +116,7 @@ def test_events_without_a_run_fail_where_they_are_written(tmp_path: Path) -> Non
     events.close()
 
 
-def test_what_cannot_be_written_whole_leaves_nothing(tmp_path: Path) -> None:
+def test_an_incomplete_write_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "run.json.partial").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left"):
         rundir.write_whole(tmp_path / "run.json", b"x")
@@ -126,7 +126,7 @@ def test_what_cannot_be_written_whole_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "error", [SetupError("broker A/1 died by itself"), OSError(errno.EIO, "Input/output error")]
 )
-def test_what_fails_on_a_full_disk_fails_for_that(
+def test_errors_after_a_full_disk_name_the_full_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: SetupError | OSError
 ) -> None:
     folder = tmp_path / "run"
@@ -144,12 +144,12 @@ def test_what_fails_on_a_full_disk_fails_for_that(
     )
 
 
-def test_what_a_quota_refuses_has_no_space(tmp_path: Path) -> None:
+def test_an_exceeded_quota_is_a_full_disk(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFailure, match=NO_SPACE), recorded(tmp_path / "run"):
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
 
 
-def test_what_else_fails_is_reported_as_it_is(tmp_path: Path) -> None:
+def test_other_errors_are_reported_unchanged(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="no such release"), recorded(tmp_path / "run"):
         raise SetupError("no such release")
 

@@ -29,7 +29,7 @@ def test_every_built_in_scenario_is_written_and_read_back_as_it_was(
     assert read(tmp_path / "it.toml", seed=0) == built
 
 
-def test_what_the_user_wished_is_in_the_file(tmp_path: Path) -> None:
+def test_the_users_options_are_in_the_file(tmp_path: Path) -> None:
     request = ScenarioRequest(
         seed=3,
         topology=parse("A:3->B->C"),

@@ -125,7 +125,7 @@ def test_the_last_fault_has_ended_when_it_was_healed_and_not_when_the_run_looks(
     )
 
 
-def test_a_fault_that_cannot_be_applied_did_not_bite_and_is_healed_all_the_same(
+def test_a_fault_that_cannot_be_applied_did_not_bite_and_is_healed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     events, _ = played(monkeypatch, Blunt)

@@ -61,7 +61,9 @@ CHECKPOINT = bytes.fromhex(
         ("mtls+scram", "SASL_SSL", True),
     ],
 )
-def test_the_words_say_what_listeners_speak(text: str, protocol: str, names_clients: bool) -> None:
+def test_the_notation_sets_the_protocols_of_listeners(
+    text: str, protocol: str, names_clients: bool
+) -> None:
     found = secured(text)
     assert (found.protocol, found.names_clients) == (protocol, names_clients)
     assert canonical("+".join(reversed(text.split("+")))) == text
@@ -103,7 +105,7 @@ def test_wrong_annotations_are_refused_in_one_sentence(text: str, sentence: str)
     "text",
     ["A{tls}->B", "A:3{tls+scram}->B{mtls}", "A@4.2.0:3{plain}->B->C{tls}", "A{scram}<->B{scram}"],
 )
-def test_what_is_written_is_read_again(text: str) -> None:
+def test_written_text_is_read_back(text: str) -> None:
     assert arrows(parse(text)) == text
     assert [cluster.security for cluster in parse("pair{scram+tls}").clusters] == ["tls+scram"] * 2
 
@@ -266,7 +268,7 @@ def test_a_shadow_at_an_address_of_its_own_gets_a_certificate_for_it(tmp_path: P
     assert security_of(made.inner("h:1")) == after
 
 
-def test_what_is_said_first_to_a_secured_address_is_a_greeting_without_secrets(
+def test_the_first_bytes_to_a_secured_address_have_no_secrets(
     tmp_path: Path,
 ) -> None:
     made = secrets(tmp_path, "tls")

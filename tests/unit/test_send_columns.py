@@ -68,7 +68,7 @@ def test_of_none_there_is_nothing() -> None:
     assert len(SendsBuilder().sends()) == 0
 
 
-def test_what_comes_in_parts_is_put_in_order() -> None:
+def test_parts_are_put_in_order() -> None:
     sends = some(4)
     gathering = SendsBuilder()
     for part in (sends[3:][::-1], [replace(s, client="another") for s in sends[:3]]):

@@ -41,7 +41,7 @@ def test_a_frame_counts_whole_and_once(mirrored: MirroredLog) -> None:
     assert (mirrored.memory(), mirrored.held) == (FRAME, 10)
 
 
-def test_what_is_left_of_many_frames_is_moved_out_of_them_when_the_budget_is_used(
+def test_the_rest_of_many_frames_is_copied_when_the_budget_is_used(
     mirrored: MirroredLog,
 ) -> None:
     used = read(mirrored, {0: 10, 1: FRAME - 10})

@@ -95,9 +95,7 @@ def test_followers_learn_where_they_diverge(
 
 
 @pytest.mark.parametrize("version", FETCHES)
-def test_who_is_no_broker_of_the_destination_counts_as_no_follower(
-    leader: Leader, version: int
-) -> None:
+def test_only_brokers_of_the_destination_count_as_followers(leader: Leader, version: int) -> None:
     (row,) = ask(leader, FETCH, "fetch", version, fetch(version, broker=-1)).responses[0].partitions
     assert row.error_code == Error.not_leader_or_follower
     partition = leader.find(fetch(version).topics[0], version, NUMBER)

@@ -27,7 +27,7 @@ def test_a_consumer_is_sent_on_to_a_follower(offset: int) -> None:
     assert (row.error_code, row.preferred_read_replica) == (Error.none, 1)
 
 
-def test_one_that_asks_for_what_was_deleted_is_refused_or_it_would_go_to_and_fro() -> None:
+def test_a_fetch_of_deleted_records_is_refused_and_not_redirected() -> None:
     assert answer(9, start=10, high_watermark=100).error_code == Error.offset_out_of_range
 
 

@@ -18,7 +18,7 @@ def test_nothing_to_do() -> None:
     side_by_side([])
 
 
-def test_the_first_error_does_not_wait_for_what_hangs() -> None:
+def test_the_first_error_does_not_wait_for_tasks_that_hang() -> None:
     release, hung = threading.Event(), []
 
     def hang() -> None:

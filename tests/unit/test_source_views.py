@@ -119,7 +119,7 @@ def test_missing_parts_are_damage(root: Path) -> None:
         plan(root / "nowhere")
 
 
-def test_a_partition_of_which_no_log_was_captured_has_a_view_without_replicas(root: Path) -> None:
+def test_a_partition_without_captured_logs_has_a_view_without_replicas(root: Path) -> None:
     for path in (root / "captures").glob("*/bounds.json"):
         path.unlink()
     found = list(views(root))

@@ -111,7 +111,7 @@ def test_link_flap_breaks_every_link_and_has_clients_wherever_topics_begin(arrow
 
 @pytest.mark.parametrize("name", ["baseline", "planned-failover", "mirror-crash", "half-open"])
 @pytest.mark.parametrize("arrows", EVERY)
-def test_what_breaks_links_or_mirrors_does_so_to_every_one(name: str, arrows: str) -> None:
+def test_faults_of_links_or_mirrors_target_every_one(name: str, arrows: str) -> None:
     topology = parse(arrows)
     chosen = SCENARIOS[name](ScenarioRequest(seed=5, topology=topology))
     check(chosen.schedule, topology)
@@ -134,7 +134,7 @@ def test_what_breaks_links_or_mirrors_does_so_to_every_one(name: str, arrows: st
 
 
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
-def test_what_a_scenario_says_of_itself_names_the_clusters_that_it_has(name: str) -> None:
+def test_the_about_text_of_a_scenario_names_its_clusters(name: str) -> None:
     said = SCENARIOS[name](ScenarioRequest(seed=5, topology=parse("us-east:3->eu_west:3"))).about
     assert not re.search(r"\b[ABC]\b|[{}]", said), said
 

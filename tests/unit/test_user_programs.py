@@ -48,20 +48,20 @@ def started(tmp_path: Path, then: str) -> tuple[Child, int]:
     return child, int(note.read_text())
 
 
-def test_what_a_program_started_dies_with_it_when_it_is_killed(tmp_path: Path) -> None:
+def test_a_killed_programs_children_are_killed(tmp_path: Path) -> None:
     child, grandchild = started(tmp_path, "child.wait()")
     foreign(tmp_path).kill(child)
     assert gone(grandchild)
     assert child.group() == frozenset()
 
 
-def test_what_a_program_left_behind_dies_when_it_ends_by_itself(tmp_path: Path) -> None:
+def test_a_program_that_ends_leaves_no_children(tmp_path: Path) -> None:
     child, grandchild = started(tmp_path, "sys.exit(7)")
     assert until(child.end_group, within=60, what="the program to end") == 7
     until(lambda: gone(grandchild), within=60, what="what it left to die")
 
 
-def test_one_that_is_killed_by_a_signal_says_which(tmp_path: Path) -> None:
+def test_the_exit_of_a_program_killed_by_a_signal_names_it(tmp_path: Path) -> None:
     child = foreign(tmp_path).start(
         [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"]
     )
@@ -91,7 +91,7 @@ def test_a_stopped_one_can_be_ended(tmp_path: Path) -> None:
     assert mine.end(child, within=60)
 
 
-def test_one_that_stops_itself_stands_still_and_can_be_killed(tmp_path: Path) -> None:
+def test_a_program_that_stops_itself_can_be_killed(tmp_path: Path) -> None:
     mine = foreign(tmp_path)
     child = mine.start(
         [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"]

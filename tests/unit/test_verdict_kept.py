@@ -43,7 +43,7 @@ def run(tmp_path: Path) -> Path:
     return Recorded(tmp_path / "runs" / "run", seconds=1.0).write().close()
 
 
-def test_a_run_directory_that_cannot_be_written_keeps_the_verdict_from_nobody(
+def test_the_verdict_on_a_read_only_run_directory_is_shown(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run.chmod(0o555)
@@ -106,7 +106,7 @@ def test_several_runs_have_a_folder_each(run: Path, tmp_path: Path) -> None:
         _outs([run], tmp_path)
 
 
-def test_a_folder_of_run_directories_says_what_is_in_it(run: Path, tmp_path: Path) -> None:
+def test_the_error_about_a_folder_of_run_directories_names_them(run: Path, tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=rf"runs is not a run directory: .*; give the one in it: {run}$"
     ):

@@ -45,9 +45,7 @@ def test_sound_logs_are_valid(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cluster", ["A", "B"])
 @pytest.mark.parametrize("what", BAD)
-def test_what_is_wrong_is_named_and_the_rest_is_verified(
-    tmp_path: Path, what: str, cluster: str
-) -> None:
+def test_damage_is_named_and_the_rest_is_verified(tmp_path: Path, what: str, cluster: str) -> None:
     wanted, _ = logs(tmp_path)
     spoil, said = BAD[what]
     path = tmp_path / cluster / "orders-0" / "00000000000000000000.log"

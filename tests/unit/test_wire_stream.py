@@ -121,7 +121,7 @@ def test_closing_ends_those_who_wait_on_this_side() -> None:
     played(act)
 
 
-def test_who_gives_up_waiting_leaves_a_stream_that_can_be_closed() -> None:
+def test_a_stream_can_be_closed_after_a_wait_was_cancelled() -> None:
     async def act(one: Stream, other: Stream) -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01):
@@ -133,7 +133,7 @@ def test_who_gives_up_waiting_leaves_a_stream_that_can_be_closed() -> None:
     played(act)
 
 
-def test_nobody_listening_is_an_error_of_the_system() -> None:
+def test_a_port_without_a_listener_is_an_os_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with pytest.raises(ConnectionRefusedError):

@@ -51,7 +51,7 @@ def test_a_failover_does_not_wait_for_its_source(
     assert_failed_over(wide, mirror, markers=markers, mirrored=mirrored)
 
 
-def test_it_is_reported_twice_and_stood_still_when_it_was(
+def test_two_concurrent_failovers_after_a_suspension_are_one(
     wide: Deployment, mirror: Shadowed
 ) -> None:
     """SIGSTOP, then two concurrent requests for a failover: only one happens."""

@@ -137,7 +137,7 @@ def test_a_groups_replay_up_to_its_bound() -> None:
         ("outcome-split", {}, None),
     ],
 )
-def test_what_had_not_arrived_when_a_mirror_ended_by_force(
+def test_records_not_mirrored_before_a_forced_failover(
     kind: str, evidence: Mapping[str, object], what: str | None
 ) -> None:
     found = Anomaly(
@@ -154,7 +154,7 @@ def test_what_had_not_arrived_when_a_mirror_ended_by_force(
 @pytest.mark.parametrize(
     ("stood", "last", "allowed"), [(1383, 1382, True), (1383, 1383, False), (900, 950, False)]
 )
-def test_what_a_truncation_takes_from_a_reader_that_stood_beyond_it(
+def test_records_that_a_reader_above_a_truncation_skips(
     stood: int, last: int, allowed: bool
 ) -> None:
     evidence = {"records": 5, "truncated_to": 900, "stood_at": stood, "last_skipped": last}
@@ -208,7 +208,7 @@ KEPT = {
     [AT_LEAST_ONCE, EXACTLY_ONCE, SHADOW, COPIED],
     ids=["mm2", "mm2 exactly-once", "shadow", "copied"],
 )
-def test_what_no_guarantee_allows_is_not_in_the_table_even_around_a_fault(
+def test_kinds_that_no_guarantee_allows_are_not_allowed_around_a_fault(
     kind: str, mirror: Guarantee
 ) -> None:
     assert kind in {each.name for check in REGISTRY.values() for each in check.anomalies}

@@ -85,7 +85,7 @@ def test_plain_on_the_destination_and_aborted_by_its_producer() -> None:
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-def test_what_was_refused_of_a_committed_transaction_was_read_on_a_mirror_too(
+def test_refused_records_of_a_committed_transaction_were_read_on_a_mirror_too(
     isolation: str,
 ) -> None:
     sent = commit(1, 2, 3, offsets=[0, -1, 2], refused=(2,))
@@ -113,9 +113,7 @@ def test_a_commit_refused_for_certain() -> None:
     assert anomalies(NAME, seen) == [("aborted-read", "A", 0)]
 
 
-def test_what_was_read_before_a_truncation_is_judged_by_the_log_of_that_time_wherever_it_was() -> (
-    None
-):
+def test_reads_before_a_truncation_are_judged_by_the_log_of_that_time() -> None:
     before = Log("A").txn(9, pid=7, end="abort").data(3).taken("1-away", at=510)
     got = [poll((0, 9), at=400 * SECOND), poll((2, 3), at=401 * SECOND)]
     seen = trip(earlier=[before], reads=got)

@@ -76,7 +76,7 @@ REJECTS = {
 
 
 @pytest.mark.parametrize(("theirs", "ours"), [("abort", "commit"), ("commit", "abort")])
-def test_a_marker_that_ends_its_transaction_otherwise_is_named_with_what_it_is_about(
+def test_a_marker_with_another_outcome_is_named_with_its_transaction(
     theirs: str, ours: str
 ) -> None:
     def log(cluster: str, end: str, **header: Unpack[Header]) -> Log:
@@ -166,7 +166,7 @@ REGION = -(1 << 63) + (77 << 31)
         ("region", 3, (REGION + 3, REGION + 3 + (1 << 31)), [0, 1]),
     ],
 )
-def test_each_id_is_what_the_mapping_gives(
+def test_each_id_equals_its_mapping(
     how: str, source: int, pids: tuple[int, int], wrong: list[int]
 ) -> None:
     assert anomalies(NAME, mapped(how, source, *pids)) == [
@@ -194,7 +194,7 @@ def test_a_log_that_was_not_captured_is_unjudged() -> None:
 
 
 @pytest.mark.parametrize("crc", [7, 1002])
-def test_what_another_mirror_appended_further_down_the_chain_does_not_count(crc: int) -> None:
+def test_markers_of_another_mirror_in_the_chain_do_not_count(crc: int) -> None:
     """B has 1 2 from A and an ABORT that its mirror wrote at its end; A has one of its own; C has 1
     and an ABORT of its mirror."""
     logs = [
@@ -231,7 +231,7 @@ def test_what_another_mirror_appended_further_down_the_chain_does_not_count(crc:
     ],
     ids=["a reset", "an ABORT", "nobody said so", "it said another thing"],
 )
-def test_what_a_mirror_appended_at_the_end_of_the_run_is_its_own(
+def test_markers_that_a_mirror_appends_at_the_end_of_the_run_are_its_own(
     log: Log, appended: list[tuple[int, str]], wrong: list[int]
 ) -> None:
     """A has 1; no failover: the mirror is ended with the run, and reports then what it appended."""

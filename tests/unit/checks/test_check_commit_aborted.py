@@ -90,7 +90,7 @@ def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
-def test_a_commit_that_was_certainly_never_asked_for_and_was_done() -> None:
+def test_a_commit_that_was_certainly_never_requested_and_took_effect() -> None:
     seen = view([Log("A").txn(1, pid=7)], sends=[commit(1, acked=0, outcome="fail")])
     assert anomalies(NAME, seen) == [("abort-committed", "A", 1)]
     assert (

@@ -57,7 +57,7 @@ def test_a_replayed_range_is_one_anomaly_whoever_wrote_it() -> None:
     assert [(f.offset, f.evidence["records"]) for f in findings(NAME, seen)] == [(3, 3)]
 
 
-def test_a_mirrored_repeat_says_when_both_copies_were_written() -> None:
+def test_a_mirrored_repeat_has_the_times_of_both_copies() -> None:
     seen = view(
         [Log("B").data(1).data(1)], watermarks={"B": samples((0, 0), (1, 1), (1, 1), (2, 2))}
     )
@@ -72,7 +72,7 @@ def test_a_repeat_that_the_source_has_as_well_was_mirrored_faithfully() -> None:
     assert anomalies(NAME, view(logs, topology="A->B->C")) == [("mirrored-duplicate", "B", 1)]
 
 
-def test_what_clients_repeat_behind_what_a_mirror_repeated_is_another_anomaly() -> None:
+def test_repeats_by_clients_after_repeats_by_a_mirror_are_another_anomaly() -> None:
     seen = view([Log("A").data(1, 2), Log("B").data(1, 2, 1).data(2)], promotions=[promoted(3)])
     assert anomalies(NAME, seen) == [("mirrored-duplicate", "B", 2), ("duplicate", "B", 3)]
 

@@ -112,7 +112,7 @@ def test_a_round_trip_loses_the_tail_of_the_forced_failover_and_nothing_on_the_w
     ]
 
 
-def test_without_the_capture_next_to_the_failover_the_tail_is_lost_all_the_same() -> None:
+def test_without_the_capture_at_the_failover_the_tail_still_counts_as_lost() -> None:
     assert costs(trip(earlier=[]))[0] == (1, 551 * SECOND)
 
 
@@ -138,7 +138,7 @@ def test_the_tail_is_what_was_lost() -> None:
     assert costs(view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(1)])) == [(2, None)]
 
 
-def test_what_is_a_lost_write_is_not_counted_again() -> None:
+def test_lost_writes_are_not_counted_again() -> None:
     seen = view(
         [A3, Log("B").data(1)],
         sends=ACKED,
@@ -164,7 +164,7 @@ def test_acknowledged_and_unmarked_when_the_source_died() -> None:
     assert costs(seen) == [(1, None)]
 
 
-def test_only_what_was_acknowledged_counts() -> None:
+def test_only_acknowledged_records_count() -> None:
     seen = view(
         [A3, Log("B").data(1)],
         sends=[send(1, acked=0), commit(2, acked=1, outcome="info")],
@@ -190,7 +190,7 @@ def test_without_both_logs_it_is_unknown() -> None:
     assert unjudged("failover", view([Log("B")], promotions=[promoted(0)]))
 
 
-def test_what_a_torn_log_lacks_is_held_against_no_budget() -> None:
+def test_records_missing_in_a_torn_log_exceed_no_budget() -> None:
     seen = replace(
         REJECTS["rpo-over-budget"].view, replicas=[A3.replica(), Log("B").data(1).torn().replica()]
     )

@@ -81,7 +81,7 @@ def test_a_torn_log_is_not_judged_beyond_its_end() -> None:
     assert unjudged(NAME, seen)
 
 
-def test_what_is_missing_before_the_damage_was_never_there() -> None:
+def test_records_missing_before_the_damage_were_never_there() -> None:
     seen = view([Log("A").data(1).skip(1).data(3).torn()], sends=[send(2, acked=1)])
     assert anomalies(NAME, seen) == [("ghost-ack", "A", 1)]
     assert (
@@ -90,14 +90,14 @@ def test_what_is_missing_before_the_damage_was_never_there() -> None:
     )
 
 
-def test_writes_to_a_cluster_that_nobody_promoted_are_not_judged() -> None:
+def test_writes_to_a_cluster_without_a_promotion_are_not_judged() -> None:
     assert (
         "no promotion"
         in unjudged(NAME, view([Log("B").data(1)], sends=[send(1, acked=0, cluster="B")]))[0]
     )
 
 
-def test_an_acknowledgement_in_the_tail_is_held_against_the_log_of_its_time() -> None:
+def test_an_acknowledgement_in_the_tail_is_compared_with_the_log_of_its_time() -> None:
     assert anomalies(NAME, trip()) == []
     assert anomalies(
         NAME, trip(earlier=[Log("A").data(1).data(2).data(9).taken("1-away", at=510)])
@@ -114,7 +114,7 @@ def test_an_offset_below_the_truncation_must_hold_its_record_for_ever() -> None:
     assert anomalies(NAME, trip(logs=[other, on_b()])) == [("ghost-ack", "A", 1)]
 
 
-def test_what_follows_an_acknowledgement_below_the_truncation_is_reported_separately() -> None:
+def test_acknowledgements_above_the_truncation_are_reported_separately() -> None:
     """Below the truncation the next generation has the right record; above it, only this log can
     have it."""
     assert anomalies(

@@ -138,7 +138,7 @@ def test_a_replay_comes_with_its_bound() -> None:
     assert (found.evidence["records"], found.evidence["bound"]) == (2, 103)
 
 
-def test_what_the_group_itself_committed_after_the_failover_is_no_checkpoint() -> None:
+def test_the_groups_own_commit_after_the_failover_is_no_checkpoint() -> None:
     late = [
         GroupOffset(time=AFTER, cluster="B", group="g", topic="A.t", partition=0, offset=offset)
         for offset in (3, 1)
@@ -179,7 +179,7 @@ def test_it_is_due_where_a_group_follows_a_failover() -> None:
     )
 
 
-def test_one_groups_samples_say_nothing_of_another() -> None:
+def test_one_groups_samples_prove_nothing_about_another() -> None:
     """Both groups committed on A, long before bounds were sampled; offsets were sampled only of
     g."""
     reads = [replace(r, group=group, reader=group) for group in "gh" for r in moved(1, (1, 2))]
@@ -199,7 +199,7 @@ def test_one_groups_samples_say_nothing_of_another() -> None:
 
 
 @pytest.mark.parametrize(("sync_times", "bound"), [((), 200), ((150,), 100)])
-def test_a_sync_that_was_late_explains_what_lies_above_the_last_one(
+def test_a_late_sync_explains_repeats_above_the_last_one(
     sync_times: tuple[int, ...], bound: int
 ) -> None:
     uids = range(1, 201)
@@ -269,7 +269,7 @@ def test_a_coordinator_that_loaded_a_group_anew_may_answer_with_an_earlier_commi
         "without a fault",
     ],
 )
-def test_what_a_coordinator_wrote_later_or_never_is_no_earlier_commit(
+def test_a_later_or_missing_entry_of_the_coordinator_is_no_earlier_commit(
     seen: tuple[PartitionView, PartitionView],
 ) -> None:
     assert together(*seen) == ([("checkpoint-regression", 1)], [])
@@ -278,7 +278,7 @@ def test_what_a_coordinator_wrote_later_or_never_is_no_earlier_commit(
 @pytest.mark.parametrize(
     "logs", [(), (committed(1, 2, start=3),)], ids=["not captured", "its beginning is gone"]
 )
-def test_without_what_the_coordinator_wrote_a_step_back_after_a_fault_is_unknown(
+def test_without_the_coordinators_log_a_step_back_after_a_fault_is_unknown(
     logs: tuple[PartitionView, ...],
 ) -> None:
     why = (

@@ -98,18 +98,18 @@ def test_what_was_seen_below_a_truncation_still_holds() -> None:
     ]
 
 
-def test_what_was_seen_in_the_tail_is_held_against_the_tail() -> None:
+def test_reads_in_the_tail_are_compared_with_the_tail() -> None:
     (found,) = findings(NAME, trip(reads=[poll((2, 4), at=400 * SECOND)]))
     assert (found.cluster, found.offset, found.evidence["capture"]) == ("A", 2, "1-away")
 
 
-def test_a_reader_that_goes_on_getting_the_tail_after_the_truncation() -> None:
+def test_a_reader_that_still_gets_the_tail_after_the_truncation() -> None:
     assert anomalies(NAME, trip(reads=[poll((2, 3), at=650 * SECOND)])) == [
         ("inconsistent-offset", "A", 2)
     ]
 
 
-def test_a_tail_that_was_not_captured_is_still_held_against_its_clients() -> None:
+def test_a_tail_that_was_not_captured_is_compared_with_its_clients() -> None:
     assert anomalies(NAME, trip(earlier=[], reads=[poll((2, 4), at=400 * SECOND)])) == [
         ("inconsistent-offset", "A", 2)
     ]
@@ -119,7 +119,7 @@ def test_a_tail_that_was_not_captured_is_still_held_against_its_clients() -> Non
 @pytest.mark.parametrize(
     ("truncated", "found"), [([(2, 1)], []), ([(2, 2)], [("inconsistent-offset", "B", 1)])]
 )
-def test_what_a_mirror_says_it_truncated_at_the_promotion_was_another_era(
+def test_the_tail_that_a_mirror_truncated_at_the_promotion_is_another_era(
     truncated: list[tuple[int, int]], found: list[tuple[str, str, int]]
 ) -> None:
     stop = Stop(

@@ -231,7 +231,7 @@ def test_markers_that_a_mirror_brought_or_wrote_are_no_coordinators_own() -> Non
     assert judged(states, native)[0] == [("marker-unexplained", "B", "A.t", 3)]
 
 
-def test_what_is_examined_are_batches_of_kafkas_own_topics() -> None:
+def test_batches_of_internal_topics_are_counted_as_examined() -> None:
     rows = examine(CHECK, own([written(2), second(1, 2)]))
     assert sum(r.count for r in rows if r.finding == "examined") == 4
     assert [f for f in CHECK.kernel(data("commit")) if isinstance(f, Examined)] == []

@@ -174,7 +174,7 @@ def test_rejects(kind: str) -> None:
 @pytest.mark.parametrize(
     "log", [Log("A", start=2).txn(3, pid=7, end=None), Log("A").skip(2).txn(3, pid=7, end=None)]
 )
-def test_what_is_there_of_a_shortened_log_is_judged(log: Log) -> None:
+def test_the_rest_of_a_shortened_log_is_judged(log: Log) -> None:
     one = view(
         [log], watermarks={"A": samples((2, 3), (3, 3))}, compacted={} if log.start else {"A": 2}
     )
@@ -206,7 +206,7 @@ def test_brokers_that_are_blind_to_negative_producer_ids() -> None:
     ],
     ids=["nothing was truncated", "truncated above it", "below the truncation"],
 )
-def test_what_no_truncation_explains(
+def test_changes_that_no_truncation_explains(
     truncated: list[tuple[int, int]],
     marks: list[tuple[int, int]],
     found: list[tuple[str, str, int]],

@@ -171,7 +171,7 @@ def test_rejects(kind: str) -> None:
 
 
 @pytest.mark.parametrize("case", BEHIND)
-def test_no_leader_is_behind_what_it_serves(case: str) -> None:
+def test_no_leader_epoch_is_below_those_of_its_records(case: str) -> None:
     assert anomalies(NAME, BEHIND[case]) == [("epoch-behind", "B", 0)]
 
 
@@ -201,7 +201,7 @@ def test_an_earlier_capture_is_looked_at_too() -> None:
     assert anomalies(NAME, trip(earlier=[fell])) == [("leader-epoch-regression", "A", 3)]
 
 
-def test_of_what_was_truncated_only_the_tail_is_counted() -> None:
+def test_only_the_tail_of_a_truncation_is_counted() -> None:
     assert examined(NAME, trip())["A/native"] == 2 + 1 + 1
 
 

@@ -126,12 +126,12 @@ def test_a_tail_that_was_truncated_is_no_lost_write_of_the_log_that_came_after_i
     assert anomalies(NAME, trip()) == []
 
 
-def test_what_was_acknowledged_below_the_truncation_must_live_on() -> None:
+def test_acknowledged_records_below_the_truncation_must_remain() -> None:
     lost = Log("A").data(1).data(4, at=2, crc=44).data(5, crc=55).data(6)
     assert anomalies(NAME, trip(logs=[lost, on_b()])) == [("lost-write", "A", 1)]
 
 
-def test_a_hole_in_what_came_back() -> None:
+def test_a_hole_in_the_records_mirrored_back() -> None:
     hole = Log("A").data(1).data(2).data(5, at=3, crc=55).data(6)
     assert ("lost-write", "B", 2) in anomalies(NAME, trip(logs=[hole, on_b()]))
 
@@ -183,7 +183,7 @@ def test_an_unknown_leader_with_replicas_missing_is_not_judged() -> None:
     assert unjudged(NAME, seen)
 
 
-def test_what_retention_deleted_is_not_lost() -> None:
+def test_records_deleted_by_retention_are_not_lost() -> None:
     assert (
         anomalies(
             NAME, view([Log("A", start=5).data(9), Log("B").data(9)], sends=[send(1, acked=0)])
@@ -192,7 +192,7 @@ def test_what_retention_deleted_is_not_lost() -> None:
     )
 
 
-def test_what_was_mirrored_before_a_restart_may_be_deleted_while_its_repeats_are_there() -> None:
+def test_records_mirrored_before_a_restart_may_be_deleted_before_their_repeats() -> None:
     """B had 1 2 3 1 when A was given up, and has deleted all but the last: a reader had got 3
     there."""
     flap = Window(id="flap", fault="link-flap", target="A->B", start=SECOND, end=2 * SECOND)
@@ -210,7 +210,7 @@ def test_what_was_mirrored_before_a_restart_may_be_deleted_while_its_repeats_are
     ]
 
 
-def test_what_is_lost_above_a_truncation_is_reported_separately() -> None:
+def test_losses_above_a_truncation_are_reported_separately() -> None:
     assert anomalies(NAME, trip(earlier=[Log("A").data(1).taken("1-away", at=510)])) == [
         ("lost-write", "A", 2)
     ]
@@ -219,7 +219,7 @@ def test_what_is_lost_above_a_truncation_is_reported_separately() -> None:
 @pytest.mark.parametrize(
     ("mirrored", "found"), [(1, []), (2, [("lost-write", "A", 0)])], ids=["open", "committed"]
 )
-def test_what_was_open_when_it_was_truncated_had_been_promised_to_nobody(
+def test_a_transaction_that_was_open_when_truncated_was_promised_to_nobody(
     mirrored: int, found: list[tuple[str, str, int]]
 ) -> None:
     """B had 1, and perhaps its COMMIT, and a read_uncommitted reader had got it; the mirror ended,

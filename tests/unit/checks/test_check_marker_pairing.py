@@ -205,7 +205,7 @@ def test_a_new_epoch_without_a_marker() -> None:
     assert anomalies(NAME, seen) == [("marker-missing", "A", 0)]
 
 
-def test_each_operation_without_a_marker_is_one_anomaly_that_says_what_came_next() -> None:
+def test_each_operation_without_a_marker_is_one_anomaly_that_names_the_next() -> None:
     log = (
         Log("A")
         .txn(1, 2, pid=7, end=None)

@@ -164,7 +164,7 @@ def chain(b: tuple[int, ...], c: tuple[int, ...], *windows: Window, **mirror: st
 
 
 @pytest.mark.parametrize("b", [(3, 2, 3, 4), (2, 3, 4), (3, 4)])
-def test_nobody_can_tell_what_came_of_copies_that_a_cluster_on_the_way_has_deleted(
+def test_copies_that_a_cluster_on_the_way_has_deleted_are_unknown(
     b: tuple[int, ...],
 ) -> None:
     seen = chain(b, REPEATED, FLAP)
@@ -197,7 +197,7 @@ def test_nor_of_what_came_after_as_many_records_as_it_has_deleted() -> None:
     ]
 
 
-def test_what_may_have_been_overtaken_by_a_copy_that_was_deleted_is_not_lost_for_sure() -> None:
+def test_a_record_that_a_deleted_copy_may_have_overtaken_is_not_certainly_lost() -> None:
     """B had 1 2 1 2 3, and C has only the first 2: what is left of B's log does not show whether 1
     was lost."""
     logs = [Log("A").data(1, 2, 3), Log("B", start=2).data(1, 2, 3), Log("C").data(2)]
@@ -227,7 +227,7 @@ def test_neighbours_that_diverge_are_one_anomaly() -> None:
     ]
 
 
-def test_clients_on_a_cluster_that_nobody_promoted_are_not_taken_for_a_mirror() -> None:
+def test_clients_on_a_cluster_without_a_promotion_are_not_taken_for_a_mirror() -> None:
     logs, sends = [Log("A").data(1), Log("B").data(1).data(8)], [send(1), send(8, cluster="B")]
     assert anomalies(NAME, view(logs, sends=sends)) == []
     assert "no promotion was recorded" in unjudged(NAME, view(logs, sends=sends))[0]
@@ -271,7 +271,7 @@ def test_a_record_whose_commit_has_not_crossed_yet_is_behind_and_no_hole() -> No
         ((2, 1, 8), "mirror-inversion", 1),
     ],
 )
-def test_what_was_copied_back_is_held_against_the_new_owner(
+def test_records_copied_back_are_compared_with_the_new_owner(
     on_a: tuple[int, ...], kind: str, offset: int
 ) -> None:
     assert (kind, "A", offset) in anomalies(NAME, emptied(*on_a))

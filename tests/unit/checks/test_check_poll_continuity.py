@@ -229,7 +229,7 @@ def test_the_same_record_again() -> None:
     ]
 
 
-def test_who_reads_uncommitted_sees_what_was_aborted() -> None:
+def test_a_read_uncommitted_reader_gets_aborted_records() -> None:
     seen = view(
         [GAPS],
         reads=[
@@ -240,7 +240,7 @@ def test_who_reads_uncommitted_sees_what_was_aborted() -> None:
     assert anomalies(NAME, seen) == [("poll-skip", "A", 2)]
 
 
-def test_an_open_transaction_is_seen_by_those_alone_who_read_uncommitted() -> None:
+def test_only_read_uncommitted_readers_get_open_transactions() -> None:
     log = Log("A").data(1).txn(2, pid=7, end=None).data(3)
     for isolation, skips in (("read_committed", []), ("read_uncommitted", [("poll-skip", "A", 1)])):
         seen = view(

@@ -102,7 +102,7 @@ def test_two_transactional_ids_with_one_producer_id() -> None:
     assert anomalies(NAME, view([Log("A")], sends=sends)) == [("producer-id-collision", "A", 1)]
 
 
-def test_a_collision_that_never_reached_a_log_is_seen_in_what_the_clients_knew() -> None:
+def test_a_collision_that_never_reached_a_log_is_found_in_the_clients_records() -> None:
     sends = [
         send(P1(1), acked=0, producer_id=7, producer_epoch=0),
         send(P2(1), acked=0, producer_id=7, producer_epoch=0, process=2),
@@ -130,7 +130,7 @@ def test_the_intruder_is_the_one_whose_client_never_had_that_id() -> None:
 @pytest.mark.parametrize(
     ("acked", "reset", "found"), [(-1, False, -1), (0, False, 0), (-1, True, None)]
 )
-def test_a_mirrored_id_that_was_handed_out_again_to_somebody_who_was_turned_away_or_lied_to(
+def test_a_mirrored_id_reallocated_to_a_producer_that_was_refused_or_falsely_acknowledged(
     acked: int, reset: bool, found: int | None
 ) -> None:
     b = Log("B").data(P1(1), pid=7)
@@ -166,7 +166,7 @@ def behind_a_reset(**second: Unpack[Batch]) -> PartitionView:
     return view([Log("A").data(P1(1), pid=7), log], mirror_kind="exact", promotions=[promoted(1)])
 
 
-def test_an_id_that_goes_on_behind_a_reset_where_the_mirrored_one_ended() -> None:
+def test_an_id_that_continues_the_mirrored_sequence_after_a_reset() -> None:
     seen = behind_a_reset(pid=7, sequence=1)
     assert anomalies(NAME, seen) == [("producer-id-collision", "B", 2)]
     assert findings(NAME, seen)[0].evidence == {

@@ -166,7 +166,7 @@ def test_outputs_of_other_partitions_count() -> None:
     )
 
 
-def test_what_cannot_be_known_is_said() -> None:
+def test_unknown_outputs_are_reported() -> None:
     without = run([BOTH], [Log("A").data(1, 2)], [committed(2)])
     unlabelled = replace(
         without[1], replicas=[replace(r, made_from=np.array([1, -1])) for r in without[1].replicas]
@@ -207,7 +207,7 @@ def test_mirrors_allow_what_a_failover_costs_and_nothing_else(mirror: str) -> No
     }
 
 
-def test_what_was_repeated_is_counted_against_what_the_group_had_not_passed_when_it_began() -> None:
+def test_repeats_are_compared_with_the_inputs_above_the_groups_offset() -> None:
     views = REJECTS["copy-repeated-by-failover"].views
     (row,) = [row for row in findings(REGISTRY[NAME], views) if row.finding == "found"]
     assert (row.data["records"], row.data["bound"], row.data["failover"]) == (1, 2, "forced")

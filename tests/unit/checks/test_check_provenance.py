@@ -81,7 +81,7 @@ def test_without_any_history_there_is_nothing_to_hold_a_log_against() -> None:
 
 
 @pytest.mark.parametrize("end", ["commit", "abort", None])
-def test_what_was_refused_is_not_there_however_its_transaction_ended(end: str | None) -> None:
+def test_a_refused_record_is_absent_however_its_transaction_ended(end: str | None) -> None:
     sent = commit(
         1, 2, 3, ending="abort" if end == "abort" else "commit", offsets=[0, -1, -1], refused=(2, 3)
     )
@@ -111,7 +111,7 @@ def test_before_between_and_after_what_was_sent_neighbours_together() -> None:
     ]
 
 
-def test_nobody_sent_a_record_without_a_payload_id() -> None:
+def test_a_record_without_a_payload_id_is_a_stranger() -> None:
     seen = view([Log("A").data(1, -1, -1).data(2).data(-1)], sends=[send(1), send(2)])
     assert [(f.offset, f.evidence["records"]) for f in findings(NAME, seen)] == [(1, 2), (4, 1)]
 

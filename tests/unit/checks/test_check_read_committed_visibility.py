@@ -89,7 +89,7 @@ def test_hidden_between_two_polls_of_one_assignment() -> None:
     assert anomalies(NAME, seen) == [("hidden-committed", "A", 1)]
 
 
-def test_what_another_group_got_does_not_count() -> None:
+def test_records_that_another_group_got_do_not_count() -> None:
     seen = view(
         [Log("A").data(1, 2, 3)],
         reads=[poll((0, 1), (2, 3), reader="x", group="g"), poll((1, 2), reader="y", group="h")],
@@ -97,13 +97,13 @@ def test_what_another_group_got_does_not_count() -> None:
     assert anomalies(NAME, seen) == [("hidden-committed", "A", 1)]
 
 
-def test_a_torn_log_cannot_show_what_was_read() -> None:
+def test_a_torn_log_does_not_show_which_records_were_read() -> None:
     seen = view([Log("A").data(1).torn()], reads=[poll((0, 1), (1, 2))])
     assert anomalies(NAME, seen) == []
     assert unjudged(NAME, seen)
 
 
-def test_a_step_back_begins_anew() -> None:
+def test_a_step_back_starts_a_new_sequence() -> None:
     seen = view([Log("A").data(1, 2)], reads=[poll((0, 1), (1, 2)), poll((1, 2), at=101 * SECOND)])
     assert anomalies(NAME, seen) == []
 

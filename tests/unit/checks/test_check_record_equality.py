@@ -93,7 +93,7 @@ def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
-def test_what_headers_prove_to_be_the_same_is_not_looked_at() -> None:
+def test_records_that_headers_prove_equal_are_not_decoded() -> None:
     same = kept([Log("A").data(1), Log("B").data(1, digest={1: 5})])
     assert anomalies(NAME, same) == []
     wrong_crc = kept([Log("A").data(1), Log("B").data(1, digest={1: 5}, crc_ok=False)])
@@ -131,7 +131,7 @@ def test_a_mirror_that_moves_offsets_is_not_judged() -> None:
     assert anomalies(NAME, view([Log("A").data(1), Log("B").data(1, crc=5, digest={1: 5})])) == []
 
 
-def test_what_came_back_is_compared_with_its_owner() -> None:
+def test_records_mirrored_back_are_compared_with_their_owner() -> None:
     a = Log("A").data(1).data(2).data(4, crc=9, digest={4: 1}).data(5, crc=55).data(6)
     assert anomalies(NAME, trip(logs=[a, on_b()])) == [("record-divergence", "A", 2)]
     hole = Log("A").data(1).data(2).data(5, at=3, crc=55, leader_epoch=3).data(6, leader_epoch=4)
@@ -139,7 +139,7 @@ def test_what_came_back_is_compared_with_its_owner() -> None:
     assert anomalies(NAME, trip(logs=[on_a(), on_b()])) == []
 
 
-def test_the_far_end_of_a_chain_is_held_against_its_owner() -> None:
+def test_the_end_of_a_chain_is_compared_with_its_owner() -> None:
     logs = [Log("A").data(1), Log("B").data(1, crc=5), Log("C").data(1, crc=6, digest={1: 5})]
     assert anomalies(NAME, kept(logs, topology="A->B->C")) == [("record-divergence", "C", 0)] * 2
 
@@ -152,7 +152,7 @@ def test_a_log_that_is_torn_or_was_not_captured_is_unjudged() -> None:
     assert unjudged(NAME, behind)
 
 
-def test_what_is_before_the_damage_is_compared() -> None:
+def test_records_before_the_damage_are_compared() -> None:
     seen = kept([Log("A").data(1).data(2), Log("B").data(1, crc=5, digest={1: 5}).torn()])
     assert anomalies(NAME, seen) == [("record-divergence", "B", 0)]
     assert unjudged(NAME, seen)
@@ -177,7 +177,7 @@ def test_it_is_due_where_offsets_and_ids_are_kept(
     assert set(due_at(NAME, scenario, [])) == due
 
 
-def test_what_a_mirror_truncated_and_appended_at_the_end_of_the_run_is_its_own() -> None:
+def test_a_mirrors_truncation_and_reset_at_the_end_of_the_run_are_its_own() -> None:
     """A has 1 and an open transaction; no failover: at the end of the run the mirror truncates B
     there, and writes a reset."""
     truncated, appended = [(2, 1)], [(1, "reset")]

@@ -86,7 +86,7 @@ def test_the_changed_record_is_named() -> None:
     assert found.evidence["changed"] == [{"offset": 1, "uid": 2, "fields": ["value"]}]
 
 
-def test_a_record_that_one_replica_has_not_is_named() -> None:
+def test_a_record_that_one_replica_lacks_is_named() -> None:
     other = held_back(replica(2).data(1, crc=9, last_offset=1), 2)
     (found,) = findings(NAME, view([replica(1).data(1, 2), other]))
     assert found.evidence["changed"] == [{"offset": 1, "uid": 2, "fields": ["absent on one"]}]
@@ -98,7 +98,7 @@ def test_another_producer_is_reported() -> None:
     assert found.evidence["producer_id"] == [7, 8]
 
 
-def test_what_a_torn_log_lacks_is_not_a_disagreement_and_not_agreement_either() -> None:
+def test_records_missing_in_a_torn_log_are_unknown() -> None:
     seen = view([replica(1).data(1).data(2), held_back(replica(2).data(1).torn(), 2)])
     assert anomalies(NAME, seen) == []
     assert unjudged(NAME, seen) == [
@@ -142,11 +142,11 @@ def test_a_delete_horizon_of_one_brokers_cleaner_is_no_difference() -> None:
 
 
 @pytest.mark.parametrize("kept", [{"producer_epoch": 1}, {"leader_epoch": 4}, {"producer_id": 8}])
-def test_what_no_cleaner_changes_must_agree_below_its_checkpoint_too(kept: Header) -> None:
+def test_fields_that_no_cleaner_changes_must_agree_below_its_checkpoint_too(kept: Header) -> None:
     assert anomalies(NAME, cleaned(**kept)) == [("replica-disagreement", "A", 1)]
 
 
-def test_an_emptied_follower_ends_below_what_its_broker_noted() -> None:
+def test_an_emptied_follower_ends_below_its_brokers_high_watermark() -> None:
     emptied = held_back(replica(2), 2)
     assert (
         anomalies(NAME, view([replica(1).data(1).data(2), emptied])).count(

@@ -68,7 +68,7 @@ def test_a_native_order_counts_aborted_records_too() -> None:
     assert anomalies(NAME, seen) == [("send-inversion", "A", 2)]
 
 
-def test_neighbours_are_one_anomaly_and_say_what_they_are_behind() -> None:
+def test_adjacent_records_are_one_anomaly_that_names_the_record_before_them() -> None:
     (found,) = findings(NAME, view([Log("A").data(4, 5).data(1, 2).data(6)]))
     assert (found.offset, found.evidence["records"], found.evidence["uid"]) == (2, 2, 1)
     assert (found.evidence["after_uid"], found.evidence["after_offset"]) == (5, 1)

@@ -165,9 +165,7 @@ def test_a_session_that_outlives_a_failback_repeats_nothing() -> None:
     assert anomalies(NAME, trip(home(first=1))) == [("sequence-repeat", "A", 5)]
 
 
-def test_alone_it_is_no_session_that_outlives_a_failback_where_it_goes_on_below_what_that_had() -> (
-    None
-):
+def test_a_sequence_below_the_former_session_is_not_its_continuation() -> None:
     """After two resets the batch may be A's, which had 0 and 1, or another cluster's, which begins
     at 0: neither begins at 1."""
     assert anomalies(NAME, alone(home(first=1))) == [("sequence-start", "A", 5)]

@@ -158,7 +158,7 @@ def test_aborted_by_its_producer_and_no_marker_tells() -> None:
     ]
 
 
-def test_what_was_given_again_names_who_had_it_confirmed_first() -> None:
+def test_a_redelivered_record_names_the_member_that_had_confirmed_it() -> None:
     again = (
         row("acquire", 1, at=20, member="m2", position=2),
         row("released", 1, at=22, member="m2"),
@@ -171,7 +171,7 @@ def test_what_was_given_again_names_who_had_it_confirmed_first() -> None:
     )
 
 
-def test_a_group_that_never_said_how_far_it_is_leaves_its_partition_unjudged() -> None:
+def test_a_group_without_reported_progress_leaves_its_partition_unjudged() -> None:
     assert unjudged(NAME, shared(*ACCEPTED_ROWS)) == [
         "no member of share group g said how far it is done with A.t-0"
     ]

@@ -184,7 +184,7 @@ def test_a_transaction_is_counted_once_per_partition() -> None:
     assert examined(NAME, view([A12], sends=twice)) == {"A/native": 1}
 
 
-def test_a_record_that_nobody_acknowledged_is_missing_all_the_same() -> None:
+def test_an_unacknowledged_record_is_missing_too() -> None:
     """Only acknowledged records below the cleaned offset may be gone because of compaction."""
     seen = view([Log("A").txn(1, pid=7)], sends=[commit(1, 2, offsets=[0, -1])])
     assert [f.kind for f in findings(NAME, seen)] == ["torn-transaction"]

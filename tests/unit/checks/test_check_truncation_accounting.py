@@ -168,7 +168,7 @@ def test_a_cluster_that_was_started_appends_markers_before_it_is_truncated() -> 
 
 @pytest.mark.parametrize("log", [Log("A").data(2, at=1).data(3), Log("A").data(1)])
 @pytest.mark.parametrize("moment", ["1-away", "1-reverse-600"])
-def test_a_capture_that_lacks_what_was_there_before_and_after(log: Log, moment: str) -> None:
+def test_a_capture_that_lacks_records_of_earlier_and_later_ones(log: Log, moment: str) -> None:
     at = 510 if moment == "1-away" else 600
     others = [before()] if moment != "1-away" else []
     found = anomalies(
@@ -240,7 +240,7 @@ def test_without_a_capture_from_before_the_truncation_it_is_unknown() -> None:
     assert anomalies(NAME, trip(logs=[on_a(), on_b()])) == []
 
 
-def test_what_was_appended_and_deleted_since_was_there() -> None:
+def test_appended_records_that_were_deleted_later_count() -> None:
     a, b = Log("A").txn(1, pid=7, end=None), Log("B", start=2).data(9, pid=8)
     reported: History = {
         "mirror_kind": "shadow",

@@ -120,7 +120,7 @@ def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
-def test_no_byte_of_a_log_is_asked_for_a_clusters_own_records() -> None:
+def test_native_records_need_no_log_bytes() -> None:
     (found,) = findings(
         NAME, view([], sends=[send(1, 2, 3, acked=0)], reads=drained((0, 1), end=3))
     )
@@ -143,7 +143,7 @@ def test_a_reader_that_saw_it_on_another_cluster_does_not_count() -> None:
     assert anomalies(NAME, seen) == [("unseen-write", "B", 1)]
 
 
-def test_what_was_seen_before_a_truncation_was_seen() -> None:
+def test_records_read_before_a_truncation_count_as_seen() -> None:
     early, late = (
         poll((0, 1), (1, 2), at=300 * SECOND),
         drained((2, 4), (3, 5), (4, 6), begin=0, at=800),
@@ -168,7 +168,7 @@ def test_a_member_that_kept_its_position_over_a_truncation_reads_on_by_itself() 
     ]
 
 
-def test_what_retention_had_deleted_by_a_sample_need_not_be_seen() -> None:
+def test_records_deleted_before_a_sample_need_not_be_seen() -> None:
     marks = samples((2, 2))
     marks.log_start[:] = 1
     seen = view([], sends=SENT, reads=drained((1, 2), begin=0), watermarks={"A": marks})
@@ -211,7 +211,7 @@ def test_it_is_due_where_readers_are_in_the_end(
     assert due_at(NAME, scenario, promotions) == due
 
 
-def test_a_reader_of_another_homes_topics_sees_nothing_of_what_clients_wrote_beside_them() -> None:
+def test_a_reader_of_another_homes_topics_does_not_get_native_records() -> None:
     """A<->B: A's clients have moved to B; a reader that stayed on A reads what is mirrored from
     B."""
     scenario = Scenario(

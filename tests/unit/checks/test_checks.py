@@ -182,7 +182,7 @@ def test_a_check_is_one_file_and_nobody_else_knows_its_name_or_its_kinds() -> No
     assert knows == []
 
 
-def test_nobody_knows_how_the_names_of_kinds_begin() -> None:
+def test_no_code_depends_on_how_names_of_kinds_begin() -> None:
     begins = [
         f"{path.relative_to(ROOT)}: {text}"
         for path in modules_outside_checks()

@@ -100,7 +100,7 @@ def test_a_record_without_a_key_is_not_kept() -> None:
 @pytest.mark.parametrize(
     ("end", "anomalies"), [("commit", [("replica-missing", "A", 0)]), ("abort", []), (None, [])]
 )
-def test_what_was_aborted_goes_and_what_was_committed_stays(
+def test_aborted_records_are_removed_and_committed_ones_stay(
     end: str | None, anomalies: list[tuple[str, str, int]]
 ) -> None:
     one = on(1).txn(1, pid=7, end=end).data(2, keys={2: 6})
@@ -140,7 +140,7 @@ def test_above_the_cleaners_all_replicas_have_the_same() -> None:
     ]
 
 
-def test_of_records_that_could_not_be_read_nobody_knows_why_they_are_gone() -> None:
+def test_why_unreadable_records_are_gone_is_unknown() -> None:
     one = compacted(FULL, on(2).data(1, keys={1: 5}).skip(1).data(3, keys={3: 5}))
     unread = replace(
         one,
@@ -156,7 +156,7 @@ def test_of_records_that_could_not_be_read_nobody_knows_why_they_are_gone() -> N
 @pytest.mark.parametrize(
     ("digest", "wrong"), [({}, []), ({3: 1}, [("replica-disagreement", "A", 2)])]
 )
-def test_of_copied_logs_a_cleaner_may_have_been_beyond_what_shows(
+def test_in_copied_logs_a_cleaner_may_have_run_further_than_visible(
     digest: dict[int, int], wrong: list[tuple[str, str, int]]
 ) -> None:
     """It wrote its delete horizon into a batch from which it removed nothing; the batch before it

@@ -45,14 +45,16 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_one_side_compacted_is_no_loss_of_a_mirror_that_moves_offsets(case: str) -> None:
+def test_compaction_on_one_side_is_no_loss_of_a_mirror_that_does_not_keep_offsets(
+    case: str,
+) -> None:
     a, b, compacted = CASES[case]
     assert everything(seen(a, b, compacted=compacted)) == set()
     assert everything(seen(a, b)) != set()
 
 
 @pytest.mark.parametrize("who", ["A", "B", "AB"])
-def test_nor_of_one_that_keeps_them(who: str) -> None:
+def test_compaction_on_one_side_is_no_loss_of_a_mirror_that_keeps_offsets(who: str) -> None:
     logs = [
         Log(n).skip(1).data(2).data(3) if n in who else Log(n).data(1).data(2).data(3) for n in "AB"
     ]
@@ -69,7 +71,7 @@ def test_nor_of_one_that_keeps_them(who: str) -> None:
         ("record-equality", "record-hole"),
     ],
 )
-def test_what_is_missing_above_is_lost_all_the_same(check: str, kind: str) -> None:
+def test_records_missing_above_the_compacted_part_are_lost(check: str, kind: str) -> None:
     b = Log("B").data(1).data(3, at=2)
     mirror = "shadow" if check == "record-equality" else "mm2"
     one = view([A, b], sends=SENT, mirror_kind=mirror, compacted={"B": 1})
@@ -80,7 +82,7 @@ def test_what_is_missing_above_is_lost_all_the_same(check: str, kind: str) -> No
 @pytest.mark.parametrize(
     ("compacted", "lost"), [(3, []), (2, [("lost-write", "A", 2)]), (0, [("lost-write", "A", 1)])]
 )
-def test_the_end_of_what_was_mirrored_may_have_been_compacted_too(
+def test_the_end_of_a_mirrored_range_may_be_compacted_too(
     mirror: str, compacted: int, lost: list[tuple[str, str, int]]
 ) -> None:
     """B had 1 2 3, which a reader got, and was promoted at 3; its clients wrote 8 with the keys of
@@ -113,14 +115,14 @@ def test_a_tail_that_never_arrived_is_none_that_was_compacted() -> None:
     assert cost.data["rpo_records"] == 2
 
 
-def test_what_both_sides_have_must_still_be_the_same() -> None:
+def test_records_that_both_sides_have_must_be_equal() -> None:
     b = Log("B").skip(1).data(2, crc=7, digest={2: 5}).data(3)
     one = view([A, b], mirror_kind="shadow", compacted={"B": 2})
     assert anomalies("record-equality", one) == [("record-divergence", "B", 1)]
     assert anomalies("byte-equality", one) == []
 
 
-def test_of_logs_alone_it_is_said_that_their_bytes_were_not_compared() -> None:
+def test_a_verdict_on_logs_alone_tells_that_bytes_were_not_compared() -> None:
     one = alone(GONE, Log("B").data(1).data(2).data(3), A=2)
     assert unjudged("byte-equality", one) == [
         "1 batches differ below offset 2, where a log is compacted: by that, or lost"
@@ -193,7 +195,7 @@ def test_one_that_came_after_has_missed_nothing() -> None:
     assert ("unseen", "unseen-write") in everything(but(one, compacted={}))
 
 
-def test_a_transaction_of_which_a_part_was_taken_is_not_torn() -> None:
+def test_a_partly_compacted_transaction_is_not_torn() -> None:
     a = Log("A").skip(1).data(2, pid=7, transactional=True, sequence=1).marker("commit", pid=7)
     one = view([a], sends=[commit(1, 2, acked=0)], compacted={"A": 1})
     assert findings("torn-transaction", one) == []

@@ -28,14 +28,14 @@ def of(start: int, *, sends: Sequence[Send] = (), reads: Sequence[Read] = (GOT,)
     return view(logs, sends=[KILLED, *sends], reads=reads)
 
 
-def test_what_was_read_below_the_start_of_the_log_was_deleted() -> None:
+def test_records_read_below_the_log_start_were_deleted() -> None:
     seen = of(2)
     for check in ("lost-write", "torn-transaction"):
         assert anomalies(check, seen) == []
         assert not unjudged(check, seen)
 
 
-def test_what_was_read_at_the_start_of_the_log_or_above_it_is_lost() -> None:
+def test_records_read_at_the_log_start_or_above_are_lost() -> None:
     assert anomalies("lost-write", of(1)) == [("lost-write", "A", -1)]
 
 

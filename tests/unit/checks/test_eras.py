@@ -83,7 +83,7 @@ def test_generations_end_where_a_log_is_truncated() -> None:
     ]
 
 
-def test_mirrored_ranges_are_what_each_mirror_copied() -> None:
+def test_mirrored_ranges_are_the_offsets_that_each_mirror_copied() -> None:
     seen = kept(*BACK, AGAIN, windows=[reversed_("A->B", at=600), reversed_("B->A", at=800)])
     crossed = [
         (c.source, c.destination, c.start, c.end, c.generation, c.source_generation)
@@ -92,7 +92,7 @@ def test_mirrored_ranges_are_what_each_mirror_copied() -> None:
     assert crossed == [("A", "B", 0, 3, 0, 0), ("B", "A", 3, 7, 1, 0), ("A", "B", 7, 9, 1, 1)]
 
 
-def test_a_chain_goes_on_behind_a_promoted_cluster() -> None:
+def test_a_chain_continues_after_a_promoted_cluster() -> None:
     seen = kept(promoted(3), topology="A->B->C")
     assert eras_of(seen, "C") == [("mirrored", "A", "B", 0, 3), ("mirrored", "B", "B", 3, FOREVER)]
     seen = kept(
@@ -116,7 +116,7 @@ def test_offsets_of_a_mirror_that_moves_them_mean_nothing_further_down() -> None
     assert eras_of(seen, "C") == [("mirrored", "A", "B", 0, FOREVER)]
 
 
-def test_who_follows_again_with_other_offsets_is_emptied_and_gets_everything() -> None:
+def test_a_cluster_that_follows_with_other_offsets_is_emptied_and_copied_again() -> None:
     turns = [reversed_("A->B", at=600), reversed_("B->A", at=800)]
     seen = view([], promotions=[*BACK, AGAIN], windows=turns)
     assert eras_of(seen, "A") == [("mirrored", "B", "B", 0, 7), ("native", "A", "", 7, FOREVER)]

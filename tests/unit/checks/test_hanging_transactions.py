@@ -15,7 +15,7 @@ NAME = "last-stable-offset"
 @pytest.mark.parametrize(
     ("kind", "found"), [("shadow", [("hanging-transaction", "B", 1)]), ("mm2", [])]
 )
-def test_what_a_mirror_that_keeps_offsets_left_open_hangs_for_ever(
+def test_a_transaction_left_open_by_an_offset_keeping_mirror_hangs(
     kind: str, found: list[tuple[str, str, int]]
 ) -> None:
     """MirrorMaker 2 writes its own transactions, which a coordinator on B ends."""
@@ -34,7 +34,7 @@ def test_what_a_mirror_that_keeps_offsets_left_open_hangs_for_ever(
     ],
     ids=["source dead", "source alive", "source alive again", "the transaction is the mirror's"],
 )
-def test_a_refused_failover_leaves_open_what_the_dead_source_left_open(
+def test_a_refused_failover_leaves_the_dead_sources_transactions_open(
     kind: str, mirror: str, dead: str, found: list[tuple[str, str, int]]
 ) -> None:
     """At once, not only after the timeout: no coordinator is left that could end it."""

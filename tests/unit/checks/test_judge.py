@@ -42,7 +42,7 @@ def test_a_violation_is_invalid_whatever_else_is_unknown(recorded: Recorded) -> 
 
 
 @pytest.mark.parametrize("finding", ["unjudged", "crashed"])
-def test_what_could_not_be_judged_is_unknown(recorded: Recorded, finding: FindingName) -> None:
+def test_unjudged_partitions_are_unknown(recorded: Recorded, finding: FindingName) -> None:
     folder = recorded.close()
     rows = [
         *looked(folder, "duplicate"),
@@ -190,7 +190,7 @@ def test_checks_of_transactions_and_of_producer_ids_are_due_once_a_client_has_as
     assert result(judgement, "duplicate").verdict is Verdict.VALID
 
 
-def test_what_was_not_due_counts_neither_way(recorded: Recorded) -> None:
+def test_checks_that_are_not_due_do_not_count(recorded: Recorded) -> None:
     folder = recorded.close()
     judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate", "group-offsets")
     assert result(judgement, "group-offsets").verdict is Verdict.NOT_DUE
@@ -226,7 +226,7 @@ def test_the_same_anomaly_without_a_fault_is_invalid(recorded: Recorded) -> None
     assert result(judgement, "duplicate").verdict is Verdict.INVALID
 
 
-def test_a_host_that_stood_still_makes_time_based_checks_unknown(recorded: Recorded) -> None:
+def test_a_stalled_host_makes_time_based_checks_unknown(recorded: Recorded) -> None:
     recorded.event("host-stall", "host", seconds=4.5)
     folder = recorded.close()
     judgement = verdict_of(

@@ -89,7 +89,7 @@ def everywhere(folder: Path, check: str, *, mirrored_to_a: bool) -> list[Finding
     ]
 
 
-def test_what_came_back_must_have_been_compared(tmp_path: Path) -> None:
+def test_records_mirrored_back_must_have_been_compared(tmp_path: Path) -> None:
     folder = followed(tmp_path)
     checked = result(
         verdict_of(folder, everywhere(folder, "byte-equality", mirrored_to_a=False), "duplicate"),
@@ -106,7 +106,9 @@ def test_what_came_back_must_have_been_compared(tmp_path: Path) -> None:
     assert result(verdict_of(folder, rows, "duplicate"), "duplicate").verdict is Verdict.VALID
 
 
-def test_nobody_has_to_read_where_a_cluster_follows_and_it_is_said(tmp_path: Path) -> None:
+def test_no_reader_is_needed_on_a_cluster_that_follows_and_the_verdict_tells(
+    tmp_path: Path,
+) -> None:
     folder = followed(tmp_path)
     rows = everywhere(folder, "aborted-read", mirrored_to_a=False)
     checked = result(verdict_of(folder, rows, "aborted-read"), "aborted-read")

@@ -96,7 +96,7 @@ FAILED = (CHECKPOINTS, -1, "FAILED", TRACE)
     ],
 )
 @pytest.mark.parametrize("synced", [False, True])
-def test_a_connector_of_groups_that_failed_makes_what_was_synced_unknown(
+def test_a_failed_connector_of_groups_makes_synced_offsets_unknown(
     tmp_path: Path, states: list[tuple[str, int, str, str]], why: str, synced: bool
 ) -> None:
     folder = group_failed_over(tmp_path, *states)

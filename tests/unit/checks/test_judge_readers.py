@@ -115,7 +115,7 @@ def test_a_reader_that_ends_in_the_middle_is_unknown(
     }
 
 
-def test_of_a_run_that_was_broken_off_no_reader_is_asked(tmp_path: Path) -> None:
+def test_a_failed_run_needs_no_readers(tmp_path: Path) -> None:
     checked = heard(tmp_path, *ASSIGNED, status="interrupted")
     assert {name for name, each in checked.items() if each.verdict is Verdict.UNKNOWN} == {
         "recording"

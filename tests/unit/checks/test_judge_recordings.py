@@ -82,9 +82,7 @@ def test_a_missing_file_is_unknown(recorded: Recorded) -> None:
         ),
     ],
 )
-def test_what_no_run_can_have_had_is_unknown(
-    recorded: Recorded, old: str, new: str, said: str
-) -> None:
+def test_an_impossible_run_is_unknown(recorded: Recorded, old: str, new: str, said: str) -> None:
     folder = recorded.close()
     path = folder / "run.json"
     text, changed = re.subn(old, new, path.read_text())
@@ -218,7 +216,7 @@ def test_nothing_read_after_a_fault_is_unknown(tmp_path: Path) -> None:
         (False, ("C->B", "forced"), True),
     ],
 )
-def test_a_mirror_that_stood_still_to_the_end_is_unknown(
+def test_a_mirror_that_copied_nothing_to_the_end_is_unknown(
     recorded: Recorded, drained: bool, failover: tuple[str, str] | None, lagging: bool
 ) -> None:
     recorded.event("mirror-stopped", LINK, drained=drained)

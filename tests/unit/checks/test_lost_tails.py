@@ -54,7 +54,7 @@ def test_a_tail_that_a_high_watermark_of_the_destination_had_covered() -> None:
     assert anomalies(NAME, lost) == [("lost-write", "A", 1)]
 
 
-def test_a_truncated_tail_that_nobody_had_seen_is_not_a_lost_write() -> None:
+def test_a_truncated_tail_that_no_reader_got_is_not_a_lost_write() -> None:
     lost = view(
         [A3, Log("B").data(1)],
         sends=ACKED,

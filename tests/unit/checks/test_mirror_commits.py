@@ -108,7 +108,7 @@ def test_what_a_mirror_may_not_commit_for_a_group(
     assert together(seen, internal) == ([found], [])
 
 
-def test_a_translated_offset_may_point_at_the_first_of_what_came_twice() -> None:
+def test_a_translated_offset_may_be_that_of_the_first_copy() -> None:
     """B has 3 and 4 twice: a group that continues at the second 3 skips nothing."""
     twice = view(
         [Log("A").data(1, 2).data(3, 4), Log("B").data(1, 2).data(3, 4).data(3, 4)], reads=READ_ON_A

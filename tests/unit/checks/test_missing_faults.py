@@ -91,7 +91,7 @@ MOVED = "clients were moved along A->B, and no failover over it is there"
         (ALL_OF_HOME, ["nothing says whether fault home (mirror-reverse on A->B) took effect"]),
     ],
 )
-def test_what_a_failover_and_a_reversal_left_behind_betrays_that_the_rest_is_gone(
+def test_events_of_a_failover_and_a_reversal_show_that_others_are_missing(
     scheduled: Recorded, lacks: tuple[str, ...], says: list[str]
 ) -> None:
     played(scheduled, lacks=lacks)

@@ -26,13 +26,13 @@ from tests.unit.checks.recorded_parts import (
 )
 
 
-def test_what_was_captured_is_there(recorded: Recorded) -> None:
+def test_every_recorded_capture_exists(recorded: Recorded) -> None:
     captured(recorded, "A", "B")
     assert plan(recorded.close()).damage == []
 
 
 @pytest.mark.parametrize("bounds", [True, False])
-def test_a_capture_that_was_taken_and_is_not_there(recorded: Recorded, bounds: bool) -> None:
+def test_a_recorded_capture_that_is_missing(recorded: Recorded, bounds: bool) -> None:
     captured(recorded, "A", moment="1-away")
     captured(recorded, "A", "B")
     if bounds:
@@ -66,7 +66,7 @@ def test_an_older_capture_does_not_stand_in_for_the_last(recorded: Recorded) -> 
         ("replica-agreement", "corrupt-batch", Verdict.INVALID),
     ],
 )
-def test_what_rests_on_a_capture_that_is_gone_is_not_proven(
+def test_findings_that_depend_on_a_missing_capture_are_not_proven(
     recorded: Recorded, check: str, kind: str, verdict: Verdict
 ) -> None:
     captured(recorded, "A", "B")
@@ -103,7 +103,7 @@ def test_a_failover_without_any_promotion(recorded: Recorded) -> None:
     ]
 
 
-def test_a_partition_that_the_mirror_names_and_nobody_promoted(recorded: Recorded) -> None:
+def test_a_partition_of_the_mirror_without_a_promotion(recorded: Recorded) -> None:
     failed_over(recorded, 0, journal=[("A.t", 0), ("A.t", 1)])
     said = "the mirror of A->B says that it promoted A.t-1, and no promotion of it is there"
     assert said in promises(recorded.close())
@@ -144,7 +144,7 @@ def test_of_two_captures_of_a_cluster_each_says_when_it_was_taken(recorded: Reco
     assert "A was captured as 1-away, and no event says when" in promises(folder)
 
 
-def test_what_rests_on_a_promotion_that_is_gone_is_not_proven(recorded: Recorded) -> None:
+def test_findings_that_depend_on_a_missing_promotion_are_not_proven(recorded: Recorded) -> None:
     failed_over(recorded)
     folder = recorded.close()
     rows = [

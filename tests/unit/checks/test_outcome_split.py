@@ -90,7 +90,7 @@ def stopped(mirrored: int) -> Stop:
         "committed there",
     ],
 )
-def test_only_what_was_open_when_a_mirror_ended_that_was_behind_may_be_allowed(
+def test_only_transactions_open_at_the_end_of_a_lagging_mirror_are_allowed(
     seen: PartitionView, failover: str | None
 ) -> None:
     assert anomalies(NAME, seen) == [("outcome-split", "B", 1)]

@@ -39,7 +39,7 @@ def test_before_a_truncation_it_is_judged_by_the_log_of_that_time() -> None:
         ([(3, 3)], [("poll-skip", "B", 1), ("position-beyond-end", "B", 2)]),
     ],
 )
-def test_what_a_mirror_says_it_truncated_at_the_promotion_was_another_era(
+def test_the_tail_that_a_mirror_truncated_at_the_promotion_is_another_era(
     truncated: list[tuple[int, int]], found: list[tuple[str, str, int]]
 ) -> None:
     stop = Stop(
@@ -94,7 +94,7 @@ def test_a_consumer_that_nothing_moved_stands_beyond_a_log_that_was_truncated_be
     ] == found
 
 
-def test_what_was_skipped_says_where_the_log_was_truncated_and_where_the_reader_stood() -> None:
+def test_a_skip_has_the_truncation_and_the_readers_position() -> None:
     (found,) = findings(NAME, trip(reads=STOOD))
     evidence = {
         name: found.evidence[name]
@@ -156,7 +156,7 @@ def test_above_a_truncation_a_reader_of_committed_records_skips_no_aborted_ones(
         assert anomalies(NAME, seen) == skips
 
 
-def test_a_position_in_a_generation_that_was_truncated_is_held_against_what_it_had() -> None:
+def test_a_position_in_a_truncated_generation_is_compared_with_that_generation() -> None:
     stood = [assigned(0), poll((0, 1), (1, 2), (2, 3), at=400 * SECOND)]
     assert anomalies(NAME, trip(reads=[*stood, later(kind="revoke", position=3, at=401)])) == []
     assert anomalies(NAME, trip(reads=[*stood, later(kind="revoke", position=4, at=401)])) == [
@@ -179,7 +179,7 @@ def test_a_position_in_a_generation_that_was_truncated_is_held_against_what_it_h
         "had moved before it was revoked",
     ],
 )
-def test_who_stood_below_a_truncation_goes_on_from_there(
+def test_a_reader_below_a_truncation_continues_at_its_position(
     then: Read, found: list[tuple[str, str, int]]
 ) -> None:
     """A reader had got offset 0 when A died; 1 is below the truncation, and is still there."""
@@ -194,7 +194,7 @@ def test_who_stood_below_a_truncation_goes_on_from_there(
     ],
     ids=["all of it", "not what is below the truncation"],
 )
-def test_a_poll_that_spans_a_truncation_which_nobody_wrote_down_goes_on_from_its_own_first_part(
+def test_a_poll_over_an_unrecorded_truncation_continues_its_own_first_part(
     got: list[tuple[int, int]], found: list[tuple[str, str, int]]
 ) -> None:
     """A reader had got offset 0 when A died; the next poll began while the log was A's, and ended

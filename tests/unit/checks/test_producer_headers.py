@@ -48,7 +48,7 @@ def test_without_a_marker_the_kind_that_an_id_has_less_of_is_wrong() -> None:
 
 
 @pytest.mark.parametrize(("rotten", "found"), [(False, [("stale-data", "A", 2)]), (True, [])])
-def test_a_marker_that_rotted_fences_nobody(
+def test_a_damaged_marker_fences_no_producer(
     rotten: bool, found: list[tuple[str, str, int]]
 ) -> None:
     log = Log("A").txn(1, pid=7, marker_epoch=1).data(2, pid=7, transactional=True, sequence=1)

@@ -19,7 +19,7 @@ from tests.unit.checks.verdicts import (
 NAME = "poll-continuity"
 
 
-def test_a_poll_in_which_a_rebalance_came_says_nothing() -> None:
+def test_a_poll_with_a_rebalance_proves_nothing() -> None:
     # The consumer's row of it, and the row of the rebalance, which the poll served: the poll had
     # begun before.
     assigned = later(kind="assign", position=0, at=150)
@@ -49,7 +49,7 @@ def test_a_poll_in_which_a_rebalance_came_says_nothing() -> None:
         "no poll at all",
     ],
 )
-def test_what_one_consumer_passed_by_its_own_account_it_got_whoever_else_got_it(
+def test_a_consumer_got_every_record_that_its_own_positions_passed(
     rows: list[Read], expected: int
 ) -> None:
     other = [assigned(0, reader="s"), poll((0, 1), (1, 2), (2, 3), reader="s")]
@@ -58,7 +58,7 @@ def test_what_one_consumer_passed_by_its_own_account_it_got_whoever_else_got_it(
     assert ("passed-unread", "A", expected) in anomalies(NAME, view([A], reads=alike))
 
 
-def test_a_commit_beyond_what_was_passed_loses_what_lies_between() -> None:
+def test_a_commit_beyond_the_position_loses_the_records_between() -> None:
     reads = [
         assigned(0, group="g"),
         poll((0, 1), group="g"),
@@ -75,7 +75,7 @@ def test_a_commit_beyond_what_was_passed_loses_what_lies_between() -> None:
     )
 
 
-def test_what_the_polls_of_a_reader_show_as_skipped_its_positions_do_not_show_again() -> None:
+def test_a_skip_that_polls_show_is_not_reported_again_for_positions() -> None:
     """Assigned ahead of its former position, it got the records before and after one record, but
     not that record."""
     moved = [assigned(0), later(kind="revoke", position=0, at=60), assigned(2, at=70)]

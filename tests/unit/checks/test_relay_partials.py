@@ -93,7 +93,7 @@ def size(rows: list[FindingRow]) -> int:
 
 
 @pytest.mark.parametrize("name", ["exactly-once", "write-cycles"])
-def test_what_relays_did_is_passed_on_in_few_bytes(
+def test_partial_findings_of_relays_are_small(
     histories: tuple[list[PartitionView], list[PartitionView]], name: str
 ) -> None:
     few, many = (size(partials(name, seen)) for seen in histories)
@@ -110,7 +110,7 @@ def test_combining_holds_columns(
     assert (peaks[1] - peaks[0]) / MORE < WHILE_COMBINED
 
 
-def test_what_is_combined_together_is_of_one_input_partition(
+def test_each_combination_is_of_one_input_partition(
     histories: tuple[list[PartitionView], list[PartitionView]],
 ) -> None:
     assert {row.together for row in partials("exactly-once", histories[0])} == {"A.t-0 g"}

@@ -81,7 +81,7 @@ NEXT = replace(
 )
 
 
-def test_a_relay_that_goes_on_where_it_was_is_sound() -> None:
+def test_a_relay_that_continues_at_its_offset_is_accepted() -> None:
     on_b = [log("B").data(5), Log("B").txn(11, 12, pid=7).txn(13, 14, pid=7).txn(21, pid=9)]
     assert (
         apart([log(), on_b[0]], [ON_A, on_b[1]], [*ACKED, NEXT], MOVED, promotions=[promoted(6)])
@@ -125,7 +125,7 @@ def test_an_input_that_the_group_passed_at_the_failover_and_nobody_used_is_lost(
     assert found == [("input-lost", "B", "A.t", 2, False)]
 
 
-def test_a_torn_log_proves_nothing_and_says_so() -> None:
+def test_findings_in_a_torn_log_are_reasons() -> None:
     seen = view([log().txn(13, 14, pid=7).torn()], sends=[ACKED[1]], reads=READ)
     assert findings(NAME, seen) == []
     assert unjudged(NAME, seen)

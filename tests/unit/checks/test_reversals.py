@@ -140,7 +140,7 @@ def test_without_a_truncation_written_down_the_reversal_lasts_to_its_end() -> No
     assert anomalies("read-committed-visibility", seen) == []
 
 
-def test_what_was_seen_of_b_meanwhile_is_of_b_alone() -> None:
+def test_reads_of_b_during_the_reversal_are_of_b_only() -> None:
     seen = during(
         poll((2, 4), cluster="B", at=610 * SECOND), poll((3, 5), cluster="B", at=630 * SECOND)
     )
@@ -236,7 +236,7 @@ def test_samples_are_judged_while_it_lasts() -> None:
         assert (kind, "A", at) in anomalies(name, sampled(*rows)), rows
 
 
-def test_what_a_coordinator_ended_before_the_truncation_no_capture_shows() -> None:
+def test_no_capture_has_a_marker_appended_before_the_truncation() -> None:
     """A transaction was open when A died; A was restarted, and its coordinator appended an ABORT
     after the capture."""
     old = Log("A").data(1).data(2).txn(3, pid=7, end=None).taken("1-reverse-600", at=605)
@@ -261,7 +261,7 @@ def test_what_a_coordinator_ended_before_the_truncation_no_capture_shows() -> No
         (610, None, [("phantom-read", "A", 2)]),
     ],
 )
-def test_what_a_coordinator_committed_before_the_truncation_is_no_phantom(
+def test_a_commit_appended_before_the_truncation_is_no_phantom(
     at: int, of: Send | None, found: list[tuple[str, str, int]]
 ) -> None:
     """A transaction was open when A died; A was restarted for a failback, and its coordinator

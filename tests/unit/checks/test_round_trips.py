@@ -86,7 +86,7 @@ def test_bytes_and_records_that_came_back_changed() -> None:
     ]
 
 
-def test_a_hole_in_what_came_back() -> None:
+def test_a_hole_in_the_records_mirrored_back() -> None:
     hole = Log("A").data(1).data(2).data(5, at=3, crc=55, leader_epoch=3).data(6, leader_epoch=4)
     assert anomalies("byte-equality", trip(logs=[hole, on_b()])) == [("byte-hole", "A", 2)]
     assert [kind for kind, _, _ in anomalies("order-equality", trip(logs=[hole, on_b()]))] == [
@@ -94,7 +94,7 @@ def test_a_hole_in_what_came_back() -> None:
     ]
 
 
-def test_the_far_end_of_a_chain_is_held_against_its_owner() -> None:
+def test_the_end_of_a_chain_is_compared_with_its_owner() -> None:
     log = [Log(name).data(1).data(2, crc=9).data(4, crc=44, leader_epoch=3) for name in "BC"]
     seen = chain(logs=[Log("A").data(1).data(2), *log])
     assert anomalies("byte-equality", seen) == [
@@ -151,7 +151,7 @@ def test_an_id_of_the_other_cluster_that_is_handed_out_after_the_failback() -> N
     assert anomalies(NAME, seen) == [("producer-id-collision", "A", 4)]
 
 
-def test_an_id_that_its_own_cluster_goes_on_with_is_none() -> None:
+def test_an_id_that_continues_on_its_own_cluster_is_no_collision() -> None:
     own = [
         Log("A")
         .data(1, pid=7)
@@ -193,7 +193,7 @@ def test_a_stranger_in_the_tail_is_named_with_its_capture() -> None:
     ) == [("stranger", "A", 2)]
 
 
-def test_readers_are_held_against_the_log_of_their_time() -> None:
+def test_readers_are_compared_with_the_log_of_their_time() -> None:
     early, late = poll((2, 3), at=400 * SECOND), poll((2, 4), at=650 * SECOND)
     for name in ("read-committed-visibility", "aborted-read"):
         assert anomalies(name, trip(reads=[early, late])) == []
@@ -201,7 +201,7 @@ def test_readers_are_held_against_the_log_of_their_time() -> None:
     assert anomalies("read-committed-visibility", trip(reads=[stale])) == [("phantom-read", "A", 2)]
 
 
-def test_samples_are_held_against_the_log_of_their_time() -> None:
+def test_samples_are_compared_with_the_log_of_their_time() -> None:
     marks = samples(
         *[(3, 3)] * 499, *[(-1, -1)] * 102, *[(4, 4)] * 148, epochs=[0] * 601 + [3] * 148
     )
@@ -241,7 +241,7 @@ def test_groups_that_come_home() -> None:
     assert anomalies("group-offsets", trip(reads=[*skipping, home])) == [("group-skip", "A", 3)]
 
 
-def test_an_era_without_its_capture_is_said_to_be_unjudged() -> None:
+def test_an_era_without_its_capture_is_reported_as_unjudged() -> None:
     planned = [replace(AWAY, kind="planned"), home_again()]
     reasons = unjudged("lost-write", trip(promotions=planned, earlier=[]))
     assert reasons == ["no log of A was captured for A.t-0"]

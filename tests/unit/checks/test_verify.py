@@ -42,7 +42,7 @@ def test_a_check_that_there_is_not_is_named(tmp_path: Path) -> None:
         verify([folder])
 
 
-def test_what_is_no_run_directory_is_wrong_input(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_run_directory_is_wrong_input(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not a run directory"):
         verify([tmp_path])
 
