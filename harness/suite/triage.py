@@ -16,12 +16,14 @@ from linkflap.harness.rundir import with_current_kinds, write_whole
 from linkflap.harness.suite.failures import UNKNOWN, by_kind, name_of
 from linkflap.harness.suite.folder import Result, SuiteFolder
 from linkflap.harness.suite.replays import Replays
-from linkflap.harness.suite.shrink import Rate, Shrinker, Shrunk
+from linkflap.harness.suite.shrink import OFTEN, Rate, Shrinker, Shrunk
 from linkflap.harness.suite.work import Workers
 
 REPORT: Final = "report.json"
 SMALLEST: Final = "smallest.toml"
 NOT_SHRUNK: Final = f"{UNKNOWN}environment"
+CANDIDATES: Final = 3
+"""How many runs with the same failure are replayed, if the first ones rarely fail again."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,20 +72,14 @@ def _one(
     say: Callable[[str], None],
 ) -> Report:
     plan, own = folder.plan, _path(folder, kind)
-    first = min(runs, key=lambda run: len(folder.scenario(run.number).schedule))
     replays = Replays(
         folder=own, kind=kind, works=works, seconds=plan.shrink_seconds, width=max(2, plan.jobs)
     )
-    smallest = own / SMALLEST
-    scenario = (
-        scenario_file.read(smallest, seed=0) if smallest.exists() else folder.scenario(first.number)
-    )
-    say(
-        f"{kind}: replaying run {first.number} ({len(scenario.schedule)} faults) {plan.replays} "
-        "times"
-    )
-    (rate,) = replays([scenario], times=plan.replays)
-    say(f"{kind}: failed like that in {rate}")
+    first, rate = _fails_often(folder, kind, runs, replays, say)
+    scenario, smallest = folder.scenario(first.number), own / SMALLEST
+    if smallest.exists():  # an earlier session had begun to shrink it
+        scenario = scenario_file.read(smallest, seed=0)
+        (rate,) = replays([scenario], times=plan.replays)
     shrunk = Shrunk(scenario=scenario, rate=rate, steps=0)
     replays.shrinks()
     if rate.failed and plan.shrink_seconds:
@@ -98,6 +94,29 @@ def _one(
     write_whole(own / REPORT, msgspec.json.format(msgspec.json.encode(report), indent=1))
     say(f"{kind}: {len(shrunk.scenario.schedule)} faults, fails in {shrunk.rate}: {report.command}")
     return report
+
+
+def _fails_often(
+    folder: SuiteFolder,
+    kind: str,
+    runs: Sequence[Result],
+    replays: Replays,
+    say: Callable[[str], None],
+) -> tuple[Result, Rate]:
+    """Replays the runs with the fewest faults, one after another, until one of them fails again in
+    half of its replays or more. Returns that run, or the one that failed most often. Other runs are
+    only replayed within the time that shrinking may take."""
+    scenarios = {run.number: folder.scenario(run.number) for run in runs}
+    rates: list[tuple[Result, Rate]] = []
+    for run in sorted(runs, key=lambda run: len(scenarios[run.number].schedule))[:CANDIDATES]:
+        scenario, times = scenarios[run.number], folder.plan.replays
+        say(f"{kind}: replaying run {run.number} ({len(scenario.schedule)} faults) {times} times")
+        (rate,) = replays([scenario], times=times)
+        say(f"{kind}: failed like that in {rate}")
+        rates.append((run, rate))
+        if rate.share >= OFTEN or replays.spent:
+            break
+    return max(rates, key=lambda replayed: replayed[1].share)
 
 
 def _accept(path: Path, scenario: Scenario, kind: str, say: Callable[[str], None]) -> None:
