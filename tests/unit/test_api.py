@@ -116,7 +116,7 @@ def test_a_folder_that_is_no_run_directory_cannot_be_verified(tmp_path: Path) ->
         linkflap.verify(tmp_path)
 
 
-def test_what_was_found_is_asked_for_by_its_kind() -> None:
+def test_anomalies_are_selected_by_kind() -> None:
     lost = linkflap.Anomaly(
         check="lost-write", kind="lost-write", cluster="B", topic="A.orders", partition=0, offset=-1
     )

@@ -89,7 +89,7 @@ def refused(name: str, *_words: str) -> None:
     raise OSError(1, f"{name}: not permitted")
 
 
-def test_what_has_no_limit_is_made_fast_again_without_a_word(tmp_path: Path) -> None:
+def test_healing_a_disk_without_limit_does_nothing(tmp_path: Path) -> None:
     SlowDisk(tmp_path, "A-1").fast()
 
 

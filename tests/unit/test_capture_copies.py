@@ -30,7 +30,7 @@ def test_only_segments_are_copied(tmp_path: Path) -> None:
     ).read_bytes()
 
 
-def test_a_copy_during_compaction_begins_anew(
+def test_a_copy_during_compaction_is_restarted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = replica(tmp_path, 1, 3).folder

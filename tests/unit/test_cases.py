@@ -74,7 +74,7 @@ def test_expectations_by_release_client_and_protocol() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["4.3", "latest", "", "4.3.x"])
-def test_a_release_that_is_none(wrong: str) -> None:
+def test_an_invalid_release(wrong: str) -> None:
     with pytest.raises(InputError, match=r"is no release; write one as 4\.3\.1"):
         number(wrong)
 
@@ -195,7 +195,7 @@ def test_variants_that_a_case_is_not_played_with() -> None:
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", ""])
-def test_a_shard_that_is_none(text: str) -> None:
+def test_an_invalid_shard(text: str) -> None:
     with pytest.raises(InputError, match=r"is not of the form I/N"):
         shard_option(text)
 

@@ -61,7 +61,7 @@ def test_what_has_to_be_reproduced_again() -> None:
     )
 
 
-def test_what_is_stored_can_be_played_again() -> None:
+def test_stored_results_can_be_played_again() -> None:
     known = reproduced()
     assert {one.case.name for one in known} <= registry().keys()
     assert any(one.case.name == "KAFKA-20734" for one in known)
@@ -98,7 +98,7 @@ def test_every_scenario_file_is_one_of_a_case() -> None:
     }
 
 
-def test_what_a_verdict_says_of_a_case() -> None:
+def test_the_verdict_of_a_case() -> None:
     checks = [
         {
             "name": "ghost-ack",

@@ -136,7 +136,7 @@ def test_a_sentence_names_cluster_partition_and_offset(check: str, kind: str) ->
     assert fields & OFFSETS or (check, kind) in NOWHERE
 
 
-def test_of_records_that_differ_it_is_said_who_saw_which() -> None:
+def test_a_sentence_about_different_records_names_who_saw_which() -> None:
     seen = [{"uid": uid(3, 1), "by": ["log"]}, {"uid": uid(7, 2), "by": ["reader-1", "reader-2"]}]
     said = in_words(
         "inconsistent-offset", "inconsistent-offset", 4, "A.orders", records=1, seen=seen
@@ -147,7 +147,7 @@ def test_of_records_that_differ_it_is_said_who_saw_which() -> None:
     )
 
 
-def test_what_went_back_is_named_from_and_to() -> None:
+def test_a_sentence_about_a_step_back_names_both_values() -> None:
     for kind, name in (
         ("lso-regression", "last_stable"), ("high-watermark-regression", "high_watermark"),
         ("log-start-regression", "log_start"),
@@ -211,7 +211,7 @@ def test_logs_of_kafkas_own_topics_are_named_with_their_broker() -> None:
     }
 
 
-def test_leaders_and_mirrors_are_held_to_what_they_said() -> None:
+def test_sentences_about_leaders_and_mirrors_name_their_reports() -> None:
     sampled = {"leader_epoch": 1000, "last_epoch": 3, "time": 1, "last_time": 2, "samples": 1}
     said = in_words("leader-epochs", "sampled-epoch-regression", 7, "A.orders", **sampled)
     begun = "The leader of A.orders-0 on B reported leader epoch 1000 with its high watermark at 7"

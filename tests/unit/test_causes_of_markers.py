@@ -111,7 +111,7 @@ def test_a_marker_that_ends_otherwise_says_both_and_what_it_comes_to() -> None:
     ).endswith("1 record differs in key, value")
 
 
-def test_what_hangs_follows_from_the_failover_that_was_refused_and_would_have_ended_it() -> None:
+def test_a_hanging_transaction_follows_from_the_refused_failover() -> None:
     refused = found("failover", "failover-refused", -1, "B", link="A->B", refused_over="A->B")
     hangs = found("last-stable-offset", "hanging-transaction", 7, "B", refused_over="A->B")
     other = found("last-stable-offset", "hanging-transaction", 9, "C", producer_id=4)

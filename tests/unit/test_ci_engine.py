@@ -64,7 +64,7 @@ def test_an_engine_that_was_named_and_does_not_answer(machine: Path) -> None:
     )
 
 
-def test_somebody_who_may_not_start_one(machine: Path) -> None:
+def test_a_user_who_may_not_start_an_engine(machine: Path) -> None:
     put(machine, "id", "echo 1000")
     refused(begun(machine), "only root can start one")
 

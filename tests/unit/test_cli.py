@@ -80,7 +80,7 @@ def test_the_error_about_an_unknown_option_names_where_options_are_listed() -> N
     assert sentence == "No such option '--kafka'; linkflap run --help lists the options"
 
 
-def test_everything_that_has_a_name_says_what_it_is() -> None:
+def test_everything_with_a_name_has_a_description() -> None:
     for title, entries in catalogue().items():
         assert entries, title
         for name, about in entries.items():
@@ -143,7 +143,7 @@ def test_which_fault_explains_which_death(spec: FaultSpec, broker: bool, mirror:
         ),
     ],
 )
-def test_a_name_that_there_is_not_comes_with_the_nearest_that_there_is(
+def test_the_error_about_an_unknown_name_suggests_the_nearest(
     refuse: Callable[[], object], says: str
 ) -> None:
     with pytest.raises(InputError) as refused:

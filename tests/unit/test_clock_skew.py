@@ -166,7 +166,7 @@ def test_a_clock_is_read_from_a_log_whose_file_has_the_machines_time(
     assert near(found, off) or not off
 
 
-def test_a_log_without_a_time_says_nothing(tmp_path: Path) -> None:
+def test_a_log_without_a_time_proves_nothing(tmp_path: Path) -> None:
     assert clock_of(tmp_path / "server.log") is None
     (tmp_path / "server.log").write_text("words\n[not a time] more\n")
     assert clock_of(tmp_path / "server.log") is None

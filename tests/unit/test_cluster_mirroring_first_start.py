@@ -54,7 +54,7 @@ class Destination:
         await_loaded(cast(Any, self), cast(Any, self), cast(Any, cluster), **how)
 
 
-def test_a_broker_lacks_what_it_replicates_and_does_not_hold() -> None:
+def test_a_broker_lacks_its_replicas_without_a_log() -> None:
     assert lacking(REPLICAS, {1: BOTH, 2: {(STATES, 1), ("A.orders", 0)}}) == [
         f"broker 2 lacks {STATES}-0"
     ]

@@ -180,7 +180,7 @@ def test_the_examples_are_scenarios_that_a_build_can_play(tmp_path: Path, name: 
     )
 
 
-def test_a_suite_draws_it_where_a_build_is_named_and_never_kills_what_it_has_not(
+def test_a_suite_plays_it_only_with_a_build_and_never_kills_its_mirror(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(InputError, match="no Cluster Mirroring"):
@@ -245,7 +245,7 @@ def test_a_promotion_begins_with_the_markers_right_before_the_reset() -> None:
     )
 
 
-def test_logs_part_where_the_source_has_what_was_never_mirrored() -> None:
+def test_logs_diverge_at_the_sources_unmirrored_records() -> None:
     ours, theirs = headers("3-diverged", "A"), headers("3-diverged", "B")
     assert from_bytes.parted(ours, theirs) == from_bytes.FirstDifference(
         offset=21, end=from_bytes.end_of(ours)

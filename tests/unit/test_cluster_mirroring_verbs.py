@@ -46,7 +46,7 @@ def verb(name: Name, *topics: str) -> Verb:
         (EMPTY, verb("delete"), NO_MIRROR),
     ],
 )
-def test_what_is_accepted_and_what_it_makes_of_the_state(
+def test_accepted_verbs_and_the_states_that_they_lead_to(
     world: World, asked: Verb, after: World
 ) -> None:
     wanted = expected(world, asked)
@@ -74,9 +74,7 @@ def test_what_is_accepted_and_what_it_makes_of_the_state(
         (at(x=STOPPED, y=PAUSED), verb("delete"), "CLUSTER_MIRROR_NOT_EMPTY"),
     ],
 )
-def test_what_is_refused_for_all_its_topics_and_changes_nothing(
-    world: World, asked: Verb, error: str
-) -> None:
+def test_refused_verbs_change_no_topic(world: World, asked: Verb, error: str) -> None:
     wanted = expected(world, asked)
     assert wanted.after == world
     assert wanted.fits(error)
@@ -126,7 +124,7 @@ def test_what_is_known_of_the_build_that_was_run() -> None:
     assert not [name for world, name in others if known(world, verb(name, "x"))]
 
 
-def test_sequences_that_leave_out_what_is_known_go_on() -> None:
+def test_sequences_without_known_disagreements_continue() -> None:
     steps = list(sequence(11, ["x", "y"], 60, but_known=True))
     world = World()
     for step in steps:
@@ -193,7 +191,7 @@ def test_a_verb_that_is_accepted_and_changes_nothing_is_a_disagreement() -> None
     assert seen[-1].wrong == "after 0.3 s describe says x MIRRORING, expected: x STOPPED"
 
 
-def test_a_refusal_that_lasts_for_a_moment_is_counted_and_not_held_against_the_build() -> None:
+def test_a_momentary_refusal_is_counted_and_is_no_disagreement() -> None:
     refused = {"stop x": ["INVALID_CLUSTER_MIRROR_STATES"]}
     steps = [(verb("create"),), (verb("start", "x"),), (verb("stop", "x"),)]
     seen = play(Modelled(refused), steps, within=5)

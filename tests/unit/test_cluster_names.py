@@ -39,7 +39,7 @@ def test_a_name_is_one_everywhere(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_no_name_is_none_anywhere(name: str) -> None:
+def test_an_invalid_name_is_invalid_everywhere(name: str) -> None:
     for read in (
         lambda: parse(f"Other->{name}"),
         lambda: _named("--logs", [f"{name}=/x"], "DIR", "x"),

@@ -47,7 +47,7 @@ def test_the_smallest_manifest_declares_its_guarantee(tmp_path: Path) -> None:
     assert resolved(written(tmp_path)).guarantee == promised
 
 
-def test_the_example_allows_what_it_says() -> None:
+def test_the_example_has_the_declared_allowances() -> None:
     guarantee = resolved(EXAMPLE / "mirror.toml").guarantee
     assert [(type(line), line.kind, line.reach_after) for line in guarantee.allowed] == [
         (Allowance, "mirrored-duplicate", 30.0)
@@ -103,7 +103,7 @@ def test_run_json_has_the_commands_and_only_names_of_the_environment(tmp_path: P
         ('name = "mine"', 'name = "mine"\nkafka = "./libs"', "kafka: there is no directory"),
     ],
 )
-def test_what_is_wrong_is_one_sentence_with_the_file(
+def test_every_error_is_one_sentence_with_the_file(
     tmp_path: Path, before: str, after: str, said: str
 ) -> None:
     path = written(tmp_path, SMALLEST.replace(before, after))
@@ -176,7 +176,7 @@ def test_a_lag_is_the_last_json_object_that_was_printed(printed: str, said: int 
     assert answers.lag(printed) == said
 
 
-def test_a_promotion_that_is_said_is_by_topic_and_partition() -> None:
+def test_a_reported_promotion_has_topic_and_partition() -> None:
     assert answers.promoted('{"promoted": {"A.orders": [4, 7]}}\n', "mine") == {
         ("A.orders", 0): 4,
         ("A.orders", 1): 7,
@@ -194,14 +194,14 @@ def behind(*steps: str) -> int:
     return order.behind
 
 
-def test_what_lies_behind_the_last_arrival_is_the_lag() -> None:
+def test_records_after_the_last_arrival_are_the_lag() -> None:
     assert behind() == 0
     assert behind("s1", "s2", "s3") == 3
     assert behind("s1", "s2", "s3", "a1", "a2") == 1
     assert behind("s1", "s2", "s3", "a1", "a2", "a3") == 0
 
 
-def test_what_was_lost_before_an_arrival_is_no_lag() -> None:
+def test_records_lost_before_an_arrival_are_no_lag() -> None:
     assert behind("s1", "s2", "s3", "a1", "a3") == 0
 
 

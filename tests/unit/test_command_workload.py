@@ -176,7 +176,9 @@ def test_one_that_ends_by_itself_is_started_again(writer: RunWriter, tmp_path: P
     assert next(event.status for event in events if isinstance(event, ClientDied)) == 3
 
 
-def test_it_can_be_stopped_and_go_on(program: Callable[..., Command], writer: RunWriter) -> None:
+def test_it_can_be_suspended_and_continued(
+    program: Callable[..., Command], writer: RunWriter
+) -> None:
     mine = program()
     mine.start()
     said(writer, 1)
@@ -202,14 +204,14 @@ def test_it_can_be_stopped_and_go_on(program: Callable[..., Command], writer: Ru
         ({"writes": ("../etc",)}, "cannot have the topic '../etc'"),
     ],
 )
-def test_what_is_wrong_is_one_sentence(changed: dict[str, Any], says: str) -> None:
+def test_every_error_is_one_sentence(changed: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError) as raised:
         check(WorkloadSpec(**{"kind": "command", "home": "A", "command": ("true",), **changed}))
     assert says in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
-def test_what_it_writes_clients_of_linkflaps_only_read(writer: RunWriter) -> None:
+def test_its_topics_are_only_read_by_linkflaps_clients(writer: RunWriter) -> None:
     app = WorkloadSpec(
         kind="command",
         home="A",

@@ -81,7 +81,7 @@ def test_no_function_has_more_decisions(folder: str) -> None:
         ("def f(a): return sorted(a, key=lambda x: x if a else 0)", 2),
     ],
 )
-def test_what_counts(text: str, count: int) -> None:
+def test_decisions_that_count(text: str, count: int) -> None:
     assert [complexity(function) for function in functions(text)] == [count]
 
 

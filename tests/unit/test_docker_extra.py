@@ -55,7 +55,7 @@ def without(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     "words", [["run", "baseline", "--dry-run", "--runtime", "docker"], ["images", "check"]]
 )
-def test_what_needs_them_says_what_to_install(words: list[str], tmp_path: Path) -> None:
+def test_errors_without_them_name_what_to_install(words: list[str], tmp_path: Path) -> None:
     done = without(*words, cwd=tmp_path)
     said = (
         f"linkflap: the docker runtime needs the package docker, which is not installed: {_FIX}; "
@@ -64,7 +64,7 @@ def test_what_needs_them_says_what_to_install(words: list[str], tmp_path: Path) 
     assert (done.returncode, done.stderr) == (255, said)
 
 
-def test_what_does_not_need_them_does_without(
+def test_everything_else_works_without_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LINKFLAP_RUNTIME_DIR", str(tmp_path / "ledger"))

@@ -35,7 +35,7 @@ def test_an_engine_of_this_machine_is_near(host: str) -> None:
         ("tcp://127.0.0.1:1", "no Docker engine answers"),
     ],
 )
-def test_an_engine_that_cannot_be_had_is_said_in_a_sentence(
+def test_an_unavailable_engine_is_an_error_of_one_sentence(
     host: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from linkflap.harness.runtimes.docker import engine

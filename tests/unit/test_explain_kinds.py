@@ -1,5 +1,5 @@
-"""Explaining anomalies of every kind: what was promised, both sides, operations, polls, samples,
-group offsets and promotions."""
+"""Explaining anomalies of every kind: the guarantee, both sides, operations, polls, samples, group
+offsets and promotions."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_without_an_offset_the_ends_of_the_logs_and_the_events_of_the_mirror_sho
     assert "stop, accepted false, tries 3" in text
 
 
-def test_what_checks_find_in_changed_histories_can_be_explained(tmp_path: Path) -> None:
+def test_findings_in_changed_histories_can_be_explained(tmp_path: Path) -> None:
     seen: set[str] = set()
     for seed in range(8):
         random = Random(seed)

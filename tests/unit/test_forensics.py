@@ -215,7 +215,7 @@ def test_topics_can_be_chosen(tmp_path: Path) -> None:
     assert "is not a regular expression" in str(refused.exception)
 
 
-def test_what_a_corrupt_batch_says_of_itself_proves_nothing(tmp_path: Path) -> None:
+def test_the_header_of_a_corrupt_batch_proves_nothing(tmp_path: Path) -> None:
     """The changed byte is in its sequence number: the batches around it are intact."""
     path = segment(tmp_path / "orders-0", [batch(n, ONE, pid=1, epoch=0, seq=n) for n in range(4)])
     data = bytearray(path.read_bytes())

@@ -12,7 +12,7 @@ from tests.kafka_log import COMMIT, batch, marker, mirror_pid_reset, ours, segme
 from tests.unit.forensics_document import ONE, TWO, found, look
 
 
-def test_a_sequence_that_goes_on_behind_a_reset_is_found_and_one_that_begins_anew_is_not(
+def test_a_sequence_that_continues_after_a_reset_is_found_and_a_new_one_is_not(
     tmp_path: Path,
 ) -> None:
     """A's producer ended at sequence 0, B's with the same id continues at 1: its first record was
@@ -39,7 +39,7 @@ def test_a_mirrored_batch_that_is_there_again_is_found_behind_a_reset(tmp_path: 
     assert ("sequence-repeat", "bad", 0, 4) in found(look(tmp_path, code=1))
 
 
-def test_sessions_that_outlive_a_failback_are_none(tmp_path: Path) -> None:
+def test_sessions_that_outlive_a_failback_are_accepted(tmp_path: Path) -> None:
     """A's own sessions continue at sequences 2 and 5 after B's reset and A's."""
     assert look(KIP_1279 / "5-a-stopped" / "A", code=0)["cases"] == []
 
@@ -77,7 +77,7 @@ def test_sequences_that_break_where_compaction_took_batches_are_noted_and_no_fin
     ]
 
 
-def test_also_where_what_compaction_left_of_the_producer_before_is_a_marker(tmp_path: Path) -> None:
+def test_accepted_also_if_compaction_left_only_a_marker_before(tmp_path: Path) -> None:
     """Transactions before KIP-890: an aborted or committed transaction's producer id continues in
     the next."""
     kept = [

@@ -262,7 +262,7 @@ def test_the_baseline_breaks_nothing() -> None:
         (Bounds(topologies=()), "at least one topology"),
     ],
 )
-def test_bounds_that_name_what_there_is_not(bounds: Bounds, sentence: str) -> None:
+def test_bounds_with_unknown_names(bounds: Bounds, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         bounds.check()
 

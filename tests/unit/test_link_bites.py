@@ -62,7 +62,7 @@ def fault(name: str, link: SlowLink, **options: Option) -> Fault:
     )
 
 
-def test_a_flap_is_seen_although_nobody_is_let_in_between() -> None:
+def test_a_flap_bites_even_if_no_login_succeeds_in_between() -> None:
     flap = fault("link-flap", SlowLink(itertools.cycle([0.01, None])), down=0.01, up=0.01)
     flap.inject()
     assert flap.bite().bit

@@ -30,7 +30,7 @@ def test_on_a_cluster_the_driver_has_an_address_that_the_master_reaches() -> Non
     assert given["spark.driver.host"] == "driver-1"
 
 
-def test_the_executors_python_is_what_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_executors_python_is_the_given_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     assert masters.python("spark://m:7077", {}) == sys.executable
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
@@ -41,7 +41,7 @@ def test_the_executors_python_is_what_was_said(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     "master", ["local", "local[*]", "local[4]", "local[2,3]", "yarn", "k8s://https://host:443"]
 )
-def test_masters_that_nobody_is_asked_for(master: str) -> None:
+def test_masters_that_need_no_reachability_test(master: str) -> None:
     masters.check(master)
 
 
@@ -49,7 +49,7 @@ def test_masters_that_nobody_is_asked_for(master: str) -> None:
     "master",
     ["", "7077", "localhost:7077", "spark://", "spark://host", "local[x]", "mesos://host:1"],
 )
-def test_what_is_no_master(master: str) -> None:
+def test_invalid_masters(master: str) -> None:
     with pytest.raises(SetupError, match=r"is no Spark master; give spark://HOST:7077"):
         masters.check(master)
 

@@ -41,7 +41,7 @@ def test_every_additional_finding_has_a_reason() -> None:
     } <= beside().keys(), "say it as BESIDE in the check's reference"
 
 
-def test_the_page_is_what_the_catalogue_says() -> None:
+def test_the_page_equals_the_catalogue() -> None:
     stale = "write it anew: python -m tests.faithful.matrix > docs/matrix.md"
     assert (ROOT / "docs" / "matrix.md").read_text() == render(), stale
 

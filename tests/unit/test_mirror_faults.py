@@ -122,7 +122,7 @@ def test_verbs_are_not_asked_of_a_mirror_that_does_not_mirror_and_a_paused_topic
         fault.heal()
 
 
-def test_a_source_that_moved_bites_when_what_it_got_since_has_arrived(
+def test_a_source_move_bites_once_later_records_are_mirrored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ends = {"A": 5, "B": 5}

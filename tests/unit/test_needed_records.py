@@ -47,7 +47,7 @@ def test_a_recorded_run_is_decoded_whole(tmp_path: Path) -> None:
     assert records(plan(write_run(tmp_path / "run")), EVERY) == "every"
 
 
-def test_of_copied_logs_only_those_with_records_of_ours(copied: RunPlan) -> None:
+def test_only_copied_logs_with_linkflaps_records_are_decoded(copied: RunPlan) -> None:
     assert records(copied, EVERY) == "ours"
     assert records(copied, [REGISTRY["leader-epochs"], REGISTRY["sequence-continuity"]]) == "none"
 
@@ -55,9 +55,7 @@ def test_of_copied_logs_only_those_with_records_of_ours(copied: RunPlan) -> None
 @pytest.mark.parametrize(
     "asking", [check("new", "batches", "records"), check("says-nothing")], ids=lambda c: c.name
 )
-def test_a_check_of_which_nothing_is_known_gets_every_record(
-    copied: RunPlan, asking: Check
-) -> None:
+def test_an_unknown_check_gets_every_record(copied: RunPlan, asking: Check) -> None:
     assert records(copied, [*EVERY, asking]) == "every"
 
 

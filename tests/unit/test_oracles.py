@@ -140,7 +140,7 @@ def test_nothing_is_found_in_a_faithful_history(random: Random) -> None:
         assert costs or {row.kind for row in rows if row.finding == "found"} <= again
 
 
-def test_what_one_check_proves_of_a_torn_log_another_check_of_the_same_kind_may_not() -> None:
+def test_a_finding_proven_in_a_torn_log_by_one_check_may_be_unproven_by_another() -> None:
     """A marker that the coordinator recorded as written is missing if it is not there; a marker
     that only records imply may be in the torn part."""
     made = world(Random(3))

@@ -73,7 +73,7 @@ def examined(rows: Iterable[FindingRow]) -> Counter[tuple[object, ...]]:
     )
 
 
-def test_random_runs_through_spark_are_what_the_references_say(
+def test_random_runs_through_spark_agree_with_the_references(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     assert judged(spark, tmp_path, range(RUNS)) == []

@@ -104,7 +104,7 @@ def test_an_invalid_run_fails_the_test_and_names_the_cause_and_the_command(unkno
     assert "run directory: x.run\nrun again: pytest test_it.py::test_it" in said
 
 
-def test_what_becomes_of_an_unknown_run_is_the_tests_to_say() -> None:
+def test_the_test_decides_about_an_unknown_run() -> None:
     with pytest.raises(pytest.fail.Exception, match="linkflap: unknown:"):
         run(Verdict.UNKNOWN).require_valid()
     with pytest.raises(pytest.skip.Exception, match="linkflap: unknown:"):

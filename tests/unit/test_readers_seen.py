@@ -35,7 +35,7 @@ WRITTEN = workload("A", acknowledged=1)
         ([workload("A"), workload("A", read=0)], 0),  # nothing was written at all yet
     ],
 )
-def test_what_counts_is_the_kind_of_readers_that_was_given_least(
+def test_the_kind_of_readers_with_the_fewest_records_counts(
     workloads: list[Any], given: int | None
 ) -> None:
     assert WorkloadClients(workloads, cast(Any, None)).read_on("A") == given

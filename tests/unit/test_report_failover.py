@@ -82,7 +82,7 @@ def test_the_certificate_of_a_failover() -> None:
     ]
 
 
-def test_what_a_mirror_refused_before_it_was_accepted_is_of_its_own_failover() -> None:
+def test_refusals_before_an_accepted_failover_belong_to_that_failover() -> None:
     def end(seconds: float, refused: dict[str, int]) -> dict[str, object]:
         return {
             "verb": "stop",
@@ -105,7 +105,7 @@ def test_what_a_mirror_refused_before_it_was_accepted_is_of_its_own_failover() -
     assert (later.refused, later.accepted_after, later.refusals) == ({}, 0.1, "")
 
 
-def test_of_a_mirror_that_keeps_no_journal_nothing_is_said() -> None:
+def test_a_mirror_without_a_journal_has_unknown_transactions_and_truncations() -> None:
     part = PromotedPartition(topic="A.t", partition=0, promotion_offset=1)
     (row,) = certificate([Failover(link="A->B", partitions=(part,))], (), ())
     assert (row.aborted_transactions, row.open_transactions, row.partitions[0].truncated) == (

@@ -227,7 +227,7 @@ def test_events_for_which_there_is_no_room_are_counted(tmp_path: Path) -> None:
     assert left_out("more", MOST_EVENTS + 5) - left_out("many", MOST_EVENTS) == 5
 
 
-def test_of_an_unknown_run_one_reason_stands_on_top_and_all_of_them_behind_it(folder: Path) -> None:
+def test_an_unknown_run_shows_one_reason_and_folds_the_others(folder: Path) -> None:
     """The reasons of all checks at once would fill the first screen."""
     written = document(folder, "unknown")
     checks = written["checks"]

@@ -51,7 +51,7 @@ def test_a_truncated_tail_has_its_own_lane(failback: Path) -> None:
     assert ("B", 0, None) in found
 
 
-def test_of_many_batches_those_worth_a_look_stay(
+def test_of_many_batches_the_relevant_ones_are_kept(
     failback: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     every = {

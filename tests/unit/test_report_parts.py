@@ -178,7 +178,7 @@ def test_many_commits_are_counted_and_some_are_listed(
     assert len(some.listed) == 2 < len(every.listed)
 
 
-def test_of_a_log_that_was_not_captured_it_is_unknown_how_a_commit_ends(tmp_path: Path) -> None:
+def test_how_a_commit_ends_in_an_uncaptured_log_is_unknown(tmp_path: Path) -> None:
     run = story(spec(1, shape="failover")).write(tmp_path / "run")
     before = commits.commits(run).counted
     for path in run.glob("captures/*/A/*/A.orders-0"):

@@ -44,7 +44,7 @@ def test_rates_and_lag_add_up(folder: Path) -> None:
     ]
 
 
-def test_rates_and_levels_are_what_the_rows_say(folder: Path) -> None:
+def test_rates_and_levels_equal_those_of_the_rows(folder: Path) -> None:
     reader = RunReader(folder)
     shown = series(reader)
     width = shown.length / len(shown.at)

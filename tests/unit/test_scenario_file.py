@@ -159,7 +159,7 @@ def test_a_kafka_that_there_is_not_is_named_with_its_line(
             api.run(path, runtime=runtime)
 
 
-def test_what_is_no_scenario_file(tmp_path: Path) -> None:
+def test_files_that_are_no_scenario(tmp_path: Path) -> None:
     with pytest.raises(
         InputError,
         match=r"there is no scenario file .*gone\.toml; linkflap run NAME --dry-run --save",

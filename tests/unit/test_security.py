@@ -281,7 +281,7 @@ def test_the_first_bytes_to_a_secured_address_have_no_secrets(
     assert certificate.public_bytes(serialization.Encoding.DER) not in greeting
 
 
-def test_who_is_asked_nothing_needs_no_acls(tmp_path: Path) -> None:
+def test_a_cluster_without_client_authentication_needs_no_acls(tmp_path: Path) -> None:
     made = secrets(tmp_path, "tls")
     assert made.records == []
     assert "authorizer.class.name" not in made.settings(1, ["INTERNAL", "CLIENT"], ["INTERNAL"])

@@ -58,7 +58,7 @@ def test_a_selection_has_their_columns(sends: list[Send], monkeypatch: pytest.Mo
         ]
 
 
-def test_of_none_there_is_nothing() -> None:
+def test_no_sends_make_empty_columns() -> None:
     nothing = Sends.of([])
     assert len(nothing) == 0
     assert not list(nothing)

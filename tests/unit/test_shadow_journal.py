@@ -30,7 +30,7 @@ MARKER = "ABORT of producer 7, epoch 0"
         "markers of the brokers that lead then",
     ],
 )
-def test_what_was_mirrored_ends_before_markers_and_at_the_deepest_truncation(
+def test_the_mirrored_part_ends_before_appended_markers_and_at_the_lowest_truncation(
     lengths: dict[str, Any], kept: int
 ) -> None:
     assert PartitionNote(**lengths).kept == kept

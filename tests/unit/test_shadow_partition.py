@@ -59,7 +59,7 @@ def test_it_is_read_from_anywhere_in_the_window(partition: Partition) -> None:
     assert read(partition, 10, 1 << 20) == (b"", 10)
 
 
-def test_what_every_live_follower_has_is_released_and_not_read_again(partition: Partition) -> None:
+def test_batches_that_all_live_followers_have_are_released(partition: Partition) -> None:
     partition.heard(1, 7, 0)
     partition.release()
     assert (partition.window_start, partition.held) == (5, 5 * len(one(0)))
@@ -70,7 +70,7 @@ def test_what_every_live_follower_has_is_released_and_not_read_again(partition: 
     assert partition.window_start == 5
 
 
-def test_the_high_watermark_is_what_live_followers_have_and_not_what_a_late_one_has(
+def test_the_high_watermark_does_not_wait_for_a_lagging_follower(
     partition: Partition,
 ) -> None:
     partition.heard(1, 7, 0)
@@ -91,7 +91,7 @@ def test_a_follower_of_another_epoch_does_not_count(partition: Partition) -> Non
 
 
 @pytest.mark.parametrize("end", [0, 3, 5, 8, 10])
-def test_a_truncation_leaves_what_ends_below_it(partition: Partition, end: int) -> None:
+def test_a_truncation_keeps_batches_that_end_below_it(partition: Partition, end: int) -> None:
     partition.heard(1, 10, 0)
     partition.advance()
     partition.served = 10

@@ -99,7 +99,7 @@ def finished(mirrored: MirroredLog, ids: Ids) -> float:
     return time.monotonic() - began
 
 
-def test_a_broker_that_stands_still_in_the_failover_was_drained_while_mirroring(
+def test_a_broker_suspended_in_the_failover_was_drained_while_mirroring(
     mirrored: MirroredLog,
 ) -> None:
     """It had a block of its own, which includes the source's ids."""
@@ -114,7 +114,7 @@ def test_a_broker_that_stands_still_in_the_failover_was_drained_while_mirroring(
     assert min(ids.draw(broker) for broker in BROKERS) >= 7 + MARGIN
 
 
-def test_what_was_done_while_mirroring_is_done_again_before_it_is_used_up(
+def test_producer_ids_are_advanced_again_before_they_are_used_up(
     mirrored: MirroredLog,
 ) -> None:
     ids = Ids()

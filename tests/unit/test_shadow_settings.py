@@ -34,7 +34,7 @@ def test_defaults_are_the_first_choices() -> None:
         ),
     ],
 )
-def test_what_there_is_not_is_named(given: dict[str, str], message: str) -> None:
+def test_an_unknown_option_or_value_is_named(given: dict[str, str], message: str) -> None:
     with pytest.raises(InputError, match=message):
         settings.options(given)
 

@@ -54,7 +54,7 @@ def test_a_log_that_has_all_that_was_mirrored_is_truncated_where_that_ends(
         (((4, 0),), 90, 0),  # nothing is left of it
     ],
 )
-def test_a_log_that_has_lost_what_was_mirrored_is_refused_by_offset_and_truncated_there_by_epoch(
+def test_a_log_without_its_mirrored_records_is_refused_by_offset_and_truncated_by_epoch(
     ours: tuple[tuple[int, int], ...], end: int, common: int
 ) -> None:
     left = taken(60, *FIVE_THEN_TWO)

@@ -93,7 +93,7 @@ def test_a_sound_log_is_read_in_pieces_and_once(
     assert one.replicas[0].records.batch.tolist() == [n for n in range(15) for _ in range(2 * read)]
 
 
-def test_markers_alone_in_a_segment_hold_nobodys_records(
+def test_a_segment_of_markers_only_has_no_records(
     tmp_path: Path, small: pytest.MonkeyPatch
 ) -> None:
     paths = sound(tmp_path, 2)
@@ -107,7 +107,7 @@ def test_markers_alone_in_a_segment_hold_nobodys_records(
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
-def test_one_segment_of_ours_has_every_record_looked_at(
+def test_a_log_with_a_segment_of_linkflaps_records_is_decoded_whole(
     tmp_path: Path, small: pytest.MonkeyPatch, codec: str
 ) -> None:
     """Only some compressed batches are decoded for this: in a whole log as many as in its

@@ -122,7 +122,7 @@ def test_the_telling_line_of_a_trace() -> None:
         ("exit 1", "died with exit status 1"),
     ],
 )
-def test_a_jvm_that_died_is_said_to_have_died(
+def test_a_dead_jvm_is_reported_as_dead(
     ends: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with subprocess.Popen(["sh", "-c", ends]) as jvm:
@@ -133,7 +133,7 @@ def test_a_jvm_that_died_is_said_to_have_died(
         )
 
 
-def test_what_a_jvm_that_lives_says_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_a_live_jvm_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as jvm:
         monkeypatch.setattr(session, "_jvm", jvm)
         assert (

@@ -142,7 +142,7 @@ def test_a_mirrors_own_topics_are_no_data() -> None:
     assert not is_data(TOPOLOGY, "heartbeats")
 
 
-def test_views_hold_what_the_slow_decoder_reads(root: Path) -> None:
+def test_views_equal_the_reference_decoder(root: Path) -> None:
     found = list(views(root))
     assert [(v.topic, v.partition) for v in found] == [(TOPIC, 0), (TOPIC, 1)]
     for view in found:

@@ -53,7 +53,7 @@ def test_the_furthest_stage_that_has_begun_is_reported() -> None:
     assert lines([(0, 8, 8), (0, 4, 4), (1, 0, 2)]) == [(COMBINED, 0, 2)]
 
 
-def test_what_did_not_change_is_not_reported_again() -> None:
+def test_unchanged_progress_is_not_reported_again() -> None:
     said: list[tuple[object, ...]] = []
     watch = Watch(cast(SparkContext, Tracker((2, 5, 8))), lambda *what: said.append(what))
     watch.look()

@@ -81,7 +81,7 @@ def test_it_has_bitten_where_the_elected_replica_leads_and_lacks_something(
     assert one._measure() == (False, {}), "nothing was lost"
 
 
-def test_what_was_not_begun_needs_no_heal() -> None:
+def test_a_fault_that_was_not_injected_needs_no_heal() -> None:
     assert fault().heal() == ["nothing was changed"]
 
 
@@ -150,7 +150,7 @@ def test_it_allows_what_it_lost_and_nothing_else(
     ],
     ids=["to the end", "over it", "with a gap", "with a gap over it"],
 )
-def test_what_goes_on_behind_the_lost_offsets_is_not_allowed(
+def test_anomalies_above_the_lost_offsets_are_not_allowed(
     evidence: dict[str, int], allowed: bool
 ) -> None:
     window = Window(

@@ -79,12 +79,12 @@ def test_brokers_that_a_reversal_finds_dead_are_no_deaths(scene: Scene) -> None:
     assert scene.deaths.look() == []
 
 
-def test_what_a_failover_ended_is_no_death_after_its_mirror_was_reversed(scene: Scene) -> None:
+def test_processes_ended_by_a_failover_are_explained_after_the_reversal_too(scene: Scene) -> None:
     scene.reversed()
     assert scene.deaths.look() == []
 
 
-def test_who_dies_after_the_reversal_has_died_by_itself(scene: Scene) -> None:
+def test_a_death_after_the_reversal_is_unexpected(scene: Scene) -> None:
     scene.reversed()
     assert scene.deaths.look() == []
     scene.brokers["A"].state, scene.mirrors["B->A"].alive = "stopped", False
@@ -147,7 +147,7 @@ def test_how_a_broker_ended(status: int, starved: bool | None, said: str) -> Non
     assert how(status, starved=starved) == said
 
 
-def test_the_way_back_ends_what_it_ends(scene: Scene) -> None:
+def test_the_failback_explains_what_it_ends(scene: Scene) -> None:
     scene.reversed()
     scene.deaths.look()
     scene.faults = [FaultSpec(id="home", fault="failover-planned", target="B->A", at=0, duration=0)]

@@ -86,7 +86,7 @@ def test_a_log_that_begins_in_what_its_source_has_not_may_be_its_own(
     assert sides(events(tmp_path, a, kept(OWN, since=6))) == UNCLEAR
 
 
-def test_a_mark_that_is_there_says_it_and_so_does_somebody(tmp_path: Path) -> None:
+def test_a_promotion_is_known_from_its_record_or_from_the_user(tmp_path: Path) -> None:
     assert sides(events(tmp_path, MIRRORED, kept(OWN))) == [("promotion", "B", 4)]
     assert sides(events(tmp_path, MIRRORED, kept(OWN, since=6), given={("B", "t", 0): [4]})) == [
         ("promotion", "B", 4)
@@ -94,7 +94,7 @@ def test_a_mark_that_is_there_says_it_and_so_does_somebody(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("since", [0, 2])
-def test_what_still_holds_something_mirrored_would_hold_the_mark(
+def test_a_log_that_still_has_mirrored_records_would_have_the_record_of_a_promotion(
     tmp_path: Path, since: int
 ) -> None:
     """So it was never promoted, and a record that the source lacks is a stranger."""
@@ -199,7 +199,7 @@ def test_a_healthy_topic_that_lost_its_mark_is_unknown_and_says_how_to_know(tmp_
     assert reasons(judgement, "sequence-continuity").verdict is Verdict.VALID
 
 
-def test_what_somebody_says_goes_on_being_enough_when_all_that_was_mirrored_is_gone(
+def test_a_declared_promotion_suffices_after_all_mirrored_records_are_deleted(
     tmp_path: Path,
 ) -> None:
     said = {("B", "tx", 0): [21], ("B", "tx", 1): [8]}
@@ -207,7 +207,7 @@ def test_what_somebody_says_goes_on_being_enough_when_all_that_was_mirrored_is_g
     assert (judgement.verdict, reasons(judgement).verdict) == (Verdict.VALID, Verdict.NOT_DUE)
 
 
-def test_of_one_partition_that_lost_its_mark_the_other_is_judged_all_the_same(
+def test_a_partition_without_its_mark_does_not_prevent_judging_the_other(
     tmp_path: Path,
 ) -> None:
     judgement = judged(tmp_path / "run", wanted(tmp_path, b=(23, 0)))

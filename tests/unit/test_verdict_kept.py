@@ -90,7 +90,7 @@ def test_with_out_everything_is_written_there_and_explained_from_there(
     assert json.loads(said.output)["number"] == 1
 
 
-def test_what_runs_again_makes_a_folder_of_its_own() -> None:
+def test_the_command_to_run_again_has_no_out() -> None:
     words = ["verify", "--logs", "A=x", "--out", "DIR", "--link", "A->B", "--out=OTHER", "--json"]
     assert _without_out(words) == ["verify", "--logs", "A=x", "--link", "A->B", "--json"]
 

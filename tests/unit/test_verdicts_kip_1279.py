@@ -90,7 +90,7 @@ def test_leader_epochs_were_kept_and_one_that_was_not_is_found(tmp_path: Path, m
     assert {c.name: c.verdict for c in said[0].checks}["byte-equality"] is Verdict.VALID
 
 
-def test_what_needs_a_history_is_not_due_and_says_so(tmp_path: Path) -> None:
+def test_checks_that_need_a_history_are_not_due(tmp_path: Path) -> None:
     judgement = at("1-before-stop", tmp_path / "run", "A->B")
     said = {c.name: c.reason for c in judgement.checks if c.verdict is Verdict.NOT_DUE}
     assert said["ghost-ack"] == "no sends: no history was recorded"
@@ -176,7 +176,7 @@ def test_after_the_failback_a_has_what_b_wrote(tmp_path: Path) -> None:
     assert eras(judgement, "B") == [("mirrored", "A", 0, 21, 8), ("native", "B", 21, None, 5)]
 
 
-def test_after_the_second_stop_a_is_its_own_again_and_old_sessions_go_on(tmp_path: Path) -> None:
+def test_after_the_second_stop_old_sessions_of_a_continue(tmp_path: Path) -> None:
     judgement = at("5-a-stopped", tmp_path / "run", *BOTH)
     assert judgement.verdict is Verdict.VALID
     assert promotions(judgement) == {
@@ -213,7 +213,7 @@ def found_in(judgement: Judgement) -> list[tuple[str, str, str, int, int]]:
     return [(a.check, a.kind, a.cluster, a.partition, a.offset) for a in judgement.anomalies]
 
 
-def test_an_id_of_a_that_goes_on_behind_the_reset_of_b_was_acknowledged_before(
+def test_an_id_of_a_that_continues_after_bs_reset_is_an_anomaly(
     tmp_path: Path,
 ) -> None:
     """A's producer 0 ended at sequence 4, so B's producer of that id began at 0; if it continued at
@@ -242,7 +242,7 @@ def test_a_transaction_that_the_stop_of_the_mirror_left_open_is_open_for_ever(
     assert judgement.anomalies[0].evidence["reset_offset"] == 21
 
 
-def test_a_batch_of_a_that_came_again_behind_what_b_wrote_is_a_repeat(tmp_path: Path) -> None:
+def test_a_batch_of_a_mirrored_again_after_bs_records_is_a_repeat(tmp_path: Path) -> None:
     logs = changed_log(
         tmp_path,
         "3-diverged",
@@ -268,7 +268,7 @@ def test_committed_data_without_the_transactional_bit_is_named(tmp_path: Path) -
     ("moment", "cluster", "position"),
     [("1-before-stop", "B", 600), ("4-after-failback", "A", 930), ("5-a-stopped", "A", 1000)],
 )
-def test_one_changed_byte_of_what_was_mirrored_is_seen(
+def test_one_changed_byte_in_the_mirrored_part_is_found(
     tmp_path: Path, moment: str, cluster: str, position: int
 ) -> None:
     shutil.copytree(KIP_1279 / moment, tmp_path / "logs")

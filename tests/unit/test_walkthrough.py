@@ -79,7 +79,7 @@ def test_everything_that_the_walkthrough_names_exists() -> None:
         "runs.json",
     ],
 )
-def test_what_does_not_exist_is_found(named: str) -> None:
+def test_missing_names_are_found(named: str) -> None:
     assert not exists(named)
 
 

@@ -70,7 +70,7 @@ def test_a_process_that_dies_is_an_event_and_its_clients_go_on(
     assert clients.crashes == []
 
 
-def test_what_a_client_was_commanded_holds_for_the_one_after_it(clients: WorkloadClients) -> None:
+def test_commands_of_a_client_apply_to_its_successor(clients: WorkloadClients) -> None:
     clients.start()
     clients.pause("A")
     killed(producers(clients))
@@ -106,7 +106,7 @@ def test_a_death_during_a_move_does_not_hold_it_up(clients: WorkloadClients) -> 
     assert [member.state.cluster for member in worker.members] == ["B", "B"]
 
 
-def test_with_what_they_are_forked_from_all_clients_die_and_begin_again(
+def test_if_the_fork_server_dies_all_clients_die_and_are_restarted(
     clients: WorkloadClients, writer: RunWriter
 ) -> None:
     clients.start()
@@ -146,7 +146,7 @@ def test_a_process_that_dies_again_and_again_is_given_up(
     clients.pause("B")
 
 
-def test_a_death_while_it_stops_is_reported_and_nobody_comes_after_it(
+def test_a_death_while_stopping_is_reported_and_has_no_successor(
     clients: WorkloadClients, writer: RunWriter
 ) -> None:
     clients.start()

@@ -81,7 +81,7 @@ def test_a_program_that_cannot_start_ends_as_a_named_failure(
     assert "No module named linkflap.harness.no_such_module" in log.read_text()
 
 
-def test_who_is_ill_and_answers_nothing_holds_up_questions_for_a_moment_only(
+def test_a_process_that_does_not_answer_delays_questions_only_briefly(
     clients: WorkloadClients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers, "ANSWERS_WITHIN", 0.01)
@@ -134,7 +134,7 @@ def test_a_process_without_its_harness_ends(tmp_path: Path) -> None:
     assert process.wait(20) == 3
 
 
-def test_what_a_client_imports_is_small() -> None:
+def test_a_client_process_imports_little() -> None:
     program = "import linkflap.harness.workloads.process, sys; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

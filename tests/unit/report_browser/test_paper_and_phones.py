@@ -74,7 +74,7 @@ def test_on_a_phone_rows_stand_as_lines_that_say_their_columns(seen: Seen) -> No
     assert last["x"] < PHONE[0], "sections wrap"
 
 
-def test_what_is_written_in_the_offsets_lies_over_nothing(seen: Seen) -> None:
+def test_labels_in_the_offsets_do_not_overlap(seen: Seen) -> None:
     for size in (WIDE, PHONE):
         seen.page.set_viewport_size({"width": size[0], "height": size[1]})
         seen.page.locator(f'#lanes-chart svg[viewBox^="0 0 {LANES_OF[size]} "]').wait_for(

@@ -84,7 +84,9 @@ def test_commits_that_were_aborted_are_found_by_an_example(
     assert opened.complaints == []
 
 
-def test_what_is_searched_for_can_be_named(browser: Browser, reports: dict[str, Judgement]) -> None:
+def test_a_search_selects_by_kind_and_cluster(
+    browser: Browser, reports: dict[str, Judgement]
+) -> None:
     opened = Seen(browser, reports["failover"].folder / html.NAME)
     every = asked(opened, "")
     assert every

@@ -72,7 +72,7 @@ def with_faults(*wanted: str) -> Scenario:
         ("mirror-kill", "mirror-reverse"),
     ],
 )
-def test_what_is_left_is_what_the_failure_needs(needed: tuple[str, ...]) -> None:
+def test_the_result_has_only_what_the_failure_needs(needed: tuple[str, ...]) -> None:
     found = with_faults(*needed)
     shrunk = Shrinker(fails=Predicate(lambda made: set(needed) <= set(kinds(made)))).shrink(found)
     # A reversal needs its failover.
@@ -126,7 +126,7 @@ def test_a_failure_that_comes_and_goes_is_shrunk_to_one_that_comes_often() -> No
     assert shrunk.rate.share >= 0.5
 
 
-def test_a_step_that_fails_too_seldom_is_taken_back() -> None:
+def test_a_step_that_fails_too_rarely_is_undone() -> None:
     """The first tries of the smaller ones fail by chance; measured again, only the original fails
     often enough."""
     found = with_faults("mirror-kill", "link-cut")
@@ -160,7 +160,7 @@ def fault(id_: str, when: str = "always") -> FaultSpec:
     return FaultSpec(id=id_, fault="link-cut", target="A->B", at=1.0, duration=1.0, when=when)
 
 
-def test_what_waited_for_a_fault_that_is_gone_waits_for_what_that_waited_for() -> None:
+def test_a_fault_after_a_removed_fault_takes_over_its_trigger() -> None:
     chain = [
         fault("a"),
         fault("b", "after:a"),

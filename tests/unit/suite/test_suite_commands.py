@@ -40,7 +40,7 @@ def test_a_dry_run_shows_them(capsys: pytest.CaptureFixture[str], path: Path, pr
     assert f"python3 {program}" in capsys.readouterr().out
 
 
-def test_what_is_allowed_is_kept_with_full_paths() -> None:
+def test_allowed_commands_are_stored_with_full_paths() -> None:
     kind, given = kind_of(str(FILES[1]), allow_commands=True)
     assert kind == "own"
     assert str(EXAMPLES / "replicator" / "mirror.toml") in given

@@ -23,7 +23,7 @@ def document(
     }
 
 
-def test_what_others_follow_from_comes_first() -> None:
+def test_root_anomalies_come_first() -> None:
     checks = [
         ("lost-write", "invalid", {"lost-write": 3}, ""),
         ("byte-equality", "invalid", {"byte-hole": 1}, ""),
@@ -39,7 +39,7 @@ def test_what_others_follow_from_comes_first() -> None:
     )
 
 
-def test_what_is_unknown_beside_an_anomaly_is_left_out() -> None:
+def test_unknown_checks_beside_an_anomaly_are_left_out() -> None:
     checks = [("lost-write", "invalid", {"lost-write": 3}, ""), ("unseen", "unknown", {}, "why")]
     assert kinds_of(document(*checks)) == ("lost-write:lost-write",)
 

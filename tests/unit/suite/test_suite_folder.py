@@ -125,7 +125,7 @@ def test_a_suite_begins_with_the_baseline_and_keeps_what_failed(folder: SuiteFol
 
 
 @pytest.mark.parametrize("dies", range(0, 14, 2))
-def test_a_suite_that_is_killed_goes_on_and_loses_and_invents_nothing(
+def test_a_killed_suite_resumes_without_losing_or_inventing_runs(
     folder: SuiteFolder, dies: int
 ) -> None:
     died, killed = False, Scripted(dies=dies)
@@ -214,7 +214,7 @@ def test_times(text: str, value: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "h", "8d", "-3m", "nan", "0", "400h", "3 m s"])
-def test_what_is_no_time(text: str) -> None:
+def test_invalid_durations(text: str) -> None:
     with pytest.raises(InputError, match="--for"):
         seconds(text)
 
@@ -226,7 +226,7 @@ def test_shards() -> None:
             shard(text)
 
 
-def test_the_disk_bound_grows_with_what_may_lie_there() -> None:
+def test_the_disk_bound_grows_with_the_stored_runs() -> None:
     assert replace(PLAN, jobs=4).disk > PLAN.disk
     assert replace(PLAN, keep=100).disk > PLAN.disk
 
@@ -245,7 +245,7 @@ def test_every_kind_of_suite_has_a_time() -> None:
     ],
     ids=["nothing is asked for", "a cell", "a state", "not a part of a name"],
 )
-def test_what_had_to_be_reached_and_was_not_leaves_no_suite_valid(
+def test_a_suite_that_missed_a_required_state_is_not_valid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reach: tuple[str, ...], missing: list[str]
 ) -> None:
     cells = ("x", "strike/link-cut/commit-in-flight/link-1/shadow")

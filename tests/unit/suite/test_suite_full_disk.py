@@ -23,6 +23,6 @@ def test_no_room_is_the_environments_failure() -> None:
         raise OSError(errno.ENOSPC, "Error writing bytes to file")
 
 
-def test_any_other_error_is_what_it_is() -> None:
+def test_any_other_error_is_unchanged() -> None:
     with pytest.raises(PermissionError), full_disk_named(FOLDER):
         raise PermissionError(errno.EACCES, "Permission denied")

@@ -87,7 +87,7 @@ def test_of_a_failure_that_several_shards_have_the_smallest_is_kept(tmp_path: Pa
         assert len(kept["faults"]) == 1
 
 
-def test_a_shard_that_is_missing_is_said(tmp_path: Path) -> None:
+def test_a_missing_shard_is_reported(tmp_path: Path) -> None:
     made = merge([shard(tmp_path, 0, 3), shard(tmp_path, 2, 3)], tmp_path / "all")
     assert missing(made.plan) == ["2/3"]
 
@@ -104,7 +104,7 @@ def test_a_shard_that_is_missing_is_said(tmp_path: Path) -> None:
             "is merged already"),
     ],
 )  # fmt: skip
-def test_what_does_not_belong_together_is_refused(
+def test_shards_of_different_suites_are_refused(
     tmp_path: Path, other: Callable[[Path], SuiteFolder], sentence: str
 ) -> None:
     (tmp_path / "x").mkdir()

@@ -43,7 +43,7 @@ def test_the_coverage_of_all_nights_is_what_the_next_begins_with(tmp_path: Path)
     assert (night(third).cells, night(third).verdicts) == (0, {})
 
 
-def test_what_was_hit_before_is_not_preferred_again(tmp_path: Path) -> None:
+def test_earlier_hits_are_not_preferred_again(tmp_path: Path) -> None:
     drawn = generate(7, 1, Coverage(), PLAN.bounds)
     first = worked(
         tmp_path / "first", PLAN, [("valid", tuple(sorted(cells_of(drawn)))) for _ in range(20)]

@@ -70,7 +70,7 @@ def test_it_is_self_contained_and_escapes_what_comes_from_runs(tmp_path: Path) -
     assert all(link == "data:," or (tmp_path / "suite" / link).exists() for link in links)
 
 
-def test_what_was_hit_and_what_never_was(tmp_path: Path) -> None:
+def test_hit_and_never_hit_cells(tmp_path: Path) -> None:
     text = page.write(suite(tmp_path)).read_text()
     row = re.search(r'<td class="code nowrap">link-cut</td>(.*?)</tr>', text)
     assert row

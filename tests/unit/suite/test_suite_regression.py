@@ -49,7 +49,7 @@ def say(text: str) -> None:
     pass
 
 
-def test_what_is_reproduced_again_is_valid(folder: SuiteFolder) -> None:
+def test_a_reproduced_case_is_valid(folder: SuiteFolder) -> None:
     regression.run(folder, say, lambda entry, benches: played(entry))
     assert regression.verdict_of(folder) is Verdict.VALID
     assert sorted(result.number for result in folder.results) == [0, 1, 2, 3, 4]
@@ -57,7 +57,7 @@ def test_what_is_reproduced_again_is_valid(folder: SuiteFolder) -> None:
     assert "5 of 5 cases were played; 5 reproduced again" in regression.summary(folder)
 
 
-def test_what_does_not_show_any_more_is_invalid_and_comes_first(folder: SuiteFolder) -> None:
+def test_a_case_that_no_longer_shows_is_invalid_and_comes_first(folder: SuiteFolder) -> None:
     gone = KNOWN[3].case.name
 
     def play(entry: Entry, benches: Benches) -> Played:
@@ -103,7 +103,7 @@ def test_a_case_that_seldom_shows_is_not_gone_after_a_few_runs(
 @pytest.mark.parametrize(
     ("outcome", "runs"), [(Outcome.NOT_REPRODUCED, 2), (Outcome.UNKNOWN, 0), (Outcome.NEEDS, 0)]
 )  # fmt: skip
-def test_too_few_runs_and_what_could_not_be_played_are_unknown(
+def test_too_few_runs_and_cases_that_could_not_be_played_are_unknown(
     folder: SuiteFolder, outcome: Outcome, runs: int
 ) -> None:
     regression.run(folder, say, lambda entry, benches: played(entry, outcome, runs=runs, why="why"))

@@ -63,7 +63,7 @@ def measured(folder: SuiteFolder, number: int, **values: int) -> None:
         (("--shard", "1/2"), "a soak has no shards"),
     ],
 )
-def test_what_cannot_be_done_on_clusters_that_live_on_is_refused(
+def test_options_that_a_soak_cannot_play_are_refused(
     tmp_path: Path, given: tuple[str, ...], why: str
 ) -> None:
     with pytest.raises(InputError, match=why):
@@ -112,7 +112,7 @@ def test_clusters_that_outgrow_their_bounds_end_the_soak(
         )
 
 
-def test_a_suite_that_is_no_soak_has_nothing_to_say_of_clusters(tmp_path: Path) -> None:
+def test_a_suite_that_is_no_soak_reports_no_clusters(tmp_path: Path) -> None:
     assert (
         rounds.table(SuiteFolder.create(tmp_path / "suite", Plan(name="smoke", seed=7, seconds=60)))
         == []
