@@ -135,11 +135,11 @@ def _broker(root: Path, used: set[int]) -> int:
     """Its id by meta.properties, or by the folder's name (1, or kafka-1); else the next that is
     free."""
     try:
-        said = _IDENTITY.search((root / "meta.properties").read_text(errors="replace"))
+        broker_id = _IDENTITY.search((root / "meta.properties").read_text(errors="replace"))
     except OSError:
-        said = None
+        broker_id = None
     called = re.fullmatch(r"(?:.*-)?([0-9]{1,9})", root.name)
-    number = int(said[1]) if said else int(called[1]) if called else 0
+    number = int(broker_id[1]) if broker_id else int(called[1]) if called else 0
     while number in used:
         number += 1
     return number

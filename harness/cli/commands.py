@@ -154,10 +154,10 @@ def _run() -> int:
 def _of_click(error: click.ClickException) -> str:
     """Click's message for wrong input. If no option has a similar name, it names the command that
     lists all options."""
-    said = error.format_message()
+    message = error.format_message()
     if isinstance(error, click.NoSuchOption) and not error.possibilities and error.ctx:
-        return f"{said.rstrip('.')}; {error.ctx.command_path} --help lists the options"
-    return said
+        return f"{message.rstrip('.')}; {error.ctx.command_path} --help lists the options"
+    return message
 
 
 def _exit_of(error: BaseException) -> tuple[int, str]:

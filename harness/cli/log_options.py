@@ -199,15 +199,15 @@ def _asked(named: Mapping[str, Path], options: LogOptions) -> LogsRequest:
 def _promised(options: LogOptions) -> dict[str, str]:
     """The options of the guarantee of the logs' mirror: those of --mirror, changed by the more
     specific options."""
-    said = {**PRESETS[options["preset"]]}
-    said |= {
+    promises = {**PRESETS[options["preset"]]}
+    promises |= {
         name: value
         for name in ("producer_ids", "leader_epochs")
         if (value := options[name]) is not None
     }
     return {
         name: str(value)
-        for name, value in said.items()
+        for name, value in promises.items()
         if (name, value) not in (("producer_ids", "keep"), ("leader_epochs", "any"))
     }
 

@@ -34,8 +34,8 @@ def write(judgement: Judgement) -> Sequence[str]:
 
     folder, kept = judgement.folder, judgement.kept
     if kept is None:
-        said = f"{folder} cannot be written, so that this verdict is printed and not kept"
-        return [f"{said}; linkflap verify {quote(str(folder))} --out FOLDER keeps it"]
+        problem = f"{folder} cannot be written, so that this verdict is printed and not kept"
+        return [f"{problem}; linkflap verify {quote(str(folder))} --out FOLDER keeps it"]
     left_out: list[str] = []
     try:
         html.write(folder, judgement.document, about(judgement, left_out), into=kept)
@@ -43,8 +43,10 @@ def write(judgement: Judgement) -> Sequence[str]:
         raise
     except Exception as error:  # noqa: BLE001  (any number in a run directory may be one that no picture can have)
         (kept / html.NAME).unlink(missing_ok=True)  # of an older judgement
-        said = f"{kept / html.NAME} is left out, for what the run directory says cannot be drawn"
-        left_out.append(f"{said} ({type(error).__name__}: {error}); the verdict stands without it")
+        problem = f"{kept / html.NAME} is left out, for what the run directory says cannot be drawn"
+        left_out.append(
+            f"{problem} ({type(error).__name__}: {error}); the verdict stands without it"
+        )
     return left_out
 
 

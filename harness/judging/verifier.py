@@ -88,8 +88,8 @@ def judge(folder: Path) -> Judgement:
         except ServiceFailure as failure:
             LOG.warning("%s; %s is judged by a Spark of this process", failure, folder)
         else:
-            for said in answer.left_out:
-                LOG.warning("%s", said)
+            for warning in answer.left_out:
+                LOG.warning("%s", warning)
             return Judgement(folder=folder, document=answer.document, anomalies=answer.anomalies)
     return _alone(folder)
 
@@ -99,8 +99,8 @@ def _alone(folder: Path) -> Judgement:
     from linkflap.spark_verify.verify import verify
 
     (judgement,) = verify([folder])
-    for said in page.write(judgement):
-        LOG.warning("%s", said)
+    for warning in page.write(judgement):
+        LOG.warning("%s", warning)
     return Judgement(folder=folder, document=judgement.judged, anomalies=tuple(judgement.anomalies))
 
 

@@ -55,14 +55,14 @@ def described(kafka_version: str) -> str:
     if java is None:
         return _package(kafka_version)
     try:
-        said = re.search(
+        property_ = re.search(
             r'^JAVA_VERSION="([^"\n]+)"',
             (java.home / "release").read_text(errors="replace"),
             re.MULTILINE,
         )
     except OSError:
-        said = None
-    return said[1] if said else str(java.major)
+        property_ = None
+    return property_[1] if property_ else str(java.major)
 
 
 def _fitting(kafka_version: str) -> Java | None:
@@ -96,7 +96,7 @@ def _major(java: Path) -> int:
     """The feature release, from the `release` file of its home or else from itself; 0 when it says
     nothing sensible."""
     try:
-        said = (java.parent.parent / "release").read_text()
+        text = (java.parent.parent / "release").read_text()
     except OSError:
         try:
             done = subprocess.run(
@@ -104,8 +104,8 @@ def _major(java: Path) -> int:
             )
         except (OSError, subprocess.TimeoutExpired):
             return 0
-        said = done.stderr
-    found = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', said)
+        text = done.stderr
+    found = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', text)
     return int(found[1]) if found else 0
 
 

@@ -97,7 +97,7 @@ def _rows(
     anomalies: Sequence[Mapping[str, Any]],
 ) -> Iterator[Mapping[str, object]]:
     for each, row in zip(anomalies, judged.anomalies, strict=True):
-        said = f"{each['n']}. {row.kind}: {each['sentence'] or row.where}"
+        text = f"{each['n']}. {row.kind}: {each['sentence'] or row.where}"
         of = (
             {"cluster": row.cluster, "partition": f"{row.topic}-{row.partition}"}
             if row.topic
@@ -106,7 +106,7 @@ def _rows(
         yield {
             "at": each["at"],
             "kind": "allowed" if row.allowed else "anomaly",
-            "text": said,
+            "text": text,
             "n": each["n"],
             "of": of,
         }
@@ -125,8 +125,8 @@ def _rows(
 
 def _about(event: Event) -> Mapping[str, str]:
     found = {
-        said: str(value)
-        for name, said in _NAMES.items()
+        label: str(value)
+        for name, label in _NAMES.items()
         if isinstance(value := getattr(event, name, None), int | str)
     }
     topic, partition = getattr(event, "topic", None), getattr(event, "partition", None)

@@ -66,16 +66,18 @@ def logging_in(login: Login, address: str) -> Generator[Exchange, Message, None]
         raise Refused(f"{address} accepts {known} and not {login.mechanism}")
     dialogue = login.dialogue()
     try:
-        said = next(dialogue)
+        message = next(dialogue)
         while True:
-            body = messages.request("sasl_authenticate", 0).SaslAuthenticateRequest(auth_bytes=said)
+            body = messages.request("sasl_authenticate", 0).SaslAuthenticateRequest(
+                auth_bytes=message
+            )
             answer = yield "sasl_authenticate", 0, body
             if answer.error_code != Error.none:
                 raise Refused(
                     f"{address} refuses {login.username}: "
                     f"{answer.error_message or answer.error_code.name}"
                 )
-            said = dialogue.send(answer.auth_bytes)
+            message = dialogue.send(answer.auth_bytes)
     except StopIteration:
         return
     except LoginFailed as error:

@@ -63,9 +63,9 @@ def settings(master: str, given: Mapping[str, str]) -> dict[str, str]:
 
 def python(master: str, given: Mapping[str, str]) -> str:
     """The Python that executors start."""
-    said = given.get(PYTHON)
-    if said or is_local(master):
-        return said or sys.executable
+    chosen = given.get(PYTHON)
+    if chosen or is_local(master):
+        return chosen or sys.executable
     return os.environ.get("PYSPARK_PYTHON") or sys.executable
 
 

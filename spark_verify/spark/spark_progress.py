@@ -71,7 +71,11 @@ class Watch:
             if not begun:
                 continue
             number, stage = begun[-1]
-            said = (READ, JUDGED, COMBINED)[min(number, 2)], stage.numCompletedTasks, stage.numTasks
-            if said != self._said:
-                self._said = said
-                self._tell(*said)
+            progress = (
+                (READ, JUDGED, COMBINED)[min(number, 2)],
+                stage.numCompletedTasks,
+                stage.numTasks,
+            )
+            if progress != self._said:
+                self._said = progress
+                self._tell(*progress)

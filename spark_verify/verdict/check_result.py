@@ -80,10 +80,10 @@ def check_result(
     ]
     proven = bool(broken) and not unfounded
     verdict = _decided(proven=proven, unknown=bool(reasons), something=something)
-    said = [counted] if proven else []
+    notes = [counted] if proven else []
     if verdict is Verdict.NOT_DUE:
-        said = [_nothing_due(check, run)]
-    said += [*never_synced(examined, due), *unread(check, examined, planned)]
+        notes = [_nothing_due(check, run)]
+    notes += [*never_synced(examined, due), *unread(check, examined, planned)]
     return CheckResult(
         name=check.name,
         verdict=verdict,
@@ -93,7 +93,7 @@ def check_result(
         anomalies=len(found) - allowed,
         allowed=allowed,
         kinds=dict(Counter(a.kind for a in found)),
-        reason=in_short([*said, *reasons]),
+        reason=in_short([*notes, *reasons]),
     )
 
 

@@ -104,8 +104,8 @@ def first_cause(
     several = [*cause.members, *cause.consequences.get(own, ())]
     harm = [counted(*own, [anomalies[n] for n in several], checks)] if len(several) > 1 else []
     harm += _harm(cause, anomalies, checks, but=said_already)
-    if said := [words for words in dict.fromkeys(harm) if words]:
-        parts.append(", ".join(said))
+    if words_of_harm := [words for words in dict.fromkeys(harm) if words]:
+        parts.append(", ".join(words_of_harm))
     if all(_alone(each, checks) for each in (own, *cause.consequences)):
         parts.append(
             "no client was seen to be harmed, but "
@@ -182,16 +182,16 @@ def _named(anomaly: Anomaly) -> Mapping[str, str]:
 def _fields(anomaly: Anomaly, names: Names) -> Mapping[str, str]:
     evidence, records = anomaly.evidence, _records(anomaly)
     name = names.record(evidence.get("uid"))
-    said = {key: _said(value) for key, value in evidence.items()}
+    words = {key: _said(value) for key, value in evidence.items()}
     for key in ("after_uid", "holds"):
-        said |= {key: names.record(evidence[key])} if key in evidence else {}
+        words |= {key: names.record(evidence[key])} if key in evidence else {}
     promoted = names.promotions.get((anomaly.cluster, anomaly.topic, anomaly.partition))
     if isinstance(before := evidence.get("before"), Mapping):
-        said["was"] = ", ".join(map(_said, before.values()))
-    if promoted is not None and said.get("why", "").endswith("promotion offset"):
-        said["why"] += f" {promoted}"
+        words["was"] = ", ".join(map(_said, before.values()))
+    if promoted is not None and words.get("why", "").endswith("promotion offset"):
+        words["why"] += f" {promoted}"
     return {
-        **said,
+        **words,
         "cluster": anomaly.cluster,
         "tp": f"{anomaly.topic}-{anomaly.partition}",
         "at": _at(anomaly),

@@ -40,19 +40,19 @@ def _asked(bench: Bench, *, silent: bool) -> Observation:
                 link.add_toxic("timeout", "responses", {"timeout": 0}, owner=OWNER)
             bench.write(topic, [b"behind %d" % n for n in range(BEHIND)])
             pause(OLD, lambda: False)
-            said: dict[str, int] = {}
+            described: dict[str, int] = {}
             missing = BEHIND
             end = time.monotonic() + WATCHED
             while time.monotonic() < end:
                 for row in mirror.rows():
                     words = f"{row.state}, lag {row.lag}"
-                    said[words] = said.get(words, 0) + 1
+                    described[words] = described.get(words, 0) + 1
                 missing = min(missing, _end(bench, topic, "A") - _end(bench, topic, "B"))
                 pause(0.2, lambda: False)
         finally:
             link.clear(owner=OWNER)
-    facts = {"missing_on_B_all_the_time": missing, "describe": said}
-    return Observation(shown=missing > 0 and f"{MIRRORING}, lag 0" in said, facts=facts)
+    facts = {"missing_on_B_all_the_time": missing, "describe": described}
+    return Observation(shown=missing > 0 and f"{MIRRORING}, lag 0" in described, facts=facts)
 
 
 def _end(bench: Bench, topic: str, cluster: str) -> int:

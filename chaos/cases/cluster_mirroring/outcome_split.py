@@ -23,22 +23,24 @@ def _played(bench: Bench, *, open_at_the_failover: bool) -> Observation:
     writer = WireTransactional(bench, "X")
     writer.add((topic, 0))
     writer.write((topic, 0), *[b"of X"] * RECORDS)
-    said = "" if open_at_the_failover else writer.end(commit=True)
+    commit_error = "" if open_at_the_failover else writer.end(commit=True)
     bench.drained(mirror)
     bench.led(topic, cluster="B")
     mirror.stop()
     bench.led(topic, cluster="B")
     if open_at_the_failover:
-        said = writer.end(commit=True)
+        commit_error = writer.end(commit=True)
     read = {name: len(bench.read(topic, cluster=name)) for name in ("A", "B")}
     facts = {
-        "commit_on_A": said,
+        "commit_on_A": commit_error,
         "A_read_committed": read["A"],
         "B_read_committed": read["B"],
         "A_markers": [one.words for one in markers(bench.log(topic))],
         "B_markers": [one.words for one in markers(bench.log(topic, cluster="B"))],
     }
-    return Observation(shown=said == "none" and read["A"] == RECORDS and not read["B"], facts=facts)
+    return Observation(
+        shown=commit_error == "none" and read["A"] == RECORDS and not read["B"], facts=facts
+    )
 
 
 CASE = Case(

@@ -47,11 +47,11 @@ def _recreated(bench: Bench, *, noticed: bool) -> Observation:
             )
         bench.deployment.clusters["A"].create_topic(topic, partitions=1)
         bench.write(topic, [b"new %d" % n for n in range(NEW)])
-        said = _watched(mirror)
+        described = _watched(mirror)
         old, new = _counted(bench, topic)
     return Observation(
-        shown=said.get(f"{MIRRORING}, lag 0", 0) > 0 and new < NEW,
-        facts={"of_the_deleted_topic": old, "of_the_new_topic": new, "describe": said},
+        shown=described.get(f"{MIRRORING}, lag 0", 0) > 0 and new < NEW,
+        facts={"of_the_deleted_topic": old, "of_the_new_topic": new, "describe": described},
     )
 
 
@@ -69,14 +69,14 @@ def _delete(bench: Bench, topic: str) -> None:
 
 def _watched(mirror: BranchMirror) -> dict[str, int]:
     """How often describe said what, in the second half of the time."""
-    said: dict[str, int] = {}
+    described: dict[str, int] = {}
     began = time.monotonic()
     while (seconds := time.monotonic() - began) < WATCHED:
         for row in mirror.rows() if seconds > WATCHED / 2 else ():
             words = f"{row.state}, lag {row.lag}" + (f": {row.error}" if row.error else "")
-            said[words] = said.get(words, 0) + 1
+            described[words] = described.get(words, 0) + 1
         pause(0.2, lambda: False)
-    return said
+    return described
 
 
 def _counted(bench: Bench, topic: str) -> tuple[int, int]:

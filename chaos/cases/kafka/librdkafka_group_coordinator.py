@@ -70,14 +70,14 @@ def _sent(bench: Bench, *, gone: bool) -> Observation:
     if gone:
         _removed(bench, coordinator, producer)
     producer.begin_transaction()
-    said: list[str] = []
+    errors: list[str] = []
 
     def send() -> None:
         try:
             producer.send_offsets_to_transaction([TopicPartition(topic, 0, 2)], member, ASKED)
-            said.append("none")
+            errors.append("none")
         except KafkaException as error:
-            said.append(error.args[0].name())
+            errors.append(error.args[0].name())
 
     began = time.monotonic()
     call = threading.Thread(target=send, name="send-offsets", daemon=True)
@@ -92,7 +92,7 @@ def _sent(bench: Bench, *, gone: bool) -> Observation:
         "librdkafka": confluent_kafka.libversion()[0],
         "asked_seconds": ASKED,
         "returned_within": None if hung else took,
-        "at_last": said[0] if said else "never",
+        "at_last": errors[0] if errors else "never",
         "seconds_at_last": round(time.monotonic() - began, 1),
     }
     return Observation(shown=hung, facts=facts)

@@ -41,7 +41,7 @@ def promoted(printed: str, name: str) -> dict[TopicPartition, int]:
     destination's own records. Empty if it reported none. Raises EnvironmentFailure if the report is
     malformed."""
     try:
-        said = msgspec.json.decode(answer_of(printed), type=_Promoted).promoted
+        offsets_of = msgspec.json.decode(answer_of(printed), type=_Promoted).promoted
     except msgspec.DecodeError as error:
         raise EnvironmentFailure(
             f"the failover of mirror {name} printed a malformed promotion ({error}); see "
@@ -49,7 +49,7 @@ def promoted(printed: str, name: str) -> dict[TopicPartition, int]:
         ) from None
     return {
         (topic, number): offset
-        for topic, offsets in said.items()
+        for topic, offsets in offsets_of.items()
         for number, offset in enumerate(offsets)
     }
 
@@ -60,8 +60,8 @@ def refuse_impossible(
     """Raises EnvironmentFailure if a report names a partition that the link does not mirror, or an
     offset beyond the log end."""
     for (topic, number), offset in promoted.items():
-        said = f"{name} reports that it promoted {topic}-{number} at {offset}"
+        report = f"{name} reports that it promoted {topic}-{number} at {offset}"
         if (topic, number) not in ends:
-            raise EnvironmentFailure(f"{said}, but the link mirrors no such partition")
+            raise EnvironmentFailure(f"{report}, but the link mirrors no such partition")
         if offset > ends[topic, number]:
-            raise EnvironmentFailure(f"{said}, but the log ends at {ends[topic, number]}")
+            raise EnvironmentFailure(f"{report}, but the log ends at {ends[topic, number]}")

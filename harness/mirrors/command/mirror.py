@@ -231,10 +231,12 @@ class CommandMirror(ManifestCommands):
         """Whether the measured lag is zero. Records the mirror's own report beside it."""
         measured = self.lag()
         if self._manifest.commands.lag:
-            said: int | None = None
+            reported: int | None = None
             with contextlib.suppress(EnvironmentFailure):
-                said = answers.lag(self._ask("lag", within=self._manifest.seconds.lag))
-            self._recorder.write(MirrorLag(link=self.link.name, reported=said, measured=measured))
+                reported = answers.lag(self._ask("lag", within=self._manifest.seconds.lag))
+            self._recorder.write(
+                MirrorLag(link=self.link.name, reported=reported, measured=measured)
+            )
         return measured == 0
 
     def promotion(self) -> Mapping[Partition, int]:

@@ -108,12 +108,12 @@ def _go() -> Path:
 
 def _recent(go: str) -> bool:
     try:
-        said = subprocess.run(
+        version_line = subprocess.run(
             [go, "env", "GOVERSION"], capture_output=True, text=True, timeout=60, check=False
         ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return False
-    version = re.match(r"go(\d+)\.(\d+)", said)
+    version = re.match(r"go(\d+)\.(\d+)", version_line)
     return version is not None and (int(version[1]), int(version[2])) >= LEAST_GO
 
 

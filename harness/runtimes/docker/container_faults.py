@@ -70,10 +70,10 @@ class Confines:
         self._put(number, addresses)
 
     def _put(self, number: int, addresses: Sequence[str]) -> None:
-        said, status = self._inside("block", str(number), *addresses)
+        output, status = self._inside("block", str(number), *addresses)
         if status:
             raise EnvironmentFailure(
-                f"the network of container {self._name} cannot be partitioned: {said}"
+                f"the network of container {self._name} cannot be partitioned: {output}"
             )
 
     def unblock(self, owner: str) -> None:
@@ -82,10 +82,10 @@ class Confines:
         if held is None:
             return
         if self._runs():  # otherwise its network is gone, with everything in it
-            said, status = self._inside("unblock", str(held[0]))
+            output, status = self._inside("unblock", str(held[0]))
             if status:
                 raise EnvironmentFailure(
-                    f"the partition of container {self._name} cannot be ended: {said}"
+                    f"the partition of container {self._name} cannot be ended: {output}"
                 )
         with self._lock:
             self._blocks.pop(owner, None)
@@ -99,8 +99,8 @@ class Confines:
     def round_trip(self, address: str, *, within: float) -> float | None:
         if not self._runs():
             return None
-        said, status = self._inside("ask", address, str(within), probe.first_words(address).hex())
-        return None if status or said == "silence" else float(said)
+        output, status = self._inside("ask", address, str(within), probe.first_words(address).hex())
+        return None if status or output == "silence" else float(output)
 
     def _inside(self, *words: str) -> tuple[str, int]:
         """Runs a linkflap program in the container's network. Returns its output and status."""

@@ -25,12 +25,12 @@ def java_in(name: str, *, fix: str) -> int:
         try:
             container.start()
             status = int(container.wait(timeout=_WITHIN)["StatusCode"])
-            said = container.logs().decode(errors="replace").strip()
+            output = container.logs().decode(errors="replace").strip()
         finally:
             container.remove(force=True, v=True)
-    release = re.search(r'version "(\d+)', said)
+    release = re.search(r'version "(\d+)', output)
     if status or release is None:
-        last = said.splitlines()[-1][:_MOST] if said else "nothing"
+        last = output.splitlines()[-1][:_MOST] if output else "nothing"
         raise SetupError(
             f"the Java of image {name} does not run: `java -version` said {last!r} and ended with "
             f"{status}; {fix}"
