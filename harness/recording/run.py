@@ -21,7 +21,7 @@ from linkflap.chaos.schedule import Player
 from linkflap.chaos.schedule_checks import check as check_schedule
 from linkflap.chaos.schedule_checks import check_losses, check_runtime
 from linkflap.harness import mirrors, runtimes, workloads
-from linkflap.harness.capture import logs, watermarks
+from linkflap.harness.capture import logs, replica_ends, watermarks
 from linkflap.harness.capture.since import Since
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.model.clock import now
@@ -147,6 +147,9 @@ def perform(
     sampler = watermarks.WatermarkSampler(
         bootstraps, topics, writer, groups=workloads.groups(scenario.workloads)
     )
+    # Brokers that are the mirror truncate logs by themselves: every replica is watched.
+    in_brokers = mirrors.resolve(scenario.mirror).guarantee.describes_itself
+    replicas = replica_ends.samplers(deployment, topics, writer) if in_brokers else ()
     clients = WorkloadClients(
         make_all(
             scenario.workloads,
@@ -175,12 +178,16 @@ def perform(
     bystanders = UnexpectedExits(world, player, exits)
     watch = Ticker(world, progress, bystanders)
     stack.callback(ended, writer, "watermarks", sampler.stop)
+    for each in replicas:
+        stack.callback(ended, writer, "replicas", each.stop)
     stack.callback(ended, writer, "clients", clients.stop)
     stack.callback(
         ended, writer, "faults", lambda: player.join(within=ENDS_WITHIN, tick=lambda: None)
     )
     stack.push(partial(broken_off, world, progress))
     sampler.start()
+    for each in replicas:
+        each.start()
     clients.prepare()
     _phase(writer, progress, "starting mirrors")
     side_by_side(mirror.start for mirror in world.mirrors.values())

@@ -40,6 +40,7 @@ from linkflap.spark_verify.checks.parts.generations import (
 )
 from linkflap.spark_verify.checks.parts.hanging_transactions import hanging, recomputed
 from linkflap.spark_verify.checks.parts.logs import NOWHERE, read
+from linkflap.spark_verify.checks.parts.sampled_replicas import shortened
 from linkflap.spark_verify.checks.parts.sampled_watermarks import out_of_order
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import Ints, PartitionView, Watermarks
@@ -59,6 +60,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             findings += out_of_order(view, generation.cluster, marks, sampled)
             findings += _against_bytes(view, generation, marks, sampled)
             findings += _above_the_log(view, generation, marks)
+            findings += shortened(view, generation.cluster, marks)
         if generation.last and generation.lost is None and log is not None and log.whole:
             findings += hanging(view, generation, log)
     return findings
@@ -209,6 +211,20 @@ CHECK = Check(
             ),
             alone="records were deleted before readers of committed records could get them",
             smallest="a second sample of one epoch says log start 3, LSO 2: at offset 3.",
+            despite_torn=True,
+        ),
+        AnomalyKind(
+            name="replica-end-regression",
+            meaning=(
+                "Under one leader and epoch, a replica ends below the high watermark and below its "
+                "own earlier end."
+            ),
+            sentence=(
+                "broker {broker} of {cluster} truncated its log of {tp} from {was} to {log_end}, "
+                "below the high watermark {high_watermark}"
+            ),
+            alone="should this broker lead, what readers were shown is lost",
+            smallest="broker 2 ended at 1, then 2, then 1; the high watermark is 2: at offset 1.",
             despite_torn=True,
         ),
         AnomalyKind(

@@ -78,6 +78,19 @@ class Description:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaSample:
+    """The log start and end of one replica, requested at `asked` and answered until `returned`.
+    A replica has a sample where it changed since the one before."""
+
+    cluster: str
+    broker: int
+    log_start: int
+    log_end: int
+    asked: int
+    returned: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """A topic at both ends of a link, when its mirror had copied everything and been waited for.
 
@@ -203,6 +216,7 @@ class PartitionFacts:
     descriptions: Sequence[Description] = ()
     disagreements: Sequence[Disagreement] = ()
     comparisons: Sequence[Comparison] = ()
+    replica_samples: Sequence[ReplicaSample] = ()
     compacted: Mapping[str, int] = field(default_factory=dict)
     unclear: Mapping[str, int] = field(default_factory=dict)
 

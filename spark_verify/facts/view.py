@@ -25,6 +25,7 @@ from linkflap.spark_verify.facts.partition_facts import (
     PartitionFacts,
     Promotion,
     Refusal,
+    ReplicaSample,
     Stop,
     Truncation,
     Window,
@@ -264,6 +265,10 @@ class PartitionView:
     @property
     def comparisons(self) -> Sequence[Comparison]:
         return self.partition_facts.comparisons
+
+    @property
+    def replica_samples(self) -> Sequence[ReplicaSample]:
+        return self.partition_facts.replica_samples
 
     @property
     def compacted(self) -> Mapping[str, int]:

@@ -19,6 +19,7 @@ from linkflap.spark_verify.facts.partition_facts import (
     Disagreement,
     PartitionFacts,
     Promotion,
+    ReplicaSample,
     RunFacts,
     Stop,
     Truncation,
@@ -81,6 +82,24 @@ def descriptions(events: Sequence[Event]) -> Mapping[Key, Sequence[Description]]
             ),
         )
         for e in of_kind(events, happened.MirrorDescribed)
+        for row in e.rows
+    )
+
+
+def replica_samples(events: Sequence[Event]) -> Mapping[Key, Sequence[ReplicaSample]]:
+    return _by_partition(
+        (
+            (row.topic, row.partition),
+            ReplicaSample(
+                cluster=e.cluster,
+                broker=row.broker,
+                log_start=row.log_start,
+                log_end=row.log_end,
+                asked=e.asked,
+                returned=e.time,
+            ),
+        )
+        for e in of_kind(events, happened.ReplicasSampled)
         for row in e.rows
     )
 
@@ -200,9 +219,9 @@ def partition_facts(
     promoted, truncated, stopped = promotions(events), truncations(events), stops(events)
     described, disagreed = descriptions(events), disagreements(events)
     compared, owner_unclear = comparisons(events), unclear(events)
-    compacted = compacted_below(bounds, topics)
+    compacted, replicas = compacted_below(bounds, topics), replica_samples(events)
     keys = {(b.topic, b.partition) for b in bounds}.union(
-        promoted, truncated, stopped, described, disagreed, compared, owner_unclear
+        promoted, truncated, stopped, described, disagreed, compared, owner_unclear, replicas
     )
     return {
         key: PartitionFacts(
@@ -215,6 +234,7 @@ def partition_facts(
             descriptions=tuple(described.get(key, ())),
             disagreements=tuple(disagreed.get(key, ())),
             comparisons=tuple(compared.get(key, ())),
+            replica_samples=tuple(replicas.get(key, ())),
             compacted=compacted.get(key, {}),
             unclear=dict(owner_unclear.get(key, ())),
         )

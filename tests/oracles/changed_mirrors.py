@@ -127,6 +127,16 @@ def forget(made: World) -> bool:
     return True
 
 
+def shorten_replicas(made: World) -> bool:
+    """Some samples of replicas have another end. It uses its own random numbers, as `lie` does."""
+    rng = Random(made.time + 4)
+    if not made.replica_samples or rng.random() < 0.5:
+        return False
+    for row in rng.sample(made.replica_samples, min(len(made.replica_samples), 3)):
+        row["log_end"] = max(0, row["log_end"] + rng.choice([-3, -2, -1, 1]))
+    return True
+
+
 def disagree(made: World) -> bool:
     """A mirror answered a verb unlike its model, on one link or on both. It uses its own random
     numbers, as `lie` does."""

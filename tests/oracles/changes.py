@@ -18,6 +18,7 @@ from tests.oracles.changed_mirrors import (
     forget,
     lie,
     refuse_failover,
+    shorten_replicas,
 )
 from tests.oracles.changed_reads import (
     change_position,
@@ -41,6 +42,8 @@ def change(made: World, times: int) -> list[str]:
         done.append(lie.__name__)
     if times and forget(made):
         done.append(forget.__name__)
+    if times and shorten_replicas(made):
+        done.append(shorten_replicas.__name__)
     if times and disagree(made):
         done.append(disagree.__name__)
     if times and compare(made):

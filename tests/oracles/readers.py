@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 from tests.oracles.worlds import SECOND, Row, World
@@ -167,6 +168,7 @@ def take_sample(made: World, only: str = "") -> None:
             row |= {"last_stable": made.open_first(cluster, partition), "high_watermark": high}
             made.marks.setdefault((cluster, partition), []).append(row)
             made.descriptions += _described(made, cluster, partition, row)
+            made.replica_samples += _replicas(made, cluster, partition, row)
             if cluster != "A" and made.random.random() < 0.3:
                 offset = _synced(made, cluster, partition)
                 made.groups.append(
@@ -178,6 +180,25 @@ def take_sample(made: World, only: str = "") -> None:
                         "offset": offset,
                     }
                 )
+
+
+def _replicas(made: World, cluster: str, partition: int, sample: Row) -> list[Row]:
+    """The leader's replica, and a follower that has as much or lags behind. It uses its own random
+    numbers, so that the rest of a seed's world stays the same."""
+    rng = Random(made.time)
+    ends = (sample["high_watermark"], max(0, sample["high_watermark"] - rng.choice([0, 0, 1, 2])))
+    return [
+        {
+            "partition": partition,
+            "cluster": cluster,
+            "broker": broker,
+            "log_start": 0,
+            "log_end": end,
+            "asked": sample["time"],
+            "returned": sample["returned"],
+        }
+        for broker, end in enumerate(ends, start=1)
+    ]
 
 
 def _synced(made: World, cluster: str, partition: int) -> int:

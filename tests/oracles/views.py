@@ -19,6 +19,7 @@ from linkflap.spark_verify.facts.partition_facts import (
     PartitionFacts,
     Promotion,
     Refusal,
+    ReplicaSample,
     RunFacts,
     Stop,
     Truncation,
@@ -207,6 +208,7 @@ def _view(world: World, partition: int, run: str) -> PartitionView:
         descriptions=[Description(**row) for row in mine(world.descriptions)],
         disagreements=[Disagreement(**row) for row in mine(world.disagreements)],
         comparisons=[Comparison(**row) for row in mine(world.comparisons)],
+        replica_samples=[ReplicaSample(**row) for row in mine(world.replica_samples)],
         compacted={c: offset for (c, p), offset in world.compacted.items() if p == partition},
     )
     return PartitionView(

@@ -86,6 +86,7 @@ class World:
         self.descriptions: list[Row] = []
         self.disagreements: list[Row] = []
         self.comparisons: list[Row] = []
+        self.replica_samples: list[Row] = []
         self.windows: list[Row] = []
         self.refusals: list[Row] = []
         self.budgets = (random.choice([None, 0, 3]), random.choice([None, 0.5, 5.0]))

@@ -121,6 +121,24 @@ def _group(part: Row) -> SendGroup:
     )
 
 
+def _sampled(made: World) -> Iterator[EventRow]:
+    """What mirrors reported, and the replicas at that time."""
+    for row in made.descriptions:
+        described = {
+            name: row[name] for name in ("partition", "state", "mirrors", "promoted", "lag")
+        } | {"topic": TOPIC}
+        data = {"asked": row["asked"], "rows": [described]}
+        yield EventRow(
+            time=row["returned"], kind="mirror-described", subject=row["link"], data=data
+        )
+    for row in made.replica_samples:
+        sampled = {name: row[name] for name in ("partition", "broker", "log_start", "log_end")}
+        data = {"asked": row["asked"], "rows": [sampled | {"topic": TOPIC}]}
+        yield EventRow(
+            time=row["returned"], kind="replicas-sampled", subject=row["cluster"], data=data
+        )
+
+
 def _events(made: World) -> Iterator[EventRow]:
     for window in made.windows:
         data = {"id": window["id"], "fault": window["fault"], "options": {}, "restores": True}
@@ -148,14 +166,7 @@ def _events(made: World) -> Iterator[EventRow]:
     for row in made.refusals:
         data = {name: row[name] for name in ("kind", "error", "code", "seconds")}
         yield EventRow(time=made.time, kind="failover-refused", subject=row["link"], data=data)
-    for row in made.descriptions:
-        described = {
-            name: row[name] for name in ("partition", "state", "mirrors", "promoted", "lag")
-        } | {"topic": TOPIC}
-        data = {"asked": row["asked"], "rows": [described]}
-        yield EventRow(
-            time=row["returned"], kind="mirror-described", subject=row["link"], data=data
-        )
+    yield from _sampled(made)
     for row in made.disagreements:
         data = {"seed": "1", "steps": ["pause"], "wrong": row["said"], "topic": TOPIC}
         yield EventRow(time=row["time"], kind="verbs-played", subject=row["link"], data=data)

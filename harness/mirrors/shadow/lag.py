@@ -9,23 +9,19 @@ longest counts.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
 
 from confluent_kafka.admin import AdminClient
 
-from linkflap.harness.mirrors.shadow.destination.client import DEBUGGING, follower_bounds
+from linkflap.harness.mirrors.shadow.destination.client import follower_bounds
 from linkflap.harness.mirrors.shadow.destination.picture import MetadataSnapshot, picture
 from linkflap.harness.mirrors.shadow.destination.topic_configs import shadows_into
 from linkflap.harness.mirrors.shadow.settings import Options, folder_at
 from linkflap.harness.mirrors.topics import data_topics
 from linkflap.harness.model.protocols import Cluster
-from linkflap.harness.wire import messages
 from linkflap.harness.wire.connection import AnyOf, Connection, Unanswered
-from linkflap.harness.wire.messages import Error
 from linkflap.harness.wire.offsets import Partition, bounds
-
-_LATEST: Final = -1
+from linkflap.harness.wire.replicas import LATEST, replica_offsets
 
 
 def source_ends(
@@ -82,7 +78,8 @@ async def _replica_ends(
         async with asyncio.timeout(within):
             found = await picture(nodes, {topic for topic, _ in tps})
             ends = {
-                address: await _ends(connection, tps) for address, connection in brokers.items()
+                address: await replica_offsets(connection, tps, LATEST)
+                for address, connection in brokers.items()
             }
             longest = {p: max(addresses, key=lambda a, p=p: ends[a].get(p, -1)) for p in tps}  # type: ignore[misc]
             furthest = {p: ends[longest[p]].get(p, -1) for p in tps}
@@ -100,35 +97,6 @@ async def _replica_ends(
         nodes.close()
         for connection in brokers.values():
             connection.close()
-
-
-async def _ends(connection: Connection, tps: Iterable[Partition]) -> dict[Partition, int]:
-    """Log end offsets of the partitions that this broker has a replica of."""
-    m = messages.request("list_offsets", 7)
-    by_topic: dict[str, list[int]] = {}
-    for topic, number in tps:
-        by_topic.setdefault(topic, []).append(number)
-    topics = tuple(
-        m.ListOffsetsTopic(
-            name=topic,
-            partitions=tuple(
-                m.ListOffsetsPartition(partition_index=number, timestamp=_LATEST)
-                for number in numbers
-            ),
-        )
-        for topic, numbers in by_topic.items()
-    )
-    answer = await connection.call(
-        "list_offsets",
-        7,
-        m.ListOffsetsRequest(replica_id=DEBUGGING, isolation_level=0, topics=topics),
-    )
-    return {
-        (str(topic.name), int(row.partition_index)): int(row.offset)
-        for topic in answer.topics
-        for row in topic.partitions
-        if row.error_code == Error.none
-    }
 
 
 async def _stable(

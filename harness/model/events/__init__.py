@@ -22,7 +22,13 @@ from linkflap.harness.model.events.clients import (
     ProducerReplaced,
     ProgramStarted,
 )
-from linkflap.harness.model.events.clusters import BrokerDied, Captured, ClusterReady
+from linkflap.harness.model.events.clusters import (
+    BrokerDied,
+    Captured,
+    ClusterReady,
+    ReplicasSampled,
+    SampledReplica,
+)
 from linkflap.harness.model.events.failovers import (
     ClientsMoved,
     Failover,
@@ -109,6 +115,8 @@ __all__ = [
     "Promotion",
     "PromotionUnknown",
     "ProxyRebuilt",
+    "ReplicasSampled",
+    "SampledReplica",
     "SourceMoved",
     "TopicGivenUp",
     "TopicsCompared",

@@ -6,6 +6,7 @@ import msgspec
 
 from linkflap.harness.model.events.base import Event, OfCluster
 from linkflap.harness.model.faults import Target
+from linkflap.harness.model.history import Small, Time
 
 
 class ClusterReady(OfCluster, frozen=True, kw_only=True):
@@ -42,3 +43,21 @@ class Captured(OfCluster, frozen=True, kw_only=True):
 
     moment: str
     replicas: int | None = None
+
+
+class SampledReplica(msgspec.Struct, frozen=True, kw_only=True):
+    """The log start and end of one replica of a partition, on `broker`."""
+
+    topic: str
+    partition: Small
+    broker: Small
+    log_start: int
+    log_end: int
+
+
+class ReplicasSampled(OfCluster, frozen=True, kw_only=True):
+    """The replicas of one broker that have changed since the last sample: requested at `asked`
+    (ns), answered at the event's time (`harness.capture.replica_ends`)."""
+
+    asked: Time
+    rows: tuple[SampledReplica, ...]

@@ -20,7 +20,7 @@ class MirrorStarted(OfLink, frozen=True, kw_only=True):
     seconds: float | None = None
 
 
-class DescribedPartition(msgspec.Struct, frozen=True, kw_only=True):
+class DescribedPartition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A partition in a mirror's description of itself: its state by the mirror's name, and its lag
     in records. `mirrors` and `promoted`: what that state means; `promoted` is None in runs of a
     linkflap that did not record it."""

@@ -15,7 +15,12 @@ from linkflap.harness.model.events.clients import (
     ProducerReplaced,
     ProgramStarted,
 )
-from linkflap.harness.model.events.clusters import BrokerDied, Captured, ClusterReady
+from linkflap.harness.model.events.clusters import (
+    BrokerDied,
+    Captured,
+    ClusterReady,
+    ReplicasSampled,
+)
 from linkflap.harness.model.events.failovers import (
     ClientsMoved,
     Failover,
@@ -76,6 +81,7 @@ AnyEvent = (
     | ProducerReplaced
     | BrokerDied
     | Captured
+    | ReplicasSampled
     | HostStall
     | Interrupted
     | NotEnded

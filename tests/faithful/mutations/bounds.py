@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
-from linkflap.harness.model.history import Watermark
+from linkflap.harness.model.history import EventRow, Watermark
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import PAIR, change_mark, data, marks, mutation, states
 
@@ -100,3 +100,47 @@ def log_start_above_the_stable(made: Made, rng: Random) -> None:
     pairs = _in_one_epoch(made)
     _, mark = next((a, b) for (a, b), (c, _) in pairwise(pairs) if b == c)
     change_mark(made, mark, log_start=mark.last_stable + 1)
+
+
+def _replica(made: Made, *ends: int) -> None:
+    """Samples of a follower of A while its leader and epoch stay the same: its end, against the
+    high watermark of that time."""
+    one, two = next((a, b) for a, b in _in_one_epoch(made) if a.high_watermark > 2)
+    step = (two.time - one.returned) // (len(ends) + 1)
+    for number, behind in enumerate(ends):
+        asked = one.returned + number * step
+        row = {
+            "topic": one.topic,
+            "partition": one.partition,
+            "broker": 9,
+            "log_start": 0,
+            "log_end": one.high_watermark + behind,
+        }
+        made.events.append(
+            EventRow(
+                time=asked + 1,
+                kind="replicas-sampled",
+                subject="A",
+                data={"asked": asked, "rows": [row]},
+            )
+        )
+
+
+@mutation(PAIR, must="last-stable-offset/replica-end-regression")
+def replica_that_lost_committed_records(made: Made, rng: Random) -> None:
+    """A follower fetched up to the high watermark, and then its log ends one record earlier, under
+    the same leader and epoch."""
+    _replica(made, -2, 0, -1)
+
+
+@mutation(PAIR, verdict="valid")
+def replica_that_lost_uncommitted_records(made: Made, rng: Random) -> None:
+    """A follower had a record above the high watermark, and has it no more."""
+    _replica(made, -2, 1, 0)
+
+
+@mutation(PAIR, verdict="valid")
+def replica_that_never_fetched_from_this_leader(made: Made, rng: Random) -> None:
+    """A follower's log gets shorter before it has fetched anything from the present leader: its
+    records may have been another leader's."""
+    _replica(made, 0, -1)

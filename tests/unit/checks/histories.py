@@ -25,6 +25,7 @@ from linkflap.spark_verify.facts.partition_facts import (
     PartitionFacts,
     Promotion,
     Refusal,
+    ReplicaSample,
     RunFacts,
     Stop,
     Truncation,
@@ -63,6 +64,7 @@ class History(TypedDict, total=False):
     descriptions: Sequence[Description]
     disagreements: Sequence[Disagreement]
     comparisons: Sequence[Comparison]
+    replica_samples: Sequence[ReplicaSample]
 
 
 class WholeHistory(History, total=False):
@@ -167,6 +169,7 @@ def view(
     descriptions: Sequence[Description] = (),
     disagreements: Sequence[Disagreement] = (),
     comparisons: Sequence[Comparison] = (),
+    replica_samples: Sequence[ReplicaSample] = (),
 ) -> PartitionView:
     options = (
         {"delivery": "at-least-once", "isolation": "read_committed"} if mirror_kind == "mm2" else {}
@@ -191,6 +194,7 @@ def view(
         descriptions=descriptions,
         disagreements=disagreements,
         comparisons=comparisons,
+        replica_samples=replica_samples,
         compacted=compacted or {},
     )
     return PartitionView(

@@ -17,6 +17,7 @@ from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.clients import commit
 from tests.unit.checks.histories import promoted, samples, view
 from tests.unit.checks.logs import ENDED, SECOND, Log, ints
+from tests.unit.checks.replica_histories import REPLICAS_ACCEPTED, replica
 from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
@@ -126,7 +127,9 @@ ACCEPTED |= {
         {"A/native": 2},
     ),
 }
+ACCEPTED |= REPLICAS_ACCEPTED
 REJECTS = {
+    "replica-end-regression": Rejected(view=replica(1, 2, 1), cluster="A", offset=1),
     "log-start-regression": Rejected(view=begins(2, 1), cluster="A", offset=1),
     "log-start-above-lso": Rejected(view=begins(0, 3), cluster="A", offset=3),
     "lso-above-high-watermark": Rejected(
@@ -276,3 +279,7 @@ def test_the_closed_form_is_the_search(steps: list[tuple[int, str]]) -> None:
         at = np.flatnonzero(searched == value)
         closed = [h for h in range(log.end + 1) if first[value] <= h <= last[value]]
         assert closed == at.tolist()
+
+
+def test_the_leaders_own_replica_needs_no_earlier_sample() -> None:
+    assert anomalies(NAME, replica(2, 1, broker=1)) == [("replica-end-regression", "A", 1)]

@@ -36,7 +36,7 @@ def chosen(replays: Replayed) -> tuple[int, str]:
     )
     runs = cast(list[Result], [SimpleNamespace(number=number) for number in FAULTS])
     run, rate = _fails_often(
-        cast(SuiteFolder, folder), "lost-write:lost-write", runs, cast(Replays, replays), str
+        cast(SuiteFolder, folder), "lost-write:lost-write", runs, cast(Replays, replays), print
     )
     return run.number, str(rate).partition(" (")[0]
 

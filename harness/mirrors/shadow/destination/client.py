@@ -20,9 +20,6 @@ _CONTROLLER_SECONDS: Final = 5.0
 _TOPIC_CONFIG: Final = 2
 _SET, _DELETE = 0, 1
 _PREFERRED: Final = 0
-DEBUGGING: Final = -2
-"""A replica id with which a follower answers ListOffsets itself
-(ListOffsetsRequest.DEBUGGING_REPLICA_ID). It ignores the isolation level."""
 
 
 class Refused(EnvironmentFailure):

@@ -20,7 +20,7 @@ import socket
 import ssl
 from typing import Final
 
-from linkflap.harness.mirrors.shadow.destination.client import DEBUGGING, follower_bounds
+from linkflap.harness.mirrors.shadow.destination.client import follower_bounds
 from linkflap.harness.mirrors.shadow.destination.leader import (
     EPOCH_ENDS,
     FETCH,
@@ -43,6 +43,7 @@ from linkflap.harness.wire import messages
 from linkflap.harness.wire.bulk import Pieces
 from linkflap.harness.wire.connection import Connection, Unanswered
 from linkflap.harness.wire.messages import Error, Malformed
+from linkflap.harness.wire.replicas import DEBUGGING
 from linkflap.harness.wire.stream import Stream
 
 log = logging.getLogger(__name__)

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
-from linkflap.harness.mirrors.shadow.destination.client import DEBUGGING
 from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
 from linkflap.harness.mirrors.shadow.log.partition import Partition
 from linkflap.harness.mirrors.shadow.source.replica_choice import Readers
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.connection import Connection
 from linkflap.harness.wire.messages import Error, Message
+from linkflap.harness.wire.replicas import DEBUGGING
 
 SHORT: Final = timedelta(milliseconds=10)
 PARTITION_BYTES: Final = 2 << 20

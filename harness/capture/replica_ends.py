@@ -1,0 +1,114 @@
+"""Samples the log start and end of every replica during a run, follower or leader.
+
+Each cluster has one thread, which asks every running broker once a second. Only replicas that
+changed are recorded. A broker that does not answer gives no row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.events import ReplicasSampled, SampledReplica
+from linkflap.harness.model.protocols import Cluster, Deployment, Recorder
+from linkflap.harness.model.topology import TopicPartition
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire.connection import Connection, Unanswered
+from linkflap.harness.wire.replicas import EARLIEST, LATEST, replica_offsets
+
+INTERVAL: Final = 1.0
+ANSWER_WITHIN: Final = 2.0
+JOIN_WITHIN: Final = 30.0
+
+
+class ReplicaSampler:
+    """Samples the replicas of one cluster from its own thread, until stopped."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topics: Mapping[str, int],
+        recorder: Recorder,
+        *,
+        interval: float = INTERVAL,
+    ) -> None:
+        self._cluster, self._topics, self._recorder = cluster, topics, recorder
+        self._interval = interval
+        self._last: dict[tuple[str, int, int], tuple[int, int]] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name=f"replicas-{cluster.name}", daemon=True
+        )
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Returns when the thread is gone; safe to call twice, and before start."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            until(
+                lambda: not self._thread.is_alive(),
+                within=JOIN_WITHIN,
+                what=f"the sampler of the replicas of {self._cluster.name} to stop",
+            )
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._interval):
+            asyncio.run(self.sample())
+        asyncio.run(self.sample())
+
+    async def sample(self) -> None:
+        """Asks every running broker, and records the replicas that changed."""
+        partitions = [(name, number) for name, n in self._topics.items() for number in range(n)]
+        running = {
+            broker.id: broker.client_address
+            for broker in self._cluster.brokers.values()
+            if broker.state == "running"
+        }
+        await asyncio.gather(
+            *(self._ask(broker, address, partitions) for broker, address in running.items())
+        )
+
+    async def _ask(self, broker: int, address: str, partitions: Sequence[TopicPartition]) -> None:
+        connection, asked = Connection(address), now()
+        try:
+            starts = await replica_offsets(connection, partitions, EARLIEST, within=ANSWER_WITHIN)
+            ends = await replica_offsets(connection, partitions, LATEST, within=ANSWER_WITHIN)
+        except Unanswered:
+            return
+        finally:
+            connection.close()
+        rows = [
+            SampledReplica(
+                topic=tp[0], partition=tp[1], broker=broker, log_start=starts[tp], log_end=ends[tp]
+            )
+            for tp in starts.keys() & ends.keys()
+        ]
+        changed = tuple(row for row in rows if self._changed(row))
+        if changed:
+            self._recorder.write(
+                ReplicasSampled(cluster=self._cluster.name, asked=asked, rows=changed)
+            )
+
+    def _changed(self, row: SampledReplica) -> bool:
+        """Whether a replica is not as it was when it was recorded last."""
+        key, bounds = (row.topic, row.partition, row.broker), (row.log_start, row.log_end)
+        before = self._last.get(key)
+        self._last[key] = bounds
+        return before != bounds
+
+
+def samplers(
+    deployment: Deployment, topics: Mapping[str, int], recorder: Recorder
+) -> Sequence[ReplicaSampler]:
+    """One for each cluster of several brokers: a single replica is its partition's leader, whose
+    bounds are sampled anyway (`harness.capture.watermarks`)."""
+    return [
+        ReplicaSampler(cluster, topics, recorder)
+        for cluster in deployment.clusters.values()
+        if len(cluster.brokers) > 1
+    ]

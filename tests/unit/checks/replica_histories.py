@@ -1,0 +1,62 @@
+"""Histories of one replica's log end, for last-stable-offset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from linkflap.spark_verify.facts.partition_facts import ReplicaSample, Truncation
+from linkflap.spark_verify.facts.view import PartitionView
+from tests.unit.checks.histories import samples, view
+from tests.unit.checks.logs import SECOND, Log
+
+
+def replica(
+    *ends: int,
+    broker: int = 2,
+    high: Sequence[int] = (2, 2, 2, 2),
+    epochs: Sequence[int] | None = None,
+    truncations: Sequence[Truncation] = (),
+) -> PartitionView:
+    """Ends of one replica of a log that broker 1 leads, one each half second from second 1.1 on;
+    and high watermarks, one each second from second 1 on."""
+    return view(
+        [Log("A").data(1, 2)],
+        watermarks={"A": samples(*((mark, mark) for mark in high), epochs=epochs)},
+        truncations=truncations,
+        replica_samples=[
+            ReplicaSample(
+                cluster="A",
+                broker=broker,
+                log_start=0,
+                log_end=end,
+                asked=(2 + number) * SECOND // 2 + SECOND // 10,
+                returned=(2 + number) * SECOND // 2 + SECOND // 5,
+            )
+            for number, end in enumerate(ends)
+        ],
+    )
+
+
+REPLICAS_ACCEPTED = {
+    "a replica that grows": (replica(0, 1, 2), {"A/native": 4}),
+    "a replica lost what was not committed": (
+        replica(1, 2, 1, high=(1, 1, 1, 2)),
+        {"A/native": 4},
+    ),
+    "a replica had not fetched from this leader before": (replica(2, 1), {"A/native": 4}),
+    "the leader changed": (replica(1, 2, 1, epochs=(0, 0, 1, 1)), {"A/native": 4}),
+    "the leader is unknown": (replica(1, 2, 1, epochs=(-1, -1, -1, -1)), {"A/native": 4}),
+    "a mirror truncated the log": (
+        replica(
+            1,
+            2,
+            1,
+            truncations=[Truncation(link="B->A", cluster="A", offset=1, end=2, time=2 * SECOND)],
+        ),
+        {"A/native": 4},
+    ),
+    "the leader's replica lost what was not committed": (
+        replica(2, 1, broker=1, high=(1, 1, 1, 2)),
+        {"A/native": 4},
+    ),
+}
