@@ -240,7 +240,7 @@ def table(every: list[Found]) -> str:
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for one in sorted(every, key=lambda found: (order[found.bug], found.near, not found.guided)):
-        said = f"run {one.run}" if one.kind else "no"
+        failing_run = f"run {one.run}" if one.kind else "no"
         faults = ", ".join(NEAR[one.bug]) if one.near else "all"
         cells = (
             one.bug,
@@ -248,7 +248,7 @@ def table(every: list[Found]) -> str:
             "guided" if one.guided else "uniform",
             one.runs,
             one.reached,
-            said,
+            failing_run,
             one.minutes,
         )
         lines.append(

@@ -52,8 +52,8 @@ TEST = """
 @pytest.mark.linkflap({marker}, seed=7)
 def test_{number}(linkflap_run):
     path = pathlib.Path(__file__).with_name("{number}.json")
-    said = {{"run": {marker!r}, "verdict": str(linkflap_run.verdict), "why": linkflap_run.why}}
-    path.write_text(json.dumps(said))
+    result = {{"run": {marker!r}, "verdict": str(linkflap_run.verdict), "why": linkflap_run.why}}
+    path.write_text(json.dumps(result))
 """
 
 
@@ -170,15 +170,15 @@ def session(sources: Path, workers: int) -> Session:
         seconds = time.time() - began
         used.look(began)
         used.end(began)
-        said = [json.loads(path.read_bytes()) for path in sorted(folder.glob("*.json"))]
-        if not said:
+        results = [json.loads(path.read_bytes()) for path in sorted(folder.glob("*.json"))]
+        if not results:
             out.seek(0)
             sys.exit(f"{sources}: pytest ended with {child.returncode}:\n{out.read()[-3000:]}")
-    why = tuple(f"{each['run']}: {each['why']}" for each in said if each["verdict"] == "unknown")
+    why = tuple(f"{each['run']}: {each['why']}" for each in results if each["verdict"] == "unknown")
     return Session(
         seconds=seconds, cpu=sum(used.cpu.values()), sparks=len(used.sparks),
-        verdicts=Counter(each["verdict"] for each in said),
-        failed=len(RUNS) - len(said), why=why,
+        verdicts=Counter(each["verdict"] for each in results),
+        failed=len(RUNS) - len(results), why=why,
     )  # fmt: skip
 
 

@@ -101,7 +101,7 @@ def copies(runs: Sequence[Path], number: int, folder: Path) -> list[str]:
     return made
 
 
-def said(run: str) -> str:
+def verdict_of(run: str) -> str:
     """Only the verdict: the baseline has fewer checks."""
     return str(json.loads((Path(run) / "verdict.json").read_bytes())["verdict"])
 
@@ -149,7 +149,7 @@ def main() -> None:
                 + ", ".join(f"{name} {s[-1]:.1f}" for name, s in seconds.items()),
                 flush=True,
             )
-        same = said(sets["before"][0]) == said(sets["now"][0])
+        same = verdict_of(sets["before"][0]) == verdict_of(sets["now"][0])
     medians = {name: statistics.median(s) for name, s in seconds.items()}
     one, ten = medians["now"] / medians["before"], medians["ten"] / medians["now"]
     print(

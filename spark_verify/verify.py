@@ -161,9 +161,9 @@ def _unjudged(
 
 def _sentence(trace: str) -> str:
     """The executor's message, without its trace."""
-    said = f"{UNSEEN}: "
+    prefix = f"{UNSEEN}: "
     return next(
-        (line.partition(said)[2].strip() for line in trace.splitlines() if said in line), trace
+        (line.partition(prefix)[2].strip() for line in trace.splitlines() if prefix in line), trace
     )
 
 

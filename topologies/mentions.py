@@ -15,7 +15,7 @@ _Value = TypeVar("_Value", int, str)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mention:
-    """A cluster as it stands at one place of the text; what is not said there is None."""
+    """A cluster as it stands at one place of the text; what is not given there is None."""
 
     at: int
     name: str
@@ -65,15 +65,15 @@ def _agreed(
     cursor: Text, of_it: list[Mention], what: str, given: list[_Value | None], *, usual: _Value
 ) -> _Value:
     """What the mentions of a cluster say of it, which must be the same in all that say it."""
-    said = list(dict.fromkeys(value for value in given if value is not None))
-    if len(said) > 1:
-        values = " and ".join(sorted(map(str, said)))
+    distinct = list(dict.fromkeys(value for value in given if value is not None))
+    if len(distinct) > 1:
+        values = " and ".join(sorted(map(str, distinct)))
         cursor.fail(
             f"cluster {of_it[-1].name} is given twice with different {what} ({values}); say it "
             "once",
             of_it[-1].at,
         )
-    return said[0] if said else usual
+    return distinct[0] if distinct else usual
 
 
 def refuse_duplicates(cursor: Text, links: list[tuple[int, LinkSpec]]) -> None:

@@ -75,8 +75,8 @@ class CertificateShown:
         )
 
     def _measure(self) -> tuple[bool, object]:
-        said = self._refusal()
-        return self.refused_for in said, said or "taken"
+        refusal = self._refusal()
+        return self.refused_for in refusal, refusal or "taken"
 
     def heal(self) -> Sequence[str]:
         self._cluster.show_certificate(self._path.link.name, "valid")

@@ -270,10 +270,12 @@ def _played(
     )
     path = stored(store, row(each, result))
     expected = result.expected
-    said = f"expected: {expected.words}" if expected else "nothing is expected of this release"
+    expectation = (
+        f"expected: {expected.words}" if expected else "nothing is expected of this release"
+    )
     click.echo(
-        f"{each.name} on {variant.title}: {result.words}; {said}; exit {result.exit_code}; stored "
-        f"in {path}",
+        f"{each.name} on {variant.title}: {result.words}; {expectation}; exit {result.exit_code}; "
+        f"stored in {path}",
         err=True,
     )
     return result

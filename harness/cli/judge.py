@@ -81,8 +81,8 @@ def judge(
             out=out,
         )
     for judgement in judgements:
-        for said in page.write(judgement):
-            click.echo(f"linkflap: {said}", err=True)
+        for sentence in page.write(judgement):
+            click.echo(f"linkflap: {sentence}", err=True)
         if not as_json:
             table.show(
                 judgement.document,

@@ -136,7 +136,7 @@ def explain(folder: Path, anomaly: str, as_json: bool) -> int:
         write_explanation(
             explanation,
             name=lambda number: (
-                f"{number} ({said})" if (said := label(known, number)) else str(number)
+                f"{number} ({known_as})" if (known_as := label(known, number)) else str(number)
             ),
         )
     return 0

@@ -88,7 +88,7 @@ def key() -> str:
     and not an old one asked.
     """
     settings = [os.environ.get(name) for name in _SETTINGS]
-    said = (
+    identity = (
         VERSION,
         str(INSTALLED),
         sys.executable,
@@ -97,7 +97,7 @@ def key() -> str:
         os.getuid(),
         list(_sources()),
     )
-    return hashlib.sha256(repr(said).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr(identity).encode()).hexdigest()[:16]
 
 
 def _sources() -> Iterator[tuple[str, int, int]]:

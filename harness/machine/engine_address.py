@@ -49,8 +49,8 @@ def require_listening(host: str) -> None:
 
 def reason(error: BaseException) -> str:
     """The part of an error that says most, on one line."""
-    said: Any = getattr(error, "explanation", None) or error
-    text = " ".join(str(said).split())
+    explanation: Any = getattr(error, "explanation", None) or error
+    text = " ".join(str(explanation).split())
     # requests tells of its pools and retries first, and last, deep inside, of what happened.
     inner = re.search(r"""(?:\[Errno \d+\] |Error\(\d+, ')([^'")]+)""", text)
     return inner[1] if inner and not getattr(error, "explanation", None) else text[:300]

@@ -188,7 +188,7 @@ class EventRow:
 class Bounds:
     """The bounds of one captured replica, and their origin.
 
-    `high_watermark_from` is sampled (a leader said so), checkpoint (the broker's file: a lower
+    `high_watermark_from` is sampled (a leader reported it), checkpoint (the broker's file: a lower
     bound), or recomputed (single-replica log: the end of the bytes). `leader` is the last known
     leader of the partition. Below `compacted` the broker's cleaner may have removed records (its
     checkpoint file; cleanup.policy=compact); 0 if it never has. If the topic is compacted, the

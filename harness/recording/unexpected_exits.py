@@ -96,8 +96,8 @@ class UnexpectedExits:
                 last_words=tuple(words),
             )
         )
-        said = f"its last words: {' | '.join(words)}; see" if words else "see"
-        return f"broker {name} died by itself ({how(status, starved=starved)}); {said} {broker.log}"
+        text = f"its last words: {' | '.join(words)}; see" if words else "see"
+        return f"broker {name} died by itself ({how(status, starved=starved)}); {text} {broker.log}"
 
 
 def _starved(broker: Broker) -> bool | None:

@@ -219,12 +219,12 @@ def _history(explanation: Explanation, stream: TextIO, name: Name) -> None:
             f"uids {name(g.first_uid)}+{g.count} to {g.topic}-{g.partition} acks {list(g.acks)}"
             for g in row.sends
         )
-        said = row.outcome if row.phase == "return" else "asked"
+        outcome = row.outcome if row.phase == "return" else "asked"
         stream.write(
             f"  {moment(row.time // 1_000_000)}  {row.client} #{row.number} {row.kind} on "
             f"{row.cluster}, "
         )
-        stream.write(f"{row.ending} {said}: {sends}{' ' + row.error if row.error else ''}\n")
+        stream.write(f"{row.ending} {outcome}: {sends}{' ' + row.error if row.error else ''}\n")
     for poll in explanation.polls:
         stream.write(
             f"  {moment(poll.time // 1_000_000)}  {poll.reader} {poll.kind} on {poll.cluster} "

@@ -92,11 +92,11 @@ def _case(suite: Element, judged: Document, check: CheckResult) -> None:
     examined = (
         ", ".join(f"{where} {number}" for where, number in check.examined.items()) or "nothing"
     )
-    said = [
+    lines = [
         f"examined: {examined}",
         *(f"allowed: {anomaly.kind} {anomaly.where}: {anomaly.why}" for anomaly in allowed),
     ]
-    SubElement(case, "system-out").text = _clean("\n".join(said))
+    SubElement(case, "system-out").text = _clean("\n".join(lines))
 
 
 def _listed(anomalies: Sequence[Anomaly]) -> str:

@@ -53,7 +53,7 @@ class Member:
         """Where a reader is."""
         return {(topic, partition): at for topic, partition, at in self.state.positions}
 
-    def said(self, state: ClientState, number: int) -> None:
+    def take_answer(self, state: ClientState, number: int) -> None:
         """Takes in its answer to a question."""
         self.state = state
         self.answered = max(self.answered, number)

@@ -152,7 +152,7 @@ class WorkerProcess:
             self.ready = state.ready
             by_name = {client.name: client for client in state.clients}
             for member in self.members:
-                member.said(by_name.get(member.name, member.state), state.number)
+                member.take_answer(by_name.get(member.name, member.state), state.number)
             self._questions.answered(state)
 
     def _over(self, channel: Channel[Command, Report], child: Running) -> None:

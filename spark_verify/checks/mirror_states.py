@@ -96,24 +96,24 @@ def _lags(view: PartitionView, mine: Sequence[Description]) -> Iterator[Found]:
         )
 
 
-def _least(view: PartitionView, said: Description) -> Iterator[tuple[int, int]]:
+def _least(view: PartitionView, description: Description) -> Iterator[tuple[int, int]]:
     """(what the destination had at most, how many offsets it was behind at least) from `STALE`
     before a description until it was given; nothing where samples do not say."""
-    source, destination = LinkSpec.parse(said.link).ends
+    source, destination = LinkSpec.parse(description.link).ends
     here, there = view.watermarks.get(destination), view.watermarks.get(source)
     if here is None or there is None:
         return
     since, brokers = (
-        said.asked - STALE,
+        description.asked - STALE,
         {cluster.name: cluster.brokers for cluster in view.topology.clusters},
     )
-    until = said.returned + (STALE if brokers.get(destination, 1) > 1 else 0)
+    until = description.returned + (STALE if brokers.get(destination, 1) > 1 else 0)
     if any(
         t.cluster in (source, destination) and since - STALE <= t.time <= until + STALE
         for t in view.truncations
     ):
         return
-    theirs, ours = _had(there, since, said.returned), _had(here, since, until, closed=True)
+    theirs, ours = _had(there, since, description.returned), _had(here, since, until, closed=True)
     if len(theirs) and len(ours):
         yield int(max(ours)), int(min(theirs)) - int(max(ours))
 
@@ -135,15 +135,15 @@ def _had(marks: Watermarks, since: int, until: int, *, closed: bool = False) -> 
 
 
 def _states(view: PartitionView, mine: Sequence[Description]) -> Iterator[Found]:
-    """Said to be mirrored long after it was promoted, with no mirror started since."""
+    """Reported as mirrored long after it was promoted, with no mirror started since."""
     wrong = [
         (each, promotion) for each in mine if each.mirrors for promotion in ended_by(view, each)
     ]
     if wrong:
-        said, promotion = wrong[0]
+        first, promotion = wrong[0]
         evidence = {
             "how": "it had been promoted, and no mirror was started since",
-            "state": said.state, "lag": said.lag, "time": said.asked, "descriptions": len(wrong),
+            "state": first.state, "lag": first.lag, "time": first.asked, "descriptions": len(wrong),
         }  # fmt: skip
         yield Found(
             kind=KIND, cluster=promotion.cluster, offset=promotion.offset, evidence=evidence
@@ -172,11 +172,9 @@ CHECK = Check(
                 "the last 5 s, or reported it as mirrored 5 s or more after its promotion. "
                 "The offset is the destination's end."
             ),
-            sentence=(
-                "the mirror said of {tp} on {cluster} that it was {state} with lag {lag}; {how}"
-            ),
+            sentence=("the mirror reported {tp} on {cluster} as {state} with lag {lag}; {how}"),
             alone="whoever relies on it for a failover loses what it leaves out",
-            smallest="A had 2 offsets and B 1 for 6 s, and the mirror said lag 0: at offset 1.",
+            smallest="A had 2 offsets and B 1 for 6 s, and the mirror reported lag 0: at offset 1.",
             despite_torn=True,
         ),
         AnomalyKind(
@@ -193,7 +191,7 @@ CHECK = Check(
             counted="promotion was forgotten|promotions were forgotten",
             alone="its clients cannot write, and a failback may be refused",
             smallest=(
-                "B was promoted at offset 1, and the mirror said UNKNOWN for 30 s: at offset 1."
+                "B was promoted at offset 1, and the mirror reported UNKNOWN for 30 s: at offset 1."
             ),
             despite_torn=True,
         ),

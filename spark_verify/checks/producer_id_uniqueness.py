@@ -36,8 +36,8 @@ from linkflap.spark_verify.facts.view import (
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
-    """Who used which id in this partition's bytes, and who said so; ids that two clusters handed
-    out, at once."""
+    """Who used which id in this partition's bytes, and who reported it; ids that two clusters
+    handed out, at once."""
     found = judged(view, lambda generation, log: uses_in_bytes(view, generation, log))
     return [*found, *_reported(view)]
 
@@ -70,8 +70,8 @@ def _reported(view: PartitionView) -> Iterator[PartialFinding]:
 class IdUse:
     """One incarnation's use of one producer id on one cluster, over all partitions.
 
-    `claimed`: its client said that the id was its own. `partial finding` is where it has the fewest
-    batches.
+    `claimed`: its client reported that the id was its own. `partial finding` is where it has the
+    fewest batches.
     """
 
     process: int

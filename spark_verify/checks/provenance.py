@@ -72,13 +72,13 @@ def _judge(
     found: list[Finding] = list(_refused(view, generation, log, rows))
     ours = records.uid[strange] != FOREIGN
     # Neighbours that say nothing of themselves belong together too, and to nobody who does.
-    said = np.where(ours, records.uid[strange], strange - NAMELESS)
-    together = list(runs(strange, said, apart(generation, records.offset[strange])))
+    uid_or_row = np.where(ours, records.uid[strange], strange - NAMELESS)
+    together = list(runs(strange, uid_or_row, apart(generation, records.offset[strange])))
     heads = records.uid[strange[[start for start, _ in together]]]
     every = Sends.of(view.sends)
     elsewhere = {
         name: planned(heads, every.take(every.says("cluster", name)))
-        for name in sorted(every.said("cluster"))
+        for name in sorted(every.words("cluster"))
     }
     for number, (start, end) in enumerate(together):
         first = strange[start]
@@ -111,12 +111,12 @@ def _refused(
     bad = rows[among(records.uid[rows], uids[certain])]
     for start, end in runs(bad, records.uid[bad], apart(generation, records.offset[bad])):
         first = int(bad[start])
-        said = mine[int(send[locate(uids, records.uid[first : first + 1])[0]])]
+        refused_send = mine[int(send[locate(uids, records.uid[first : first + 1])[0]])]
         evidence = {
             "records": end - start,
             "uid": int(records.uid[first]),
-            "operation": said.number,
-            "client": said.client,
+            "operation": refused_send.number,
+            "client": refused_send.client,
             "state": log.state_of(first),
         }
         yield Found(

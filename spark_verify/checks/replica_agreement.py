@@ -78,15 +78,15 @@ def _compared(view: PartitionView, replicas: Sequence[Replica]) -> Iterator[Find
     cleaners, apart = Cleaned(replicas), 0
     by_broker = {r.broker: r for r in replicas}
     for found in between(replicas):
-        said = _cleaned(cleaners, by_broker, found) if cleaned else found
+        judged = _cleaned(cleaners, by_broker, found) if cleaned else found
         if _base(found) >= cleaned and (
-            found.kind == "replica-missing" or view.recorded or said != "compaction"
+            found.kind == "replica-missing" or view.recorded or judged != "compaction"
         ):
             # of copied logs a cleaner may have been beyond the last batch that it took something of
-            said = found
-        if isinstance(said, Found):
-            yield said
-        apart += said == "unknown"
+            judged = found
+        if isinstance(judged, Found):
+            yield judged
+        apart += judged == "unknown"
     if apart:
         reason = (
             f"{apart} batches differ between the brokers of {replicas[0].cluster} below offset "
@@ -135,18 +135,18 @@ def _records_cleaned(
     changed = [change for change in found.evidence["changed"] if change["fields"] != ABSENT]  # type: ignore[attr-defined]
     if changed:
         return replace(found, offset=changed[0]["offset"])
-    said = [
+    reasons = [
         (lacks, cleaners.lacks(holder, base, lacks.parts.offset))
         for holder, lacks in ((model, other), (other, model))
     ]
     first = min(
-        (why for _, why in said if why.explained == "nothing"),
+        (why for _, why in reasons if why.explained == "nothing"),
         key=lambda why: why.offset,
         default=None,
     )
     if first is not None:
-        return _lacking(found, next(lacks for lacks, why in said if why is first), first)
-    return "unknown" if any(why.explained == "unknown" for _, why in said) else "compaction"
+        return _lacking(found, next(lacks for lacks, why in reasons if why is first), first)
+    return "unknown" if any(why.explained == "unknown" for _, why in reasons) else "compaction"
 
 
 def _lacking(found: Found, absent: Replica, why: MissingRecords) -> Found | Explained:

@@ -96,7 +96,7 @@ def _elsewhere(every: Mapping[str, Sequence[LogGeneration]], sends: Sends) -> Bo
     """Those that were not requested in the first generation of a log that was its cluster's own
     from the start."""
     found = np.ones(len(sends), np.bool_)
-    for cluster in sends.said("cluster"):
+    for cluster in sends.words("cluster"):
         if every[cluster][0].eras[0].origin == "native":
             found &= ~(
                 sends.says("cluster", cluster)

@@ -116,7 +116,7 @@ CHECK = Check(
             ),
             alone="until the log is truncated further, readers get what the new owner never had",
             smallest=(
-                "A had 1 2, B was promoted at 1, A follows B and is said to have been truncated at "
+                "A had 1 2, B was promoted at 1, A follows B and is recorded as truncated at "
                 "2: at offset 1."
             ),
             despite_torn=True,

@@ -54,7 +54,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         every.says("kind", "transaction") & (every.sizes_of("input_uids") > 0) & ~never(every)
     )
     findings: list[Finding] = []
-    for cluster in sorted(every.said("cluster")):
+    for cluster in sorted(every.words("cluster")):
         sends = every.take(every.says("cluster", cluster))
         findings.append(PartialFinding(cluster=cluster, offset=-1, data=_columns(sends)))
         findings.append(

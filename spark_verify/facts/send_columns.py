@@ -148,7 +148,7 @@ class Sends(Sequence[Send]):
         wanted = [index for index, word in enumerate(self._words[name]) if word in words]
         return np.isin(self._codes[name], wanted)
 
-    def said(self, name: str) -> set[str]:
+    def words(self, name: str) -> set[str]:
         """Every word of a column."""
         return {self._words[name][code] for code in np.unique(self._codes[name]).tolist()}
 

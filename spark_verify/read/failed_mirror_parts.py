@@ -40,8 +40,8 @@ class FailedPart:
         if self.state in _BY_HAND:
             return f"{part} of the mirror of {self.link} {_WHAT[self.state]}"
         lines = self.trace.strip().splitlines() or ["it gave no reason"]
-        said = lines[0] if self.state == "FAILED" else lines[-1]
-        return f"{part} of the mirror of {self.link} {_WHAT[self.state]}: {said.strip()}"
+        line = lines[0] if self.state == "FAILED" else lines[-1]
+        return f"{part} of the mirror of {self.link} {_WHAT[self.state]}: {line.strip()}"
 
 
 def failed_parts(events: Sequence[Event]) -> Sequence[FailedPart]:

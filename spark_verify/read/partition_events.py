@@ -37,8 +37,8 @@ def _by_partition(rows: Iterable[tuple[Key, Row]]) -> Mapping[Key, Sequence[Row]
 
 
 def promotions(events: Sequence[Event]) -> Mapping[Key, Sequence[Promotion]]:
-    """Promotions by partition in time order, each with what the failover of its link said nearest
-    in time."""
+    """Promotions by partition in time order, each with what the failover of its link reported
+    nearest in time."""
     failovers = of_kind(events, happened.Failover)
     return _by_partition(
         (event.tp, _promotion(event, failovers)) for event in of_kind(events, happened.Promotion)
@@ -167,16 +167,18 @@ def contradicted(events: Sequence[Event]) -> Iterator[Damage]:
     """Truncations of which the mirror, when it stopped, reported another place or another end of
     the log."""
     for event in of_kind(events, happened.Truncation):
-        said = (event.offset, event.end)
+        recorded = (event.offset, event.end)
         for row in _journal_after(event, events):
             reported = (row.truncated_to, row.truncated_from)
             if (
                 (row.topic, row.partition) == event.tp
                 and row.truncated_from not in (None, -1)
-                and reported != said
+                and reported != recorded
             ):
                 where = f"{event.topic}-{event.partition} on {event.cluster}"
-                reason = f"a truncation of {where} says {said}, its mirror {reported} (offset, end)"
+                reason = (
+                    f"a truncation of {where} says {recorded}, its mirror {reported} (offset, end)"
+                )
                 yield Damage(path="events.jsonl", reason=reason)
 
 

@@ -249,7 +249,7 @@ def _open_gateway(
         ) from None
     if not gateway.exists():
         text = printed.read_text(errors="replace")
-        said = cause(text)
+        reason = cause(text)
         close()
         if "heap" in text:  # the JVM's own words, where it cannot have as much as its options say
             why = next(line for line in text.splitlines() if "heap" in line)
@@ -257,7 +257,7 @@ def _open_gateway(
                 f"Spark did not start: {why}; give it less: --spark {masters.DRIVER_MEMORY}=1g"
             )
         raise SetupError(
-            f"Spark did not start with {java.path}: {said}; set JAVA_HOME to Java 17 or later"
+            f"Spark did not start with {java.path}: {reason}; set JAVA_HOME to Java 17 or later"
         )
     # Java's DataOutputStream: port i32, length i32, secret.
     content = gateway.read_bytes()

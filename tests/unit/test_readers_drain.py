@@ -41,7 +41,7 @@ class Process:
         positions = tuple(("A.t", partition, at) for partition, at in self.held[0].items())
         drained = tuple((topic, partition, at) for (topic, partition), at in self._drained.items())
         state = ClientState(name=member.name, cluster="A", positions=positions, drained=drained)
-        member.said(state, self._asked)
+        member.take_answer(state, self._asked)
         if len(self.held) > 1 and not self.deaths:
             del self.held[0]
         return 0

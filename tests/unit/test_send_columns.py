@@ -52,7 +52,7 @@ def test_a_selection_has_their_columns(sends: list[Send], monkeypatch: pytest.Mo
         assert taken.each("input_uids").tolist() == [
             uid for s in chosen for uid in s.input_uids.tolist()
         ]
-        assert taken.said("cluster") == {s.cluster for s in chosen}
+        assert taken.words("cluster") == {s.cluster for s in chosen}
         assert taken.says("ending", "commit", "none").tolist() == [
             s.ending in ("commit", "none") for s in chosen
         ]
@@ -62,7 +62,7 @@ def test_no_sends_make_empty_columns() -> None:
     nothing = Sends.of([])
     assert len(nothing) == 0
     assert not list(nothing)
-    assert nothing.said("cluster") == set()
+    assert nothing.words("cluster") == set()
     assert nothing.each("refused").tolist() == []
     assert nothing.says("cluster", "A").tolist() == []
     assert len(SendsBuilder().sends()) == 0

@@ -25,7 +25,7 @@ WATCHED: Final = 20.0
 
 
 def _recreated(bench: Bench, *, noticed: bool) -> Observation:
-    """`noticed`: the mirror has said that the topic is deleted before it is made again."""
+    """`noticed`: the mirror has reported that the topic is deleted before it is made again."""
     topic = bench.topic()
     bench.write(topic, [b"old %d" % n for n in range(OLD)])
     with branch_mirror(bench, topic) as mirror:
@@ -68,7 +68,7 @@ def _delete(bench: Bench, topic: str) -> None:
 
 
 def _watched(mirror: BranchMirror) -> dict[str, int]:
-    """How often describe said what, in the second half of the time."""
+    """How often describe answered what, in the second half of the time."""
     described: dict[str, int] = {}
     began = time.monotonic()
     while (seconds := time.monotonic() - began) < WATCHED:

@@ -95,13 +95,13 @@ class MirrorCommand:
             )
         except DeadlineExceeded as error:
             raise Refused(verb, "NO_ANSWER", -1, str(error)) from error
-        said = output.read_text(errors="replace")
+        printed = output.read_text(errors="replace")
         output.unlink()
         if status:
-            raise refusal(verb, said)
-        if said.rstrip().endswith(": []") or "for topics [] in" in said:
-            raise Refused(verb, NO_TOPICS, -1, said.strip())
-        return said
+            raise refusal(verb, printed)
+        if printed.rstrip().endswith(": []") or "for topics [] in" in printed:
+            raise Refused(verb, NO_TOPICS, -1, printed.strip())
+        return printed
 
 
 def listed(topics: Sequence[str], patterns: Sequence[str] = ()) -> str:
@@ -109,21 +109,23 @@ def listed(topics: Sequence[str], patterns: Sequence[str] = ()) -> str:
     return ",".join([*(re.escape(topic).replace("\\-", "-") for topic in topics), *patterns])
 
 
-def refusal(verb: str, said: str) -> Refused:
+def refusal(verb: str, printed: str) -> Refused:
     """The refusal that the output describes; UNREADABLE when it names no error of Kafka's."""
-    if found := _THROWN.search(said):
+    if found := _THROWN.search(printed):
         name, code = ERRORS.get(found[1], (found[1], -1))
         return Refused(verb, name, code, found[2].strip())
     return Refused(
-        verb, "UNREADABLE", -1, (said.strip().splitlines() or ["it printed nothing"])[0][:200]
+        verb, "UNREADABLE", -1, (printed.strip().splitlines() or ["it printed nothing"])[0][:200]
     )
 
 
-def rows_of(said: str, name: str) -> list[Row]:
+def rows_of(printed: str, name: str) -> list[Row]:
     """The rows in the output of `--describe --json`, where other lines may come first. Raises
     Refused when there is no JSON."""
     try:
-        every = json.loads(said[said.index("[{") :] if "[{" in said else said[said.index("[]") :])
+        every = json.loads(
+            printed[printed.index("[{") :] if "[{" in printed else printed[printed.index("[]") :]
+        )
         return [
             Row(
                 topic=str(row["topic"]),
@@ -139,7 +141,7 @@ def rows_of(said: str, name: str) -> list[Row]:
             if row["mirror"] == name
         ]
     except (ValueError, KeyError, TypeError) as error:
-        raise Refused("describe", "UNREADABLE", -1, f"{error!r}: {said[:150]}") from error
+        raise Refused("describe", "UNREADABLE", -1, f"{error!r}: {printed[:150]}") from error
 
 
 def _escaped(value: str) -> str:

@@ -56,29 +56,29 @@ def await_loaded(
     Raises DeadlineExceeded with what is missing. With `in_vain` it only waits, and the start that
     follows is judged instead.
     """
-    said = "no answer"
+    reason = "no answer"
     brokers = sorted(
         number for number, broker in destination.brokers.items() if broker.state == "running"
     )
 
     def loaded() -> bool:
-        nonlocal said
+        nonlocal reason
         try:
             found = here.list_topics(STATES, timeout=_ANSWERS_WITHIN).topics[STATES].partitions
             held = admin.replicas(brokers)
         except (KafkaException, Refused) as error:
-            said = str(error)
+            reason = str(error)
             return False
         missing = lacking({number: each.replicas for number, each in found.items()}, held)
         missing += [
             f"{STATES}-{number} has no leader" for number, each in found.items() if each.leader < 0
         ]
-        said = "; ".join(missing[:_NAMED]) if found else f"there is no {STATES}"
+        reason = "; ".join(missing[:_NAMED]) if found else f"there is no {STATES}"
         return bool(found) and not missing
 
     what = f"replicas of {STATES} on brokers {', '.join(map(str, brokers))}"
     with suppress(DeadlineExceeded) if in_vain else nullcontext():
-        until(loaded, within=LOADED_SECONDS, every=0.1, what=what, state=lambda: said)
+        until(loaded, within=LOADED_SECONDS, every=0.1, what=what, state=lambda: reason)
 
 
 class LeftAligning:

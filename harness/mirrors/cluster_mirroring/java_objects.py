@@ -36,5 +36,5 @@ def refused_by(verb: str, thrown: Handle, jvm: Handle) -> Refused:
     ):
         thrown = thrown.getCause()
     error = jvm.org.apache.kafka.common.protocol.Errors.forException(thrown)
-    said = str(thrown.getMessage() or thrown.getClass().getSimpleName())
-    return Refused(verb, str(error.name()), int(error.code()), said)
+    message = str(thrown.getMessage() or thrown.getClass().getSimpleName())
+    return Refused(verb, str(error.name()), int(error.code()), message)

@@ -35,8 +35,8 @@ class Write:
 
     @property
     def words(self) -> str:
-        said = {_ACKNOWLEDGED: "acknowledged", _NO_ANSWER: "not answered"}
-        answer = said.get(self.code, f"refused with {self.code}")
+        answers = {_ACKNOWLEDGED: "acknowledged", _NO_ANSWER: "not answered"}
+        answer = answers.get(self.code, f"refused with {self.code}")
         return f"a write to {self.topic}-{self.partition} on broker {self.broker} was {answer}"
 
     @property

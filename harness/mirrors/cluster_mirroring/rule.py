@@ -110,19 +110,19 @@ class Rule:
     def _until_all(self, topics: Sequence[str], *, resume: bool = False) -> None:
         """Returns when every partition of these topics is MIRRORING. `resume`: resumes paused
         topics meanwhile."""
-        said: dict[str, set[str]] = {}
+        states: dict[str, set[str]] = {}
 
         def mirrored() -> bool:
-            said.clear()
+            states.clear()
             try:
                 for row in self._admin.describe(self._name):
-                    said.setdefault(row.topic, set()).add(row.state)
+                    states.setdefault(row.topic, set()).add(row.state)
             except Refused:
                 return False
-            paused = tuple(topic for topic in topics if said.get(topic) == {PAUSED})
+            paused = tuple(topic for topic in topics if states.get(topic) == {PAUSED})
             if resume and paused:
                 self._asked.ask(Verb(name="resume", topics=paused))
-            return all(said.get(topic) == {MIRRORING} for topic in topics)
+            return all(states.get(topic) == {MIRRORING} for topic in topics)
 
         what = f"every topic of mirror {self._name} to be MIRRORING"
         until(
@@ -130,7 +130,7 @@ class Rule:
             within=MIRRORS_WITHIN,
             every=0.2,
             what=what,
-            state=lambda: str({t: sorted(s) for t, s in said.items()}),
+            state=lambda: str({t: sorted(s) for t, s in states.items()}),
         )
 
 

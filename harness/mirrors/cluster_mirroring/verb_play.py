@@ -87,8 +87,10 @@ class Step:
 
     @property
     def words(self) -> str:
-        said = "; ".join(f"{verb.words}: {answer or 'accepted'}" for verb, answer in self.answers)
-        return f"[{self.before.words}] {said}{f' -- {self.wrong}' if self.wrong else ''}"
+        answers = "; ".join(
+            f"{verb.words}: {answer or 'accepted'}" for verb, answer in self.answers
+        )
+        return f"[{self.before.words}] {answers}{f' -- {self.wrong}' if self.wrong else ''}"
 
 
 def play(

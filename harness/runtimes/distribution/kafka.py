@@ -226,10 +226,12 @@ def _fetch_with_maven(maven: str, version: str, pins: Mapping[str, Pin], target:
         )
     except EnvironmentFailure as error:
         raise _unreachable(version, "mvn", str(error)) from error
-    said = output.read_text(errors="replace")
+    printed = output.read_text(errors="replace")
     if status:
         raise _unreachable(
-            version, "mvn", (re.findall(r"^\[ERROR\] (.+)", said, re.MULTILINE) or [said[-200:]])[0]
+            version,
+            "mvn",
+            (re.findall(r"^\[ERROR\] (.+)", printed, re.MULTILINE) or [printed[-200:]])[0],
         )
     pom.unlink()
     output.unlink()

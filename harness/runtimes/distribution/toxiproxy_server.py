@@ -174,4 +174,4 @@ def _reason(printed: str) -> str:
     """The most informative line of the output of pip or Go."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR")]
-    return (errors[:1] or lines[-1:] or ["it said nothing"])[0]
+    return (errors[:1] or lines[-1:] or ["it printed nothing"])[0]

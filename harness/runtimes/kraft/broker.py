@@ -120,14 +120,14 @@ class KraftBroker(Program):
 
     def _last_words(self) -> str:
         error, lines = " | ".join(last_error(self.log)), " | ".join(self.last_words(lines=4))
-        said = (
+        sentence = (
             f"the last error in its log is: {error}"
             if error
             else f"its logs end with: {lines}"
             if lines
             else "it has no output"
         )
-        return said if cache.is_partial(self._folder) else f"{said}; see {self._folder}"
+        return sentence if cache.is_partial(self._folder) else f"{sentence}; see {self._folder}"
 
 
 def last_error(log: Path) -> list[str]:

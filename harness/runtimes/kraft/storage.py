@@ -74,7 +74,7 @@ def _run_storage_tool(kafka: Kafka, java: Java, target: Path) -> None:
     output = target / "output.log"
     status = children.run(command, name="StorageTool", folder=target, output=output, within=120)
     if status:
-        lines = output.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
+        lines = output.read_text(errors="replace").strip().splitlines() or ["it printed nothing"]
         raise SetupError(
             f"StorageTool of Kafka {kafka.version} failed ({lines[-1]}); are all its jars in one "
             "directory?"

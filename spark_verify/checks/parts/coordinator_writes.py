@@ -94,10 +94,10 @@ def marker_partials(view: PartitionView) -> Iterator[PartialFinding]:
 
 def _was_truncated(view: PartitionView, cluster: str) -> bool:
     """Whether a mirror, beginning or ending, says that it truncated the log of this cluster."""
-    said = {t.cluster for t in view.truncations} | {
+    clusters = {t.cluster for t in view.truncations} | {
         stop.cluster for stop in view.stops if stop.truncated
     }
-    return cluster in said
+    return cluster in clusters
 
 
 def _of_its_coordinators(view: PartitionView, generation: LogGeneration, replica: Replica) -> Bools:

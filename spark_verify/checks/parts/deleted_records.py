@@ -70,7 +70,7 @@ def _between(uids: Ints, offsets: Ints) -> tuple[Ints, Ints]:
 
 
 def may_be_deleted(view: PartitionView, log: Log, records: int) -> str:
-    """The reason why nothing is said of records that may have been deleted."""
+    """The reason why nothing is reported about records that may have been deleted."""
     where = f"{view.topic}-{view.partition} of {log.replica.cluster}"
     return (
         f"{records} records that had to be there have no acknowledged offset and are absent from "

@@ -72,18 +72,18 @@ def of_transactions(
     sends = Sends.of(view.sends)
     sends = sends.take(sends.says("kind", "transaction") & (sends.sizes > 0))
     sends = sends.take(np.argsort(sends.column("first_uid"), kind="stable"))
-    said = np.full(len(got), otherwise, np.int64)
+    values = np.full(len(got), otherwise, np.int64)
     if not len(sends):
-        return said
+        return values
     firsts, chosen = sends.column("first_uid"), what(sends)
     lasts = firsts + sends.sizes
     for some in chunks(got.uid):
         uids = got.uid[some]
         index = np.maximum(np.searchsorted(firsts, uids, side="right") - 1, 0)
-        said[some] = np.where(
+        values[some] = np.where(
             (uids >= firsts[index]) & (uids < lasts[index]), chosen[index], otherwise
         )
-    return said
+    return values
 
 
 def found(

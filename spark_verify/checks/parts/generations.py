@@ -30,7 +30,7 @@ def generations(view: PartitionView) -> Mapping[str, Sequence[LogGeneration]]:
     known = history(view.partition_facts).generations
     seen = (
         {r.cluster for r in view.replicas}
-        | Sends.of(view.sends).said("cluster")
+        | Sends.of(view.sends).words("cluster")
         | {r.cluster for r in (*view.reads, *view.shares)}
     )
     strangers = sorted((seen | view.watermarks.keys()) - known.keys())

@@ -55,11 +55,11 @@ def ended(
             kind="promotion-mismatch", cluster=stop.cluster, offset=promotion.offset, evidence=about
         )
     yield from _not_appended(replica, stop, cleaned, about)
-    said = {offset for offset, _ in stop.appended}
+    appended = {offset for offset, _ in stop.appended}
     between = np.flatnonzero(
         (batches.last_offset >= stop.mirrored) & (batches.base_offset < stop.promoted)
     ).tolist()
-    silent = [row for row in between if int(batches.base_offset[row]) not in said]
+    silent = [row for row in between if int(batches.base_offset[row]) not in appended]
     for row in silent:
         evidence = about | {"holds": _named(batches, row)}
         yield Found(
@@ -148,13 +148,13 @@ def _other_epochs(replica: Replica, stop: Stop, about: Mapping[str, object]) -> 
     if not len(starts) or not len(rows):
         return
     index = np.searchsorted(starts, batches.base_offset[rows], side="right") - 1
-    said = np.array([epoch for epoch, _ in stop.epochs], np.int64)[np.maximum(index, 0)]
-    wrong = np.flatnonzero((index >= 0) & (said != batches.leader_epoch[rows]))
+    recorded = np.array([epoch for epoch, _ in stop.epochs], np.int64)[np.maximum(index, 0)]
+    wrong = np.flatnonzero((index >= 0) & (recorded != batches.leader_epoch[rows]))
     if len(wrong):
         row = int(rows[wrong[0]])
         evidence = {
             **about,
-            "said": int(said[wrong[0]]),
+            "said": int(recorded[wrong[0]]),
             "leader_epoch": int(batches.leader_epoch[row]),
             "batches": len(wrong),
         }

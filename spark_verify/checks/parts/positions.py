@@ -149,24 +149,27 @@ def not_delivered(
         )
         beyond = beyond_end(surely, end, truncations)
         if beyond is not None:
-            said = {
+            evidence = {
                 **_of(beyond),
                 "position": position_of(beyond),
                 "log_end": end,
                 "row": beyond.kind,
             }
             yield Found(
-                kind="position-beyond-end", cluster=generation.cluster, offset=end, evidence=said
+                kind="position-beyond-end",
+                cluster=generation.cluster,
+                offset=end,
+                evidence=evidence,
             )
         for over in passed(rows, truncations, rows_before(view, generation, rows)):
             gone = _not_skipped(unread(there, over, floor), over.last, skips)
-            said = {
+            evidence = {
                 "began_at": over.start,
                 "began_by": over.first.kind,
                 "stood_at": over.end,
                 "says": over.last.kind,
             }
-            yield from _missed("passed-unread", log, over.last, gone, **said)
+            yield from _missed("passed-unread", log, over.last, gone, **evidence)
         yield from _drained_early(log, rows, there, floor, promised, skips)
     yield from _ahead(view, log, reads, floor, skips)
 
@@ -242,14 +245,14 @@ def _missed(kind: str, log: Log, row: Read, offsets: Ints, **more: object) -> It
     """One anomaly for all that a consumer missed of one range."""
     if len(offsets):
         first, last = int(offsets[0]), int(offsets[-1])
-        said = {
+        evidence = {
             "records": len(offsets),
             "uid": int(_uids(log, offsets[:1])[0]),
             **_of(row),
             **more,
             "last_missed": last,
         }
-        yield Found(kind=kind, cluster=log.replica.cluster, offset=first, evidence=said)
+        yield Found(kind=kind, cluster=log.replica.cluster, offset=first, evidence=evidence)
 
 
 def _uids(log: Log, offsets: Ints) -> Ints:

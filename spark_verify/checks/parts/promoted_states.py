@@ -19,14 +19,18 @@ LOADING: Final = 30 * 10**9
 elected and has read its states."""
 
 
-def ended_by(view: PartitionView, said: Description) -> Iterator[Promotion]:
+def ended_by(view: PartitionView, description: Description) -> Iterator[Promotion]:
     """The promotion that had ended a mirror when the description was requested."""
-    back = LinkSpec.parse(said.link).reverse.name
-    before = [p for p in view.promotions if p.link == said.link and p.time + STALE < said.asked]
+    back = LinkSpec.parse(description.link).reverse.name
+    before = [
+        p
+        for p in view.promotions
+        if p.link == description.link and p.time + STALE < description.asked
+    ]
     if before:
         last = max(before, key=lambda p: p.time)
         again = (w for w in view.windows if w.name.reverses and w.target == back)
-        if not any(last.time < w.start <= said.returned for w in again):
+        if not any(last.time < w.start <= description.returned for w in again):
             yield last
 
 
@@ -69,7 +73,7 @@ def forgotten(view: PartitionView, mine: Sequence[Description]) -> Iterator[Foun
 
 
 def _goes_on(
-    span: tuple[Promotion, Sequence[Description]], promotion: Promotion, said: Description
+    span: tuple[Promotion, Sequence[Description]], promotion: Promotion, description: Description
 ) -> bool:
     """Whether nothing else can have been true between two reports."""
-    return span[0] == promotion and said.asked - span[1][-1].returned <= STALE
+    return span[0] == promotion and description.asked - span[1][-1].returned <= STALE

@@ -40,7 +40,7 @@ def _appends_to(stop: Stop, mirrored_range: MirroredRange) -> bool:
 
 def appended_since(view: PartitionView, mirrored_range: MirroredRange, batches: Batches) -> int:
     """From where on the destination has only control batches that mirrors appended at the end of
-    the run, and said so.
+    the run, and recorded that they did.
 
     Of its own mirror, or, from further away, of one in between. What is appended at a failover is
     behind the promotion, where the mirrored range ends.
@@ -67,4 +67,4 @@ def not_promoted(view: PartitionView, generation: LogGeneration) -> bool:
     mirror's."""
     return all(e.origin == "mirrored" for e in generation.eras) and generation.cluster in Sends.of(
         view.sends
-    ).said("cluster")
+    ).words("cluster")

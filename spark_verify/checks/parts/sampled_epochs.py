@@ -43,17 +43,17 @@ def _of_last_logs(view: PartitionView) -> Mapping[str, Watermarks]:
 def regressions(view: PartitionView) -> Iterator[Found]:
     """Per cluster the first sample of an epoch above that of the last sample."""
     for cluster, marks in sorted(_of_last_logs(view).items()):
-        said = np.flatnonzero(marks.leader_epoch >= 0)
-        if not len(said):
+        known = np.flatnonzero(marks.leader_epoch >= 0)
+        if not len(known):
             continue
-        epochs, last = marks.leader_epoch[said], int(said[-1])
+        epochs, last = marks.leader_epoch[known], int(known[-1])
         asked, answered = int(marks.time[last]), int(marks.returned[last])
         if any(
             window.start <= answered and asked <= window.end
             for window in on_cluster(view.windows, cluster)
         ):
             continue
-        above = said[epochs > epochs[-1]]
+        above = known[epochs > epochs[-1]]
         if len(above):
             first = int(above[0])
             evidence = {
@@ -81,12 +81,12 @@ def behind_the_log(view: PartitionView, *, kept: bool) -> Sequence[Finding]:
             continue
         batches = log.replica.batches
         highest = np.concatenate(([-1], np.maximum.accumulate(batches.leader_epoch)))
-        said = np.flatnonzero((marks.leader_epoch >= 0) & (marks.high_watermark >= 0))
-        said = said if kept else said[-1:]
+        known = np.flatnonzero((marks.leader_epoch >= 0) & (marks.high_watermark >= 0))
+        known = known if kept else known[-1:]
         served = highest[
-            np.searchsorted(batches.last_offset, _uncut(view, generation, marks)[said])
+            np.searchsorted(batches.last_offset, _uncut(view, generation, marks)[known])
         ]
-        low = said[marks.leader_epoch[said] < served]
+        low = known[marks.leader_epoch[known] < served]
         if len(low):
             row = int(low[0])
             index = int(np.argmax(batches.leader_epoch > marks.leader_epoch[row]))

@@ -104,8 +104,8 @@ def _log_starts(cluster: str, marks: Watermarks, sampled: Ints, same: Bools) -> 
         ("log-start-above-lso", start[1:] > lso[1:]),
     ):
         for i in np.flatnonzero(known & wrong).tolist():
-            said = {"log_start": int(start[i + 1]), "before": {"log_start": int(start[i])}}
+            evidence = {"log_start": int(start[i + 1]), "before": {"log_start": int(start[i])}}
             yield replace(
-                found_at(kind, cluster, marks, int(sampled[i + 1]), **said),
+                found_at(kind, cluster, marks, int(sampled[i + 1]), **evidence),
                 offset=int(start[i + 1]),
             )

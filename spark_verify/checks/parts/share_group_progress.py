@@ -38,7 +38,7 @@ def done_with(
         return [
             Unjudged(
                 reason=(
-                    f"no member of share group {group} said how far it is done with "
+                    f"no member of share group {group} reported how far it is done with "
                     f"{view.topic}-{view.partition}"
                 )
             )

@@ -108,9 +108,7 @@ def _impossible(truncation: Truncation, generation: LogGeneration, before: Repli
     if truncation.offset > max(before.end, generation.truncated_to):
         return f"the log, captured before, ended at {before.end}"
     if truncation.end < before.end:
-        return (
-            f"the log, captured before, ended at {before.end}, above where it is said to have ended"
-        )
+        return f"the log, captured before, ended at {before.end}, above its recorded end"
     return ""
 
 

@@ -173,7 +173,7 @@ def test_a_redelivered_record_names_the_member_that_had_confirmed_it() -> None:
 
 def test_a_group_without_reported_progress_leaves_its_partition_unjudged() -> None:
     assert unjudged(NAME, shared(*ACCEPTED_ROWS)) == [
-        "no member of share group g said how far it is done with A.t-0"
+        "no member of share group g reported how far it is done with A.t-0"
     ]
 
 

@@ -67,7 +67,7 @@ def _copy_java(java: Java, target: Path, scratch: Path) -> None:
 def _run(command: list[str], name: str, java: Java, scratch: Path) -> None:
     output = scratch / f"{name}.log"
     if children.run(command, name=name, folder=scratch, output=output, within=_WITHIN):
-        lines = output.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
+        lines = output.read_text(errors="replace").strip().splitlines() or ["it printed nothing"]
         raise SetupError(
             f"{name} of {java.home} failed ({lines[-1]}); use another JDK (JAVA_HOME), or images "
             "build --base IMAGE"

@@ -32,8 +32,8 @@ def java_in(name: str, *, fix: str) -> int:
     if status or release is None:
         last = output.splitlines()[-1][:_MOST] if output else "nothing"
         raise SetupError(
-            f"the Java of image {name} does not run: `java -version` said {last!r} and ended with "
-            f"{status}; {fix}"
+            f"the Java of image {name} does not run: `java -version` printed {last!r} and ended "
+            f"with {status}; {fix}"
         )
     if int(release[1]) < _LEAST:
         raise SetupError(
