@@ -21,6 +21,8 @@ from linkflap.harness.suite.work import Workers
 
 REPORT: Final = "report.json"
 SMALLEST: Final = "smallest.toml"
+CHOSEN: Final = "chosen"
+"""The number of the run that is shrunk: a session that resumes does not choose again."""
 NOT_SHRUNK: Final = f"{UNKNOWN}environment"
 CANDIDATES: Final = 3
 """How many runs with the same failure are replayed, if the first ones rarely fail again."""
@@ -75,8 +77,9 @@ def _one(
     replays = Replays(
         folder=own, kind=kind, works=works, seconds=plan.shrink_seconds, width=max(2, plan.jobs)
     )
-    first, rate = _fails_often(folder, kind, runs, replays, say)
-    scenario, smallest = folder.scenario(first.number), own / SMALLEST
+    smallest = own / SMALLEST
+    first, rate = _chosen(folder, kind, runs, replays, say)
+    scenario = folder.scenario(first.number)
     if smallest.exists():  # an earlier session had begun to shrink it
         scenario = scenario_file.read(smallest, seed=0)
         (rate,) = replays([scenario], times=plan.replays)
@@ -94,6 +97,25 @@ def _one(
     write_whole(own / REPORT, msgspec.json.format(msgspec.json.encode(report), indent=1))
     say(f"{kind}: {len(shrunk.scenario.schedule)} faults, fails in {shrunk.rate}: {report.command}")
     return report
+
+
+def _chosen(
+    folder: SuiteFolder,
+    kind: str,
+    runs: Sequence[Result],
+    replays: Replays,
+    say: Callable[[str], None],
+) -> tuple[Result, Rate]:
+    """The run that is shrunk, and its rate: that of an earlier session, or the one that fails
+    often."""
+    kept = _path(folder, kind) / CHOSEN
+    number = int(kept.read_text()) if kept.exists() else -1
+    if (run := next((run for run in runs if run.number == number), None)) is not None:
+        (rate,) = replays([folder.scenario(number)], times=folder.plan.replays)
+        return run, rate
+    run, rate = _fails_often(folder, kind, runs, replays, say)
+    write_whole(kept, f"{run.number}\n".encode())
+    return run, rate
 
 
 def _fails_often(

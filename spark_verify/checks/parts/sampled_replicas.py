@@ -3,7 +3,9 @@ watermark: which replica lost committed records that it had.
 
 A replica that has grown under a leader and leader epoch had fetched that leader's batches: it never
 needs to truncate them while the epoch lasts. Whatever it had before may have been another leader's,
-and uncommitted (KIP-101).
+and uncommitted (KIP-101). So may what an old leader appends while the fault `partition` keeps it
+from learning that it is none: nothing is judged around that. A truncation across an election is not
+judged either.
 """
 
 from __future__ import annotations
@@ -73,18 +75,22 @@ def _tenure(marks: Watermarks, before: ReplicaSample, after: ReplicaSample) -> I
     )
     if not same[first : last + 1].all():
         return earlier[:0]
+    if (same != (marks.leader_epoch == marks.leader_epoch[last])).any():
+        return earlier[:0]  # an epoch has one leader: some of its samples have an old leader's name
     others = np.flatnonzero(~same[:first])
     return np.arange(others[-1] + 1 if len(others) else 0, last + 1)
 
 
 def _truncated(view: PartitionView, cluster: str, marks: Watermarks, rows: Ints) -> bool:
-    """Whether a mirror may have truncated the cluster's log meanwhile."""
+    """Whether a mirror may have truncated the cluster's log meanwhile, or an old leader may have
+    appended to its own."""
     start, end = int(marks.time[rows[0]]), int(marks.returned[rows[-1]])
     times = [(t.time, t.time) for t in view.truncations if t.cluster == cluster]
     times += [(stop.time, stop.time) for stop in view.stops if stop.cluster == cluster]
     times += [
         (window.start, window.end)
         for window in view.windows
-        if window.name.reverses and window.on.source == cluster
+        if (window.name.reverses and window.on.source == cluster)
+        or (window.fault == "partition" and window.on.cluster == cluster)
     ]
     return any(began <= end and ended >= start for began, ended in times)

@@ -147,19 +147,16 @@ def _shortened(plain: Plain, cluster: str, marks: Sequence[Any]) -> Iterator[tup
     the time, and they had fetched from it before."""
     tenures: list[list[Any]] = []
     for mark in marks:
-        if tenures and _leads(tenures[-1][0]) == _leads(mark):
+        if tenures and _same(tenures[-1][0], mark):
             tenures[-1].append(mark)
         else:
             tenures.append([mark])
     for tenure in tenures:
         for broker in {each.broker for each in plain.view.replica_samples}:
-            if min(_leads(tenure[0])) >= 0:
+            leaders = {m.leader for m in marks if m.leader_epoch == tenure[0].leader_epoch}
+            if min(tenure[0].leader, tenure[0].leader_epoch) >= 0 and len(leaders) == 1:
                 for end in _lost_by(plain, cluster, broker, tenure):
                     yield "replica-end-regression", end
-
-
-def _leads(mark: Any) -> tuple[int, int]:
-    return mark.leader, mark.leader_epoch
 
 
 def _lost_by(plain: Plain, cluster: str, broker: int, tenure: Sequence[Any]) -> Iterator[int]:
@@ -187,9 +184,10 @@ def _lost_by(plain: Plain, cluster: str, broker: int, tenure: Sequence[Any]) -> 
 def _mirrored_anew(plain: Plain, cluster: str, start: int, end: int) -> bool:
     """Whether a mirror of the cluster began, ended or truncated between two moments."""
     view = plain.view
-    moments = [t.time for t in view.truncations if t.cluster == cluster]
-    moments += [s.time for s in view.stops if s.cluster == cluster]
+    reports: list[Any] = [*view.truncations, *view.stops]
+    moments = [each.time for each in reports if each.cluster == cluster]
     reversals = [w for w in view.windows if w.fault == "mirror-reverse" and w.on.source == cluster]
+    reversals += [w for w in view.windows if w.fault == "partition" and w.on.cluster == cluster]
     return any(start <= moment <= end for moment in moments) or any(
         w.start <= end and w.end >= start for w in reversals
     )

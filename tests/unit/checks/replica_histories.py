@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from linkflap.spark_verify.facts.partition_facts import ReplicaSample, Truncation
+from linkflap.spark_verify.facts.partition_facts import ReplicaSample, Truncation, Window
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import samples, view
-from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.logs import SECOND, Log, ints
 
 
 def replica(
@@ -16,12 +17,19 @@ def replica(
     high: Sequence[int] = (2, 2, 2, 2),
     epochs: Sequence[int] | None = None,
     truncations: Sequence[Truncation] = (),
+    windows: Sequence[Window] = (),
+    leaders: Sequence[int] = (1, 1, 1, 1),
 ) -> PartitionView:
     """Ends of one replica of a log that broker 1 leads, one each half second from second 1.1 on;
     and high watermarks, one each second from second 1 on."""
     return view(
         [Log("A").data(1, 2)],
-        watermarks={"A": samples(*((mark, mark) for mark in high), epochs=epochs)},
+        watermarks={
+            "A": replace(
+                samples(*((mark, mark) for mark in high), epochs=epochs), leader=ints(*leaders)
+            )
+        },
+        windows=windows,
         truncations=truncations,
         replica_samples=[
             ReplicaSample(
@@ -38,6 +46,19 @@ def replica(
 
 
 REPLICAS_ACCEPTED = {
+    "an old leader that a partition kept from learning it appended, and truncates": (
+        replica(
+            1,
+            2,
+            1,
+            windows=[Window(id="p", fault="partition", target="A/2", start=0, end=SECOND)],
+        ),
+        {"A/native": 4},
+    ),
+    "an epoch with two leaders: one of the names is old": (
+        replica(2, 1, broker=1, leaders=(1, 1, 1, 2)),
+        {"A/native": 4},
+    ),
     "a replica that grows": (replica(0, 1, 2), {"A/native": 4}),
     "a replica lost what was not committed": (
         replica(1, 2, 1, high=(1, 1, 1, 2)),

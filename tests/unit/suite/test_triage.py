@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
+from linkflap.harness.suite.failures import name_of
 from linkflap.harness.suite.folder import Result, SuiteFolder
 from linkflap.harness.suite.replays import Replays
 from linkflap.harness.suite.shrink import Rate
-from linkflap.harness.suite.triage import _fails_often
+from linkflap.harness.suite.triage import CHOSEN, _chosen, _fails_often
 
 FAULTS = {4: 2, 6: 1, 7: 3, 9: 4}
 """The number of faults of each run with the failure."""
@@ -63,3 +65,24 @@ def test_other_runs_are_not_replayed_when_the_time_for_shrinking_is_spent() -> N
     replays = Replayed({6: 1, 4: 4}, spent=True)
     assert chosen(replays) == (6, "1 of 4")
     assert replays.runs == [6]
+
+
+def test_a_session_that_resumes_keeps_the_run_that_was_chosen(tmp_path: Path) -> None:
+    folder = cast(
+        SuiteFolder,
+        SimpleNamespace(
+            root=tmp_path,
+            plan=SimpleNamespace(replays=4),
+            scenario=lambda number: SimpleNamespace(number=number, schedule=range(FAULTS[number])),
+        ),
+    )
+    runs = cast(list[Result], [SimpleNamespace(number=number) for number in FAULTS])
+    kind = "lost-write:lost-write"
+    (tmp_path / "failures" / name_of(kind)).mkdir(parents=True)
+    killed = Replayed({6: 1, 4: 4}, spent=True)
+    resumed = Replayed({6: 1, 4: 4})
+    for replays in (killed, resumed):
+        run, _ = _chosen(folder, kind, runs, cast(Replays, replays), print)
+        assert run.number == 6
+        assert replays.runs == [6]
+    assert (tmp_path / "failures" / name_of(kind) / CHOSEN).read_text() == "6\n"
