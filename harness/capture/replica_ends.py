@@ -7,11 +7,13 @@ changed are recorded. A broker that does not answer gives no row.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from linkflap.harness.model.clock import now
+from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.events import ReplicasSampled, SampledReplica
 from linkflap.harness.model.protocols import Cluster, Deployment, Recorder
 from linkflap.harness.model.topology import TopicPartition
@@ -46,20 +48,32 @@ class ReplicaSampler:
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
-        """Returns when the thread is gone; safe to call twice, and before start."""
+    def ask_to_stop(self) -> None:
         self._stopping.set()
-        if self._thread.ident is not None:
-            until(
-                lambda: not self._thread.is_alive(),
-                within=JOIN_WITHIN,
-                what=f"the sampler of the replicas of {self._cluster.name} to stop",
+
+    def stop(self) -> None:
+        """Returns when the thread is gone; safe to call twice, and before start. Raises
+        EnvironmentFailure when it had ended by itself: the run has no samples from then on."""
+        what = f"the sampler of the replicas of {self._cluster.name}"
+        began, asked = self._thread.ident is not None, self._stopping.is_set()
+        if began and not asked and not self._thread.is_alive():
+            self._stopping.set()
+            raise EnvironmentFailure(
+                f"{what} ended during the run; its error is on stderr: report it as a defect"
             )
+        self._stopping.set()
+        if began:
+            until(lambda: not self._thread.is_alive(), within=JOIN_WITHIN, what=f"{what} to stop")
 
     def _run(self) -> None:
         while not self._stopping.wait(self._interval):
+            self._sampled()
+        self._sampled()
+
+    def _sampled(self) -> None:
+        """Takes a sample, unless the runtime cannot report which brokers run."""
+        with contextlib.suppress(EnvironmentFailure):
             asyncio.run(self.sample())
-        asyncio.run(self.sample())
 
     async def sample(self) -> None:
         """Asks every running broker, and records the replicas that changed."""

@@ -199,6 +199,11 @@ def perform(
     clients.stop_producers()
     drain(world, world.topics, watch)
     clients.stop()
+    # Before the watermarks: a sample of a replica is only judged between two of its leader.
+    for each in replicas:
+        each.ask_to_stop()
+    for each in replicas:
+        each.stop()
     sampler.stop()
     watch()
     able = world.able_mirrors

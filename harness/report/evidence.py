@@ -128,10 +128,10 @@ def list_anomalies(anomalies: Sequence[Anomaly], stream: TextIO | None = None) -
     width = len(str(len(anomalies)))
     for number, anomaly in enumerate(anomalies, start=1):
         allowed = " (allowed)" if anomaly.allowed else ""
-        stream.write(
-            f"{number:{width}}  {anomaly.kind}  {anomaly.address}{allowed}: "
-            f"{in_short(anomaly.sentence, 200)}\n"
-        )
+        sentence = f": {in_short(anomaly.sentence, 200)}" if anomaly.sentence else ""
+        stream.write(f"{number:{width}}  {anomaly.kind}  {anomaly.address}{allowed}{sentence}\n")
+    if not anomalies:
+        stream.write("the verdict has no anomaly\n")
 
 
 def write_explanation(

@@ -78,8 +78,8 @@ def _one(
         folder=own, kind=kind, works=works, seconds=plan.shrink_seconds, width=max(2, plan.jobs)
     )
     smallest = own / SMALLEST
-    first, rate = _chosen(folder, kind, runs, replays, say)
-    scenario = folder.scenario(first.number)
+    first, replayed = _chosen(folder, kind, runs, replays, say)
+    scenario, rate = folder.scenario(first.number), replayed
     if smallest.exists():  # an earlier session had begun to shrink it
         scenario = scenario_file.read(smallest, seed=0)
         (rate,) = replays([scenario], times=plan.replays)
@@ -93,7 +93,7 @@ def _one(
         )
         shrunk = shrinker.shrink(scenario, rate)
     _accept(smallest, shrunk.scenario, kind, lambda _: None)
-    report = _report(folder, kind, runs, first, rate, shrunk)
+    report = _report(folder, kind, runs, first, replayed, shrunk)
     write_whole(own / REPORT, msgspec.json.format(msgspec.json.encode(report), indent=1))
     say(f"{kind}: {len(shrunk.scenario.schedule)} faults, fails in {shrunk.rate}: {report.command}")
     return report
@@ -107,14 +107,19 @@ def _chosen(
     say: Callable[[str], None],
 ) -> tuple[Result, Rate]:
     """The run that is shrunk, and its rate: that of an earlier session, or the one that fails
-    often."""
-    kept = _path(folder, kind) / CHOSEN
-    number = int(kept.read_text()) if kept.exists() else -1
-    if (run := next((run for run in runs if run.number == number), None)) is not None:
-        (rate,) = replays([folder.scenario(number)], times=folder.plan.replays)
+    often. Older versions, which did not write CHOSEN, shrunk the run with the fewest faults."""
+    own = _path(folder, kind)
+    kept = own / CHOSEN
+    if kept.exists():
+        number = int(kept.read_text())
+        run = next(run for run in runs if run.number == number)
+    elif (own / SMALLEST).exists():
+        run = min(runs, key=lambda run: len(folder.scenario(run.number).schedule))
+    else:
+        run, rate = _fails_often(folder, kind, runs, replays, say)
+        write_whole(kept, f"{run.number}\n".encode())
         return run, rate
-    run, rate = _fails_often(folder, kind, runs, replays, say)
-    write_whole(kept, f"{run.number}\n".encode())
+    (rate,) = replays([folder.scenario(run.number)], times=folder.plan.replays)
     return run, rate
 
 

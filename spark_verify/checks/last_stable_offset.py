@@ -216,8 +216,8 @@ CHECK = Check(
         AnomalyKind(
             name="replica-end-regression",
             meaning=(
-                "Under one leader and epoch, a replica ends below the high watermark and below its "
-                "own earlier end."
+                "A replica ends below its own earlier end, and below a high watermark of a leader "
+                "whose records up to there it had."
             ),
             sentence=(
                 "broker {broker} of {cluster} truncated its log of {tp} from {was} to {log_end}, "

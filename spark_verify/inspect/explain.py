@@ -77,19 +77,15 @@ class Explanation:
 
 def explain(root: Path, name: str) -> Explanation:
     """The explanation. Raises InputError when the folder was not judged, or has no such anomaly."""
-    anomalies = anomalies_of(root)
-    root = recorded(root)
+    root, anomalies = _anomalies(root)
     number = _number(anomalies, name, root)
     return _explained(anomalies, number, plan(root), RunReader(root))
 
 
 def anomalies_of(root: Path) -> Sequence[Anomaly]:
     """The anomalies of a folder's verdict, in the order in which they are numbered. Raises
-    InputError when there is no verdict, or none in it."""
-    root, anomalies = _anomalies(root)
-    if not anomalies:
-        raise InputError(f"the verdict on {root} has no anomaly to explain")
-    return anomalies
+    InputError when there is no verdict."""
+    return _anomalies(root)[1]
 
 
 def recorded(root: Path) -> Path:
@@ -198,6 +194,8 @@ def _anomalies(root: Path) -> tuple[Path, list[Anomaly]]:
 
 
 def _number(anomalies: Sequence[Anomaly], name: str, root: Path) -> int:
+    if not anomalies:
+        raise InputError(f"the verdict on {root} has no anomaly to explain")
     if name.isascii() and name.removeprefix("-").isdigit():
         if not 1 <= int(name) <= len(anomalies):
             raise InputError(

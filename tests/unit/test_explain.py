@@ -126,6 +126,11 @@ def test_what_names_nothing_is_refused(diverged: Path, tmp_path: Path) -> None:
     (diverged / "verdict.json").write_text("{}")
     with pytest.raises(InputError, match="has no anomaly to explain"):
         explain(diverged, "1")
+    for option, printed in (([], "the verdict has no anomaly"), (["--json"], "[]")):
+        listed = CliRunner().invoke(
+            linkflap, ["explain", str(diverged), *option], standalone_mode=False
+        )
+        assert (listed.stdout.strip(), listed.exception) == (printed, None)
 
 
 def test_the_command_prints_text_or_one_document(diverged: Path) -> None:

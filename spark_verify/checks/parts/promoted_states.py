@@ -20,7 +20,8 @@ elected and has read its states."""
 
 
 def ended_by(view: PartitionView, description: Description) -> Iterator[Promotion]:
-    """The promotion that had ended a mirror when the description was requested."""
+    """The promotion that had ended a mirror when the description was requested. A reversal onto its
+    link takes it back, even one that never mirrored: its start may have been accepted."""
     back = LinkSpec.parse(description.link).reverse.name
     before = [
         p

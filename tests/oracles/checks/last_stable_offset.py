@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.oracles.generations import PlainGeneration
 from tests.oracles.plain import NEVER, Anomaly, Plain, PlainLog, of_send, pair, transactions
+from tests.oracles.replica_ends import shortened
 from tests.oracles.story import Story
 
 EACH: frozenset[str] = frozenset()
@@ -38,7 +39,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             ]
             suspects = list(_order(plain, generation, marks))
             suspects += list(_above(plain, story, generation))
-            suspects += list(_shortened(plain, generation.cluster, story.marks(generation)))
+            suspects += list(shortened(plain, generation.cluster, story.marks(generation)))
             if log is not None:
                 suspects += [
                     anomaly
@@ -140,57 +141,6 @@ def _above(plain: Plain, story: Story, generation: PlainGeneration) -> Iterator[
         ):
             yield "high-watermark-above-log", end
             return
-
-
-def _shortened(plain: Plain, cluster: str, marks: Sequence[Any]) -> Iterator[tuple[str, int]]:
-    """Replicas that lost what was committed, although their leader and its epoch were the same all
-    the time, and they had fetched from it before."""
-    tenures: list[list[Any]] = []
-    for mark in marks:
-        if tenures and _same(tenures[-1][0], mark):
-            tenures[-1].append(mark)
-        else:
-            tenures.append([mark])
-    for tenure in tenures:
-        for broker in {each.broker for each in plain.view.replica_samples}:
-            leaders = {m.leader for m in marks if m.leader_epoch == tenure[0].leader_epoch}
-            if min(tenure[0].leader, tenure[0].leader_epoch) >= 0 and len(leaders) == 1:
-                for end in _lost_by(plain, cluster, broker, tenure):
-                    yield "replica-end-regression", end
-
-
-def _lost_by(plain: Plain, cluster: str, broker: int, tenure: Sequence[Any]) -> Iterator[int]:
-    replica = [s for s in plain.view.replica_samples if (s.cluster, s.broker) == (cluster, broker)]
-    replica.sort(key=lambda s: s.asked)
-    for number, (before, after) in enumerate(pairwise(replica)):
-        later = [m for m in tenure if m.time >= after.returned]
-        if before.asked < tenure[0].returned or not later:
-            continue
-        fetched = [
-            s
-            for s in replica[:number]
-            if s.asked >= tenure[0].returned and s.log_end < before.log_end
-        ]
-        shown = max(m.high_watermark for m in tenure if m.returned <= after.asked)
-        if (
-            (fetched or broker == tenure[0].leader)
-            and after.log_end < before.log_end
-            and after.log_end < shown
-            and not _mirrored_anew(plain, cluster, tenure[0].time, later[0].returned)
-        ):
-            yield after.log_end
-
-
-def _mirrored_anew(plain: Plain, cluster: str, start: int, end: int) -> bool:
-    """Whether a mirror of the cluster began, ended or truncated between two moments."""
-    view = plain.view
-    reports: list[Any] = [*view.truncations, *view.stops]
-    moments = [each.time for each in reports if each.cluster == cluster]
-    reversals = [w for w in view.windows if w.fault == "mirror-reverse" and w.on.source == cluster]
-    reversals += [w for w in view.windows if w.fault == "partition" and w.on.cluster == cluster]
-    return any(start <= moment <= end for moment in moments) or any(
-        w.start <= end and w.end >= start for w in reversals
-    )
 
 
 def _shows(log: PlainLog, following: Sequence[Any]) -> bool:

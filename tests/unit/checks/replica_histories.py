@@ -45,13 +45,18 @@ def replica(
     )
 
 
+def fault(name: str, target: str, at: int) -> Window:
+    """A fault of one second."""
+    return Window(id="f", fault=name, target=target, start=at * SECOND, end=(at + 1) * SECOND)
+
+
 REPLICAS_ACCEPTED = {
     "an old leader that a partition kept from learning it appended, and truncates": (
         replica(
             1,
             2,
             1,
-            windows=[Window(id="p", fault="partition", target="A/2", start=0, end=SECOND)],
+            windows=[fault("partition", "A/3", 0)],
         ),
         {"A/native": 4},
     ),
@@ -65,7 +70,18 @@ REPLICAS_ACCEPTED = {
         {"A/native": 4},
     ),
     "a replica had not fetched from this leader before": (replica(2, 1), {"A/native": 4}),
-    "the leader changed": (replica(1, 2, 1, epochs=(0, 0, 1, 1)), {"A/native": 4}),
+    "another leader's records, before the election": (
+        replica(1, 2, 1, high=(1, 1, 2, 2), epochs=(0, 0, 1, 1)),
+        {"A/native": 4},
+    ),
+    "an unclean election took it": (
+        replica(1, 2, 1, windows=[fault("unclean-election", "A", 2)]),
+        {"A/native": 4},
+    ),
+    "its own broker was paused when it grew, and may have led without knowing better": (
+        replica(1, 2, 1, windows=[fault("broker-pause", "A/2", 0)]),
+        {"A/native": 4},
+    ),
     "the leader is unknown": (replica(1, 2, 1, epochs=(-1, -1, -1, -1)), {"A/native": 4}),
     "a mirror truncated the log": (
         replica(

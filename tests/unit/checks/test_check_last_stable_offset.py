@@ -279,7 +279,3 @@ def test_the_closed_form_is_the_search(steps: list[tuple[int, str]]) -> None:
         at = np.flatnonzero(searched == value)
         closed = [h for h in range(log.end + 1) if first[value] <= h <= last[value]]
         assert closed == at.tolist()
-
-
-def test_the_leaders_own_replica_needs_no_earlier_sample() -> None:
-    assert anomalies(NAME, replica(2, 1, broker=1)) == [("replica-end-regression", "A", 1)]
