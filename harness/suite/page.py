@@ -22,6 +22,7 @@ from linkflap.harness.suite import nights, regression
 from linkflap.harness.suite.failures import by_kind, name_of
 from linkflap.harness.suite.folder import Result, SuiteFolder
 from linkflap.harness.suite.observed import STATES
+from linkflap.harness.suite.replays import EVIDENCE
 from linkflap.harness.suite.summary import came_to, never_true, per_hour, strikes, unreached
 from linkflap.harness.suite.triage import REPORT, SMALLEST
 from linkflap.topologies import parse
@@ -107,7 +108,7 @@ def _failures(folder: SuiteFolder) -> Iterator[Failure]:
         }
         paths = {
             "scenario": smallest,
-            "evidence": own / "evidence",
+            "evidence": own / EVIDENCE,
             "run": folder.run_path(runs[0].number),
         }
         yield Failure(

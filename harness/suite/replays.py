@@ -4,8 +4,10 @@ the folder of the failure.
 failures/<name>/smallest.toml      the smallest scenario so far that fails
 failures/<name>/report.json        the result, written at the end
 failures/<name>/tries.jsonl        each replay: digest of the scenario, kinds, verdict, seconds
-failures/<name>/evidence/          the run directory of the last replay with this failure
 failures/<name>/runs/              run directories of replays in progress
+failures/<name>/failed/<digest>/   the last run directory with this failure of a scenario that may
+                                   become the result
+failures/<name>/evidence/          that of the result, written at the end
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -27,6 +30,8 @@ from linkflap.harness.suite.failures import kinds_of, same
 from linkflap.harness.suite.shrink import Rate
 from linkflap.harness.suite.work import Finished, Task, Workers
 
+EVIDENCE: Final = "evidence"
+FAILED: Final = "failed"
 _COUNTED_FROM = 1_000_000
 """Replays have numbers above this one, so that none equals the number of a run of the suite."""
 
@@ -71,6 +76,24 @@ class Replays:
         self._left = {id(one): one for one in self._tries}
 
     _left: dict[int, Replay] = field(default_factory=dict)
+
+    _accepted: set[str] = field(default_factory=set)
+
+    def accept(self, scenario: Scenario) -> None:
+        """Keeps the evidence of this scenario and of those accepted earlier, and deletes that of
+        all others."""
+        self._accepted.add(digest(scenario))
+        for path in (self.folder / FAILED).glob("*"):
+            if path.name not in self._accepted:
+                shutil.rmtree(path)
+
+    def settle(self, scenario: Scenario) -> None:
+        """Makes the evidence of this scenario that of the failure, and deletes all other."""
+        found = self.folder / FAILED / digest(scenario)
+        if found.exists():
+            shutil.rmtree(self.folder / EVIDENCE, ignore_errors=True)
+            found.rename(self.folder / EVIDENCE)
+        shutil.rmtree(self.folder / FAILED, ignore_errors=True)
 
     def shrinks(self) -> None:
         """Starts the budget of time again: replays before shrinking do not count against it."""
@@ -120,8 +143,8 @@ class Replays:
         return Task(number=number, scenario=path, folder=self.folder / "runs" / f"{number}")
 
     def _taken(self, finished: Finished) -> Replay:
-        """Appends a replay to tries.jsonl. Keeps its run directory as evidence if it failed in the
-        same way, and deletes it otherwise."""
+        """Appends a replay to tries.jsonl. Keeps its run directory as evidence if it
+        failed in the same way, and deletes it otherwise."""
         task, document = finished.task, finished.document
         kinds = kinds_of(document) if document is not None else ()
         verdict = str(document["verdict"]) if document is not None else "unknown"
@@ -134,8 +157,10 @@ class Replays:
         with (self.folder / "tries.jsonl").open("ab") as file:
             file.write(msgspec.json.encode(one) + b"\n")
         if same(self.kind, kinds):
-            shutil.rmtree(self.folder / "evidence", ignore_errors=True)
-            task.folder.rename(self.folder / "evidence")
+            failed = self.folder / FAILED / one.scenario
+            shutil.rmtree(failed, ignore_errors=True)
+            failed.parent.mkdir(exist_ok=True)
+            task.folder.rename(failed)
         else:
             shutil.rmtree(task.folder, ignore_errors=True)
         task.scenario.unlink(missing_ok=True)

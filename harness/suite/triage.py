@@ -84,15 +84,17 @@ def _one(
         scenario = scenario_file.read(smallest, seed=0)
         (rate,) = replays([scenario], times=plan.replays)
     shrunk = Shrunk(scenario=scenario, rate=rate, steps=0)
+    replays.accept(scenario)
     replays.shrinks()
     if rate.failed and plan.shrink_seconds:
         shrinker = Shrinker(
             fails=replays,
-            accepted=lambda made: _accept(smallest, made, kind, say),
+            accepted=lambda made: _accept(replays, smallest, made, kind, say),
             measures=plan.replays,
         )
         shrunk = shrinker.shrink(scenario, rate)
-    _accept(smallest, shrunk.scenario, kind, lambda _: None)
+    _accept(replays, smallest, shrunk.scenario, kind, lambda _: None)
+    replays.settle(shrunk.scenario)
     report = _report(folder, kind, runs, first, replayed, shrunk)
     write_whole(own / REPORT, msgspec.json.format(msgspec.json.encode(report), indent=1))
     say(f"{kind}: {len(shrunk.scenario.schedule)} faults, fails in {shrunk.rate}: {report.command}")
@@ -146,8 +148,11 @@ def _fails_often(
     return max(rates, key=lambda replayed: replayed[1].share)
 
 
-def _accept(path: Path, scenario: Scenario, kind: str, say: Callable[[str], None]) -> None:
+def _accept(
+    replays: Replays, path: Path, scenario: Scenario, kind: str, say: Callable[[str], None]
+) -> None:
     write_whole(path, scenario_file.render(scenario).encode())
+    replays.accept(scenario)
     say(f"{kind}: still with {', '.join(fault.fault for fault in scenario.schedule)}")
 
 
