@@ -31,7 +31,7 @@ from typing import Final
 from linkflap.chaos import scenario_file
 from linkflap.harness.suite.failures import name_of
 from linkflap.harness.suite.folder import Result, SuiteFolder
-from linkflap.harness.suite.triage import REPORT, SMALLEST
+from linkflap.harness.suite.reports import REPORT, SMALLEST
 from tests.planted import BUGS, environment
 
 CHAIN: Final = "A->B->C"

@@ -59,6 +59,26 @@ def same(kind: str, found: Sequence[str]) -> bool:
     return kind in found
 
 
+def era_of(document: Mapping[str, Any], kind: str) -> str:
+    """The era (native or mirrored) of the first anomaly of this kind that was not allowed. Empty if
+    it belongs to no era of a log."""
+    for anomaly in document["anomalies"]:
+        if f"{anomaly['check']}:{anomaly['kind']}" == kind and not anomaly["allowed"]:
+            return next((str(era["origin"]) for era in document["eras"] if _in(anomaly, era)), "")
+    return ""
+
+
+def _in(anomaly: Mapping[str, Any], era: Mapping[str, Any]) -> bool:
+    return all(anomaly[name] == era[name] for name in ("cluster", "topic", "partition")) and (
+        era["start"] <= anomaly["offset"] and (era["end"] is None or anomaly["offset"] < era["end"])
+    )
+
+
+def alike(era: str, other: str) -> bool:
+    """Whether two eras may be the same; an empty one is not known."""
+    return not era or not other or era == other
+
+
 def name_of(kind: str) -> str:
     """The name of the folder for a kind of failure."""
     return _NAME.sub("-", kind.lower()).strip("-")[:80]

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -139,6 +139,14 @@ class SuiteFolder:
 
     def run_path(self, number: int) -> Path:
         return self.root / "runs" / f"{number:04d}"
+
+    def verdict(self, number: int) -> Mapping[str, Any] | None:
+        """The verdict.json of a run, also if the run was pruned; None if it has none."""
+        for path in (self.run_path(number), self.root / "passed" / f"{number:04d}"):
+            if (path / "verdict.json").exists():
+                found: Mapping[str, Any] = msgspec.json.decode((path / "verdict.json").read_bytes())
+                return found
+        return None
 
     def numbers(self) -> list[int]:
         """The numbers of the runs that have a scenario file, in order."""

@@ -19,8 +19,10 @@ import msgspec
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.rundir import write_whole
 from linkflap.harness.suite import regression
+from linkflap.harness.suite.failures import alike
 from linkflap.harness.suite.folder import SuiteFolder
 from linkflap.harness.suite.plan import Plan
+from linkflap.harness.suite.reports import MOST, Report, path_of, read, write_report
 
 _ALIKE: Final = ("name", "seed", "bounds", "guided", "given", "before", "linkflap", "format")
 """The fields of `Plan` that are equal in all shards of one suite."""
@@ -49,8 +51,7 @@ def merge(parts: Sequence[SuiteFolder], root: Path) -> SuiteFolder:
         write_whole(
             root / regression.CASES, msgspec.json.format(msgspec.json.encode(entries), indent=1)
         )
-    for part in parts:
-        _failures(part, root)
+    _failures(parts, folder)
     for result in sorted(
         (result for part in parts for result in part.results), key=lambda result: result.number
     ):
@@ -96,18 +97,37 @@ def _check(parts: Sequence[SuiteFolder]) -> None:
         )
 
 
-def _failures(part: SuiteFolder, root: Path) -> None:
-    """Copies the folder of each kind of failure. If several shards have the same kind, the folder
-    with the fewest faults is kept."""
-    for own in sorted((part.root / "failures").glob("*")):
-        kept = root / "failures" / own.name
-        if kept.exists() and _faults(own) < _faults(kept):
-            shutil.rmtree(kept)
-        if not kept.exists():
-            shutil.copytree(own, kept)
+def _failures(parts: Sequence[SuiteFolder], merged: SuiteFolder) -> None:
+    """Copies the directory of each failure, those with the fewest faults first. A failure is left
+    out if one with the same kind and era, and with some of its faults, is there: this one then
+    explains its runs too. One that has no report yet is copied if no shard has a report of it."""
+    paths = [path for part in parts for path in sorted((part.root / "failures").glob("*"))]
+    reports = [(path, report) for path in paths if (report := read(path))]
+    kept: dict[Path, Report] = {}
+    for path, report in sorted(reports, key=lambda pair: len(pair[1].faults)):
+        like = [own for own, other in kept.items() if _explains(other, report)]
+        names = [path_of(merged, report.kind, number) for number in range(1, MOST + 1)]
+        free = [own for own in names if own not in kept]
+        if like:
+            found = sorted({*kept[like[0]].found, *report.found})
+            kept[like[0]] = msgspec.structs.replace(kept[like[0]], found=tuple(found))
+        elif free:
+            shutil.copytree(path, free[0])
+            kept[free[0]] = report
+    for own, report in kept.items():
+        write_report(own, report)
+    for path in paths:
+        if not (merged.root / "failures" / path.name).exists():
+            shutil.copytree(path, merged.root / "failures" / path.name)
 
 
-def _faults(own: Path) -> int:
-    """The number of faults in the smallest scenario of a failure; 1 << 30 without a report."""
-    path = own / "report.json"
-    return len(msgspec.json.decode(path.read_bytes())["faults"]) if path.exists() else 1 << 30
+def _explains(report: Report, other: Report) -> bool:
+    return (
+        report.kind == other.kind
+        and alike(report.era, other.era)
+        and _faults(report) <= _faults(other)
+    )
+
+
+def _faults(report: Report) -> Counter[str]:
+    return Counter(fault.partition(" on ")[0] for fault in report.faults)

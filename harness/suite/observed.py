@@ -110,6 +110,19 @@ def observed(folder: Path) -> Observed:
     return Observed(cells=tuple(sorted(cells)), missed=tuple(missed), outcomes=dict(outcomes))
 
 
+def struck(cells: Iterable[str]) -> Iterator[str]:
+    """The faults of these cells, each with the log states in which it struck: `link-cut on link-1
+    during open-transactions, rebalancing`."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for kind, *rest in (cell.split("/") for cell in cells):
+        if kind == "strike":
+            fault, state, where, _ = rest
+            found.setdefault((fault, where), []).append(state)
+    for (fault, where), states in found.items():
+        during = "" if states == [PLAIN] else f" during {', '.join(states)}"
+        yield f"{fault} on {where}{during}"
+
+
 def _struck(events: Sequence[Event], scenario: Scenario) -> list[tuple[FaultSpec, int, int]]:
     """(fault, injection time, end time) of each fault that bit; nanoseconds."""
     faults = {fault.id: fault for fault in scenario.schedule}

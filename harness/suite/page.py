@@ -3,10 +3,9 @@ bounds allow and no run hit."""
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from linkflap.chaos.generator import Bounds
@@ -19,12 +18,11 @@ from linkflap.harness.report import suite_page
 from linkflap.harness.report.suite_page import Failure, Page, Row, Table
 from linkflap.harness.rundir import write_whole
 from linkflap.harness.suite import nights, regression
-from linkflap.harness.suite.failures import by_kind, name_of
 from linkflap.harness.suite.folder import Result, SuiteFolder
 from linkflap.harness.suite.observed import STATES
 from linkflap.harness.suite.replays import EVIDENCE
+from linkflap.harness.suite.reports import FailureGroup, failures
 from linkflap.harness.suite.summary import came_to, never_true, per_hour, strikes, unreached
-from linkflap.harness.suite.triage import REPORT, SMALLEST
 from linkflap.topologies import parse
 
 
@@ -91,32 +89,19 @@ def _row(folder: SuiteFolder, result: Result) -> Row:
 
 
 def _failures(folder: SuiteFolder) -> Iterator[Failure]:
-    for kind, runs in sorted(
-        by_kind(folder.results).items(),
-        key=lambda pair: (pair[0].startswith("unknown:"), -len(pair[1])),
-    ):
-        own = folder.root / "failures" / name_of(kind)
-        report = _report(own / REPORT)
-        smallest = (
-            own / SMALLEST if (own / SMALLEST).exists() else folder.scenario_path(runs[0].number)
-        )
-        facts = {
-            "failed again in": report.get("replayed", ""),
-            "smallest scenario": ", ".join(report.get("faults", ())),
-            "smallest failed in": report.get("rate", ""),
-            "without its last fault": report.get("without_last", ""),
-        }
+    for found in failures(folder):
+        first, smallest = found.runs[0], found.scenario(folder)
         paths = {
             "scenario": smallest,
-            "evidence": own / EVIDENCE,
-            "run": folder.run_path(runs[0].number),
+            "evidence": found.path / EVIDENCE,
+            "run": folder.run_path(first.number),
         }
         yield Failure(
-            kind=kind,
-            runs=[f"{run.number:04d}" for run in runs],
-            cause=runs[0].cause or runs[0].reason,
+            kind=found.kind,
+            runs=[f"{run.number:04d}" for run in found.runs],
+            cause=first.cause or first.reason,
             command=f"linkflap run {smallest} --runtime {folder.plan.bounds.runtime}",
-            facts={name: value for name, value in facts.items() if value},
+            facts={name: value for name, value in _facts(found) if value},
             files={
                 name: os.path.relpath(path, folder.root)
                 for name, path in paths.items()
@@ -125,9 +110,16 @@ def _failures(folder: SuiteFolder) -> Iterator[Failure]:
         )
 
 
-def _report(path: Path) -> Mapping[str, str]:
-    found: Mapping[str, str] = json.loads(path.read_bytes()) if path.exists() else {}
-    return found
+def _facts(found: FailureGroup) -> Iterator[tuple[str, str]]:
+    if report := found.report:
+        yield "failed again in", report.replayed
+        yield "smallest scenario", ", ".join(report.faults)
+        yield "smallest failed in", report.rate
+        yield "without its last fault", report.without_last
+        yield "struck", "; ".join(report.struck)
+        yield "era", report.era
+    unexplained = ", ".join(f"{run.number:04d}" for run in found.unexplained)
+    yield "not explained by it", unexplained
 
 
 def _trend(folder: SuiteFolder) -> Iterator[Table]:

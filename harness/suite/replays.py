@@ -26,7 +26,7 @@ from linkflap.chaos import scenario_file
 from linkflap.harness.model import interrupts
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.rundir import with_current_kinds, write_whole
-from linkflap.harness.suite.failures import kinds_of, same
+from linkflap.harness.suite.failures import alike, era_of, kinds_of, same
 from linkflap.harness.suite.shrink import Rate
 from linkflap.harness.suite.work import Finished, Task, Workers
 
@@ -37,10 +37,11 @@ _COUNTED_FROM = 1_000_000
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
-    """One replay."""
+    """One replay. `era` is that of its first anomaly of the kind of failure."""
 
     scenario: str
     kinds: tuple[str, ...]
+    era: str = ""
     verdict: str
     seconds: float
 
@@ -52,13 +53,14 @@ def digest(scenario: Scenario) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class Replays:
-    """Replays scenarios of one kind of failure in `folder`, for at most `seconds`. Replays that an
-    earlier session finished are not repeated."""
+    """Replays scenarios of one failure (its kind and era) in `folder`, for at most `seconds`.
+    Replays that an earlier session finished are not repeated."""
 
     folder: Path
     kind: str
     works: Workers
     seconds: float
+    era: str = ""
     width: int = 2
     _began: float = field(default_factory=time.monotonic)
     _made: int = 0
@@ -87,13 +89,15 @@ class Replays:
             if path.name not in self._accepted:
                 shutil.rmtree(path)
 
-    def settle(self, scenario: Scenario) -> None:
-        """Makes the evidence of this scenario that of the failure, and deletes all other."""
-        found = self.folder / FAILED / digest(scenario)
+    def settle(self, scenario: Scenario) -> Path | None:
+        """Makes the evidence of this scenario that of the failure, and deletes all other. Returns
+        its run directory; None if the scenario never failed again."""
+        found, evidence = self.folder / FAILED / digest(scenario), self.folder / EVIDENCE
         if found.exists():
-            shutil.rmtree(self.folder / EVIDENCE, ignore_errors=True)
-            found.rename(self.folder / EVIDENCE)
+            shutil.rmtree(evidence, ignore_errors=True)
+            found.rename(evidence)
         shutil.rmtree(self.folder / FAILED, ignore_errors=True)
+        return evidence if evidence.exists() else None
 
     def shrinks(self) -> None:
         """Starts the budget of time again: replays before shrinking do not count against it."""
@@ -124,11 +128,14 @@ class Replays:
             self.works.step(more=bool(queue), done=done)
         return [
             Rate(
-                failed=sum(same(self.kind, one.kinds) for one in found[name]),
+                failed=sum(self._failed(one) for one in found[name]),
                 tries=len(found[name]),
             )
             for name, _ in wanted
         ]
+
+    def _failed(self, one: Replay) -> bool:
+        return same(self.kind, one.kinds) and alike(self.era, one.era)
 
     def _known(self, name: str, times: int) -> list[Replay]:
         """Replays of this scenario from an earlier session, at most `times`. Each is used once."""
@@ -151,12 +158,13 @@ class Replays:
         one = Replay(
             scenario=task.scenario.stem.partition("-")[2],
             kinds=kinds,
+            era=era_of(document, self.kind) if document is not None else "",
             verdict=verdict,
             seconds=finished.seconds,
         )
         with (self.folder / "tries.jsonl").open("ab") as file:
             file.write(msgspec.json.encode(one) + b"\n")
-        if same(self.kind, kinds):
+        if self._failed(one):
             failed = self.folder / FAILED / one.scenario
             shutil.rmtree(failed, ignore_errors=True)
             failed.parent.mkdir(exist_ok=True)

@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 from linkflap.chaos.faults import FAULTS
 from linkflap.harness.model.verdict import Verdict, worst
 from linkflap.harness.suite import rounds
-from linkflap.harness.suite.failures import by_kind, name_of
 from linkflap.harness.suite.folder import Result, SuiteFolder
+from linkflap.harness.suite.reports import failures
 from linkflap.harness.suite.shrink import Rate
 
 
@@ -119,19 +119,15 @@ def junit(folder: SuiteFolder, names: Mapping[int, str] | None = None) -> bytes:
 
 
 def _failures(folder: SuiteFolder) -> Iterable[str]:
-    kinds = by_kind(folder.results)
-    if not kinds:
+    found = failures(folder)
+    if not found:
         return
     yield "| failure | runs | first | replay |"
     yield "|---|---|---|---|"
-    for kind, runs in sorted(
-        kinds.items(), key=lambda pair: (pair[0].startswith("unknown:"), -len(pair[1]))
-    ):
-        smallest = folder.root / "failures" / name_of(kind) / "smallest.toml"
-        file = smallest if smallest.exists() else folder.scenario_path(runs[0].number)
+    for one in found:
         yield (
-            f"| {kind} | {len(runs)} | {runs[0].number} | `linkflap run {file} --runtime "
-            f"{folder.plan.bounds.runtime}` |"
+            f"| {one.kind} | {len(one.runs)} | {one.runs[0].number} | `linkflap run "
+            f"{one.scenario(folder)} --runtime {folder.plan.bounds.runtime}` |"
         )
     yield ""
 

@@ -1,26 +1,34 @@
-"""Triage of each kind of failure after the runs of a suite: replays it to measure its rate, shrinks
-it, and reports it with a command."""
+"""Triage of the failures after the runs of a suite: replays each to measure its rate, shrinks it,
+and reports it with a command."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from linkflap.chaos import scenario_file
 from linkflap.harness.model.scenario import Scenario
-from linkflap.harness.rundir import with_current_kinds, write_whole
-from linkflap.harness.suite.failures import UNKNOWN, by_kind, name_of
+from linkflap.harness.rundir import write_whole
+from linkflap.harness.suite.failures import UNKNOWN, alike, by_kind
 from linkflap.harness.suite.folder import Result, SuiteFolder
+from linkflap.harness.suite.observed import observed, struck
 from linkflap.harness.suite.replays import Replays
+from linkflap.harness.suite.reports import (
+    MOST,
+    SMALLEST,
+    Report,
+    era_in,
+    explained,
+    path_of,
+    read,
+    write_report,
+)
 from linkflap.harness.suite.shrink import OFTEN, Rate, Shrinker, Shrunk
 from linkflap.harness.suite.work import Workers
 
-REPORT: Final = "report.json"
-SMALLEST: Final = "smallest.toml"
 CHOSEN: Final = "chosen"
 """The number of the run that is shrunk: a session that resumes does not choose again."""
 NOT_SHRUNK: Final = f"{UNKNOWN}environment"
@@ -28,57 +36,54 @@ CANDIDATES: Final = 3
 """How many runs with the same failure are replayed, if the first ones rarely fail again."""
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """The result for one kind of failure. `found` are the runs of the suite that had it. `replayed`
-    is the rate of the original scenario, `rate` that of the smallest."""
-
-    kind: str
-    found: tuple[int, ...]
-    original: str
-    replayed: str
-    faults: tuple[str, ...]
-    rate: str
-    steps: int
-    command: str
-    cause: str = ""
-    without_last: str = ""
-
-
 def triage(folder: SuiteFolder, works: Workers, say: Callable[[str], None]) -> list[Report]:
-    """Reports every kind of failure, and reuses the reports of earlier sessions. All runs of the
-    suite must have a verdict."""
+    """Reports every failure, and reuses the reports of earlier sessions. All runs of the suite must
+    have a verdict."""
     return [
-        (
-            _known(path)
-            if (path := _path(folder, kind) / REPORT).exists()
-            else _one(folder, works, kind, runs, say)
-        )
+        report
         for kind, runs in by_kind(folder.results).items()
         if kind != NOT_SHRUNK
+        for report in _each(folder, works, kind, runs, say)
     ]
 
 
-def _path(folder: SuiteFolder, kind: str) -> Path:
-    return folder.root / "failures" / name_of(kind)
-
-
-def _known(path: Path) -> Report:
-    return msgspec.json.decode(with_current_kinds(path.read_bytes()), type=Report)
-
-
-def _one(
+def _each(
     folder: SuiteFolder,
     works: Workers,
     kind: str,
     runs: Sequence[Result],
     say: Callable[[str], None],
+) -> Iterator[Report]:
+    """The failures of one kind, until each run is explained or the time for shrinking is spent."""
+    seconds = folder.plan.shrink_seconds
+    for number in range(1, MOST + 1):
+        own = path_of(folder, kind, number)
+        report = read(own) or _one(folder, works, own, kind, runs, seconds, say)
+        yield report
+        runs = [run for run in runs if run.number not in report.found]
+        seconds -= report.seconds
+        if not runs or seconds <= 0:
+            return
+        say(f"{kind}: {len(runs)} runs lack a fault of that scenario, or failed in another era")
+
+
+def _one(
+    folder: SuiteFolder,
+    works: Workers,
+    own: Path,
+    kind: str,
+    runs: Sequence[Result],
+    seconds: float,
+    say: Callable[[str], None],
 ) -> Report:
-    plan, own = folder.plan, _path(folder, kind)
+    plan, began = folder.plan, time.monotonic()
+    era = era_in(folder, runs[0], kind)
+    runs = [run for run in runs if alike(era, era_in(folder, run, kind))]
     replays = Replays(
-        folder=own, kind=kind, works=works, seconds=plan.shrink_seconds, width=max(2, plan.jobs)
+        folder=own, kind=kind, works=works, seconds=seconds, era=era, width=max(2, plan.jobs)
     )
     smallest = own / SMALLEST
-    first, replayed = _chosen(folder, kind, runs, replays, say)
+    first, replayed = _chosen(folder, own, kind, runs, replays, say)
     scenario, rate = folder.scenario(first.number), replayed
     if smallest.exists():  # an earlier session had begun to shrink it
         scenario = scenario_file.read(smallest, seed=0)
@@ -94,15 +99,31 @@ def _one(
         )
         shrunk = shrinker.shrink(scenario, rate)
     _accept(replays, smallest, shrunk.scenario, kind, lambda _: None)
-    replays.settle(shrunk.scenario)
-    report = _report(folder, kind, runs, first, replayed, shrunk)
-    write_whole(own / REPORT, msgspec.json.format(msgspec.json.encode(report), indent=1))
+    evidence = replays.settle(shrunk.scenario)
+    explains = explained(folder, runs, first, shrunk.scenario) if shrunk.rate.failed else runs
+    report = Report(
+        kind=kind,
+        found=tuple(run.number for run in explains),
+        cause=first.cause or first.reason,
+        original=str(folder.scenario_path(first.number)),
+        replayed=str(replayed),
+        faults=tuple(f"{fault.fault} on {fault.target}" for fault in shrunk.scenario.schedule),
+        rate=str(shrunk.rate),
+        steps=shrunk.steps,
+        command=f"linkflap run {shlex.quote(str(smallest))} --runtime {plan.bounds.runtime}",
+        without_last=str(shrunk.without_last) if shrunk.without_last else "",
+        era=era,
+        struck=tuple(struck(observed(evidence).cells)) if evidence else (),
+        seconds=time.monotonic() - began,
+    )
+    write_report(own, report)
     say(f"{kind}: {len(shrunk.scenario.schedule)} faults, fails in {shrunk.rate}: {report.command}")
     return report
 
 
 def _chosen(
     folder: SuiteFolder,
+    own: Path,
     kind: str,
     runs: Sequence[Result],
     replays: Replays,
@@ -110,7 +131,6 @@ def _chosen(
 ) -> tuple[Result, Rate]:
     """The run that is shrunk, and its rate: that of an earlier session, or the one that fails
     often. Older versions, which did not write CHOSEN, shrunk the run with the fewest faults."""
-    own = _path(folder, kind)
     kept = own / CHOSEN
     if kept.exists():
         number = int(kept.read_text())
@@ -154,26 +174,3 @@ def _accept(
     write_whole(path, scenario_file.render(scenario).encode())
     replays.accept(scenario)
     say(f"{kind}: still with {', '.join(fault.fault for fault in scenario.schedule)}")
-
-
-def _report(
-    folder: SuiteFolder,
-    kind: str,
-    runs: Sequence[Result],
-    first: Result,
-    rate: Rate,
-    shrunk: Shrunk,
-) -> Report:
-    smallest = _path(folder, kind) / SMALLEST
-    return Report(
-        kind=kind,
-        found=tuple(run.number for run in runs),
-        cause=first.cause or first.reason,
-        original=str(folder.scenario_path(first.number)),
-        replayed=str(rate),
-        faults=tuple(f"{fault.fault} on {fault.target}" for fault in shrunk.scenario.schedule),
-        rate=str(shrunk.rate),
-        steps=shrunk.steps,
-        command=f"linkflap run {shlex.quote(str(smallest))} --runtime {folder.plan.bounds.runtime}",
-        without_last=str(shrunk.without_last) if shrunk.without_last else "",
-    )

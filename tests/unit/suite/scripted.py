@@ -49,7 +49,7 @@ class Scripted:
         self._die()
         if self._queue:
             task = self._queue.pop(0)
-            bad = task.number % 3 == 2
+            bad = self.fails(task)
             kinds = {"lost-write": 1} if bad else {}
             checks = [
                 {
@@ -65,8 +65,13 @@ class Scripted:
                 "checks": checks,
                 "cause": "",
                 "causes": [],
+                "anomalies": [],
+                "eras": [],
             }
             done(Finished(task=task, document=document, error="", seconds=1.0, again=0))
+
+    def fails(self, task: Task) -> bool:
+        return task.number % 3 == 2
 
     def _die(self) -> None:
         if self.dies == 0:

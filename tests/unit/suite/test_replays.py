@@ -26,8 +26,11 @@ def test_the_time_that_replays_take_is_no_time_of_shrinking(tmp_path: Path) -> N
 class Failing(Scripted):
     """Every run fails with one kind. Its directory has its scenario."""
 
+    def fails(self, task: Task) -> bool:
+        return True
+
     def start(self, task: Task) -> None:
-        super().start(Task(number=2, scenario=task.scenario, folder=task.folder))
+        super().start(task)
         (task.folder / "scenario.toml").write_bytes(task.scenario.read_bytes())
 
 

@@ -18,7 +18,7 @@ from linkflap.harness.suite import regression
 from linkflap.harness.suite.folder import Result, SuiteFolder
 from linkflap.harness.suite.merge import merge, missing
 from linkflap.harness.suite.plan import Plan
-from linkflap.harness.suite.triage import REPORT, Report
+from linkflap.harness.suite.reports import REPORT, Report, failures
 
 PLAN = Plan(name="nightly", seed=7, seconds=60, jobs=2)
 
@@ -47,15 +47,15 @@ def shard(
     return made
 
 
-def report(folder: SuiteFolder, faults: int) -> None:
+def report(folder: SuiteFolder, faults: int | tuple[str, ...], found: tuple[int, ...] = ()) -> None:
     own = folder.root / "failures" / "lost-write-lost-write"
     own.mkdir()
     made = Report(
         kind="lost-write:lost-write",
-        found=(1,),
+        found=found,
         original="",
         replayed="",
-        faults=tuple("f" * faults),
+        faults=tuple("f" * faults) if isinstance(faults, int) else faults,
         rate="",
         steps=1,
         command="",
@@ -85,6 +85,29 @@ def test_of_a_failure_that_several_shards_have_the_smallest_is_kept(tmp_path: Pa
             (made.root / "failures/lost-write-lost-write" / REPORT).read_bytes()
         )
         assert len(kept["faults"]) == 1
+        assert len(list((made.root / "failures").iterdir())) == 1
+
+
+def test_failures_of_one_kind_that_share_no_faults_are_both_kept(tmp_path: Path) -> None:
+    parts = [shard(tmp_path, 0, bad=(2,)), shard(tmp_path, 1, bad=(3,))]
+    report(parts[0], ("link-cut on A->B", "mirror-kill on A->B"), found=(2,))
+    report(parts[1], ("broker-kill on A",), found=(3,))
+    made = merge(parts, tmp_path / "all")
+    first, second = failures(made)
+    assert (first.path.name, [run.number for run in first.runs]) == ("lost-write-lost-write", [3])
+    assert (second.path.name, [run.number for run in second.runs]) == (
+        "lost-write-lost-write-2",
+        [2],
+    )
+
+
+def test_the_smallest_of_a_failure_explains_the_runs_of_every_shard(tmp_path: Path) -> None:
+    parts = [shard(tmp_path, 0, bad=(2, 4)), shard(tmp_path, 1, bad=(3,))]
+    report(parts[0], ("link-cut on A->B", "mirror-kill on A->B"), found=(2,))
+    report(parts[1], ("link-cut on B->A",), found=(3,))
+    (one,) = failures(merge(parts, tmp_path / "all"))
+    assert [run.number for run in one.runs] == [2, 3, 4]
+    assert [run.number for run in one.unexplained] == [4]
 
 
 def test_a_missing_shard_is_reported(tmp_path: Path) -> None:

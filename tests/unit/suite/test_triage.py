@@ -78,11 +78,12 @@ def test_a_session_that_resumes_keeps_the_run_that_was_chosen(tmp_path: Path) ->
     )
     runs = cast(list[Result], [SimpleNamespace(number=number) for number in FAULTS])
     kind = "lost-write:lost-write"
-    (tmp_path / "failures" / name_of(kind)).mkdir(parents=True)
+    own = tmp_path / "failures" / name_of(kind)
+    own.mkdir(parents=True)
     killed = Replayed({6: 1, 4: 4}, spent=True)
     resumed = Replayed({6: 1, 4: 4})
     for replays in (killed, resumed):
-        run, _ = _chosen(folder, kind, runs, cast(Replays, replays), print)
+        run, _ = _chosen(folder, own, kind, runs, cast(Replays, replays), print)
         assert run.number == 6
         assert replays.runs == [6]
-    assert (tmp_path / "failures" / name_of(kind) / CHOSEN).read_text() == "6\n"
+    assert (own / CHOSEN).read_text() == "6\n"
