@@ -50,6 +50,10 @@ class GroupSampler:
         for group in self._groups:
             self._sample(group, partitions, within)
 
+    def sample_next(self) -> None:
+        """Makes the next call of `sample` ask, even if one did just now."""
+        self._sampled_at = 0
+
     def close(self) -> None:
         for consumer in self._consumers.values():
             consumer.close()

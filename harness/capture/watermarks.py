@@ -108,6 +108,8 @@ class ClusterSampler:
                 # has asked, for as long as a slow machine lets it.
                 admin = AdminClient(self._config)
             answers = self._sampled(admin)
+        # Members may have committed since the last sample of groups, and not commit again.
+        self._groups.sample_next()
         if not answers:
             admin = AdminClient(self._config)
             answers = self._sampled(admin)
