@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 MERGE: Final = "merge"
 LASTS: Final = {SMOKE: "3m", NIGHTLY: "8h", SOAK: "8h", OWN: "336h", REGRESSION: "336h"}
 SHRINK: Final = {SMOKE: 90.0, NIGHTLY: 1200.0, SOAK: 600.0, OWN: 1.0, REGRESSION: 0.0}
-"""Seconds for shrinking, for each kind of failure."""
+"""Seconds for shrinking, for each failure."""
+ALIKE: Final = {SMOKE: 1, NIGHTLY: 3, SOAK: 3, OWN: 3, REGRESSION: 1}
+"""How many failures of one kind are shrunk."""
 
 
 @click.command()
@@ -213,6 +215,7 @@ def suite(
         reach=tuple(reach),
         replays=replays,
         shrink_seconds=plans.seconds(shrink) if shrink else SHRINK[kind],
+        alike=ALIKE[kind],
         given=given,
         linkflap=VERSION,
     )

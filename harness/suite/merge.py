@@ -22,7 +22,7 @@ from linkflap.harness.suite import regression
 from linkflap.harness.suite.failures import alike
 from linkflap.harness.suite.folder import SuiteFolder
 from linkflap.harness.suite.plan import Plan
-from linkflap.harness.suite.reports import MOST, Report, path_of, read, write_report
+from linkflap.harness.suite.reports import Report, paths_of, read, write_report
 
 _ALIKE: Final = ("name", "seed", "bounds", "guided", "given", "before", "linkflap", "format")
 """The fields of `Plan` that are equal in all shards of one suite."""
@@ -98,27 +98,32 @@ def _check(parts: Sequence[SuiteFolder]) -> None:
 
 
 def _failures(parts: Sequence[SuiteFolder], merged: SuiteFolder) -> None:
-    """Copies the directory of each failure, those with the fewest faults first. A failure is left
-    out if one with the same kind and era, and with some of its faults, is there: this one then
-    explains its runs too. One that has no report yet is copied if no shard has a report of it."""
+    """Copies the directory of each failure, those with the fewest faults first. One that has no
+    report yet is copied if no shard has a report of it."""
     paths = [path for part in parts for path in sorted((part.root / "failures").glob("*"))]
     reports = [(path, report) for path in paths if (report := read(path))]
     kept: dict[Path, Report] = {}
     for path, report in sorted(reports, key=lambda pair: len(pair[1].faults)):
-        like = [own for own, other in kept.items() if _explains(other, report)]
-        names = [path_of(merged, report.kind, number) for number in range(1, MOST + 1)]
-        free = [own for own in names if own not in kept]
-        if like:
-            found = sorted({*kept[like[0]].found, *report.found})
-            kept[like[0]] = msgspec.structs.replace(kept[like[0]], found=tuple(found))
-        elif free:
-            shutil.copytree(path, free[0])
-            kept[free[0]] = report
+        _add(kept, merged, path, report)
     for own, report in kept.items():
         write_report(own, report)
     for path in paths:
         if not (merged.root / "failures" / path.name).exists():
             shutil.copytree(path, merged.root / "failures" / path.name)
+
+
+def _add(kept: dict[Path, Report], merged: SuiteFolder, path: Path, report: Report) -> None:
+    """Copies one failure, unless one that is there explains it: it has the same kind and era, and
+    some of its faults. This one then explains its runs too."""
+    for own, other in kept.items():
+        if _explains(other, report):
+            found = sorted({*other.found, *report.found})
+            kept[own] = msgspec.structs.replace(other, found=tuple(found))
+            return
+    for free in (own for own in paths_of(merged, report.kind) if own not in kept):
+        shutil.copytree(path, free)
+        kept[free] = report
+        return
 
 
 def _explains(report: Report, other: Report) -> bool:

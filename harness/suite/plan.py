@@ -35,9 +35,9 @@ class Plan:
     """The options of a suite.
 
     A suite records generated runs for `seconds`, at most `runs` of them (0: no limit). It then
-    shrinks each new kind of failure for `shrink_seconds`. `until_fail` stops recording at the first
-    failure. `shard` (k, n) selects the runs whose number modulo n is k. `keep` limits the failed
-    runs that are kept in full.
+    shrinks each new failure for `shrink_seconds`, at most `alike` failures of one kind.
+    `until_fail` stops recording at the first failure. `shard` (k, n) selects the runs whose number
+    modulo n is k. `keep` limits the failed runs that are kept in full.
 
     `given` is the text of a scenario file: each run repeats this scenario with another seed, and
     none is generated. `reach` has patterns of cells (`chaos.generator.coverage`), or of parts of
@@ -58,6 +58,7 @@ class Plan:
     keep: int = 20
     replays: int = 3
     shrink_seconds: float = 0.0
+    alike: int = 3
     given: str = ""
     reach: tuple[str, ...] = ()
     merged: tuple[int, ...] = ()

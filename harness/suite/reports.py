@@ -22,8 +22,6 @@ from linkflap.harness.suite.folder import Result, SuiteFolder
 
 REPORT: Final = "report.json"
 SMALLEST: Final = "smallest.toml"
-MOST: Final = 3
-"""The highest number of failures of one kind."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,8 +29,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     `found` are the runs of the suite that it explains. `replayed` is the rate of the original
     scenario, `rate` that of the smallest. `era` (native or mirrored) is where the first anomaly is,
-    `struck` the faults of the smallest scenario with the log states in which they struck. All took
-    `seconds`.
+    `struck` the faults of the smallest scenario with the log states in which they struck.
     """
 
     kind: str
@@ -47,7 +44,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     without_last: str = ""
     era: str = ""
     struck: tuple[str, ...] = ()
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +63,10 @@ class FailureGroup:
         return smallest if smallest.exists() else folder.scenario_path(self.runs[0].number)
 
 
-def path_of(folder: SuiteFolder, kind: str, number: int = 1) -> Path:
-    """The directory of the first, second, … failure of a kind."""
-    return folder.root / "failures" / (name_of(kind) + (f"-{number}" if number > 1 else ""))
+def paths_of(folder: SuiteFolder, kind: str) -> list[Path]:
+    """The directories of the first, second, … failure of a kind."""
+    first = folder.root / "failures" / name_of(kind)
+    return [first, *(first.with_name(f"{first.name}-{n}") for n in range(2, folder.plan.alike + 1))]
 
 
 def read(path: Path) -> Report | None:
@@ -97,23 +94,22 @@ def failures(folder: SuiteFolder) -> list[FailureGroup]:
 
 
 def _of(folder: SuiteFolder, kind: str, runs: Sequence[Result]) -> Iterator[FailureGroup]:
-    paths = [path_of(folder, kind, number) for number in range(1, MOST + 1)]
-    reports = {path: report for path in paths if (report := read(path))}
-    known = {number for report in reports.values() for number in report.found}
-    others = {number for path in paths[1:] if path in reports for number in reports[path].found}
-    for path in paths:
-        report = reports.get(path)
-        if path == paths[0]:
-            yield FailureGroup(
-                kind=kind,
-                path=path,
-                runs=[run for run in runs if run.number not in others],
-                report=report,
-                unexplained=[run for run in runs if report and run.number not in known],
-            )
-        elif report:
-            mine = [run for run in runs if run.number in report.found]
-            yield FailureGroup(kind=kind, path=path, runs=mine, report=report)
+    first, *others = paths_of(folder, kind)
+    further = [(path, report) for path in others if (report := read(path))]
+    elsewhere = {number for _, report in further for number in report.found}
+    own = [run for run in runs if run.number not in elsewhere]
+    report = read(first)
+    explained = report.found if report else [run.number for run in own]
+    yield FailureGroup(
+        kind=kind,
+        path=first,
+        runs=own,
+        report=report,
+        unexplained=[run for run in own if run.number not in explained],
+    )
+    for path, another in further:
+        mine = [run for run in runs if run.number in another.found]
+        yield FailureGroup(kind=kind, path=path, runs=mine, report=another)
 
 
 def explained(

@@ -4,7 +4,6 @@ and reports it with a command."""
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -17,12 +16,11 @@ from linkflap.harness.suite.folder import Result, SuiteFolder
 from linkflap.harness.suite.observed import observed, struck
 from linkflap.harness.suite.replays import Replays
 from linkflap.harness.suite.reports import (
-    MOST,
     SMALLEST,
     Report,
     era_in,
     explained,
-    path_of,
+    paths_of,
     read,
     write_report,
 )
@@ -54,17 +52,17 @@ def _each(
     runs: Sequence[Result],
     say: Callable[[str], None],
 ) -> Iterator[Report]:
-    """The failures of one kind, until each run is explained or the time for shrinking is spent."""
-    seconds = folder.plan.shrink_seconds
-    for number in range(1, MOST + 1):
-        own = path_of(folder, kind, number)
-        report = read(own) or _one(folder, works, own, kind, runs, seconds, say)
+    """The failures of one kind, until each run is explained; only one in a suite that does not
+    shrink."""
+    paths = paths_of(folder, kind)
+    for number, own in enumerate(paths if folder.plan.shrink_seconds else paths[:1]):
+        if not runs:
+            return
+        if number:
+            say(f"{kind}: {len(runs)} runs lack a fault of that scenario, or failed in another era")
+        report = read(own) or _one(folder, works, own, kind, runs, say)
         yield report
         runs = [run for run in runs if run.number not in report.found]
-        seconds -= report.seconds
-        if not runs or seconds <= 0:
-            return
-        say(f"{kind}: {len(runs)} runs lack a fault of that scenario, or failed in another era")
 
 
 def _one(
@@ -73,14 +71,17 @@ def _one(
     own: Path,
     kind: str,
     runs: Sequence[Result],
-    seconds: float,
     say: Callable[[str], None],
 ) -> Report:
-    plan, began = folder.plan, time.monotonic()
-    era = era_in(folder, runs[0], kind)
+    plan, era = folder.plan, era_in(folder, runs[0], kind)
     runs = [run for run in runs if alike(era, era_in(folder, run, kind))]
     replays = Replays(
-        folder=own, kind=kind, works=works, seconds=seconds, era=era, width=max(2, plan.jobs)
+        folder=own,
+        kind=kind,
+        works=works,
+        seconds=plan.shrink_seconds,
+        era=era,
+        width=max(2, plan.jobs),
     )
     smallest = own / SMALLEST
     first, replayed = _chosen(folder, own, kind, runs, replays, say)
@@ -114,7 +115,6 @@ def _one(
         without_last=str(shrunk.without_last) if shrunk.without_last else "",
         era=era,
         struck=tuple(struck(observed(evidence).cells)) if evidence else (),
-        seconds=time.monotonic() - began,
     )
     write_report(own, report)
     say(f"{kind}: {len(shrunk.scenario.schedule)} faults, fails in {shrunk.rate}: {report.command}")
