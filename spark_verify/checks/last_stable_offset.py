@@ -216,8 +216,8 @@ CHECK = Check(
         AnomalyKind(
             name="replica-end-regression",
             meaning=(
-                "A replica ends below its own earlier end, and below a high watermark of a leader "
-                "whose records up to there it had."
+                "A replica ends below its own earlier end, and below what it had of the records "
+                "that a leader had committed."
             ),
             sentence=(
                 "broker {broker} of {cluster} truncated its log of {tp} from {was} to {log_end}, "

@@ -196,6 +196,13 @@ class PartitionView:
         """(source, destination) clusters of every link that leads this topic on."""
         return self.partition_facts.hops()
 
+    def upstream(self, cluster: str) -> frozenset[str]:
+        """The other clusters whose records reach this one, over one link or several."""
+        found, hops = {cluster}, list(self.hops())
+        for _ in hops:
+            found |= {source for source, destination in hops if destination in found}
+        return frozenset(found - {cluster})
+
     # The partition's facts, by their names there.
 
     @property

@@ -10,6 +10,7 @@ from typing import Any
 from tests.oracles.plain import Plain
 
 LEARNS = 10_000_000_000
+NEVER = 1 << 62
 
 
 def shortened(plain: Plain, cluster: str, marks: Sequence[Any]) -> Iterator[tuple[str, int]]:
@@ -21,45 +22,100 @@ def shortened(plain: Plain, cluster: str, marks: Sequence[Any]) -> Iterator[tupl
         for before, after in pairwise(replica):
             for epoch in sorted({m.leader_epoch for m in marks}):
                 tenure = [m for m in marks if m.leader_epoch == epoch]
-                kept = _committed(plain, tenure, replica, after)
+                earlier = [m.leader for m in marks[: marks.index(tenure[0])] if m.leader >= 0]
+                kept = _committed(plain, tenure, earlier[-1:], replica, after)
                 if after.log_end < before.log_end and after.log_end < kept:
                     yield "replica-end-regression", after.log_end
                     break
 
 
-def _committed(plain: Plain, tenure: Sequence[Any], replica: Sequence[Any], after: Any) -> int:
+def _committed(
+    plain: Plain,
+    tenure: Sequence[Any],
+    previous: Sequence[int],
+    replica: Sequence[Any],
+    after: Any,
+) -> int:
     """How much the replica had of the records that this leader had committed when it was sampled
-    again; 0 where that is not certain."""
+    again; 0 where that is not certain. `previous` is the leader before, if it is known."""
     leaders = {m.leader for m in tenure if m.leader >= 0}
     if tenure[0].leader_epoch < 0 or len(leaders) != 1:
         return 0
-    had = None
-    lowest = None
+    kept = None
+    had: list[Any] = []
     for sample in replica:
         if sample.asked >= after.asked:
             break
         if sample.asked < tenure[0].returned or sample.returned > tenure[-1].time:
             continue
-        grew = lowest is not None and sample.log_end > lowest
-        if (grew or sample.broker in leaders) and (had is None or sample.log_end > had.log_end):
-            had = sample
-        lowest = sample.log_end if lowest is None else min(lowest, sample.log_end)
-    shown = [m.high_watermark for m in tenure if m.returned <= after.asked]
-    if had is None or not shown or _may_be_lost(plain, tenure[0].time, had, after):
-        return 0
-    return int(min(had.log_end, max(shown)))
+        if _may_be_lost(plain, sample.asked, after):
+            continue
+        had.append(sample)
+        if _may_be_old(plain, tenure[0].time, previous, leaders, sample, sample):
+            continue
+        grew = [
+            each
+            for each in had
+            if each.log_end < sample.log_end
+            and not _may_be_old(plain, tenure[0].time, previous, leaders, sample, each)
+        ]
+        if grew or sample.broker in leaders:
+            kept = sample.log_end if kept is None else max(kept, sample.log_end)
+    shown = [
+        m.high_watermark
+        for m in tenure
+        if m.returned <= after.asked and not _may_be_lost(plain, m.time, after)
+    ]
+    return 0 if kept is None or not shown else min(kept, max(shown))
 
 
-def _may_be_lost(plain: Plain, start: int, had: Any, after: Any) -> bool:
-    view = plain.view
-    reports: list[Any] = [*view.truncations, *view.stops]
-    spans = [(r.time, r.time, after.returned) for r in reports if r.cluster == had.cluster]
+def _may_be_lost(plain: Plain, since: int, after: Any) -> bool:
+    """Whether something took committed records at this time or later, up to the sample."""
+    view, cluster = plain.view, after.cluster
+    above = _above(plain, cluster)
+    spans = []
+    cut = [stop for stop in view.stops if [end for end, to in stop.truncated if to < end]]
+    reports: list[Any] = [*view.truncations, *cut]
+    for report in reports:
+        if report.cluster == cluster:
+            spans.append((report.time, report.time + LEARNS))
+        elif report.cluster in above:
+            spans.append((report.time, NEVER))
     for window in view.windows:
+        at = window.on.source if window.fault == "mirror-reverse" else window.target.split("/")[0]
+        if window.fault in ("mirror-reverse", "unclean-election") and at in above:
+            spans.append((window.start, NEVER))
+        elif window.fault in ("mirror-reverse", "unclean-election", "partition") and at == cluster:
+            spans.append((window.start, window.end + LEARNS))
+    return any(began <= after.returned and over > since for began, over in spans)
+
+
+def _above(plain: Plain, cluster: str) -> set[str]:
+    """The clusters from which a way leads here."""
+    found: set[str] = set()
+    while True:
+        more = {a for a, b in plain.view.hops() if b == cluster or b in found} - found - {cluster}
+        if not more:
+            return found
+        found |= more
+
+
+def _may_be_old(
+    plain: Plain,
+    start: int,
+    previous: Sequence[int],
+    leaders: set[int],
+    sample: Any,
+    each: Any,
+) -> bool:
+    """Whether the replica may not have learned of this leader when it was sampled; judged by all
+    faults until `sample`."""
+    if sample.broker in previous and sample.broker not in leaders and each.asked < start + LEARNS:
+        return True
+    for window in plain.view.windows:
         target = window.target.split("/")
-        if window.fault == "mirror-reverse" and window.on.source == had.cluster:
-            spans.append((window.start, window.end, after.returned))
-        if target[0] == had.cluster and window.fault in ("unclean-election", "partition"):
-            spans.append((window.start, window.end, after.returned))
-        if target[0] == had.cluster and target[1:] in ([], [str(had.broker)]):
-            spans.append((window.start, window.end, had.returned))
-    return any(began <= over and ended + LEARNS >= start for began, ended, over in spans)
+        if target[0] == sample.cluster and target[1:] in ([], [str(sample.broker)]):
+            known = window.start > start + LEARNS or window.end + LEARNS < start
+            if window.start <= sample.returned and not known and each.asked < window.end + LEARNS:
+                return True
+    return False

@@ -65,10 +65,8 @@ def _may_have_repeated(view: PartitionView, cluster: str) -> bool:
     it."""
     if view.mirror.guarantee.offsets_kept or view.mirror.guarantee.delivery == "exactly-once":
         return False
-    upstream, links = {cluster}, list(view.hops())
-    for _ in links:
-        upstream |= {source for source, destination in links if destination in upstream}
-    into = [f"{source}->{destination}" for source, destination in links if destination in upstream]
+    behind = view.upstream(cluster) | {cluster}
+    into = [f"{source}->{end}" for source, end in view.hops() if end in behind]
     return any(touches(window, link) for window in view.windows for link in into)
 
 

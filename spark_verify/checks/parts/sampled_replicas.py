@@ -1,16 +1,18 @@
 """Samples of single replicas, follower or leader, against each other and the leaders' high
 watermarks: which replica lost committed records that it had.
 
-A replica that grows under a leader and leader epoch fetches that leader's batches. What it has then
-below a high watermark of that leader is committed, and no clean election takes it away (KIP-101).
-Whatever it had before may have been another leader's, and uncommitted. So may what it appends as an
-old leader that does not know yet that it is none: a fault of that broker, or the fault `partition`,
-may have kept it from learning that.
+A replica that grows in a leader epoch fetches that leader's batches. What it has then below a high
+watermark of that leader is committed, and no clean election takes it away (KIP-101). Whatever it
+had before may have been another leader's, and uncommitted. So may what it appends as an old leader
+that does not know of the election yet. Nothing is judged around what may take committed records,
+and around what may keep a broker from learning who leads: a fault of that broker or of the whole
+cluster, and the fault `partition`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
@@ -24,8 +26,19 @@ from linkflap.spark_verify.facts.view import Ints, PartitionView, Watermarks
 
 KIND: Final = "replica-end-regression"
 LEARNS: Final = 10 * 10**9
-"""How long after a fault a broker may not know that it leads no more, in nanoseconds: more than
+"""How long after an election or a fault a broker may not know who leads, in nanoseconds: more than
 three session timeouts (3 s here)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tenure:
+    """The samples of one leader epoch, its leader, the one before (-1: not known), and when it was
+    first seen, in nanoseconds."""
+
+    rows: Ints
+    leader: int
+    previous: int
+    start: int
 
 
 def shortened(view: PartitionView, cluster: str, marks: Watermarks) -> Iterator[Found]:
@@ -39,8 +52,8 @@ def shortened(view: PartitionView, cluster: str, marks: Watermarks) -> Iterator[
             if after.log_end < before.log_end:
                 found = [
                     each
-                    for leader, rows in tenures
-                    for each in _lost(view, marks, leader, rows, mine[:number], after)
+                    for tenure in tenures
+                    for each in _lost(view, marks, tenure, mine[:number], after)
                 ]
                 yield from sorted(found, key=lambda each: -_high(each))[:1]
 
@@ -49,46 +62,42 @@ def _high(found: Found) -> int:
     return int(str(found.evidence["high_watermark"]))
 
 
-def _tenures(marks: Watermarks) -> Iterator[tuple[int, Ints]]:
-    """Each leader and the samples of its epoch. The first sample of an epoch often has no name
-    (`harness.capture.watermarks`). Where samples name two leaders, one of the names is old, or
-    the epochs are those of a mirror's source; neither is used."""
+def _tenures(marks: Watermarks) -> Iterator[_Tenure]:
+    """The first sample of an epoch often has no name (`harness.capture.watermarks`). Where samples
+    name two leaders, one of the names is old, and none is used."""
     for epoch in np.unique(marks.leader_epoch[marks.leader_epoch >= 0]):
         rows = np.flatnonzero(marks.leader_epoch == epoch)
         leaders = np.setdiff1d(marks.leader[rows], -1)
+        named = marks.leader[: rows[0]]
         if len(leaders) == 1:
-            yield int(leaders[0]), rows
+            yield _Tenure(
+                rows=rows,
+                leader=int(leaders[0]),
+                previous=int(named[named >= 0][-1]) if (named >= 0).any() else -1,
+                start=int(marks.time[rows[0]]),
+            )
 
 
 def _lost(
     view: PartitionView,
     marks: Watermarks,
-    leader: int,
-    rows: Ints,
+    tenure: _Tenure,
     earlier: Sequence[ReplicaSample],
     after: ReplicaSample,
 ) -> Iterator[Found]:
     """What a replica lost of that which it had, and which was committed, in one leader's epoch."""
-    before = earlier[-1]
-    began, ended = int(marks.returned[rows[0]]), int(marks.time[rows[-1]])
-    inside = [each for each in earlier if began <= each.asked and each.returned <= ended]
-    fetched = [
-        each
-        for each in inside
-        if each.broker == leader
-        or any(s.asked < each.asked and s.log_end < each.log_end for s in inside)
-    ]
-    known = rows[marks.returned[rows] <= after.asked]
+    before, rows = earlier[-1], tenure.rows
+    cleared = _cleared(view, before.cluster, after)
+    known = rows[(marks.time[rows] >= cleared) & (marks.returned[rows] <= after.asked)]
+    since = max(int(marks.returned[rows[0]]), cleared)
+    inside = [s for s in earlier if since <= s.asked and s.returned <= marks.time[rows[-1]]]
+    fetched = [each.log_end for each in inside if _from_leader(view, tenure, inside, each)]
     if not fetched or not len(known):
         return
-    had = max(fetched, key=lambda each: each.log_end)
     high = int(marks.high_watermark[known].max())
-    if after.log_end >= min(before.log_end, had.log_end, high):
-        return
-    start = int(marks.time[rows[0]])
-    if not (_excused(view, before.cluster, start, after) or _alone(view, start, had)):
+    if after.log_end < min(before.log_end, max(fetched), high):
         evidence = {
-            "broker": before.broker, "leader": leader,
+            "broker": before.broker, "leader": tenure.leader,
             "leader_epoch": int(marks.leader_epoch[rows[0]]),
             "high_watermark": high, "time": after.asked, "log_end": after.log_end,
             "before": {"log_end": before.log_end},
@@ -96,25 +105,68 @@ def _lost(
         yield Found(kind=KIND, cluster=before.cluster, offset=after.log_end, evidence=evidence)
 
 
-def _excused(view: PartitionView, cluster: str, start: int, after: ReplicaSample) -> bool:
-    """Whether something may have taken committed records, or given a replica others: a mirror's
-    truncation, an unclean election, a partition."""
-    times = [(t.time, t.time) for t in view.truncations if t.cluster == cluster]
-    times += [(stop.time, stop.time) for stop in view.stops if stop.cluster == cluster]
-    times += [
-        (window.start, window.end)
-        for window in view.windows
-        if (window.name.reverses and window.on.source == cluster)
-        or (window.fault in (UNCLEAN, "partition") and window.on.cluster == cluster)
-    ]
-    return any(began <= after.returned and ended + LEARNS >= start for began, ended in times)
+def _cleared(view: PartitionView, cluster: str, after: ReplicaSample) -> int:
+    """From when on, until a sample, nothing may have taken committed records or given a replica
+    others."""
+    ends = [end for began, end in _takes(view, cluster, after) if began <= after.returned]
+    return max(ends) + LEARNS if ends else 0
 
 
-def _alone(view: PartitionView, start: int, had: ReplicaSample) -> bool:
-    """Whether a fault of the replica's broker may have kept it from learning of this leader."""
-    return any(
-        window.on.broker in (0, had.broker)
-        and window.start <= had.returned
-        and window.end + LEARNS >= start
-        for window in on_cluster(view.windows, had.cluster)
+def _takes(view: PartitionView, cluster: str, after: ReplicaSample) -> Iterator[tuple[int, int]]:
+    """When each truncation by a mirror, failback, unclean election and partition was. A mirror
+    follows what happens upstream as soon as its link lets it: this lasts until the sample."""
+    above = view.upstream(cluster)
+    for on, began, ended in (*_truncations(view), *_reversals(view)):
+        if on == cluster:
+            yield began, ended
+        elif on in above:
+            yield began, after.returned
+    for window in view.windows:
+        if window.fault == "partition" and window.on.cluster == cluster:
+            yield window.start, window.end
+
+
+def _truncations(view: PartitionView) -> Iterator[tuple[str, int, int]]:
+    """Cluster, begin and end of what a mirror truncated, at a failback or its own end."""
+    for each in view.truncations:
+        yield each.cluster, each.time, each.time
+    for stop in view.stops:
+        if any(to < end for end, to in stop.truncated):
+            yield stop.cluster, stop.time, stop.time
+
+
+def _reversals(view: PartitionView) -> Iterator[tuple[str, int, int]]:
+    """Cluster, begin and end of failbacks and unclean elections."""
+    for window in view.windows:
+        if window.name.reverses:
+            yield window.on.source, window.start, window.end
+        elif window.fault == UNCLEAN:
+            yield window.on.cluster, window.start, window.end
+
+
+def _from_leader(
+    view: PartitionView, tenure: _Tenure, inside: Sequence[ReplicaSample], sample: ReplicaSample
+) -> bool:
+    """Whether all that a replica has is the leader's: it leads, or has grown since it knows the
+    leader."""
+    since = _knows(view, tenure, sample)
+    return since <= sample.asked and (
+        sample.broker == tenure.leader
+        or any(since <= s.asked < sample.asked and s.log_end < sample.log_end for s in inside)
     )
+
+
+def _knows(view: PartitionView, tenure: _Tenure, sample: ReplicaSample) -> int:
+    """From when on a replica knows the leader. The leader before may not have learned of it yet,
+    nor may a broker after a fault to it or to the whole cluster."""
+    learned = tenure.start + LEARNS
+    times = [
+        window.end + LEARNS
+        for window in on_cluster(view.windows, sample.cluster)
+        if window.on.broker in (0, sample.broker)
+        and window.start <= min(sample.returned, learned)
+        and window.end + LEARNS >= tenure.start
+    ]
+    if sample.broker == tenure.previous != tenure.leader:
+        times.append(learned)
+    return max(times, default=tenure.start)

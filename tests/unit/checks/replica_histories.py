@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from linkflap.spark_verify.facts.partition_facts import ReplicaSample, Truncation, Window
+from linkflap.spark_verify.facts.partition_facts import ReplicaSample, Stop, Truncation, Window
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import samples, view
 from tests.unit.checks.logs import SECOND, Log, ints
@@ -18,30 +18,49 @@ def replica(
     epochs: Sequence[int] | None = None,
     truncations: Sequence[Truncation] = (),
     windows: Sequence[Window] = (),
-    leaders: Sequence[int] = (1, 1, 1, 1),
+    leaders: Sequence[int] | None = None,
+    stops: Sequence[Stop] = (),
+    every: float = 0.5,
+    cluster: str = "A",
 ) -> PartitionView:
-    """Ends of one replica of a log that broker 1 leads, one each half second from second 1.1 on;
+    """Ends of one replica of a log that broker 1 leads, each so many seconds from second 1.1 on;
     and high watermarks, one each second from second 1 on."""
+    asked = [SECOND + int(number * every * SECOND) + SECOND // 10 for number in range(len(ends))]
     return view(
         [Log("A").data(1, 2)],
         watermarks={
-            "A": replace(
-                samples(*((mark, mark) for mark in high), epochs=epochs), leader=ints(*leaders)
+            cluster: replace(
+                samples(*((mark, mark) for mark in high), epochs=epochs),
+                leader=ints(*(leaders or [1] * len(high))),
             )
         },
         windows=windows,
         truncations=truncations,
+        stops=stops,
         replica_samples=[
             ReplicaSample(
-                cluster="A",
+                cluster=cluster,
                 broker=broker,
                 log_start=0,
                 log_end=end,
-                asked=(2 + number) * SECOND // 2 + SECOND // 10,
-                returned=(2 + number) * SECOND // 2 + SECOND // 5,
+                asked=at,
+                returned=at + SECOND // 10,
             )
-            for number, end in enumerate(ends)
+            for at, end in zip(asked, ends, strict=True)
         ],
+    )
+
+
+def stop(at: int, truncated: Sequence[tuple[int, int]] = ()) -> Stop:
+    """A mirror's end in the log, which truncated it or did not."""
+    return Stop(
+        link="B->A",
+        cluster="A",
+        time=at * SECOND,
+        mirrored=2,
+        promoted=2,
+        truncated=truncated,
+        appended=(),
     )
 
 
@@ -90,6 +109,14 @@ REPLICAS_ACCEPTED = {
             1,
             truncations=[Truncation(link="B->A", cluster="A", offset=1, end=2, time=2 * SECOND)],
         ),
+        {"A/native": 4},
+    ),
+    "a mirror truncated the log when it stopped": (
+        replica(1, 2, 1, stops=[stop(2, truncated=[(2, 1)])]),
+        {"A/native": 4},
+    ),
+    "the leader before appended what it still had to send, without knowing of the election": (
+        replica(1, 1, 2, 1, high=(1, 1, 2, 2), epochs=(0, 1, 1, 1), leaders=(2, 1, 1, 1)),
         {"A/native": 4},
     ),
     "the leader's replica lost what was not committed": (
