@@ -74,8 +74,8 @@ def _may_be_lost(plain: Plain, since: int, after: Any) -> bool:
     view, cluster = plain.view, after.cluster
     above = _above(plain, cluster)
     spans = []
-    cut = [stop for stop in view.stops if [end for end, to in stop.truncated if to < end]]
-    reports: list[Any] = [*view.truncations, *cut]
+    shortening = [stop for stop in view.stops if [end for end, to in stop.truncated if to < end]]
+    reports: list[Any] = [*view.truncations, *shortening]
     for report in reports:
         if report.cluster == cluster:
             spans.append((report.time, report.time + LEARNS))
