@@ -1,7 +1,8 @@
 """Samples the log start and end of every replica during a run, follower or leader.
 
-Each cluster has one thread, which asks every running broker once a second. Only replicas that
-changed are recorded. A broker that does not answer gives no row.
+Each cluster has one thread, which asks every running broker once a second. A replica is recorded if
+it changed, and every few seconds: so each leader epoch that lasts has samples of it. A broker that
+does not answer gives no row.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from linkflap.harness.wire.connection import Connection, Unanswered
 from linkflap.harness.wire.replicas import EARLIEST, LATEST, replica_offsets
 
 INTERVAL: Final = 1.0
+AGAIN: Final = int(5e9)
+"""Nanoseconds after which a replica is recorded again, although it did not change."""
 ANSWER_WITHIN: Final = 2.0
 JOIN_WITHIN: Final = 30.0
 
@@ -39,7 +42,7 @@ class ReplicaSampler:
     ) -> None:
         self._cluster, self._topics, self._recorder = cluster, topics, recorder
         self._interval = interval
-        self._last: dict[tuple[str, int, int], tuple[int, int]] = {}
+        self._last: dict[tuple[str, int, int], tuple[tuple[int, int], int]] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name=f"replicas-{cluster.name}", daemon=True
@@ -102,18 +105,20 @@ class ReplicaSampler:
             )
             for tp in starts.keys() & ends.keys()
         ]
-        changed = tuple(row for row in rows if self._changed(row))
-        if changed:
+        news = tuple(row for row in rows if self._is_news(row, asked))
+        if news:
             self._recorder.write(
-                ReplicasSampled(cluster=self._cluster.name, asked=asked, rows=changed)
+                ReplicasSampled(cluster=self._cluster.name, asked=asked, rows=news)
             )
 
-    def _changed(self, row: SampledReplica) -> bool:
-        """Whether a replica is not as it was when it was recorded last."""
+    def _is_news(self, row: SampledReplica, asked: int) -> bool:
+        """Whether a replica is not as it was when it was recorded last, or that was long ago."""
         key, bounds = (row.topic, row.partition, row.broker), (row.log_start, row.log_end)
-        before = self._last.get(key)
-        self._last[key] = bounds
-        return before != bounds
+        last, at = self._last.get(key, ((-1, -1), 0))
+        if last == bounds and asked < at + AGAIN:
+            return False
+        self._last[key] = bounds, asked
+        return True
 
 
 def samplers(

@@ -6,10 +6,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import cast
 
+import msgspec
 import pytest
 
-from linkflap.harness.capture.replica_ends import ReplicaSampler
+from linkflap.harness.capture.replica_ends import AGAIN, ReplicaSampler
 from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.model.events import SampledReplica
 from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.model.wait import until
 from tests.on_runtimes import Events
@@ -53,3 +55,13 @@ def test_a_sampler_that_ended_by_itself_fails_the_run() -> None:
 
 def test_a_sampler_that_never_started_can_be_stopped() -> None:
     sampler(Brokers(KeyError())).stop()
+
+
+def test_a_replica_that_does_not_change_is_recorded_every_few_seconds() -> None:
+    one, at = sampler(Brokers(KeyError())), 10**18
+    row = SampledReplica(topic="A.t", partition=0, broker=1, log_start=0, log_end=7)
+    assert one._is_news(row, at)
+    assert not one._is_news(row, at + AGAIN - 1)
+    assert one._is_news(row, at + AGAIN)
+    assert not one._is_news(row, at + AGAIN + 1)
+    assert one._is_news(msgspec.structs.replace(row, log_end=6), at + AGAIN + 2)

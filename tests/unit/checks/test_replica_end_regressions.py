@@ -12,6 +12,14 @@ NAME = "last-stable-offset"
 LONG = (2,) * 50
 
 
+def test_a_leader_that_nobody_writes_to_is_judged_by_what_it_had() -> None:
+    """The sampler records it every few seconds, also in the epoch in which it leads."""
+    idle = replica(
+        *(2, 2, 2, 0), broker=2, high=(1, 2, 2, 2), epochs=(0, 1, 1, 1), leaders=(1, 2, 2, 2)
+    )
+    assert anomalies(NAME, idle) == [("replica-end-regression", "A", 0)]
+
+
 def test_the_leaders_own_replica_needs_no_earlier_sample() -> None:
     assert anomalies(NAME, replica(2, 1, broker=1)) == [("replica-end-regression", "A", 1)]
 
