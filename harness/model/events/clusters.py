@@ -56,8 +56,8 @@ class SampledReplica(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplicasSampled(OfCluster, frozen=True, kw_only=True):
-    """The replicas of one broker that changed, or were not recorded for a while: requested at `asked`
-    (ns), answered at the event's time (`harness.capture.replica_ends`)."""
+    """The replicas of one broker that changed, or were not recorded for a while: requested at
+    `asked` (ns), answered at the event's time (`harness.capture.replica_ends`)."""
 
     asked: Time
     rows: tuple[SampledReplica, ...]
