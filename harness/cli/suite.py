@@ -50,7 +50,7 @@ ALIKE: Final = {SMOKE: 1, NIGHTLY: 3, SOAK: 3, OWN: 3, REGRESSION: 1}
 @click.option(
     "--shrink",
     metavar="TIME",
-    help="How long to shrink each kind of failure; smoke has 90s, nightly 20m.",
+    help="How long to shrink each failure, up to three of a kind; smoke has 90s, nightly 20m.",
 )
 @click.option("--runs", type=click.IntRange(min=1), help="End after this many runs; 10 for a FILE.")
 @click.option(

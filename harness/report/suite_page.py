@@ -16,7 +16,7 @@ NAME: Final = "suite.html"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """One kind of failure: the runs that had it, what is known of it, the command that shows it,
+    """One failure: the runs that had it, what is known of it, the command that shows it,
     and files, by name."""
 
     kind: str

@@ -3,6 +3,7 @@ or the reasons for an unknown verdict."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -11,6 +12,8 @@ from linkflap.harness.suite.folder import Result
 from linkflap.spark_verify.checks import REGISTRY
 
 UNKNOWN: Final = "unknown:"
+LONGEST: Final = 80
+"""The most characters of a folder's name."""
 _NAME: Final = re.compile(r"[^a-z0-9]+")
 _NUMBER: Final = re.compile(r"\d[\d,.]*")
 
@@ -62,13 +65,17 @@ def same(kind: str, found: Sequence[str]) -> bool:
 def era_of(document: Mapping[str, Any], kind: str) -> str:
     """The era (native or mirrored) of the first anomaly of this kind that was not allowed. Empty if
     it belongs to no era of a log."""
-    for anomaly in document["anomalies"]:
+    for anomaly in document.get("anomalies", ()):
         if f"{anomaly['check']}:{anomaly['kind']}" == kind and not anomaly["allowed"]:
-            return next((str(era["origin"]) for era in document["eras"] if _in(anomaly, era)), "")
+            eras = document.get("eras", ())
+            return next((str(era["origin"]) for era in eras if _in(anomaly, era)), "")
     return ""
 
 
 def _in(anomaly: Mapping[str, Any], era: Mapping[str, Any]) -> bool:
+    """An anomaly in a log that was truncated since has a capture (`spark_verify.verdict`)."""
+    if era["truncated"] != ("capture" in anomaly["evidence"]):
+        return False
     return all(anomaly[name] == era[name] for name in ("cluster", "topic", "partition")) and (
         era["start"] <= anomaly["offset"] and (era["end"] is None or anomaly["offset"] < era["end"])
     )
@@ -80,8 +87,11 @@ def alike(era: str, other: str) -> bool:
 
 
 def name_of(kind: str) -> str:
-    """The name of the folder for a kind of failure."""
-    return _NAME.sub("-", kind.lower()).strip("-")[:80]
+    """The name of the folder for a kind of failure. A long one ends with a digest."""
+    name = _NAME.sub("-", kind.lower()).strip("-")
+    if len(name) <= LONGEST:
+        return name
+    return f"{name[: LONGEST - 9]}-{hashlib.sha256(kind.encode()).hexdigest()[:8]}"
 
 
 def by_kind(results: Iterable[Result]) -> dict[str, list[Result]]:

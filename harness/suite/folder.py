@@ -7,7 +7,7 @@ results.jsonl              Result, one line for each verdict; fsync after each
 scenarios/0007.toml        the scenario of run 7; written before the run starts, never changed
 runs/0007/                 the run directory of run 7 until its verdict; kept if the run failed
 passed/0007/               of a valid or pruned run: only verdict.json
-failures/<name>/           of each kind of failure: smallest.toml, tries.jsonl
+failures/<name>/           of each failure: smallest.toml, tries.jsonl
 summary.md, suite.html     the results, written whenever the suite ends
 lock                       locked by the running suite
 """
@@ -18,7 +18,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -141,11 +141,12 @@ class SuiteFolder:
         return self.root / "runs" / f"{number:04d}"
 
     def verdict(self, number: int) -> Mapping[str, Any] | None:
-        """The verdict.json of a run, also if the run was pruned; None if it has none."""
+        """The verdict.json of a run, also if the run was pruned; None if it has none that can be
+        read."""
         for path in (self.run_path(number), self.root / "passed" / f"{number:04d}"):
-            if (path / "verdict.json").exists():
-                found: Mapping[str, Any] = msgspec.json.decode((path / "verdict.json").read_bytes())
-                return found
+            with suppress(OSError, msgspec.DecodeError):
+                content = with_current_kinds((path / "verdict.json").read_bytes())
+                return msgspec.json.decode(content, type=dict[str, Any])
         return None
 
     def numbers(self) -> list[int]:

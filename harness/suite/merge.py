@@ -22,7 +22,13 @@ from linkflap.harness.suite import regression
 from linkflap.harness.suite.failures import alike
 from linkflap.harness.suite.folder import SuiteFolder
 from linkflap.harness.suite.plan import Plan
-from linkflap.harness.suite.reports import Report, paths_of, read, write_report
+from linkflap.harness.suite.reports import (
+    Report,
+    faults_of,
+    paths_of,
+    reports_in,
+    write_report,
+)
 
 _ALIKE: Final = ("name", "seed", "bounds", "guided", "given", "before", "linkflap", "format")
 """The fields of `Plan` that are equal in all shards of one suite."""
@@ -37,7 +43,12 @@ def merge(parts: Sequence[SuiteFolder], root: Path) -> SuiteFolder:
     _, of = first.shard
     shards = tuple(sorted(part.plan.shard[0] for part in parts))
     plan = replace(
-        first, shard=(0, 1), jobs=sum(part.plan.jobs for part in parts), merged=shards, shards=of
+        first,
+        shard=(0, 1),
+        jobs=sum(part.plan.jobs for part in parts),
+        alike=sum(part.plan.alike for part in parts),
+        merged=shards,
+        shards=of,
     )
     folder = SuiteFolder.create(root, plan)
     for part in parts:
@@ -98,27 +109,28 @@ def _check(parts: Sequence[SuiteFolder]) -> None:
 
 
 def _failures(parts: Sequence[SuiteFolder], merged: SuiteFolder) -> None:
-    """Copies the directory of each failure, those with the fewest faults first. One that has no
-    report yet is copied if no shard has a report of it."""
-    paths = [path for part in parts for path in sorted((part.root / "failures").glob("*"))]
-    reports = [(path, report) for path in paths if (report := read(path))]
+    """Copies the directory of each failure: first those that failed again, with the fewest faults.
+    One that has no report yet is copied if no shard has a report of it."""
+    found = [pair for part in parts for pair in reports_in(part)]
+    reports = [(path, report) for path, report in found if report]
     kept: dict[Path, Report] = {}
-    for path, report in sorted(reports, key=lambda pair: len(pair[1].faults)):
+    for path, report in sorted(
+        reports, key=lambda pair: (not pair[1].reproduced, len(pair[1].faults))
+    ):
         _add(kept, merged, path, report)
     for own, report in kept.items():
         write_report(own, report)
-    for path in paths:
+    for path, _ in found:
         if not (merged.root / "failures" / path.name).exists():
             shutil.copytree(path, merged.root / "failures" / path.name)
 
 
 def _add(kept: dict[Path, Report], merged: SuiteFolder, path: Path, report: Report) -> None:
-    """Copies one failure, unless one that is there explains it: it has the same kind and era, and
-    some of its faults. This one then explains its runs too."""
+    """Copies one failure, unless one that is there explains its runs too."""
     for own, other in kept.items():
         if _explains(other, report):
-            found = sorted({*other.found, *report.found})
-            kept[own] = msgspec.structs.replace(other, found=tuple(found))
+            numbers = sorted({*other.found, *report.found})
+            kept[own] = msgspec.structs.replace(other, found=tuple(numbers))
             return
     for free in (own for own in paths_of(merged, report.kind) if own not in kept):
         shutil.copytree(path, free)
@@ -128,11 +140,8 @@ def _add(kept: dict[Path, Report], merged: SuiteFolder, path: Path, report: Repo
 
 def _explains(report: Report, other: Report) -> bool:
     return (
-        report.kind == other.kind
+        report.reproduced
+        and (report.kind, report.mirror) == (other.kind, other.mirror)
         and alike(report.era, other.era)
-        and _faults(report) <= _faults(other)
+        and faults_of(report) <= faults_of(other)
     )
-
-
-def _faults(report: Report) -> Counter[str]:
-    return Counter(fault.partition(" on ")[0] for fault in report.faults)

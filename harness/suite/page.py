@@ -97,7 +97,7 @@ def _failures(folder: SuiteFolder) -> Iterator[Failure]:
             "run": folder.run_path(first.number),
         }
         yield Failure(
-            kind=found.kind,
+            kind=found.title,
             runs=[f"{run.number:04d}" for run in found.runs],
             cause=first.cause or first.reason,
             command=f"linkflap run {smallest} --runtime {folder.plan.bounds.runtime}",

@@ -5,7 +5,7 @@ failures/<name>/smallest.toml      the smallest scenario so far that fails
 failures/<name>/report.json        the result, written at the end
 failures/<name>/tries.jsonl        each replay: digest of the scenario, kinds, verdict, seconds
 failures/<name>/runs/              run directories of replays in progress
-failures/<name>/failed/<digest>/   the last run directory with this failure of a scenario that may
+failures/<name>/failed/<digest>/   the first run directory with this failure of a scenario that may
                                    become the result
 failures/<name>/evidence/          that of the result, written at the end
 """
@@ -67,7 +67,8 @@ class Replays:
     _tries: list[Replay] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        (self.folder / "runs").mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(self.folder / "runs", ignore_errors=True)  # left by a killed session
+        (self.folder / "runs").mkdir(parents=True)
         path = self.folder / "tries.jsonl"
         lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
         self._tries = [
@@ -82,11 +83,12 @@ class Replays:
     _accepted: set[str] = field(default_factory=set)
 
     def accept(self, scenario: Scenario) -> None:
-        """Keeps the evidence of this scenario and of those accepted earlier, and deletes that of
-        all others."""
+        """Keeps the evidence of this scenario, of those accepted earlier and of those that an
+        earlier session replayed, and deletes that of all others."""
         self._accepted.add(digest(scenario))
+        kept = self._accepted | {one.scenario for one in self._left.values()}
         for path in (self.folder / FAILED).glob("*"):
-            if path.name not in self._accepted:
+            if path.name not in kept:
                 shutil.rmtree(path)
 
     def settle(self, scenario: Scenario) -> Path | None:
@@ -150,8 +152,8 @@ class Replays:
         return Task(number=number, scenario=path, folder=self.folder / "runs" / f"{number}")
 
     def _taken(self, finished: Finished) -> Replay:
-        """Appends a replay to tries.jsonl. Keeps its run directory as evidence if it
-        failed in the same way, and deletes it otherwise."""
+        """Appends a replay to tries.jsonl. Keeps its run directory as evidence if it is the first
+        one of its scenario that failed in the same way, and deletes it otherwise."""
         task, document = finished.task, finished.document
         kinds = kinds_of(document) if document is not None else ()
         verdict = str(document["verdict"]) if document is not None else "unknown"
@@ -162,15 +164,14 @@ class Replays:
             verdict=verdict,
             seconds=finished.seconds,
         )
-        with (self.folder / "tries.jsonl").open("ab") as file:
-            file.write(msgspec.json.encode(one) + b"\n")
-        if self._failed(one):
-            failed = self.folder / FAILED / one.scenario
-            shutil.rmtree(failed, ignore_errors=True)
+        # Before the line of the try: a session that resumes does not repeat it.
+        failed = self.folder / FAILED / one.scenario
+        if self._failed(one) and not failed.exists():
             failed.parent.mkdir(exist_ok=True)
             task.folder.rename(failed)
-        else:
-            shutil.rmtree(task.folder, ignore_errors=True)
+        with (self.folder / "tries.jsonl").open("ab") as file:
+            file.write(msgspec.json.encode(one) + b"\n")
+        shutil.rmtree(task.folder, ignore_errors=True)
         task.scenario.unlink(missing_ok=True)
         task.folder.with_name(f"{task.folder.name}.log").unlink(missing_ok=True)
         return one

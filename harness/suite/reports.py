@@ -1,8 +1,8 @@
 """Reports in failures/, and the runs that each of them explains.
 
 failures/<name>/       the first failure of a kind
-failures/<name>-2/     another one of this kind: its runs lack a fault of the first one's smallest
-                       scenario, or have their first anomaly in another era
+failures/<name>-2/     another one of this kind: its runs have another mirror, or lack a fault of
+                       the first one's smallest scenario, or failed in another era
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.rundir import with_current_kinds, write_whole
-from linkflap.harness.suite.failures import UNKNOWN, by_kind, era_of, name_of
+from linkflap.harness.suite.failures import UNKNOWN, alike, by_kind, era_of, name_of
 from linkflap.harness.suite.folder import Result, SuiteFolder
 
 REPORT: Final = "report.json"
@@ -27,7 +27,8 @@ SMALLEST: Final = "smallest.toml"
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The result for one failure.
 
-    `found` are the runs of the suite that it explains. `replayed` is the rate of the original
+    `found` are the runs of the suite that it explains. `reproduced`: the smallest scenario failed
+    again. `replayed` is the rate of the original
     scenario, `rate` that of the smallest. `era` (native or mirrored) is where the first anomaly is,
     `struck` the faults of the smallest scenario with the log states in which they struck.
     """
@@ -42,6 +43,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     command: str
     cause: str = ""
     without_last: str = ""
+    reproduced: bool = True
+    mirror: str = ""
     era: str = ""
     struck: tuple[str, ...] = ()
 
@@ -55,7 +58,13 @@ class FailureGroup:
     path: Path
     runs: Sequence[Result]
     report: Report | None
+    number: int = 1
     unexplained: Sequence[Result] = ()
+
+    @property
+    def title(self) -> str:
+        """The kind, with a number if there are several failures of it."""
+        return self.kind if self.number == 1 else f"{self.kind} ({self.number})"
 
     def scenario(self, folder: SuiteFolder) -> Path:
         """The smallest scenario so far; before a triage, that of the first run."""
@@ -69,8 +78,19 @@ def paths_of(folder: SuiteFolder, kind: str) -> list[Path]:
     return [first, *(first.with_name(f"{first.name}-{n}") for n in range(2, folder.plan.alike + 1))]
 
 
-def read(path: Path) -> Report | None:
-    """The report in the directory of a failure, if it was written."""
+def read(path: Path, kind: str) -> Report | None:
+    """The report in the directory of a failure, if it was written. Two kinds may have the same
+    shortened name: a report of another kind is none."""
+    report = _read(path)
+    return report if report and report.kind == kind else None
+
+
+def reports_in(folder: SuiteFolder) -> list[tuple[Path, Report | None]]:
+    """The directory of each failure with its report, if it was written."""
+    return [(path, _read(path)) for path in sorted((folder.root / "failures").glob("*"))]
+
+
+def _read(path: Path) -> Report | None:
     report = path / REPORT
     if not report.exists():
         return None
@@ -89,43 +109,60 @@ def failures(folder: SuiteFolder) -> list[FailureGroup]:
         failure
         for kind, runs in by_kind(folder.results).items()
         for failure in _of(folder, kind, runs)
+        if failure.runs
     ]
     return sorted(found, key=lambda one: (one.kind.startswith(UNKNOWN), -len(one.runs)))
 
 
 def _of(folder: SuiteFolder, kind: str, runs: Sequence[Result]) -> Iterator[FailureGroup]:
     first, *others = paths_of(folder, kind)
-    further = [(path, report) for path in others if (report := read(path))]
+    further = [(path, report) for path in others if (report := read(path, kind))]
     elsewhere = {number for _, report in further for number in report.found}
     own = [run for run in runs if run.number not in elsewhere]
-    report = read(first)
-    explained = report.found if report else [run.number for run in own]
-    yield FailureGroup(
+    yield _group(kind, first, own, read(first, kind))
+    for number, (path, report) in enumerate(further, start=2):
+        yield _group(kind, path, [r for r in runs if r.number in report.found], report, number)
+
+
+def _group(
+    kind: str, path: Path, runs: Sequence[Result], report: Report | None, number: int = 1
+) -> FailureGroup:
+    return FailureGroup(
         kind=kind,
-        path=first,
-        runs=own,
+        path=path,
+        runs=runs,
         report=report,
-        unexplained=[run for run in own if run.number not in explained],
+        number=number,
+        unexplained=[run for run in runs if report and run.number not in report.found],
     )
-    for path, another in further:
-        mine = [run for run in runs if run.number in another.found]
-        yield FailureGroup(kind=kind, path=path, runs=mine, report=another)
 
 
-def explained(
-    folder: SuiteFolder, runs: Sequence[Result], first: Result, smallest: Scenario
-) -> list[Result]:
-    """The runs whose failure may be that of `first`: they have all faults of its smallest
-    scenario."""
-    needed = _faults(smallest)
-    return [run for run in runs if run is first or needed <= _faults(folder.scenario(run.number))]
+def explained(folder: SuiteFolder, runs: Sequence[Result], report: Report) -> list[Result]:
+    """The runs that a report explains: they have its mirror, its era, and all faults of its
+    smallest scenario. One that never failed again explains only the run that was replayed."""
+    return [
+        run
+        for run in runs
+        if run.number in report.found
+        or (report.reproduced and _explains(folder, report, run, folder.scenario(run.number)))
+    ]
+
+
+def _explains(folder: SuiteFolder, report: Report, run: Result, scenario: Scenario) -> bool:
+    faults = Counter(fault.fault for fault in scenario.schedule)
+    return (
+        report.mirror in ("", scenario.mirror.kind)
+        and faults_of(report) <= faults
+        and alike(report.era, era_in(folder, run, report.kind))
+    )
+
+
+def faults_of(report: Report) -> Counter[str]:
+    """The names of the faults of its smallest scenario."""
+    return Counter(fault.partition(" on ")[0] for fault in report.faults)
 
 
 def era_in(folder: SuiteFolder, run: Result, kind: str) -> str:
     """The era of a run's first anomaly of this kind; empty where that is not known."""
     document = folder.verdict(run.number)
     return era_of(document, kind) if document else ""
-
-
-def _faults(scenario: Scenario) -> Counter[str]:
-    return Counter(fault.fault for fault in scenario.schedule)

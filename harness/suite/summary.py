@@ -122,11 +122,12 @@ def _failures(folder: SuiteFolder) -> Iterable[str]:
     found = failures(folder)
     if not found:
         return
-    yield "| failure | runs | first | replay |"
-    yield "|---|---|---|---|"
+    yield "| failure | runs | not explained | first | replay |"
+    yield "|---|---|---|---|---|"
     for one in found:
         yield (
-            f"| {one.kind} | {len(one.runs)} | {one.runs[0].number} | `linkflap run "
+            f"| {one.title} | {len(one.runs)} | {len(one.unexplained) or ''} | "
+            f"{one.runs[0].number} | `linkflap run "
             f"{one.scenario(folder)} --runtime {folder.plan.bounds.runtime}` |"
         )
     yield ""

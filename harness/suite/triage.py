@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from linkflap.chaos import scenario_file
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.rundir import write_whole
@@ -59,10 +61,15 @@ def _each(
         if not runs:
             return
         if number:
-            say(f"{kind}: {len(runs)} runs lack a fault of that scenario, or failed in another era")
-        report = read(own) or _one(folder, works, own, kind, runs, say)
+            say(f"{kind}: not explained by that: {', '.join(str(run.number) for run in runs)}")
+        report = read(own, kind) or _one(folder, works, own, kind, runs, say)
+        mine = [run.number for run in explained(folder, runs, report)]
+        report = msgspec.structs.replace(report, found=tuple(mine))
+        write_report(own, report)
         yield report
-        runs = [run for run in runs if run.number not in report.found]
+        runs = [run for run in runs if run.number not in mine]
+        if not report.reproduced:
+            return
 
 
 def _one(
@@ -101,10 +108,9 @@ def _one(
         shrunk = shrinker.shrink(scenario, rate)
     _accept(replays, smallest, shrunk.scenario, kind, lambda _: None)
     evidence = replays.settle(shrunk.scenario)
-    explains = explained(folder, runs, first, shrunk.scenario) if shrunk.rate.failed else runs
     report = Report(
         kind=kind,
-        found=tuple(run.number for run in explains),
+        found=(first.number,),
         cause=first.cause or first.reason,
         original=str(folder.scenario_path(first.number)),
         replayed=str(replayed),
@@ -113,10 +119,11 @@ def _one(
         steps=shrunk.steps,
         command=f"linkflap run {shlex.quote(str(smallest))} --runtime {plan.bounds.runtime}",
         without_last=str(shrunk.without_last) if shrunk.without_last else "",
+        reproduced=shrunk.rate.failed > 0,
+        mirror=shrunk.scenario.mirror.kind,
         era=era,
         struck=tuple(struck(observed(evidence).cells)) if evidence else (),
     )
-    write_report(own, report)
     say(f"{kind}: {len(shrunk.scenario.schedule)} faults, fails in {shrunk.rate}: {report.command}")
     return report
 
@@ -134,7 +141,7 @@ def _chosen(
     kept = own / CHOSEN
     if kept.exists():
         number = int(kept.read_text())
-        run = next(run for run in runs if run.number == number)
+        run = next((run for run in runs if run.number == number), runs[0])
     elif (own / SMALLEST).exists():
         run = min(runs, key=lambda run: len(folder.scenario(run.number).schedule))
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,13 +12,13 @@ import pytest
 
 from linkflap.chaos import scenario_file
 from linkflap.chaos.generator import Bounds, Coverage, generate
-from linkflap.harness.model.scenario import Scenario
+from linkflap.harness.model.scenario import MirrorSpec, Scenario
 from linkflap.harness.suite import triage as triages
-from linkflap.harness.suite.failures import era_of
+from linkflap.harness.suite.failures import era_of, name_of
 from linkflap.harness.suite.folder import Result, SuiteFolder
 from linkflap.harness.suite.observed import struck
 from linkflap.harness.suite.plan import Plan
-from linkflap.harness.suite.reports import failures
+from linkflap.harness.suite.reports import era_in, failures, paths_of, read
 from linkflap.harness.suite.triage import triage
 from linkflap.harness.suite.work import Task, Workers
 from tests.unit.suite.scripted import Scripted
@@ -30,6 +31,13 @@ class TwoBugs(Scripted):
 
     def fails(self, task: Task) -> bool:
         return bool(faults(scenario_file.read(task.scenario, seed=0)) & {"link-cut", "mirror-kill"})
+
+
+class NoBug(Scripted):
+    """No run fails again."""
+
+    def fails(self, task: Task) -> bool:
+        return False
 
 
 def faults(scenario: Scenario) -> set[str]:
@@ -86,6 +94,43 @@ def test_runs_that_no_report_explains_stay_listed(tmp_path: Path) -> None:
     assert [run.number for run in left.unexplained] == list(other.found)
 
 
+def test_a_failure_that_never_failed_again_explains_one_run(tmp_path: Path) -> None:
+    folder = suite(tmp_path / "s", shrink=600)
+    (report,) = triage(folder, cast(Workers, NoBug()), lambda _: None)
+    assert (report.reproduced, len(report.found)) == (False, 1)
+    (one,) = failures(folder)
+    assert ([run.number for run in one.runs], len(one.unexplained)) == ([1, 2], 1)
+
+
+def test_a_run_on_another_mirror_is_another_failure(tmp_path: Path) -> None:
+    folder = suite(tmp_path / "s", shrink=600)
+    first = folder.scenario(1)
+    folder.write_scenario(2, replace(first, mirror=MirrorSpec(kind="mm2")))
+    reports = triage(folder, cast(Workers, TwoBugs()), lambda _: None)
+    assert [report.mirror for report in reports] == ["shadow", "mm2"]
+
+
+def test_a_report_of_another_kind_with_the_same_directory_is_none(tmp_path: Path) -> None:
+    folder = suite(tmp_path / "s", shrink=600)
+    triage(folder, cast(Workers, TwoBugs()), lambda _: None)
+    (own, _) = paths_of(folder, KIND)[:2]
+    assert read(own, KIND) is not None
+    assert read(own, "lost-write:another") is None
+
+
+def test_a_verdict_that_cannot_be_read_has_no_era(tmp_path: Path) -> None:
+    folder = suite(tmp_path / "s", shrink=600)
+    folder.run_path(1).mkdir()
+    (folder.run_path(1) / "verdict.json").write_text('{"anomal')
+    assert era_in(folder, folder.results[0], KIND) == ""
+
+
+def test_long_names_of_different_kinds_differ() -> None:
+    one, other = (f"unknown:check:{'reason ' * 20}{end}" for end in ("A", "B"))
+    assert name_of(one) != name_of(other)
+    assert len(name_of(one)) == 80
+
+
 def test_without_time_for_shrinking_one_failure_of_a_kind_is_replayed(tmp_path: Path) -> None:
     folder = suite(tmp_path / "s", shrink=0)
     assert len(triage(folder, cast(Workers, TwoBugs()), lambda _: None)) == 1
@@ -100,28 +145,39 @@ def anomaly(**changed: object) -> dict[str, object]:
         "partition": 0,
         "offset": 7,
         "allowed": False,
+        "evidence": {},
     }
     return made | changed
 
 
+def era(origin: str, start: int, end: int | None, *, truncated: bool = False) -> dict[str, object]:
+    where = {"cluster": "B", "topic": "t", "partition": 0}
+    return {**where, "origin": origin, "start": start, "end": end, "truncated": truncated}
+
+
 ERAS = [
-    {"cluster": "B", "topic": "t", "partition": 0, "start": 0, "end": 7, "origin": "mirrored"},
-    {"cluster": "B", "topic": "t", "partition": 0, "start": 7, "end": None, "origin": "native"},
+    era("native", 0, None, truncated=True),
+    era("mirrored", 0, 7),
+    era("native", 7, None),
 ]
 
 
 @pytest.mark.parametrize(
-    ("anomalies", "era"),
+    ("anomalies", "expected"),
     [
         ([anomaly()], "native"),
         ([anomaly(offset=6)], "mirrored"),
         ([anomaly(allowed=True), anomaly(offset=6)], "mirrored"),
         ([anomaly(kind="another")], ""),
         ([anomaly(topic=None)], ""),
+        ([anomaly(offset=6, evidence={"capture": "1-failover"})], "native"),
     ],
 )
-def test_the_era_is_that_of_the_first_anomaly(anomalies: list[Mapping[str, Any]], era: str) -> None:
-    assert era_of({"anomalies": anomalies, "eras": ERAS}, KIND) == era
+def test_the_era_is_that_of_the_first_anomaly(
+    anomalies: list[Mapping[str, Any]], expected: str
+) -> None:
+    assert era_of({"anomalies": anomalies, "eras": ERAS}, KIND) == expected
+    assert era_of({"anomalies": anomalies}, KIND) == ""
 
 
 def test_what_struck_names_the_log_states() -> None:

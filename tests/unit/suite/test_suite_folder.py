@@ -120,7 +120,7 @@ def test_a_suite_begins_with_the_baseline_and_keeps_what_failed(folder: SuiteFol
     assert all(folder.scenario(n).schedule for n in range(1, 6))
     assert folder.kept == [2, 5]
     assert verdict_of(folder.results) == "invalid"
-    assert "| lost-write:lost-write | 2 | 2 |" in summary(folder)
+    assert "| lost-write:lost-write | 2 |  | 2 |" in summary(folder)
     assert len(said) == 6
 
 

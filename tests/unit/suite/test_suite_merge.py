@@ -19,6 +19,7 @@ from linkflap.harness.suite.folder import Result, SuiteFolder
 from linkflap.harness.suite.merge import merge, missing
 from linkflap.harness.suite.plan import Plan
 from linkflap.harness.suite.reports import REPORT, Report, failures
+from linkflap.harness.suite.summary import summary
 
 PLAN = Plan(name="nightly", seed=7, seconds=60, jobs=2)
 
@@ -47,12 +48,19 @@ def shard(
     return made
 
 
-def report(folder: SuiteFolder, faults: int | tuple[str, ...], found: tuple[int, ...] = ()) -> None:
+def report(
+    folder: SuiteFolder,
+    faults: int | tuple[str, ...],
+    found: tuple[int, ...] = (),
+    *,
+    reproduced: bool = True,
+) -> None:
     own = folder.root / "failures" / "lost-write-lost-write"
     own.mkdir()
     made = Report(
         kind="lost-write:lost-write",
         found=found,
+        reproduced=reproduced,
         original="",
         replayed="",
         faults=tuple("f" * faults) if isinstance(faults, int) else faults,
@@ -180,3 +188,25 @@ def test_the_command_knows_not_all_without_a_shard(
         == 2
     )
     assert "Incomplete: shard 2/3 was not merged." in capsys.readouterr().out
+
+
+def test_a_failure_that_never_failed_again_does_not_replace_one_that_did(tmp_path: Path) -> None:
+    parts = [shard(tmp_path, 0, bad=(2,)), shard(tmp_path, 1, bad=(3,))]
+    report(parts[0], ("link-cut on A->B",), found=(2,), reproduced=False)
+    report(parts[1], ("link-cut on A->B", "mirror-kill on A->B"), found=(3,))
+    first, second = failures(merge(parts, tmp_path / "all"))
+    assert (first.report and first.report.reproduced, [run.number for run in first.runs]) == (
+        True,
+        [3],
+    )
+    assert [run.number for run in second.runs] == [2]
+
+
+def test_a_report_without_runs_of_its_kind_is_not_listed(tmp_path: Path) -> None:
+    """In the merged suite, the runs of a report may belong to another kind."""
+    parts = [shard(tmp_path, 0, bad=(2,)), shard(tmp_path, 1, bad=(3,))]
+    report(parts[0], ("link-cut on A->B",), found=(2,))
+    report(parts[1], ("broker-kill on A",), found=(77,))
+    made = merge(parts, tmp_path / "all")
+    assert [[run.number for run in one.runs] for one in failures(made)] == [[2, 3]]
+    assert summary(made)
