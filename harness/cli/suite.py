@@ -214,7 +214,7 @@ def suite(
         until_fail=until_fail,
         reach=tuple(reach),
         replays=replays,
-        shrink_seconds=plans.seconds(shrink) if shrink else SHRINK[kind],
+        shrink_seconds=plans.seconds(shrink, "--shrink") if shrink else SHRINK[kind],
         alike=ALIKE[kind],
         given=given,
         linkflap=VERSION,

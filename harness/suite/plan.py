@@ -115,17 +115,17 @@ def shard(text: str) -> tuple[int, int]:
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "": 1}
 
 
-def seconds(text: str) -> float:
-    """`90`, `30s`, `20m` or `8h` as seconds. Raises InputError."""
+def seconds(text: str, option: str = "--for") -> float:
+    """`90`, `30s`, `20m` or `8h`, given as an option, as seconds. Raises InputError."""
     number = text.rstrip("smh")
     unit = text[len(number) :]
     try:
         value = float(number) * _UNITS[unit]
     except (ValueError, KeyError):
         raise InputError(
-            f"--for {text!r} is not a time; give seconds, or a number with s, m or h, for example "
-            "8h"
+            f"{option} {text!r} is not a time; give seconds, or a number with s, m or h, for "
+            "example 8h"
         ) from None
     if not 1 <= value <= 14 * 86400:
-        raise InputError(f"--for {text} is out of range; give a time from 1 second to 14 days")
+        raise InputError(f"{option} {text} is out of range; give a time from 1 second to 14 days")
     return value

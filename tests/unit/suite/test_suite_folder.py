@@ -217,6 +217,8 @@ def test_times(text: str, value: int) -> None:
 def test_invalid_durations(text: str) -> None:
     with pytest.raises(InputError, match="--for"):
         seconds(text)
+    with pytest.raises(InputError, match="--shrink"):
+        seconds(text, "--shrink")
 
 
 def test_shards() -> None:
