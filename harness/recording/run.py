@@ -199,7 +199,7 @@ def perform(
     clients.stop_producers()
     drain(world, world.topics, watch)
     clients.stop()
-    # Before the watermarks: a sample of a replica is only judged between two of its leader.
+    # Before the watermarks: what a replica had counts only before the last sample of its leader.
     for each in replicas:
         each.ask_to_stop()
     for each in replicas:

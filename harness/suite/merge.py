@@ -112,16 +112,15 @@ def _failures(parts: Sequence[SuiteFolder], merged: SuiteFolder) -> None:
     """Copies the directory of each failure: first those that failed again, with the fewest faults.
     One that has no report yet is copied if no shard has a report of it."""
     found = [pair for part in parts for pair in reports_in(part)]
-    reports = [(path, report) for path, report in found if report]
+    written = [(path, report) for path, report in found if report]
+    written.sort(key=lambda pair: (not pair[1].reproduced, len(pair[1].faults)))
     kept: dict[Path, Report] = {}
-    for path, report in sorted(
-        reports, key=lambda pair: (not pair[1].reproduced, len(pair[1].faults))
-    ):
-        _add(kept, merged, path, report)
-    for own, report in kept.items():
-        write_report(own, report)
-    for path, _ in found:
-        if not (merged.root / "failures" / path.name).exists():
+    for path, one in written:
+        _add(kept, merged, path, one)
+    for own, one in kept.items():
+        write_report(own, one)
+    for path, report in found:
+        if not report and not (merged.root / "failures" / path.name).exists():
             shutil.copytree(path, merged.root / "failures" / path.name)
 
 

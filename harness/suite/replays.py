@@ -65,6 +65,8 @@ class Replays:
     _began: float = field(default_factory=time.monotonic)
     _made: int = 0
     _tries: list[Replay] = field(default_factory=list)
+    _left: dict[int, Replay] = field(default_factory=dict)
+    _accepted: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         shutil.rmtree(self.folder / "runs", ignore_errors=True)  # left by a killed session
@@ -77,10 +79,6 @@ class Replays:
             if line.endswith(b"\n")
         ]
         self._left = {id(one): one for one in self._tries}
-
-    _left: dict[int, Replay] = field(default_factory=dict)
-
-    _accepted: set[str] = field(default_factory=set)
 
     def accept(self, scenario: Scenario) -> None:
         """Keeps the evidence of this scenario, of those accepted earlier and of those that an

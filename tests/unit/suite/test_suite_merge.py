@@ -54,8 +54,9 @@ def report(
     found: tuple[int, ...] = (),
     *,
     reproduced: bool = True,
+    name: str = "lost-write-lost-write",
 ) -> None:
-    own = folder.root / "failures" / "lost-write-lost-write"
+    own = folder.root / "failures" / name
     own.mkdir()
     made = Report(
         kind="lost-write:lost-write",
@@ -210,3 +211,15 @@ def test_a_report_without_runs_of_its_kind_is_not_listed(tmp_path: Path) -> None
     made = merge(parts, tmp_path / "all")
     assert [[run.number for run in one.runs] for one in failures(made)] == [[2, 3]]
     assert summary(made)
+
+
+def test_a_second_failure_that_another_shard_explains_is_left_out(tmp_path: Path) -> None:
+    parts = [shard(tmp_path, 0, bad=(2,)), shard(tmp_path, 1, bad=(3, 5))]
+    report(parts[0], ("link-cut on A->B",), found=(2,))
+    report(parts[1], ("link-cut on A->B", "mirror-kill on A->B"), found=(3,))
+    second = ("link-cut on A->B", "client-kill on A")
+    report(parts[1], second, found=(5,), name="lost-write-lost-write-2")
+    made = merge(parts, tmp_path / "all")
+    assert [path.name for path in (made.root / "failures").iterdir()] == ["lost-write-lost-write"]
+    (one,) = failures(made)
+    assert ([run.number for run in one.runs], one.unexplained) == ([2, 3, 5], [])
