@@ -144,16 +144,19 @@ def one_failover(
 
 
 def failover_of_first(topology: Topology, at: float, follows: Sequence[str]) -> Iterator[FaultSpec]:
-    """A failover over the first link. None if topics of other homes pass over it, as in a ring:
-    their clients would not move."""
+    """A forced failover over the first link: its source is lost for good. None if topics of other
+    homes pass over it, as in a ring: their clients would not move."""
     first = topology.links[0]
     if len(topology.homes_over(first)) > 1:
         return
-    if any(link.destination == first.source for link in topology.links):
-        kind, when = "failover-planned", after(*follows, once=WITH_TRANSACTIONS)
-    else:
-        kind, when = "failover-forced", after(*follows, once=WITH_TRANSACTIONS_OPEN)
-    yield FaultSpec(id="failover", fault=kind, target=first.name, at=at, duration=0.0, when=when)
+    yield FaultSpec(
+        id="failover",
+        fault="failover-forced",
+        target=first.name,
+        at=at,
+        duration=0.0,
+        when=(after(*follows, once=WITH_TRANSACTIONS_OPEN) if follows else WITH_TRANSACTIONS_OPEN),
+    )
 
 
 def homes(topology: Topology) -> tuple[str, ...]:

@@ -34,8 +34,7 @@ def build(request: ScenarioRequest) -> Scenario:
     """A->B->C: each hop flaps, slows and goes half-open; A is killed with transactions open;
     clients continue on B.
 
-    If a link leads to A, the failover is planned, because a dead A could not be compared. A ring
-    has no failover.
+    A ring has no failover: topics of several homes pass over each of its links.
     """
     rng = request.rng
     topology = request.topology or parse("A->B->C")

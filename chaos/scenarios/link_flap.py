@@ -10,7 +10,7 @@ read_committed reader of B got, or two writers with one producer id.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from linkflap.chaos.scenarios.base import (
@@ -33,8 +33,8 @@ _LINKS: Final = ("a flapping, then slow link", "flapping, then slow links")
 def build(request: ScenarioRequest) -> Scenario:
     """A->B: the link flaps, then slows; A is killed with transactions open; clients continue on B.
 
-    In another topology every link flaps and slows, and clients of the first link's source fail
-    over. That failover is planned if a link leads to the source.
+    In another topology every link flaps and slows, and the first link's source is killed. A ring
+    has no failover: topics of several homes pass over each of its links.
     """
     rng = request.rng
     topology = request.topology or parse("A->B")
@@ -61,7 +61,7 @@ def build(request: ScenarioRequest) -> Scenario:
         failover = list(failover_of_first(topology, _HEALED, slows))
     return Scenario(
         name="link-flap",
-        about=_about(topology, [fault.fault for fault in failover]),
+        about=_about(topology, fails_over=bool(failover)),
         seed=request.seed,
         topology=topology,
         mirror=request.mirrored_by(),
@@ -72,21 +72,18 @@ def build(request: ScenarioRequest) -> Scenario:
     )
 
 
-def _about(topology: Topology, failover: Sequence[str]) -> str:
+def _about(topology: Topology, *, fails_over: bool) -> str:
     first = topology.links[0]
     flaps = (
         f"{', '.join(link.name for link in topology.links)} through "
         f"{_LINKS[len(topology.links) > 1]}"
     )
-    if not failover:
+    if not fails_over:
         return flaps
-    moved = f"clients fail over to {first.destination} and go on"
-    killed = (
-        f"{first.source} is killed with transactions open; "
-        if "failover-forced" in failover
-        else ""
+    return (
+        f"{flaps}; {first.source} is killed with transactions open; clients fail over to "
+        f"{first.destination} and go on"
     )
-    return f"{flaps}; {killed}{moved}"
 
 
 def _times(rng: random.Random) -> tuple[float, float]:

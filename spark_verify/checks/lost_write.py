@@ -145,10 +145,11 @@ def _mirrored(view: PartitionView, compared: Hop, heard: Sequence[Outcomes]) -> 
             else []
         )
     holes = compared.holes
-    kept_promise = (
-        shown_tail(view, compared) if compared.tail == "lost-with-source" else compared.behind
-    )
-    tail = kept_promise if compared.tail != "unknown" else np.empty(0, np.int64)
+    tail = np.empty(0, np.int64)
+    if compared.tail in ("lost-with-source", "died-with-destination"):
+        tail = shown_tail(view, compared)
+    elif compared.tail != "unknown":
+        tail = compared.behind
     how = (
         "tail missing after a drained failover"
         if compared.tail == "drained"

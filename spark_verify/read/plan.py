@@ -163,14 +163,14 @@ def _elsewhere(topology: Topology, events: Sequence[Event]) -> Iterator[Damage]:
 
 
 def _deaths(events: Sequence[Event], captured: Sequence[Bounds]) -> Mapping[str, int]:
-    """cluster -> when it died (ns): one whose broker died by itself, or a source whose failover was
-    refused or not completed.
+    """cluster -> when it died (ns): one whose broker died by itself, or the source of a forced
+    failover, whether that was completed, refused, or neither.
 
     Left out: clusters of which the last capture found a broker alive.
     """
     living = {bounds.cluster for bounds in captured if bounds.alive}
     died = {e.cluster: e.time for e in of_kind(events, happened.BrokerDied)}
-    for cluster, time in (*_refused(events), *_not_completed(events)):
+    for cluster, time in (*_refused(events), *_killed(events)):
         died.setdefault(cluster, time)
     return {cluster: time for cluster, time in died.items() if cluster not in living}
 
@@ -186,16 +186,16 @@ def _refused(events: Sequence[Event]) -> Iterator[tuple[str, int]]:
         yield refused.between.source, max(begun, default=refused.time)
 
 
-def _not_completed(events: Sequence[Event]) -> Iterator[tuple[str, int]]:
-    """The sources of forced failovers that promoted nothing, as their mirrors hung or failed: they
-    had been killed before."""
-    for fault in of_kind(events, happened.FaultStart):
-        done = any(
-            e.link == fault.target and e.time >= fault.time
-            for e in of_kind(events, happened.Failover)
-        )
-        if fault.name.forced and not done:
-            yield fault.on.source, fault.time
+def _killed(events: Sequence[Event]) -> Iterator[tuple[str, int]]:
+    """The sources of forced failovers, the last one first. A failover that promoted nothing, because
+    its mirror hung or failed, had killed its source before."""
+    completed = of_kind(events, happened.Failover)
+    for fault in reversed(of_kind(events, happened.FaultStart)):
+        if fault.name.forced:
+            died = (
+                e.fault_time for e in completed if e.link == fault.target and e.time >= fault.time
+            )
+            yield fault.on.source, next(died, fault.time)
 
 
 def _windows(events: Sequence[Event], ended: int) -> list[Window]:

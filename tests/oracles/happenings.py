@@ -28,6 +28,10 @@ def world(random: Random) -> World:
             home = fail_over(made, "B", "A", "planned") if random.random() < 0.7 else home
             _live(made, home, random.randint(0, 3))
     read_to_the_end(made)
+    if not made.promotions and random.random() < 0.3:
+        # The last destination is lost for good, and its source goes on.
+        made.deaths[made.clusters[-1]] = made.tick()
+        _write(made, home)
     if made.mirror == "shadow" and (made.truncations_made or random.random() < 0.3):
         end_of_run(made)
     return made

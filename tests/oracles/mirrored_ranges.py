@@ -122,7 +122,11 @@ def compare(
         holes=[r for n, r in missing if n < sure and r not in late and r not in gone],
         behind=[r for n, r in missing if (n > front or r in late) and r not in gone],
         after_front=[r for n, r in missing if n > front],
-        tail=_tail(plain, mirrored_range),
+        tail=_tail(
+            plain,
+            mirrored_range,
+            story.generations[mirrored_range.destination][mirrored_range.generation],
+        ),
         doubted=doubted,
         gone=gone,
         gaps=plain.compacted.get(source.cluster, 0),
@@ -173,11 +177,13 @@ def _since(
     return next((by_uid[r.uid].offset for r in came if r.uid in by_uid), NEVER)
 
 
-def _tail(plain: Plain, mirrored_range: PlainMirroredRange) -> str:
+def _tail(plain: Plain, mirrored_range: PlainMirroredRange, generation: PlainGeneration) -> str:
     if mirrored_range.far:
         return "another-hop"
     if mirrored_range.promotion is not None:
         return "lost" if mirrored_range.promotion.kind == "forced" else "drained"
+    if generation.lost is not None:
+        return "lost"
     promotions = plain.view.promotions
     lost = any(
         p.kind == "forced" and p.source == mirrored_range.source and p.time >= mirrored_range.began

@@ -66,6 +66,8 @@ class Story:
             *(p.cluster for p in view.promotions),
         ]
         for cluster in dict.fromkeys(known):
+            if cluster in view.deaths:
+                self._lost.setdefault(cluster, view.deaths[cluster])
             self._close(cluster, NEVER, NEVER, "")
         for mirrored_range in self._open:
             if mirrored_range.source in self.generations:

@@ -193,7 +193,8 @@ def _view(world: World, partition: int, run: str) -> PartitionView:
         refusals=[Refusal(**row) for row in world.refusals],
         deaths={
             r["link"].partition("->")[0]: ended for r in world.refusals if r["kind"] == "forced"
-        },
+        }
+        | world.deaths,
         ended=ended,
         budgets=Budgets(rpo_records=rpo, rto_seconds=rto),
         recorded=world.recorded,

@@ -89,6 +89,7 @@ class World:
         self.replica_samples: list[Row] = []
         self.windows: list[Row] = []
         self.refusals: list[Row] = []
+        self.deaths: dict[str, int] = {}
         self.budgets = (random.choice([None, 0, 3]), random.choice([None, 0.5, 5.0]))
         self.epochs = dict.fromkeys(self.clusters, 0)
         self.coordinators = {cluster: 3 - number for number, cluster in enumerate(self.clusters)}

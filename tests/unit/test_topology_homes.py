@@ -82,7 +82,7 @@ def test_chain_flap_has_clients_wherever_topics_begin_and_breaks_every_hop(
         assert sorted(fault.fault for fault in of_link) == kinds
         assert of_link[0].when == "always"
         assert all(other.when == after(one.id) for one, other in itertools.pairwise(of_link))
-    failovers = {"A<->B": ["failover-planned"], "A->B->C->A": []}.get(arrows, ["failover-forced"])
+    failovers = [] if arrows == "A->B->C->A" else ["failover-forced"]
     assert [fault.fault for fault in chosen.schedule if not fault.duration] == failovers
     groups = {w.home: w.options["group"] for w in chosen.workloads if "group" in w.options}
     assert len(set(groups.values())) == len(begin)
@@ -99,14 +99,24 @@ def test_link_flap_breaks_every_link_and_has_clients_wherever_topics_begin(arrow
         ]
         assert of_link == ["link-flap", "link-latency"]
     assert {workload.home for workload in chosen.workloads} == set(homes(topology))
-    failovers = {
-        "A->B->C->A": [],
-        "A->B->C->D->A": [],
-        "A<->B": ["failover-planned"],
-        "A<->B<->C": ["failover-planned"],
-    }
-    expected = failovers.get(arrows, ["failover-forced"])
-    assert [fault.fault for fault in chosen.schedule if not fault.duration] == expected
+    failovers = [] if arrows in ("A->B->C->A", "A->B->C->D->A") else ["failover-forced"]
+    assert [fault.fault for fault in chosen.schedule if not fault.duration] == failovers
+
+
+@pytest.mark.parametrize("arrows", EVERY)
+def test_region_loss_kills_the_first_source_and_refuses_rings(arrows: str) -> None:
+    topology = parse(arrows)
+    request = ScenarioRequest(seed=5, topology=topology)
+    if arrows in ("A->B->C->A", "A->B->C->D->A"):
+        with pytest.raises(InputError, match="carries topics of A, C"):
+            SCENARIOS["region-loss"](request)
+        return
+    chosen = SCENARIOS["region-loss"](request)
+    check(chosen.schedule, topology)
+    assert [(f.fault, f.target) for f in chosen.schedule] == [
+        ("failover-forced", topology.links[0].name)
+    ]
+    assert {workload.home for workload in chosen.workloads} == set(homes(topology))
 
 
 @pytest.mark.parametrize("name", ["baseline", "planned-failover", "mirror-crash", "half-open"])

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Literal
 
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration, MirroredRange
+from linkflap.spark_verify.facts.lineages import history
 from linkflap.spark_verify.facts.partition_facts import Stop
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.view import DATA, Batches, PartitionView
 
-Tail = Literal["lost-with-source", "drained", "unknown", "another-hop"]
-"""The meaning of a missing tail. In a comparison over several hops it has none: each hop reports
-its own."""
+Tail = Literal["lost-with-source", "died-with-destination", "drained", "unknown", "another-hop"]
+"""The meaning of a missing tail. `died-with-destination`: every broker of the destination was
+killed for good, so only the dead could have shown what had not arrived. In a comparison over
+several hops a tail has no meaning: each hop reports its own."""
 
 
 def tail(view: PartitionView, mirrored_range: MirroredRange) -> Tail:
@@ -19,6 +21,9 @@ def tail(view: PartitionView, mirrored_range: MirroredRange) -> Tail:
         return "another-hop"
     if mirrored_range.promotion is not None:
         return "lost-with-source" if mirrored_range.promotion.kind == "forced" else "drained"
+    past = history(view.partition_facts).generations[mirrored_range.destination]
+    if past[mirrored_range.generation].lost is not None:
+        return "died-with-destination"
     # Another destination was promoted in place of the one that died.
     lost = [
         p

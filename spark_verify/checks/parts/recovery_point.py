@@ -67,8 +67,8 @@ def _read_there(view: PartitionView, compared: Hop, isolation: str | None = None
 
 
 def covered(view: PartitionView, compared: Hop) -> int:
-    """How many offsets between the end of the mirrored bytes and the promotion offset the
-    destination was seen to have had.
+    """How many offsets between the end of the mirrored bytes and the promotion offset, or the
+    death of the destination, the destination was seen to have had.
 
     Seen by a sampled high watermark, or by the position of a reader, which gets no further than the
     high watermark. Only what was seen before the first native write to this partition was asked for
@@ -77,11 +77,14 @@ def covered(view: PartitionView, compared: Hop) -> int:
     """
     log, mirrored_range = compared.destination, compared.mirrored_range
     cluster, promotion, bound = log.replica.cluster, mirrored_range.promotion, mirrored_range.end
-    if promotion is None:
-        return 0
-    since = sends_to(view, cluster).column("invoked")
-    before = max(int(since[since >= mirrored_range.began].min(initial=FOREVER)), promotion.time)
     generation = generations(view)[cluster][mirrored_range.generation]
+    if promotion is not None:
+        since = sends_to(view, cluster).column("invoked")
+        before = max(int(since[since >= mirrored_range.began].min(initial=FOREVER)), promotion.time)
+    elif generation.lost is not None:
+        before = generation.lost
+    else:
+        return 0
     marks = marks_in(view, generation)
     seen = (
         marks.high_watermark[

@@ -98,15 +98,18 @@ def _covered(plain: Plain, story: Story, compared: Compared) -> int:
         compared.mirrored_range.promotion,
         compared.destination,
     )
-    if promotion is None:
-        return 0
-    invoked = [
-        s.invoked
-        for s in plain.sends
-        if s.cluster == log.cluster and s.invoked >= mirrored_range.began
-    ]
-    before = max(min(invoked, default=NEVER), promotion.time)
     generation = story.generations[log.cluster][mirrored_range.generation]
+    if promotion is not None:
+        invoked = [
+            s.invoked
+            for s in plain.sends
+            if s.cluster == log.cluster and s.invoked >= mirrored_range.began
+        ]
+        before = max(min(invoked, default=NEVER), promotion.time)
+    elif generation.lost is not None:
+        before = generation.lost
+    else:
+        return 0
     marks = story.marks(generation)
     seen = [
         m.high_watermark for m in marks if m.returned <= before and m.time >= mirrored_range.began

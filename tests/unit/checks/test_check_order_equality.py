@@ -119,6 +119,20 @@ def test_a_tail_at_the_end_of_a_run_without_failover_is_not_judged() -> None:
     assert "1 committed records of A not yet on B" in unjudged(NAME, seen)[0]
 
 
+def test_a_tail_that_had_not_reached_a_dead_destination_is_not_due() -> None:
+    logs = [Log("B").data(1, 2), Log("A").data(1)]
+    seen = view(logs, topology="A<->B", topic="B.t", deaths={"A": SECOND})
+    assert (anomalies(NAME, seen), unjudged(NAME, seen)) == ([], [])
+    alive = view(logs, topology="A<->B", topic="B.t", deaths={"B": SECOND})
+    assert "1 committed records of B not yet on A" in unjudged(NAME, alive)[0]
+
+
+def test_a_hole_on_a_dead_destination_is_found() -> None:
+    logs = [Log("B").data(1, 2, 3), Log("A").data(1, 3)]
+    seen = view(logs, topology="A<->B", topic="B.t", deaths={"A": SECOND})
+    assert anomalies(NAME, seen) == [("mirror-hole", "A", 1)]
+
+
 def test_a_torn_log_is_not_judged() -> None:
     seen = view([Log("A").data(1, 2, 3), Log("B").data(1).torn()])
     assert anomalies(NAME, seen) == []

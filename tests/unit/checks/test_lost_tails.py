@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from linkflap.spark_verify.facts.sends_and_reads import Send
+from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from tests.unit.checks.clients import commit, poll, send
 from tests.unit.checks.histories import promoted, samples, view
 from tests.unit.checks.logs import SECOND, Log
@@ -116,3 +116,31 @@ def test_a_tail_that_a_readers_position_had_passed() -> None:
     later = poll(cluster="B", position=4, at=600 * SECOND)
     seen = view(GAP, sends=[*ACKED, written_later(505)], promotions=[promoted(3)], reads=[later])
     assert anomalies(NAME, seen) == []
+
+
+DIED = 50 * SECOND
+
+
+@pytest.mark.parametrize(
+    ("on_a", "reads", "covered", "lost"),
+    [
+        ((1,), (), 1, []),
+        ((1, 3), (), 1, [("lost-write", "B", 1)]),
+        ((1,), (poll((1, 2), cluster="A", at=DIED - SECOND),), 1, [("lost-write", "B", 1)]),
+        ((1,), (), 2, [("lost-write", "B", 1)]),
+        ((1, 2, 3), (poll((1, 2), cluster="A", at=DIED - SECOND),), 3, []),
+    ],
+)
+def test_a_dead_destination_must_have_what_it_had_shown_and_no_more(
+    on_a: tuple[int, ...], reads: tuple[Read, ...], covered: int, lost: list[tuple[str, str, int]]
+) -> None:
+    seen = view(
+        [Log("B").txn(1, 2, 3, pid=7), Log("A").data(*on_a)],
+        topology="A<->B",
+        topic="B.t",
+        deaths={"A": DIED},
+        sends=[commit(1, 2, 3, acked=0, cluster="B")],
+        reads=reads,
+        watermarks={"A": samples(*[(covered, covered)] * 10)},
+    )
+    assert anomalies(NAME, seen) == lost

@@ -17,7 +17,9 @@ from tests.events import event
 from tests.synthetic import append_events
 from tests.unit.checks.judged_runs import Recorded, looked, result, row
 from tests.unit.checks.recorded_parts import (
+    AWAY,
     BACK,
+    LINK,
     captured,
     failed_over,
     missing,
@@ -165,6 +167,19 @@ def test_a_cluster_of_which_a_broker_died_is_dead_unless_it_was_alive_in_the_end
     recorded.event("broker-died", "A/1", by="itself")
     captured(recorded, "A", "B")
     folder = recorded.close(status="failed")
+    bounds = [replace(Recorded._bounds(cluster), alive=alive or cluster == "B") for cluster in "AB"]
+    recorded.writer.write_bounds("end", bounds)
+    assert set(plan(folder).facts.deaths) == dead
+
+
+@pytest.mark.parametrize(("alive", "dead"), [(True, set()), (False, {"A"})])
+def test_the_source_of_a_forced_failover_is_dead_unless_it_was_alive_in_the_end(
+    recorded: Recorded, alive: bool, dead: set[str]
+) -> None:
+    recorded.event("fault-start", LINK, id=AWAY.id, fault=AWAY.fault)
+    failed_over(recorded)
+    captured(recorded, "A", "B")
+    folder = recorded.close()
     bounds = [replace(Recorded._bounds(cluster), alive=alive or cluster == "B") for cluster in "AB"]
     recorded.writer.write_bounds("end", bounds)
     assert set(plan(folder).facts.deaths) == dead
