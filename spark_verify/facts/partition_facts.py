@@ -179,8 +179,9 @@ class RunFacts:
     `ended` is when the run ended, or the time of the last event if the harness was killed. `homes`
     are those of topics whose names do not begin with them. `recorded`: clients' histories were
     recorded. `deaths`: clusters whose brokers were all dead at the end, by themselves or by a
-    forced failover, and when. `programs`: topics that users' programs write, without a history; `copying`: those whose
-    programs promise exactly once. `refusals` are failovers that never took place.
+    forced failover, and when. `programs`: topics that users' programs write, without a history;
+    `copying`: those whose programs promise exactly once. `refusals` are failovers that never took
+    place.
     """
 
     run: str

@@ -187,8 +187,8 @@ def _refused(events: Sequence[Event]) -> Iterator[tuple[str, int]]:
 
 
 def _killed(events: Sequence[Event]) -> Iterator[tuple[str, int]]:
-    """The sources of forced failovers, the last one first. A failover that promoted nothing, because
-    its mirror hung or failed, had killed its source before."""
+    """The sources of forced failovers, the last one first. A failover that promoted nothing,
+    because its mirror hung or failed, had killed its source before."""
     completed = of_kind(events, happened.Failover)
     for fault in reversed(of_kind(events, happened.FaultStart)):
         if fault.name.forced:

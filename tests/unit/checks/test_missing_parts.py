@@ -19,7 +19,6 @@ from tests.unit.checks.judged_runs import Recorded, looked, result, row
 from tests.unit.checks.recorded_parts import (
     AWAY,
     BACK,
-    LINK,
     captured,
     failed_over,
     missing,
@@ -176,7 +175,7 @@ def test_a_cluster_of_which_a_broker_died_is_dead_unless_it_was_alive_in_the_end
 def test_the_source_of_a_forced_failover_is_dead_unless_it_was_alive_in_the_end(
     recorded: Recorded, alive: bool, dead: set[str]
 ) -> None:
-    recorded.event("fault-start", LINK, id=AWAY.id, fault=AWAY.fault)
+    recorded.event("fault-start", AWAY.target, id=AWAY.id, fault=AWAY.fault)
     failed_over(recorded)
     captured(recorded, "A", "B")
     folder = recorded.close()
