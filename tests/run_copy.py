@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from linkflap.harness.log import reference
-from linkflap.harness.rundir import inventory
+from linkflap.harness.rundir.manifest import Content, inventory, write
 from tests.kafka_log import batches_in, field_of, rewrite
 
 Row = dict[str, Any]
@@ -77,7 +77,7 @@ class Copy:
 
     def seal(self) -> None:
         """Writes the manifest again for the present files."""
-        (self.root / "manifest.json").write_text(json.dumps(inventory(self.root)))
+        seal(self.root)
 
     def change(
         self, cluster: str, partition: int, how: Callable[[list[bytes]], list[bytes]]
@@ -87,13 +87,30 @@ class Copy:
             rewrite(path, how([data for _, data in batches_in(path)]))
 
 
-def copy(recorded: Path, folder: Path) -> Copy:
-    """A copy of a recorded run."""
+def copy(recorded: Path, folder: Path, *, digests: bool = False) -> Copy:
+    """A copy of a recorded run. Its manifest has no digests unless asked for: a change is then what
+    happened in the run, and not damage."""
     shutil.copytree(
         recorded, folder, ignore=shutil.ignore_patterns("logs", "verdict.json", "report.html")
     )
     (folder / "logs").mkdir()
+    if not digests:
+        seal(folder)
     return Copy(folder)
+
+
+def seal(root: Path, *, digests: bool = False) -> None:
+    """Writes the manifest of a run directory again for its present files, as if they were recorded
+    like this: as old versions did, or with digests. A test that changes a run directory calls this
+    after each change; without digests it may change segments afterwards."""
+    found = inventory(root)
+    if not digests:
+        found = {name: _size(name, was) for name, was in found.items() if name != "run.json"}
+    write(root, found)
+
+
+def _size(name: str, was: int | Content) -> int:
+    return -1 if isinstance(was, int) or name.endswith(".log") else was.bytes
 
 
 def is_control(data: bytes) -> bool:

@@ -27,6 +27,7 @@ from linkflap.harness.model.scenario import MirrorSpec, Scenario, TopicSpec, Wor
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from linkflap.harness.rundir import Run, RunWriter
 from tests.kafka_log import ABORT, COMMIT, batch, marker, ours, segment
+from tests.run_copy import seal
 
 TOPIC = "A.t"
 TOPOLOGY = Topology(
@@ -90,6 +91,7 @@ def write_run(root: Path, shape: Shape = Shape(), *, status: str = "finished") -
         writer.write_bounds(moment, rows)
     append_events(root, events)
     writer.close(status)  # type: ignore[arg-type]
+    seal(root)
     return root
 
 

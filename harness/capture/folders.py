@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -41,24 +42,40 @@ _READERS: Final = 4
 """Replicas that are read at the same time."""
 RUNTIME: Final = "files"
 _PARTITION: Final = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>\d{1,9})")
-_IDENTITY: Final = re.compile(r"^(?:node|broker)\.id\s*=\s*(\d+)\s*$", re.MULTILINE)
+_NODE: Final = re.compile(r"^(?:node|broker)\.id\s*=\s*(\d{1,9})\s*$", re.MULTILINE)
+_CLUSTER: Final = re.compile(r"^cluster\.id\s*=\s*(\S+)\s*$", re.MULTILINE)
+_NUMBER: Final = re.compile(r"(?<![0-9])([0-9]{1,9})$")
+_DEPTH: Final = 5
+"""How far below the given folder log directories are looked for."""
 
 
 def _folders_in(cluster: str, root: Path) -> Mapping[Path, list[tuple[Path, str, int]]]:
-    """`root` and those folders in it that may be a broker's, each with its partition folders.
-    InputError without a `root`."""
+    """`root` and those folders below it that may be a broker's log directory, each with its
+    partition folders. InputError without a `root`."""
     if not root.is_dir():
         raise InputError(f"there is no folder {root} to read {cluster}'s logs from")
-    return {path: _partitions(path) for path in (root, *_brokers(root))}
+    found: dict[Path, list[tuple[Path, str, int]]] = {}
+    seen: set[Path] = set()
+
+    def enter(path: Path, depth: int) -> None:
+        if path.resolve() in seen:  # a link to another of them, or a loop of links
+            return
+        seen.add(path.resolve())
+        found[path] = _partitions(path)
+        for inner in _brokers(path) if depth else ():
+            enter(inner, depth - 1)
+
+    enter(root, _DEPTH)
+    return found
 
 
 def folders(cluster: str, root: Path) -> list[Folder]:
-    """The partitions of one cluster's logs: those in `root`, or in folders of it, one per broker
-    (named by its id, or anything).
+    """The partitions of one cluster's logs: those in `root`, or in folders below it, at least one
+    per broker (`kafka-1/data`).
 
     A folder is a partition by its name and by a segment in it, or in others beside it or of its
     topic. Topics that Kafka keeps for itself (`__consumer_offsets`) are among them. Raises
-    InputError when there is none.
+    InputError when there is none, and when two folders cannot be those of one cluster's brokers.
     """
     found_in = _folders_in(cluster, root)
     sure = {path: [each for each in own if _written(each[0])] for path, own in found_in.items()}
@@ -69,28 +86,92 @@ def folders(cluster: str, root: Path) -> list[Folder]:
             f"00000000000000000000.log) of {cluster}, nor have the folders in it; give a Kafka log "
             "directory, or a folder of copied partition folders"
         )
-    used: set[int] = set()
-    found = []
-    for path, every in found_in.items():
-        # A folder without a segment beside others that have one is a lost log, not another folder
-        # of such a name.
-        own = [each for each in every if sure[path] or each[1] in topics]
-        if not own:
-            continue
-        broker = _broker(path, used)
-        used.add(broker)
-        found += [
-            Folder(
-                cluster=cluster,
-                broker=broker,
-                topic=topic,
-                partition=partition,
-                path=folder,
-                root=path,
+    # A folder without a segment beside others that have one is a lost log, not another folder of
+    # such a name.
+    kept = {
+        path: own
+        for path, every in found_in.items()
+        if (own := [each for each in every if sure[path] or each[1] in topics])
+    }
+    brokers = _numbered(cluster, root, kept)
+    return [
+        Folder(
+            cluster=cluster,
+            broker=brokers[path],
+            topic=topic,
+            partition=partition,
+            path=folder,
+            root=path,
+        )
+        for path, own in kept.items()
+        for folder, topic, partition in own
+    ]
+
+
+def _numbered(
+    cluster: str, root: Path, kept: Mapping[Path, Sequence[tuple[Path, str, int]]]
+) -> Mapping[Path, int]:
+    """The broker of each folder: by its meta.properties; else by its name (1, kafka-1, or
+    kafka-1/data); else the next number that is free.
+
+    A broker may have several log directories, which share no partition. Raises InputError for two
+    folders of one node id that do, and for folders of two clusters.
+    """
+    properties = {path: _properties(path) for path in kept}
+    known = {path: int(own["node"]) for path, own in properties.items() if "node" in own}
+    _check_one_cluster(
+        cluster, {path: own["cluster"] for path, own in properties.items() if "cluster" in own}
+    )
+    held: dict[tuple[int, str, int], Path] = {}
+    for path, broker in known.items():
+        for _, topic, partition in kept[path]:
+            other = held.setdefault((broker, topic, partition), path)
+            if other != path:
+                raise InputError(
+                    f"--logs {cluster}: {other} and {path} both have {topic}-{partition} and "
+                    f"node.id={broker} in their meta.properties, and a cluster has a node id once; "
+                    "give one of them, or each with a --logs of its own"
+                )
+    numbers, used = dict(known), {*known.values()}
+    for path in kept:
+        if path not in known:
+            number = _called(path, root)
+            while number in used:
+                number += 1
+            numbers[path] = number
+            used.add(number)
+    return numbers
+
+
+def _check_one_cluster(cluster: str, ids: Mapping[Path, str]) -> None:
+    first = next(iter(ids.items()), None)
+    for path, name in ids.items():
+        if first and name != first[1]:
+            raise InputError(
+                f"--logs {cluster}: {first[0]} is of the cluster {first[1]}, and {path} of {name} "
+                "(cluster.id in their meta.properties); give each with a --logs of its own"
             )
-            for folder, topic, partition in own
-        ]
-    return found
+
+
+def _properties(root: Path) -> Mapping[str, str]:
+    """The node id and the cluster's id in a log directory's meta.properties, as far as they are
+    there."""
+    try:
+        text = (root / "meta.properties").read_text(errors="replace")
+    except OSError:
+        return {}
+    found = {"node": _NODE.search(text), "cluster": _CLUSTER.search(text)}
+    return {name: match[1] for name, match in found.items() if match}
+
+
+def _called(path: Path, root: Path) -> int:
+    """The number at the end of its name, or of the name of a folder between it and `root`; 0
+    without one."""
+    between = takewhile(lambda each: each != root, (path, *path.parents))
+    for each in between if path != root else (root,):
+        if called := _NUMBER.search(each.name):
+            return int(called[1])
+    return 0
 
 
 def _brokers(root: Path) -> list[Path]:
@@ -103,8 +184,12 @@ def _brokers(root: Path) -> list[Path]:
     ]
 
 
-def _holds_partitions(path: Path) -> bool:
-    return not _written(path) and any(_PARTITION.fullmatch(inner.name) for inner in _folders(path))
+def _holds_partitions(path: Path, depth: int = _DEPTH) -> bool:
+    """Whether it is no partition, and has one somewhere below (kafka-0/data)."""
+    return not _written(path) and any(
+        _PARTITION.fullmatch(inner.name) or (depth and _holds_partitions(inner, depth - 1))
+        for inner in _folders(path)
+    )
 
 
 def _partitions(root: Path) -> list[tuple[Path, str, int]]:
@@ -129,20 +214,6 @@ def _folders(root: Path) -> list[Path]:
         return sorted(path for path in root.iterdir() if path.is_dir())
     except OSError:
         return []
-
-
-def _broker(root: Path, used: set[int]) -> int:
-    """Its id by meta.properties, or by the folder's name (1, or kafka-1); else the next that is
-    free."""
-    try:
-        broker_id = _IDENTITY.search((root / "meta.properties").read_text(errors="replace"))
-    except OSError:
-        broker_id = None
-    called = re.fullmatch(r"(?:.*-)?([0-9]{1,9})", root.name)
-    number = int(broker_id[1]) if broker_id else int(called[1]) if called else 0
-    while number in used:
-        number += 1
-    return number
 
 
 def bounds(found: Iterable[Folder], scanned: Mapping[Path, int] | None = None) -> list[Bounds]:

@@ -57,15 +57,10 @@ _LISTED: Final = 20
 
 def _listed(title: str, lines: Sequence[str]) -> str:
     """The first lines below a title; the JSON document has all of them."""
-    more = (
-        [f"and {len(lines) - _LISTED} more, in the document of --json"]
-        if len(lines) > _LISTED
-        else []
-    )
-    return (
-        "".join([f"{title}:\n", *(f"  {line}\n" for line in [*lines[:_LISTED], *more])])
-        if lines
-        else ""
+    from linkflap.harness.report.document import first_of
+
+    return "".join(
+        [f"{title}:\n", *(f"  {line}\n" for line in first_of(lines, _LISTED))] if lines else ()
     )
 
 

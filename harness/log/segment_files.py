@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from linkflap.harness.log import layout
+from linkflap.harness.machine.file_kinds import special
 
 Bytes = NDArray[np.uint8]
 
@@ -87,6 +88,8 @@ def map_segment(path: Path) -> tuple[Segment, list[Damage]]:
     base_offset = offset_in(path.name)
     damage: list[Damage] = []
     try:
+        if kind := special(path):
+            raise OSError(f"it is {kind}")
         # An empty file cannot be mapped.
         empty = path.stat().st_size == 0
         data = np.zeros(0, np.uint8) if empty else np.memmap(path, np.uint8, "r").view(np.ndarray)

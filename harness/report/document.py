@@ -8,7 +8,7 @@ document of another kind raises InputError.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -93,3 +93,11 @@ def in_short(value: object, limit: int = 400) -> str:
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     text = " ".join(text.split())
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def first_of(
+    lines: Sequence[str], most: int, *, rest: str = "in the document of --json"
+) -> list[str]:
+    """The first lines, and how many more there are and where."""
+    more = len(lines) - most
+    return [*lines[:most], *([f"... and {more:,} more, {rest}"] if more > 0 else [])]

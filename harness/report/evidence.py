@@ -13,10 +13,12 @@ from linkflap.harness.model.events import Event
 from linkflap.harness.model.history import GroupOffset, Operation, Poll, Watermark
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.harness.report.batch_tables import Name, Row, headers, moment, records
-from linkflap.harness.report.document import in_short
+from linkflap.harness.report.document import first_of, in_short
 
 _NAMED: Final = frozenset({"uid", "holds", "operation", "after_uid", "after_operation"})
 _WIDTH, _INDENT = 128, 10
+_CASES: Final = 20
+_LINES: Final = 50
 _MOMENTS: Final = 10**18
 """Numbers from here on are nanoseconds since 1970."""
 
@@ -104,32 +106,38 @@ def tell(
     """Writes the findings, one section each; `listed` are the files that were read, and those that
     were left out."""
     stream = sys.stdout if stream is None else stream
-    for number, case in enumerate(cases, start=1):
-        stream.write(
-            f"{number}. {case.kind}  {case.cluster} {case.topic}-{case.partition} @ {case.offset}\n"
-        )
-        stream.write(f"   {case.meaning}\n")
-        facts = ", ".join(f"{name} {in_short(value, 100)}" for name, value in case.evidence.items())
-        stream.write(f"   {facts}\n" if facts else "")
-        stream.writelines(f"   {line}\n" for line in headers(case.batches, at=case.offset))
-        stream.write("\n")
-    for line in unreadable:
-        stream.write(f"cannot be read: {line}\n")
-    for line in notes:
-        stream.write(f"not counted: {line}\n")
+    shown = first_of([_section(n, case) for n, case in enumerate(cases, start=1)], _CASES)
+    stream.writelines(f"{section}\n" for section in shown)
+    for line in first_of([f"cannot be read: {each}" for each in unreadable], _CASES):
+        stream.write(f"{line}\n")
+    for line in first_of([f"not counted: {each}" for each in notes], _CASES):
+        stream.write(f"{line}\n")
     stream.write(listed)
     counted = ", ".join(f"{count:,} {name}" for name, count in looked.items())
     stream.write(f"{len(cases)} things found, {len(unreadable)} parts unreadable, in {counted}\n")
+
+
+def _section(number: int, case: Case) -> str:
+    facts = ", ".join(f"{name} {in_short(value, 100)}" for name, value in case.evidence.items())
+    lines = [
+        f"{number}. {case.kind}  {case.cluster} {case.topic}-{case.partition} @ {case.offset}",
+        f"   {case.meaning}",
+        *([f"   {facts}"] if facts else []),
+        *(f"   {line}" for line in first_of(headers(case.batches, at=case.offset), _LINES)),
+    ]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def list_anomalies(anomalies: Sequence[Anomaly], stream: TextIO | None = None) -> None:
     """Writes a line for each anomaly of a verdict, with the number by which it is explained."""
     stream = sys.stdout if stream is None else stream
     width = len(str(len(anomalies)))
+    lines = []
     for number, anomaly in enumerate(anomalies, start=1):
         allowed = " (allowed)" if anomaly.allowed else ""
         sentence = f": {in_short(anomaly.sentence, 200)}" if anomaly.sentence else ""
-        stream.write(f"{number:{width}}  {anomaly.kind}  {anomaly.address}{allowed}{sentence}\n")
+        lines.append(f"{number:{width}}  {anomaly.kind}  {anomaly.address}{allowed}{sentence}")
+    stream.writelines(f"{line}\n" for line in first_of(lines, _LINES))
     if not anomalies:
         stream.write("the verdict has no anomaly\n")
 
@@ -176,7 +184,7 @@ def _said(value: object) -> str:
     if isinstance(value, int) and value >= _MOMENTS:
         return f"{moment(value // 1_000_000)} UTC"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_said(each)}" for name, each in value.items())
+        return in_short(", ".join(f"{name} {_said(each)}" for name, each in value.items()), 2000)
     return in_short(value, 200)
 
 
@@ -190,7 +198,8 @@ def show_sides(explanation: Explanation, stream: TextIO, name: Name = str) -> No
             if side.offset >= 0
             else f"\nlast batches of {log}\n"
         )
-        stream.writelines(f"  {line}\n" for line in headers(side.batches, at=side.offset))
+        batches = first_of(headers(side.batches, at=side.offset), _LINES)
+        stream.writelines(f"  {line}\n" for line in batches)
         if side.records:
             stream.write("  records there\n")
             stream.writelines(
@@ -215,9 +224,13 @@ def _history(explanation: Explanation, stream: TextIO, name: Name) -> None:
     every = explanation.total == len(explanation.operations) + len(explanation.polls)
     stream.write(f"\noperations that touch it{'' if every else ', the first'}\n")
     for row in explanation.operations:
-        sends = ", ".join(
-            f"uids {name(g.first_uid)}+{g.count} to {g.topic}-{g.partition} acks {list(g.acks)}"
-            for g in row.sends
+        sends = in_short(
+            ", ".join(
+                f"uids {name(g.first_uid)}+{g.count} to {g.topic}-{g.partition} acks "
+                f"{in_short(g.acks, 100)}"
+                for g in row.sends
+            ),
+            2000,
         )
         outcome = row.outcome if row.phase == "return" else "asked"
         stream.write(
@@ -245,7 +258,7 @@ def _got(poll: Poll, name: Name) -> str:
             f"{fetched.topic}-{fetched.partition} {in_short(runs, 200) or 'nothing'}, position "
             f"{fetched.position}"
         )
-    return "; ".join(parts)
+    return in_short("; ".join(parts), 2000)
 
 
 def _beside(explanation: Explanation, stream: TextIO) -> None:
@@ -266,10 +279,11 @@ def _beside(explanation: Explanation, stream: TextIO) -> None:
             f"  {moment(row.time // 1_000_000)}  {row.group} on {row.cluster} at {row.offset}\n"
         )
     stream.write("\nevents of mirrors\n" if explanation.of_mirrors else "")
-    for event in explanation.of_mirrors:
-        facts = ", ".join(
-            f"{name} {in_short(value, 200)}" for name, value in event.row.data.items()
-        )
-        stream.write(
-            f"  {moment(event.time // 1_000_000)}  {event.subject} {event.kind}: {facts}\n"
-        )
+    stream.writelines(
+        f"  {line}\n" for line in first_of(list(map(_event, explanation.of_mirrors)), _LINES)
+    )
+
+
+def _event(event: Event) -> str:
+    facts = ", ".join(f"{name} {in_short(value, 200)}" for name, value in event.row.data.items())
+    return f"{moment(event.time // 1_000_000)}  {event.subject} {event.kind}: {facts}"

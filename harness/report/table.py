@@ -28,6 +28,7 @@ STYLES: Final[Mapping[Verdict, str]] = {
 }
 _SHOWN: Final = 10
 _MOST_ERAS: Final = 24
+_MOST_LINES: Final = 20
 _UNITS: Final = ("records", "batches", "transactions", "acknowledgements")
 _WIDTH_OF_A_LOG: Final = 130
 _ROOM_FOR_REASONS: Final = 110
@@ -56,6 +57,8 @@ def show(
     console.print()
     if judged.eras:
         console.print(_eras(judged))
+        if (more := len(era_lines(judged)) - _MOST_ERAS) > 0:
+            console.print(f"... and {more:,} more eras: see the report")
         console.print()
     if not wide:
         _print(console, _reasons(judged))
@@ -143,7 +146,7 @@ def _reasons(judged: Document) -> Iterator[Text]:
 
 
 def _failovers(judged: Document) -> Iterator[Text]:
-    for failover in judged.failovers:
+    for failover in judged.failovers[:_MOST_LINES]:
         lost = "unknown" if failover.rpo_records is None else f"{failover.rpo_records:,} records"
         back = (
             "no write succeeded afterwards"
@@ -152,17 +155,19 @@ def _failovers(judged: Document) -> Iterator[Text]:
         )
         refused = f"; {failover.refusals}" if failover.refusals else ""
         yield Text(f"failover {failover.link} {failover.kind}: RPO {lost}, RTO {back}{refused}")
+    yield from _more(len(judged.failovers), "failovers")
     if judged.failovers:
         yield Text()
 
 
 def _clients_died(judged: Document) -> Iterator[Text]:
-    for death in judged.clients_died:
+    for death in judged.clients_died[:_MOST_LINES]:
         again = "started again" if death.again else "not started again"
         yield Text(
             f"died: {', '.join(death.clients)} ({death.process}, {death.how}), in flight: "
             f"{death.flying}; {again}"
         )
+    yield from _more(len(judged.clients_died), "processes of clients that died")
     if judged.clients_died:
         yield Text()
 
@@ -217,12 +222,13 @@ def _departures(judged: Document) -> Iterator[Text]:
     grouped: dict[tuple[str, str, str], list[Anomaly]] = defaultdict(list)
     for anomaly in judged.departures:
         grouped[anomaly.kind, anomaly.cluster, anomaly.why].append(anomaly)
-    for (kind, cluster, why), anomalies in grouped.items():
+    for (kind, cluster, why), anomalies in [*grouped.items()][:_MOST_LINES]:
         first = anomalies[0].where
         at = f"at {first}" if len(anomalies) == 1 else f"first at {first}"
         yield Text.assemble(
             (f"allowed: {len(anomalies):,} {kind}", "yellow"), f" on {cluster}, {at}: {why}"
         )
+    yield from _more(len(grouped), "kinds and places of allowed anomalies")
     unseen = sum(check.allowed for check in judged.checks) - len(judged.departures)
     if unseen > 0:
         yield Text(
@@ -230,6 +236,11 @@ def _departures(judged: Document) -> Iterator[Text]:
         )
     if grouped:
         yield Text()
+
+
+def _more(count: int, what: str) -> Iterator[Text]:
+    if count > _MOST_LINES:
+        yield Text(f"... and {count - _MOST_LINES:,} more {what}: see the report")
 
 
 def _verdict(judged: Document) -> Text:

@@ -9,8 +9,8 @@
     captures/<moment>/bounds.json   [Bounds]
     captures/<moment>/<cluster>/<broker>/<topic>-<partition>/*.log      as the broker wrote them
     logs/                           what processes printed
-    manifest.json                   the files when the run ended: path -> bytes (-1 for segments:
-                                    only that they exist)
+    manifest.json                   the files when they were captured or the run ended: path -> size
+                                    and CRC-32C; of older versions only bytes, -1 for segments
     verdict.json, report.html       the judgement, written again by every `linkflap verify`; also
                                     findings.parquet, examined.parquet
 
@@ -18,13 +18,13 @@ Rows are appended line by line and flushed. So in the directory of a killed harn
 line of each file is torn. The first write that fails ends the record: later writes do nothing, and
 `RunWriter.check` and closing raise the reason. The threads that write need no error handling. The
 reader returns a torn or missing part, or an impossible row, as a `Damage` with the reason, beside
-the intact rows.
+the intact rows. It does not read a file that has other bytes than the manifest says.
 
 values         the content of run.json, kinds of rows, and damage
 files          rows appended to a file, and files that are replaced
 writer         all files that the harness writes
 client_writer  histories of client processes; a restarted client continues its own
-manifest       the files when a run ended
+manifest       the files when a run ended, and which are not as they were
 reader         reads all of it
 impossible     rows that contradict themselves
 renamed        former names of kinds of anomalies

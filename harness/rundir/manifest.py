@@ -1,40 +1,189 @@
-"""manifest.json: the files when a run ended, and which of them are missing or have another size
-now."""
+"""manifest.json: the files of a run directory with their sizes and digests, and which of them are
+not what they were.
+
+It is written when a capture ends, for the captured files, and when the run ends, for all. A digest
+is a CRC-32C: it is to find damage, and it costs little where every byte is read anyway (a tenth of
+the time that BLAKE2 takes). Directories of older versions have sizes alone, and -1 for segments.
+
+A file that has not its recorded bytes is damage, and is not read: what it would show did not happen
+in the run. The same goes for a file that was not there. A file that the directory only links to
+(`harness.capture.folders`) belongs to somebody else, who may go on writing it, and has no digest.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import Final
 
 import msgspec
+from crc32c import crc32c
 
+from linkflap.harness.machine.file_kinds import special
+from linkflap.harness.rundir.files import write_whole
 from linkflap.harness.rundir.values import Damage
 
-
-def inventory(root: Path) -> dict[str, int]:
-    """What manifest.json holds: path -> bytes, -1 for segments."""
-    rows = {str(path.relative_to(root)): path.stat().st_size for path in root.rglob("*.jsonl")}
-    bounds = {
-        str(path.relative_to(root)): path.stat().st_size
-        for path in root.glob("captures/*/bounds.json")
-    }
-    segments = {str(path.relative_to(root)): -1 for path in root.glob("captures/*/*/*/*/*.log")}
-    return dict(sorted((rows | bounds | segments).items()))
+MANIFEST: Final = "manifest.json"
+_AT_ONCE: Final = 1 << 20
+_READERS: Final = 4
+"""Files that are read at the same time: a checksum does not hold Python's lock."""
+_REMEMBERED: Final = 1 << 16
+_HISTORIES: Final = ("events.jsonl", "run.json")
+_FOLDERS: Final = ("operations", "polls", "watermarks", "groups")
 
 
-def missing(root: Path) -> list[Damage]:
-    """What the manifest promises and the directory does not have."""
-    try:
-        manifest = msgspec.json.decode((root / "manifest.json").read_bytes(), type=dict[str, int])
-    except (OSError, msgspec.DecodeError) as error:
-        return [Damage(path="manifest.json", reason=f"cannot be read: {error}")]
-    return [damage for path, size in manifest.items() if (damage := _missing(root, path, size))]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """The size of a file and the CRC-32C of its bytes."""
+
+    bytes: int
+    crc32c: int
 
 
-def _missing(root: Path, path: str, size: int) -> Damage | None:
-    try:
-        found = (root / path).stat().st_size
-    except OSError:
-        return Damage(path=path, reason="missing: it was there when the run ended")
-    if size not in (-1, found):
-        return Damage(path=path, reason=f"has {found} bytes, had {size} when the run ended")
-    return None
+Recorded = Mapping[str, int | Content]
+"""Path -> what the file had; of older versions only its size, -1 if that was not recorded."""
+
+
+def captured(root: Path, moment: str, before: Recorded) -> dict[str, int | Content]:
+    """What the manifest says of captured files: of this moment as they are now, of others as
+    `before`."""
+    folder = root / "captures" / moment
+    others = {k: was for k, was in before.items() if not k.startswith(f"{_name(root, folder)}/")}
+    return {**others, **_recorded(root, folder.rglob("*"))}
+
+
+def inventory(root: Path) -> dict[str, int | Content]:
+    """What the manifest says of all files of a run directory that are judged."""
+    linked = {_name(root, path): -1 for path in root.glob("captures/*/*/*/*/*.log")}
+    return {**linked, **_recorded(root, _judged_files(root))}
+
+
+def write(root: Path, recorded: Recorded) -> None:
+    """Writes the manifest. Raises OSError."""
+    write_whole(root / MANIFEST, msgspec.json.encode(dict(sorted(recorded.items()))))
+
+
+def _recorded(root: Path, paths: Iterable[Path]) -> dict[str, int | Content]:
+    files = [path for path in paths if path.is_file()]
+    with ThreadPoolExecutor(_READERS) as readers:
+        return dict(
+            zip((_name(root, path) for path in files), readers.map(content, files), strict=True)
+        )
+
+
+def _judged_files(root: Path) -> Iterator[Path]:
+    """Files that are there and that a judgement reads. rglob does not follow links to folders."""
+    yield from (root / name for name in _HISTORIES)
+    for folder in _FOLDERS:
+        yield from (root / folder).glob("*.jsonl")
+    yield from (root / "captures").rglob("*")
+
+
+def _name(root: Path, path: Path) -> str:
+    return str(path.relative_to(root))
+
+
+def content(path: Path) -> Content:
+    """The present content of a file; read again only if the file changed. Raises OSError."""
+    now = path.stat()
+    return _content(str(path), now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _content(path: str, _device: int, _inode: int, _size: int, _modified: int) -> Content:
+    buffer, sum_, size = memoryview(bytearray(_AT_ONCE)), 0, 0
+    with open(path, "rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            sum_ = crc32c(buffer[:count], sum_)
+            size += count
+    return Content(bytes=size, crc32c=sum_)
+
+
+class Manifest:
+    """The manifest of a run directory, and the files as they are now."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._recorded: Recorded = {}
+        self._torn = ""
+        path = root / MANIFEST
+        self.there = os.path.lexists(path)
+        try:
+            if self.there and not path.is_file():
+                raise OSError(f"it is {special(path)}")
+            self._recorded = msgspec.json.decode(path.read_bytes(), type=dict[str, int | Content])
+        except (OSError, msgspec.DecodeError) as error:
+            self._torn = f"cannot be read: {error}"
+        self._digests = {
+            name.partition("/")[0]
+            for name, was in self._recorded.items()
+            if isinstance(was, Content)
+        }
+        self._linked = {
+            name.rpartition("/")[0] for name, was in self._recorded.items() if was == -1
+        }
+
+    def damage(self, *, of_ended: bool = False) -> list[Damage]:
+        """Files that are not what they were, that are missing, or that were not there."""
+        if self._torn:
+            return [Damage(path=MANIFEST, reason=self._torn)]
+        if of_ended and _HISTORIES[0] not in self._recorded:
+            return [Damage(path=MANIFEST, reason="it was written before the run ended")]
+        names = [
+            *self._recorded,
+            *(
+                name
+                for name in (_name(self._root, path) for path in _judged_files(self._root))
+                if name not in self._recorded
+            ),
+        ]
+        with ThreadPoolExecutor(_READERS) as readers:
+            reasons = readers.map(self._wrong, names)
+            return [
+                Damage(path=name, reason=reason)
+                for name, reason in zip(names, reasons, strict=True)
+                if reason
+            ]
+
+    def distrusts(self, path: Path) -> str:
+        """Why a file must not be read; empty if it may be: it is as it was, or has no digest."""
+        name = _name(self._root, path)
+        return "" if isinstance(self._recorded.get(name), int) else self._wrong(name)
+
+    def _wrong(self, name: str) -> str:
+        path, was = self._root / name, self._recorded.get(name)
+        if was is None:
+            return self._unexpected(name, path)
+        try:
+            if kind := special(path):
+                return f"is {kind}; it was a file when the run ended"
+            size = path.stat().st_size
+            if was == -1 or size == was:
+                return ""
+            expected = was.bytes if isinstance(was, Content) else was
+            if size != expected:
+                return f"has {size} bytes, had {expected} when the run ended"
+            if content(path) != was:
+                return "has other bytes than when the run ended"
+        except OSError as error:
+            if os.path.lexists(path):
+                return f"cannot be read: {error.strerror}; it was a file when the run ended"
+            return "missing: it was there when the run ended"
+        return ""
+
+    def _unexpected(self, name: str, path: Path) -> str:
+        """Of a file that the manifest lacks, where it has the digests of all of its kind."""
+        first = name.partition("/")[0]
+        complete = first if first == "captures" else _HISTORIES[0]
+        if (
+            complete not in self._digests
+            or name.rpartition("/")[0] in self._linked
+            or path.is_dir()
+            or not os.path.lexists(path)
+        ):
+            return ""
+        return "was not there when the run ended"

@@ -12,11 +12,12 @@ from typing import Any, Final
 import msgspec
 
 from linkflap.harness.guarantees import DECLARATIONS, declared
+from linkflap.harness.machine.file_kinds import special
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import KINDS, Event, read
 from linkflap.harness.model.history import Bounds, EventRow, GroupOffset, Operation, Poll, Watermark
 from linkflap.harness.rundir.impossible import IMPOSSIBLE
-from linkflap.harness.rundir.manifest import missing
+from linkflap.harness.rundir.manifest import Manifest
 from linkflap.harness.rundir.renamed import with_current_kinds
 from linkflap.harness.rundir.values import FORMAT, Damage, Row, Run
 
@@ -35,6 +36,11 @@ class RunReader:
     def __init__(self, root: Path) -> None:
         self.root = root
         try:
+            if kind := special(root / "run.json"):
+                raise InputError(
+                    f"{root}/run.json is {kind}, not a file; the run directory is damaged beyond "
+                    "judging"
+                )
             content = (root / "run.json").read_bytes()
         except OSError:
             raise InputError(
@@ -54,18 +60,17 @@ class RunReader:
             )
         self.run = _with_guarantee(root, run)
         self._clusters = frozenset(cluster.name for cluster in run.scenario.topology.clusters)
+        self._manifest = Manifest(root)
 
     def damage(self) -> list[Damage]:
-        """What the manifest promises and the directory does not have; and what a run that never
-        ended could not promise."""
-        if self.run.status == "running":
-            return [
-                Damage(
-                    path="run.json",
-                    reason="the run never ended: its harness was killed, or it still runs",
-                )
-            ]
-        return missing(self.root)
+        """Files that are not as the manifest has them; and what a run that never ended could not
+        promise."""
+        if self.run.status != "running":
+            return self._manifest.damage(of_ended=True)
+        endless = Damage(
+            path="run.json", reason="the run never ended: its harness was killed, or it still runs"
+        )
+        return [endless, *(self._manifest.damage() if self._manifest.there else ())]
 
     def events(self) -> tuple[list[Event], list[Damage]]:
         """Every readable event. The damage names the kinds that this linkflap does not know, each
@@ -109,6 +114,8 @@ class RunReader:
         """The bounds in one capture. A partition of which a bound cannot be read has none: its
         leader would be unknown."""
         path = self.root / "captures" / moment / "bounds.json"
+        if reason := self._manifest.distrusts(path):
+            return [], [self._damage(path, reason)]
         try:
             rows = msgspec.json.decode(path.read_bytes(), type=list[dict[str, Any]])
         except OSError:
@@ -138,8 +145,10 @@ class RunReader:
         )
 
     def segments(self, moment: str, bounds: Bounds) -> list[Path]:
-        """The segment files of one captured replica, in offset order."""
-        return sorted(self.folder(moment, bounds).glob("*.log"))
+        """The segment files of one captured replica, in offset order, without those that are
+        damaged (`damage`)."""
+        found = sorted(self.folder(moment, bounds).glob("*.log"))
+        return [path for path in found if not self._manifest.distrusts(path)]
 
     def _folder(self, name: str) -> list[Path]:
         return sorted((self.root / name).glob("*.jsonl"))
@@ -159,7 +168,10 @@ class RunReader:
                 )
             )
         for path in paths:
-            yield from self._whole_lines(kind, path, damage)
+            if reason := self._manifest.distrusts(path):
+                damage.append(self._damage(path, reason))
+            else:
+                yield from self._whole_lines(kind, path, damage)
 
     def _elsewhere(self, row: Operation | Poll | Watermark | GroupOffset | EventRow) -> str:
         """Why a row has no cluster or no time of this run; empty if it has both. The verifier
@@ -183,6 +195,9 @@ class RunReader:
         decoder, impossible = msgspec.json.Decoder(kind), IMPOSSIBLE.get(kind)
         elsewhere = self._elsewhere if self.run.recorded else None
         try:
+            if other := special(path):
+                damage.append(self._damage(path, f"is {other}, not a file"))
+                return
             with path.open("rb") as lines:
                 for number, line in enumerate(lines, start=1):
                     if not line.endswith(b"\n"):

@@ -15,8 +15,8 @@ from linkflap.harness.model.clock import now
 from linkflap.harness.model.events import Kind
 from linkflap.harness.model.history import Bounds, EventRow, GroupOffset, Operation, Poll, Watermark
 from linkflap.harness.model.scenario import Scenario
+from linkflap.harness.rundir import manifest
 from linkflap.harness.rundir.files import Appender, EventLog, write_whole
-from linkflap.harness.rundir.manifest import inventory
 from linkflap.harness.rundir.values import Row, Run, Status
 
 
@@ -36,6 +36,7 @@ class RunWriter:
             | Appender[GroupOffset]
             | Appender[EventRow]
         ] = []
+        self._captured: dict[str, int | manifest.Content] = {}
         self.logs = root / "logs"
         try:
             self._save()
@@ -77,8 +78,10 @@ class RunWriter:
 
     def write_bounds(self, moment: str, bounds: Sequence[Bounds]) -> None:
         """Replaces the bounds of one moment; written last, so that a capture without bounds is
-        known to be torn."""
+        known to be torn. From then on the manifest has the digests of what was captured."""
         write_whole(self.capture_folder(moment) / "bounds.json", msgspec.json.encode(list(bounds)))
+        self._captured = manifest.captured(self.root, moment, self._captured)
+        manifest.write(self.root, self._captured)
 
     def revise(self, scenario: Scenario) -> None:
         """Says what the run is of, where that was not known when it began."""
@@ -115,7 +118,7 @@ class RunWriter:
         )
         try:
             self._save()
-            write_whole(self.root / "manifest.json", msgspec.json.encode(inventory(self.root)))
+            manifest.write(self.root, {**manifest.inventory(self.root), **self._captured})
         except OSError as failure:
             raise self.breakage.because(failure) from failure
         if self.breakage.reason is not None:

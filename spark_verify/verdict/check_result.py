@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 STALL_SECONDS: Final = 3.0
 """A host that stood still this long (a broker's session timeout) makes time-based checks
 unknown."""
+RUN: Final = "run.json"
 PARTS_OF: Final[Mapping[str, Input]] = {
     "events": "promotions",
     "event": "promotions",
@@ -63,7 +64,7 @@ def check_result(
     allowed = sum(a.allowed for a in found)
     broken = Counter(a.kind for a in found if not a.allowed)
     counted = ", ".join(f"{count} {kind}" for kind, count in broken.most_common())
-    doubts = _unfounded(check, broken.keys(), damage) if broken else ()
+    doubts = _unfounded(check, broken.keys(), damage, run) if broken else ()
     unfounded = [
         f"{path} is damaged, so these may be false positives: {counted}" for path in doubts
     ]
@@ -124,13 +125,20 @@ def _decided(*, proven: bool, unknown: bool, something: bool) -> Verdict:
     return Verdict.VALID if something else Verdict.NOT_DUE
 
 
-def _unfounded(check: Check, broken: Collection[str], damage: Sequence[Damage]) -> Iterable[str]:
-    """Parts of the directory that are damaged and that this check's anomalies rest on. Torn logs
-    are left to the kernels."""
+def _unfounded(
+    check: Check, broken: Collection[str], damage: Sequence[Damage], run: Run
+) -> Iterable[str]:
+    """Parts of the directory that are damaged and that this check's anomalies rest on: every
+    anomaly rests on a finished run's run.json. Torn logs are left to the kernels."""
     sound = any(kind.despite_torn for kind in check.anomalies if kind.name in broken)
     for each in damage:
         part = each.path.partition("/")[0].partition(".")[0]
-        if PARTS_OF.get(part, part) in check.complete or (rests_on_a_capture(each) and not sound):
+        changed = each.path == RUN and run.status != "running"
+        if (
+            changed
+            or PARTS_OF.get(part, part) in check.complete
+            or (rests_on_a_capture(each) and not sound)
+        ):
             yield each.path
 
 

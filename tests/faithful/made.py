@@ -17,8 +17,9 @@ import msgspec
 
 from linkflap.harness.model.history import Bounds, EventRow, GroupOffset, Operation, Poll, Watermark
 from linkflap.harness.model.scenario import Scenario
-from linkflap.harness.rundir import FORMAT, Run, inventory, write_whole
+from linkflap.harness.rundir import FORMAT, Run, write_whole
 from tests.faithful.entries import Entry
+from tests.run_copy import seal
 
 END = "2-end"
 """The moment of the capture at the end of a run, of all clusters that are alive."""
@@ -149,7 +150,7 @@ class Made:
             homes=self.homes,
         )
         write_whole(root / "run.json", _JSON.encode(run))
-        write_whole(root / "manifest.json", _JSON.encode(inventory(root)))
+        seal(root)
         return root
 
     def _rows(self) -> Iterator[tuple[str, Sequence[object]]]:

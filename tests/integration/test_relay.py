@@ -19,7 +19,7 @@ from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.model.wait import until
 from linkflap.harness.pytest_plugin import FixtureRun
-from linkflap.harness.rundir import Run, RunReader, RunWriter, inventory, write_whole
+from linkflap.harness.rundir import Run, RunReader, RunWriter
 from linkflap.harness.runtimes.process import deploy
 from linkflap.harness.workloads import topics
 from linkflap.harness.workloads.clients import WorkloadClients
@@ -30,6 +30,7 @@ from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.spark import job
 from linkflap.spark_verify.spark.finding_rows import FindingRow
 from tests.cells import BEFORE_KAFKA_20734, topology
+from tests.run_copy import seal
 from tests.run_views import views
 
 pytestmark = pytest.mark.integration
@@ -176,7 +177,7 @@ def rewritten(folder: Path, change: Callable[[Operation], Operation | None]) -> 
         ]
         kept = [row for row in map(change, rows) if row is not None]
         path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in kept))
-    write_whole(folder / "manifest.json", msgspec.json.encode(inventory(folder)))
+    seal(folder)
 
 
 SPARK = [pytest.mark.nightly, pytest.mark.spark, pytest.mark.xdist_group("spark")]

@@ -139,6 +139,21 @@ def a_corrupt_batch(run: Copy) -> Torn:
     return Torn(named="corrupt-batch", verdict=Verdict.INVALID)
 
 
+def a_segment_cut_between_batches(run: Copy) -> Torn:
+    """With digests, as runs have them: the rest of every replica is sound."""
+    run_copy.seal(run.root, digests=True)
+    for path in run.replicas("B", 0):
+        shorten(path, at=batches_in(path)[3][0])
+    return Torn(named=f"{TOPIC}-0/{path.name}: has ")
+
+
+def one_byte_of_a_segment(run: Copy) -> Torn:
+    """The bytes are not the captured ones: Kafka did not write a wrong CRC."""
+    run_copy.seal(run.root, digests=True)
+    a_corrupt_batch(run)
+    return Torn(named="has other bytes than when the run ended")
+
+
 def no_capture_at_all(run: Copy) -> Torn:
     """The run directory of a harness that was killed before logs were captured."""
     for path in run.root.glob("captures/*/*/*/*/*.log"):
@@ -202,6 +217,8 @@ TEARS = {
         half_a_batch_of_all_replicas,
         half_a_batch_of_the_dead,
         a_corrupt_batch,
+        a_segment_cut_between_batches,
+        one_byte_of_a_segment,
         no_capture_at_all,
         one_partition_not_captured,
         still_running,

@@ -19,6 +19,7 @@ from linkflap.harness.model.payload import PROCESS_SHIFT
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from linkflap.harness.rundir import Appender, Run, RunWriter
+from tests.run_copy import seal
 
 START = 1_790_000_000_000_000_000
 SECOND = 1_000_000_000
@@ -199,6 +200,7 @@ class Recorded:
 
     def close(self, status: str = "finished") -> Path:
         self.writer.close(status, versions={"kafka": "4.3.1", "toxiproxy": "2.12.0"})  # type: ignore[arg-type]
+        seal(self.folder)
         return self.folder
 
     def _operation(

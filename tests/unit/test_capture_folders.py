@@ -42,11 +42,45 @@ def test_a_log_directory_and_a_folder_of_brokers_are_both_read(tmp_path: Path) -
     ]
 
 
-def test_two_disks_of_one_broker_are_distinguished(tmp_path: Path) -> None:
-    for disk in ("d1", "d2"):
-        sound(tmp_path / disk / "orders-0")
-        (tmp_path / disk / "meta.properties").write_text("node.id=1\n")
-    assert where_found(folders("A", tmp_path)) == [(1, "orders", 0), (2, "orders", 0)]
+def log_directory(folder: Path, *partitions: str, **properties: object) -> None:
+    for partition in partitions:
+        sound(folder / partition)
+    lines = [f"{name.replace('_', '.')}={value}" for name, value in properties.items()]
+    (folder / "meta.properties").write_text("\n".join(["version=1", *lines, ""]))
+
+
+def test_two_disks_of_one_broker_are_one_broker(tmp_path: Path) -> None:
+    log_directory(tmp_path / "d1", "orders-0", node_id=1, cluster_id="x")
+    log_directory(tmp_path / "d2", "orders-1", node_id=1, cluster_id="x")
+    assert where_found(folders("A", tmp_path)) == [(1, "orders", 0), (1, "orders", 1)]
+
+
+def test_two_folders_of_one_node_id_are_refused_and_named(tmp_path: Path) -> None:
+    for name in ("kafka-1", "kafka-2"):
+        log_directory(tmp_path / name, "orders-0", "orders-1", node_id=1)
+    with pytest.raises(InputError, match=r"kafka-1 and .*kafka-2 both have orders-0 and node.id=1"):
+        folders("A", tmp_path)
+
+
+def test_folders_of_two_clusters_are_refused_and_named(tmp_path: Path) -> None:
+    log_directory(tmp_path / "one", "orders-0", node_id=1, cluster_id="x")
+    log_directory(tmp_path / "two", "orders-0", node_id=2, cluster_id="y")
+    with pytest.raises(InputError, match=r"one is of the cluster x, and .*two of y"):
+        folders("A", tmp_path)
+
+
+def test_a_node_id_is_never_taken_by_a_folder_that_is_only_called_so(tmp_path: Path) -> None:
+    sound(tmp_path / "1" / "orders-0")
+    log_directory(tmp_path / "spare", "orders-0", broker_id=1)
+    assert where_found(folders("A", tmp_path)) == [(2, "orders", 0), (1, "orders", 0)]
+
+
+def test_log_directories_are_found_at_any_depth(tmp_path: Path) -> None:
+    for broker in (1, 2):
+        sound(tmp_path / f"kafka{broker}" / "data" / "orders-0")
+    sound(tmp_path / "kafka-3" / "var" / "data" / "orders-0")
+    (tmp_path / "kafka1" / "again").symlink_to(tmp_path)
+    assert sorted(where_found(folders("A", tmp_path))) == [(n, "orders", 0) for n in (1, 2, 3)]
 
 
 def test_folders_without_partitions_are_refused(tmp_path: Path) -> None:

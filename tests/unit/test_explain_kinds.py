@@ -25,6 +25,7 @@ from tests.oracles.changes import change
 from tests.oracles.happenings import world
 from tests.oracles.worlds import TOPIC, Row, World
 from tests.oracles.written import write
+from tests.run_copy import seal
 from tests.run_views import views
 from tests.synthetic import append_events
 
@@ -154,6 +155,7 @@ def test_without_an_offset_the_ends_of_the_logs_and_the_events_of_the_mirror_sho
 ) -> None:
     root = tmp_path / "run"
     shutil.copytree(run[0], root)
+    seal(root)
     error = "INVALID_CLUSTER_MIRROR_STATES"
     described = [
         MirrorDescribed(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -19,6 +22,8 @@ from tests.faithful.mutations.base import (
     mutation,
     states,
 )
+from tests.kafka_log import batches_in
+from tests.run_copy import seal
 
 
 @mutation(PAIR, unknown="recording lost-write", verdict="unknown")
@@ -200,6 +205,73 @@ def row_torn(made: Made, rng: Random) -> Afterwards:
         path.write_bytes(path.read_bytes()[:-9])
 
     return tear
+
+
+def _damaged(how: Callable[[Path, Path], None]) -> Afterwards:
+    """A change of two of B's segments after the run, whose manifest has their digests."""
+
+    def damage(root: Path) -> None:
+        seal(root, digests=True)
+        one, other = sorted(root.glob("captures/*/B/1/A.*/*.log"), key=_size)[-2:]
+        how(other, one)
+
+    return damage
+
+
+def _size(path: Path) -> tuple[int, Path]:
+    return path.stat().st_size, path
+
+
+@mutation(PAIR, unknown="recording lost-write byte-equality", verdict="unknown")
+def segment_shortened(made: Made, rng: Random) -> Afterwards:
+    """A captured segment ends after its first batches: it was shortened after the run."""
+
+    def shorten(path: Path, _other: Path) -> None:
+        batches = batches_in(path)
+        path.write_bytes(b"".join(data for _, data in batches[: len(batches) // 2]))
+
+    return _damaged(shorten)
+
+
+@mutation(PAIR, unknown="recording lost-write byte-equality", verdict="unknown")
+def segments_exchanged(made: Made, rng: Random) -> Afterwards:
+    """Two captured segments have each other's bytes."""
+
+    def exchange(path: Path, other: Path) -> None:
+        mine, its = path.read_bytes(), other.read_bytes()
+        path.write_bytes(its)
+        other.write_bytes(mine)
+
+    return _damaged(exchange)
+
+
+@mutation(PAIR, unknown="recording lost-write byte-equality", verdict="unknown")
+def segment_replaced_by_fifo(made: Made, rng: Random) -> Afterwards:
+    """A captured segment is a FIFO, which nobody writes to."""
+
+    def replace_it(path: Path, _other: Path) -> None:
+        path.unlink()
+        os.mkfifo(path)
+
+    return _damaged(replace_it)
+
+
+@mutation(PAIR, unknown="recording lost-write", verdict="unknown")
+def acknowledgement_changed_on_disk(made: Made, rng: Random) -> Afterwards:
+    """One digit of the operations is another one than when they were written."""
+
+    def change(root: Path) -> None:
+        seal(root, digests=True)
+        path = root / "operations" / "clients.jsonl"
+        text = path.read_bytes()
+        at = next(
+            rng.choice(found).start(1)
+            for found in [[*re.finditer(rb'"acks":\[\[0,1,(\d)', text)]]
+            if found
+        )
+        path.write_bytes(text[:at] + bytes([text[at] ^ 1]) + text[at + 1 :])
+
+    return change
 
 
 @mutation(FORCED, verdict="valid")

@@ -36,6 +36,7 @@ from linkflap.spark_verify.spark.finding_rows import FindingName, FindingRow
 from linkflap.spark_verify.verdict.judge import Judgement, judge
 from linkflap.topologies import parse
 from tests.events import event
+from tests.run_copy import seal
 
 LINK = "A->B"
 
@@ -173,6 +174,7 @@ class Recorded:
             )
         self.writer.write_bounds("end", [self._bounds(cluster) for cluster in "AB"])
         self.writer.close(status)
+        seal(self.folder)
         return self.folder
 
     @staticmethod
