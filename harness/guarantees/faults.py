@@ -31,6 +31,9 @@ _OF_OFFSETS: Final = (
     "internal-skip",
     "passed-unread",
     "lso-mismatch",
+    "never-delivered",
+    "delivered-again",
+    "wrong-start-offset",
 )
 
 

@@ -50,7 +50,10 @@ ShareKind = Literal[
     "settled",
 ]
 """What a member of a share group (KIP-932) does: acquire, acknowledge in four ways, each confirmed;
-`settled` is at the end."""
+`settled` when it read the group's start offset: where that changed, and at the end."""
+SHARE_LOCK_MS: Final = 15_000
+"""The acquisition lock of a record that members of share groups ask for: the shortest that brokers
+allow by default. Until it expires, a record stays with a member that has ended."""
 PollKind = Literal["poll", "assign", "revoke", "commit", "drained", "error"] | ShareKind
 SHARE_KINDS: Final = frozenset(get_args(ShareKind))
 

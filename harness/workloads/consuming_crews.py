@@ -9,15 +9,16 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.model.history import SHARE_LOCK_MS
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.wait import until
 from linkflap.harness.workloads.crew import Crew, Ends, WorkloadProgress
 from linkflap.harness.workloads.members import Member
 from linkflap.harness.workloads.readers import ReaderClient
-from linkflap.harness.workloads.share_group import LOCK_MS, ShareClient
+from linkflap.harness.workloads.share_group import ShareClient
 from linkflap.harness.workloads.worker import Worker
 
-QUIET_FOR: Final = LOCK_MS / 1000 + 5.0
+QUIET_FOR: Final = SHARE_LOCK_MS / 1000 + 5.0
 """Seconds within which records of a member that has ended are redelivered to others."""
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from confluent_kafka import KafkaException
 
 from linkflap.harness.model.clock import now
-from linkflap.harness.model.history import Fetched, PollKind
+from linkflap.harness.model.history import SHARE_LOCK_MS, Fetched, PollKind
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.topology import TopicPartition as Partition
 from linkflap.harness.workloads.client import SLICE
@@ -41,9 +41,6 @@ CONFIRMS_WITHIN: Final = 2.0
 LOOK_EVERY: Final = int(1e9)
 OFTEN: Final = 3
 """A record with this delivery count is not released again: at five, brokers archive it."""
-LOCK_MS: Final = 15_000
-"""The acquisition lock of a record: the shortest that brokers allow by default. Until it expires, a
-record stays with a member that has ended."""
 
 
 def group_of(spec: WorkloadSpec) -> str:
@@ -90,7 +87,7 @@ class ShareClient(PollingClient):
             {
                 "share.auto.offset.reset": "earliest",
                 "share.isolation.level": self.isolation,
-                "share.record.lock.duration.ms": str(LOCK_MS),
+                "share.record.lock.duration.ms": str(SHARE_LOCK_MS),
             }
         )
         consumer.subscribe(sorted(self.context.topics))
@@ -135,15 +132,17 @@ class ShareClient(PollingClient):
         return "accept"
 
     def _look(self, consumer: JavaShareConsumer) -> None:
-        """Reads the group's start offset from time to time, and records it if requested."""
+        """Reads the group's start offsets from time to time, and records those that changed or were
+        requested."""
         asked = now()
         if not self._settle and asked < self._looked_at + LOOK_EVERY:
             return
-        self._looked_at, due = asked, self._settle
+        self._looked_at, due, before = asked, self._settle, self.positions
         self.positions = consumer.starts()
-        if reached := {tp: self.positions[tp] for tp in due if self.positions.get(tp, -1) >= 0}:
-            self._write(asked, "settled", rows_at(reached))
-            self._drained.update(reached)
+        known = {tp: at for tp, at in self.positions.items() if at >= 0}
+        if new := {tp: at for tp, at in known.items() if tp in due or at != before.get(tp)}:
+            self._write(asked, "settled", rows_at(new))
+        self._drained.update({tp: at for tp, at in known.items() if tp in due})
         self._settle -= due
 
     def drained(self, partitions: Sequence[Partition]) -> None:

@@ -23,7 +23,7 @@ from typing import Final, cast
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
-from linkflap.spark_verify.checks.parts.generation_clients import reads_in, sends_of
+from linkflap.spark_verify.checks.parts.generation_clients import polls_in, sends_of
 from linkflap.spark_verify.checks.parts.generation_truncations import kept_since
 from linkflap.spark_verify.checks.parts.generations import (
     every,
@@ -131,9 +131,8 @@ def _observed_by_readers(
 ) -> Iterator[Observation]:
     """What readers got of a generation below `end`, and below where its log was truncated since."""
     polls: dict[str, list[Read]] = defaultdict(list)
-    for read in reads_in(view, before):
-        if read.kind == "poll" and len(read.uids):
-            polls[read.reader].append(read)
+    for read in polls_in(view, before):
+        polls[read.reader].append(read)
     for name, mine in polls.items():
         offsets = np.concatenate([poll.offsets for poll in mine])
         ends = np.repeat(

@@ -1,5 +1,6 @@
 """read-committed-visibility: a read_committed reader gets exactly the committed and plain records
-of the range that it passed (KIP-98).
+of the range that it passed (KIP-98). No reader of either isolation, and no member of a share group
+(KIP-932), gets what the log does not have there.
 
 A reader's own polls prove the range that it passed: from the first offset after an assignment to
 the position after its last poll before the next assignment. Members of a group share the records
@@ -14,7 +15,7 @@ no phantoms.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -25,11 +26,12 @@ from linkflap.spark_verify.checks.parts.delivered_records import (
     columns_of,
     of_transactions,
 )
-from linkflap.spark_verify.checks.parts.generation_clients import of_readers, reads_in
+from linkflap.spark_verify.checks.parts.generation_clients import of_readers, polls_in, reads_in
+from linkflap.spark_verify.checks.parts.generation_truncations import kept_since
 from linkflap.spark_verify.checks.parts.generations import every, examined, log_of
 from linkflap.spark_verify.checks.parts.logs import OPEN, Log, among, locate, runs
 from linkflap.spark_verify.checks.parts.outcomes import never
-from linkflap.spark_verify.facts.eras import LogGeneration
+from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
@@ -39,15 +41,13 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     """Compares what readers got with what the bytes say they should have got."""
     findings: list[Finding] = []
     for generation in every(view):
-        audience = _audience(view, generation)
-        if not audience:
+        audience, given = _audience(view, generation), _given(view, generation)
+        if not audience and not given:
             continue
         log = log_of(view, generation)
         if log is not None:
             findings += of_readers(
-                generation,
-                log.replica,
-                _judge(view, generation, log, audience),
+                generation, log.replica, _judge(view, generation, log, audience, given)
             )
         else:
             findings.append(
@@ -62,12 +62,21 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
 
 def _audience(view: PartitionView, generation: LogGeneration) -> Mapping[str, Sequence[Read]]:
-    """group, or reader where there is none -> what it did in one generation of a log, in time
-    order."""
+    """group, or reader where there is none -> what it did with read_committed in one generation of
+    a log, in time order."""
+    return _by_name(r for r in reads_in(view, generation) if r.isolation == "read_committed")
+
+
+def _given(view: PartitionView, generation: LogGeneration) -> Mapping[str, Sequence[Read]]:
+    """group, or reader where there is none -> the polls that gave it records, in time order; share
+    groups are among them."""
+    return _by_name(polls_in(view, generation))
+
+
+def _by_name(reads: Iterable[Read]) -> Mapping[str, Sequence[Read]]:
     found: dict[str, list[Read]] = {}
-    for read in sorted(reads_in(view, generation), key=lambda r: r.returned):
-        if read.isolation == "read_committed":
-            found.setdefault(read.group or read.reader, []).append(read)
+    for read in sorted(reads, key=lambda r: r.returned):
+        found.setdefault(read.group or read.reader, []).append(read)
     return found
 
 
@@ -102,24 +111,25 @@ def _covered(reads: Sequence[Read], offsets: Ints) -> Bools:
 
 
 def _judge(
-    view: PartitionView, generation: LogGeneration, log: Log, audience: Mapping[str, Sequence[Read]]
+    view: PartitionView,
+    generation: LogGeneration,
+    log: Log,
+    audience: Mapping[str, Sequence[Read]],
+    given: Mapping[str, Sequence[Read]],
 ) -> Sequence[Finding]:
     compacted = view.compacted.get(generation.cluster, 0)
-    got = {name: _got(reads) for name, reads in audience.items()}
+    got = {name: columns_of(reads) for name, reads in given.items()}
     late = {name: _committed_after_capture(view, generation, log, got[name]) for name in got}
-    everything = np.concatenate([got[name].offset[~late[name]] for name in got])
-    findings: list[Finding] = list(examined(generation, everything, whole=True))
-    for name, reads in audience.items():
-        mine = got[name]
+    everything = [np.empty(0, np.int64), *(got[name].offset[~late[name]] for name in got)]
+    findings: list[Finding] = list(examined(generation, np.concatenate(everything), whole=True))
+    for name, mine in got.items():
         gone = (mine.offset < compacted) & ~among(mine.offset, log.replica.records.offset)
-        known = ~(gone | late[name])
-        findings += _phantoms(log, name, mine.offset[known], mine.uid[known])
-        findings += _hidden(log, name, reads, mine.offset)
+        cut = _cut_since(view, mine)
+        findings += _phantoms(log, name, mine, ~(gone | late[name] | cut))
+    for name, reads in audience.items():
+        offsets = got[name].offset if name in got else np.empty(0, np.int64)
+        findings += _hidden(log, name, reads, offsets)
     return findings
-
-
-def _got(reads: Sequence[Read]) -> Delivered:
-    return columns_of([r for r in reads if r.kind == "poll" and len(r.uids)])
 
 
 def _committed_after_capture(
@@ -144,19 +154,31 @@ def _committed_after_capture(
     )
 
 
+def _cut_since(view: PartitionView, got: Delivered) -> Bools:
+    """Per record, whether it was read uncommitted, and a mirror that ended has truncated it since:
+    a reader with read_committed must not have got it before."""
+    ends = [
+        kept_since(view, read) if read.isolation == "read_uncommitted" else FOREVER
+        for read in got.reads
+    ]
+    return np.asarray(got.offset >= np.array(ends, np.int64)[got.read])
+
+
 def _committing(sends: Sends, cluster: str) -> Ints:
     """Per transaction, whether this cluster's coordinator may have committed it."""
     asked = sends.says("ending", "commit") & ~never(sends)
     return np.asarray(sends.says("cluster", cluster) & asked).astype(np.int64)
 
 
-def _phantoms(log: Log, name: str, offsets: Ints, uids: Ints) -> Sequence[Finding]:
+def _phantoms(log: Log, name: str, got: Delivered, known: Bools) -> Sequence[Finding]:
+    """What a reader got that the log does not have there, or that read_committed hides."""
     records = log.replica.records
-    kept = offsets >= log.replica.log_start
-    offsets, uids = offsets[kept], uids[kept]
+    rows = np.flatnonzero(known & (got.offset >= log.replica.log_start))
+    offsets, uids = got.offset[rows], got.uid[rows]
+    shown = np.array([read.isolation == "read_uncommitted" for read in got.reads], np.bool_)
     at = locate(records.offset, offsets)
     right = (
-        (at >= 0) & (records.uid[at] == uids) & log.visible[at]
+        (at >= 0) & (records.uid[at] == uids) & (log.visible[at] | shown[got.read[rows]])
         if len(records)
         else np.zeros(len(offsets), np.bool_)
     )
@@ -216,9 +238,10 @@ CHECK = Check(
     name="read-committed-visibility",
     guarantee=(
         "A read_committed reader gets every committed and plain record of the range that it "
-        "passes, and nothing else."
+        "passes, and nothing else. No reader or member of a share group gets a record that the "
+        "log does not have at that offset."
     ),
-    source="KIP-98, consumer guarantees",
+    source="KIP-98, consumer guarantees; KIP-932, share.isolation.level",
     inputs=frozenset({"batches", "records", "sends", "reads", "promotions"}),
     anomalies=(
         AnomalyKind(
@@ -231,11 +254,11 @@ CHECK = Check(
         AnomalyKind(
             name="phantom-read",
             meaning=(
-                "A read_committed reader got a record that the bytes do not have there as committed"
-                " or plain."
+                "A reader or a member of a share group got a record that the bytes do not have "
+                "there; or, with read_committed, not as committed or plain."
             ),
             sentence=(
-                "{reader} got {who} at {at} on {cluster}, which read_committed must not show "
+                "{reader} got {who} at {at} on {cluster}, which its isolation must not show "
                 "({state})"
             ),
             counted=(

@@ -1,15 +1,29 @@
 """share-groups: the promise of a share group (KIP-932): each committed record is delivered until it
 is acknowledged, and not after that.
 
+A broker confirms an acknowledgement only to the member that has acquired the record, while its
+acquisition lock lasts, and confirms only one that ends a record (accept, reject). It counts the
+deliveries of a record, and archives it after the last of `group.share.delivery.count.limit`. Every
+record below the group's start offset is finished; this offset lags behind the last
+acknowledgements, does not go back, and does not pass the end of the log. What the records are is
+judged by the checks of all readers: `inconsistent-offset`, `read-committed-visibility`,
+`aborted-read`, `uncommitted-read`.
+
 Neither order, nor where a group begins on another cluster after a failover, is promised or judged.
 
 A member hands over records that it had fetched before, even if its lock has expired meanwhile and
 another member was given the record and accepted it: then its own acknowledgement is refused. So a
-record counts as delivered again only if a poll that began after the confirmation got it and the
-broker confirmed an acknowledgement of that too. The group's start offset, as its coordinator has it
-at the end, shows that every record below it is finished; it lags behind the last acknowledgements.
-A broker gives up on a record after five deliveries, and a killed member may have been given one
-without recording it. So the check does not judge how often a record was delivered.
+record that a poll returned after its end counts as delivered again if the broker confirmed an
+acknowledgement of that too, or if the member cannot have had it from before: its delivery count is
+higher than that of the delivery that ended it, or the member had meanwhile got a record of the
+partition that was sent later (it fetches only when it has handed over everything). The last two
+prove nothing around a fault of the cluster: a new leader counts anew, and an answer of a broker
+that lives may be late.
+
+KIP-932 does not promise exact delivery counts: a new leader forgets deliveries that were not
+acknowledged, and a broker takes one back that did not reach its member. So only a count above the
+limit is wrong, or one that did not rise after a confirmed release. A killed member may have been
+given a record without recording it.
 """
 
 from __future__ import annotations
@@ -21,15 +35,10 @@ from typing import Final
 
 import numpy as np
 
+from linkflap.harness.model.history import SHARE_LOCK_MS
 from linkflap.harness.model.scenario import Scenario
-from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding
-from linkflap.spark_verify.checks.parts.delivered_records import (
-    Delivered,
-    aborted_there,
-    by_client,
-    columns_of,
-    found,
-)
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.parts.delivered_records import Delivered, columns_of, found
 from linkflap.spark_verify.checks.parts.generation_clients import of_readers
 from linkflap.spark_verify.checks.parts.generations import (
     every,
@@ -39,22 +48,30 @@ from linkflap.spark_verify.checks.parts.generations import (
     number_at,
     replica_of,
 )
-from linkflap.spark_verify.checks.parts.logs import Log, among, distinct
-from linkflap.spark_verify.checks.parts.share_group_progress import (
-    DROPPED,
-    ENDS,
-    NEVER,
-    column_of,
-    done_with,
-)
-from linkflap.spark_verify.facts.eras import LogGeneration
+from linkflap.spark_verify.checks.parts.logs import Log, among, distinct, locate, runs
+from linkflap.spark_verify.checks.parts.outcomes import planner
+from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.partition_facts import Promotion
+from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.sends_and_reads import Read
-from linkflap.spark_verify.facts.view import Bools, Origin, PartitionView
+from linkflap.spark_verify.facts.view import Bools, Ints, Origin, PartitionView
 
-ABORTED: Final = "aborted-delivery"
 AGAIN: Final = "delivered-again"
+NEVER: Final = "never-delivered"
+DROPPED: Final = "never-acknowledged"
+UNACQUIRED: Final = "unacquired-acknowledgement"
+COUNT: Final = "wrong-delivery-count"
+START: Final = "wrong-start-offset"
+ENDS: Final = ("accepted", "rejected")
 CONFIRMED: Final = (*ENDS, "released", "renewed")
+OFTEN: Final = 3
+"""A record with this many recorded deliveries may have been archived by its broker."""
+LIMIT: Final = ("group.share.delivery.count.limit", "5")
+"""The broker config of the maximum delivery count, and its default."""
+LATE: Final = 5 * 10**9
+"""Nanoseconds by which a loaded broker may notice an expired lock late."""
+KILLS: Final = ("broker-kill", "broker-restart", "rolling-restart")
+"""Faults after which no broker sends a late answer: it has ended."""
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -64,12 +81,17 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     for generation in every(view):
         log = log_of(view, generation)
         for group, rows in _groups(view, generation).items():
-            got = column_of(rows, "acquire")
+            got = _of(rows, "acquire")
             findings += examined(generation, distinct(got.offset), whole=True)
-            wrong = [*_aborted(view, generation, log, rows), *_again(generation, rows, got)]
+            wrong = [
+                *_again(view, generation, log, rows, got),
+                *_unacquired(generation, rows, got),
+                *_miscounted(view, generation, rows, got),
+                *_starts(view, generation, log, group, rows),
+            ]
             findings += of_readers(generation, replica_of(view, generation), wrong)
             if generation.last and not _earlier(view, generation, group):
-                findings += done_with(view, generation, log, group, rows)
+                findings += _done_with(view, generation, log, group, rows)
     return findings
 
 
@@ -94,40 +116,85 @@ def _earlier(view: PartitionView, generation: LogGeneration, group: str) -> bool
     )
 
 
-def _aborted(
-    view: PartitionView, generation: LogGeneration, log: Log | None, rows: Sequence[Read]
+def _of(rows: Sequence[Read], *kinds: str) -> Delivered:
+    return columns_of([row for row in rows if row.kind in kinds])
+
+
+def _began(column: Delivered) -> Ints:
+    """Per record, when its row began: the poll, or the request of the acknowledgement."""
+    return np.array([read.time for read in column.reads], np.int64)[column.read]
+
+
+def _first(offsets: Ints, column: Delivered, times: Ints) -> Ints:
+    """Per offset, the first row of `column` that has it, by `times`; -1 where none has."""
+    order = np.lexsort((times, column.offset))
+    at = locate(column.offset[order], offsets)
+    return np.where(at >= 0, order[at], -1) if len(order) else at
+
+
+def _passed(offsets: Ints, rows: Sequence[Read]) -> Ints:
+    """Per offset, when a member first reported a start offset above it; FOREVER where none did."""
+    starts = sorted((r for r in rows if r.kind == "settled"), key=attrgetter("returned"))
+    reached = np.maximum.accumulate(np.array([r.position for r in starts], np.int64))
+    at = np.searchsorted(reached, offsets, side="right")
+    return np.array([*(r.returned for r in starts), FOREVER], np.int64)[at]
+
+
+def _again(
+    view: PartitionView,
+    generation: LogGeneration,
+    log: Log | None,
+    rows: Sequence[Read],
+    got: Delivered,
 ) -> Sequence[Finding]:
-    got = columns_of(
-        [row for row in rows if row.kind == "acquire" and row.isolation == "read_committed"]
-    )
-    by_marker = aborted_there(log, got)
-    bad = by_marker | by_client(view, got)
-    return found(
-        generation.cluster, got, bad, ABORTED, lambda row: "marker" if by_marker[row] else "client"
-    )
-
-
-def _again(generation: LogGeneration, rows: Sequence[Read], got: Delivered) -> Sequence[Finding]:
-    ends = column_of(rows, *ENDS)
-    if not len(ends) or not len(got):
+    """Records that were delivered, or whose acknowledgement was confirmed, after their end."""
+    ends, answers = _of(rows, *ENDS), _of(rows, *CONFIRMED)
+    if not len(got) and not len(answers):
         return []
-    order = np.argsort(ends.returned, kind="stable")
-    known, first = np.unique(ends.offset[order], return_index=True)
-    ended = order[first]  # of each offset the first that was confirmed
-    nearest = np.minimum(np.searchsorted(known, got.offset), len(known) - 1)
-    row = ended[nearest]
-    began = np.array([read.time for read in got.reads], np.int64)[got.read]
-    late = (
-        (known[nearest] == got.offset) & (ends.uid[row] == got.uid) & (ends.returned[row] < began)
-    )
-    held = _held(got, late, column_of(rows, *CONFIRMED))
-    return found(
-        generation.cluster,
-        got,
-        held,
-        AGAIN,
-        lambda number: ends.reads[int(ends.read[row[number]])].reader,
-    )
+    first = _first(answers.offset, ends, ends.returned)
+    over = _second(answers)
+    if len(ends):
+        over |= (first >= 0) & (_began(answers) > ends.returned[first])
+    finished, finisher = _finished(log, rows, ends, got)
+    late = (_began(got) > finished) & ~among(got.offset, answers.offset[over])
+    bad = _held(got, late, answers) | _fresh(view, generation.cluster, got, late, finished)
+
+    def ender(end: int) -> str:
+        return ends.reads[int(ends.read[end])].reader if end >= 0 else "the start offset"
+
+    return [
+        *found(generation.cluster, answers, over, AGAIN, lambda row: ender(int(first[row]))),
+        *found(generation.cluster, got, bad, AGAIN, lambda row: ender(int(finisher[row]))),
+    ]
+
+
+def _second(answers: Delivered) -> Bools:
+    """Per confirmed acknowledgement, whether it ended a record that another one had ended."""
+    ending = np.array([read.kind in ENDS for read in answers.reads], np.bool_)[answers.read]
+    rows = np.flatnonzero(ending)
+    order = rows[np.lexsort((answers.returned[rows], answers.offset[rows]))]
+    again = np.zeros(len(answers), np.bool_)
+    again[order[1:]] = answers.offset[order[1:]] == answers.offset[order[:-1]]
+    return again
+
+
+def _finished(
+    log: Log | None, rows: Sequence[Read], ends: Delivered, got: Delivered
+) -> tuple[Ints, Ints]:
+    """Per delivered record, when it was finished (FOREVER: never), and the row of `ends` that
+    finished it (-1: the group's start offset had passed it).
+
+    The start offset also follows the log's: that finishes what was deleted, and proves nothing of
+    it.
+    """
+    first = _first(got.offset, ends, ends.returned)
+    same = first >= 0
+    same[same] = ends.uid[first[same]] == got.uid[same]
+    ended = np.full(len(got), FOREVER, np.int64)
+    ended[same] = ends.returned[first[same]]
+    kept = got.offset >= (FOREVER if log is None else log.replica.log_start)
+    passed = np.where(kept, _passed(got.offset, rows), FOREVER)
+    return np.minimum(ended, passed), np.where(same & (ended <= passed), first, -1)
 
 
 def _held(got: Delivered, late: Bools, answered: Delivered) -> Bools:
@@ -147,6 +214,261 @@ def _held(got: Delivered, late: Bools, answered: Delivered) -> Bools:
     return held
 
 
+def _fresh(view: PartitionView, cluster: str, got: Delivered, late: Bools, finished: Ints) -> Bools:
+    """Of late deliveries, those that their member cannot have fetched before the record's end."""
+    fresh = np.zeros(len(got), np.bool_)
+    if not late.any():
+        return fresh
+    sends = Sends.of(view.sends)
+    sender = planner(got.uid, view.sends)
+    sent = np.where(sender >= 0, sends.column("invoked")[sender], 0) if len(sends) else sender
+    began = _began(got)
+    member = _members(got.reads)[got.read]
+    counts = np.array([r.position for r in got.reads], np.int64)[got.read]
+    for row in np.flatnonzero(late).tolist():
+        before = (got.offset == got.offset[row]) & (got.returned <= finished[row])
+        since = int(got.returned[before].max(initial=0))
+        until = int(got.returned[row])
+        newer = (member == member[row]) & (got.returned <= began[row]) & (sent > since)
+        fresh[row] = since and (
+            (newer.any() and _calm(view, cluster, since, until, but=KILLS))
+            or (counts[row] > counts[before].max() and _calm(view, cluster, since, until))
+        )
+    return fresh
+
+
+def _members(reads: Sequence[Read]) -> Ints:
+    """Per row a number of its member: one incarnation of one client."""
+    numbers: dict[tuple[str, int], int] = {}
+    return np.array(
+        [numbers.setdefault((r.reader, r.process), len(numbers)) for r in reads], np.int64
+    )
+
+
+def _calm(
+    view: PartitionView, cluster: str, start: int, end: int, but: Collection[str] = ()
+) -> bool:
+    """Whether no fault touched the cluster between two times, nor shortly before; but for some."""
+    return not any(
+        w.fault not in but
+        and cluster in (w.on.source, w.on.destination)
+        and w.start <= end
+        and w.end + SHARE_LOCK_MS * 10**6 >= start
+        for w in view.windows
+    )
+
+
+def _unacquired(
+    generation: LogGeneration, rows: Sequence[Read], got: Delivered
+) -> Sequence[Finding]:
+    """Confirmed acknowledgements by a member that did not have the record, or not any more."""
+    answers = _of(rows, *CONFIRMED)
+    if not len(answers):
+        return []
+    had = _acquired_at(got, _of(rows, "renewed"), answers)
+    expired = _began(answers) > had + SHARE_LOCK_MS * 10**6 + LATE
+    return found(
+        generation.cluster,
+        answers,
+        (had < 0) | expired,
+        UNACQUIRED,
+        lambda row: "its lock had expired" if had[row] >= 0 else "it had not acquired them",
+    )
+
+
+def _acquired_at(got: Delivered, renewed: Delivered, answers: Delivered) -> Ints:
+    """Per confirmed acknowledgement, when its member last was given the record, or had its lock
+    renewed, before it asked; -1 if it never was, or had given it back since."""
+    member = _members([*got.reads, *renewed.reads, *answers.reads])
+    edges = np.cumsum([0, len(got.reads), len(renewed.reads)])
+    of_answers = member[answers.read + edges[2]]
+    gave_back = np.array([read.kind != "renewed" for read in answers.reads], np.bool_)
+    back = np.flatnonzero(gave_back[answers.read])
+    # In this order at one time: was given it, asks, has given it back.
+    given, asks, returns = range(3)
+    step = np.repeat(
+        [given, given, asks, returns], [len(got), len(renewed), len(answers), len(back)]
+    )
+    asked = _began(answers)
+    times = np.concatenate([got.returned, renewed.returned, asked, asked[back]])
+    offset = np.concatenate([got.offset, renewed.offset, answers.offset, answers.offset[back]])
+    members = np.concatenate(
+        [member[got.read], member[renewed.read + edges[1]], of_answers, of_answers[back]]
+    )
+    order = np.lexsort((step, times, members, offset))
+    index = np.arange(len(order))
+    new = np.concatenate(([True], (np.diff(offset[order]) != 0) | (np.diff(members[order]) != 0)))
+    last = np.maximum.accumulate(np.where(new | (step[order] != asks), index, -1))
+    found_at = np.empty(len(order), np.int64)
+    found_at[order] = np.where(step[order[last]] == given, times[order[last]], -1)
+    return np.asarray(found_at[step == asks])
+
+
+def _miscounted(
+    view: PartitionView, generation: LogGeneration, rows: Sequence[Read], got: Delivered
+) -> Sequence[Finding]:
+    """Deliveries that their broker counted wrongly."""
+    config = view.topology.cluster(generation.cluster).config
+    limit = int(config.get(*LIMIT))
+    counts = np.array([read.position for read in got.reads], np.int64)[got.read]
+    beyond = (counts == 0) | (counts > limit)
+    same = _not_risen(view, generation.cluster, rows, got, counts)
+    return found(
+        generation.cluster,
+        got,
+        beyond | same,
+        COUNT,
+        lambda row: (
+            f"{counts[row]} times, and {limit} is the limit"
+            if beyond[row]
+            else f"{counts[row]} times, as before it was released"
+        ),
+    )
+
+
+def _not_risen(
+    view: PartitionView, cluster: str, rows: Sequence[Read], got: Delivered, counts: Ints
+) -> Bools:
+    """Deliveries to a member that had released the record, with confirmation, and whose count is
+    not above the one that it had then."""
+    released = _of(rows, "released")
+    member, began = _members(got.reads)[got.read], _began(got)
+    order = np.lexsort((got.returned, member, got.offset))
+    before, after = order[:-1], order[1:]
+    suspects = np.flatnonzero(
+        (got.offset[before] == got.offset[after])
+        & (member[before] == member[after])
+        & (counts[after] <= counts[before])
+    )
+    bad = np.zeros(len(got), np.bool_)
+    for earlier, later in zip(before[suspects].tolist(), after[suspects].tolist(), strict=True):
+        mine = got.reads[int(got.read[later])]
+        between = (
+            (released.offset == got.offset[later])
+            & (_began(released) >= got.returned[earlier])
+            & (released.returned <= began[later])
+        )
+        bad[later] = any(
+            (released.reads[n].reader, released.reads[n].process) == (mine.reader, mine.process)
+            for n in released.read[between].tolist()
+        ) and _calm(view, cluster, int(got.returned[earlier]), int(got.returned[later]))
+    return bad
+
+
+def _starts(
+    view: PartitionView,
+    generation: LogGeneration,
+    log: Log | None,
+    group: str,
+    rows: Sequence[Read],
+) -> Sequence[Finding]:
+    """Start offsets above the end of the log, and those that went back."""
+    reported = sorted((r for r in rows if r.kind == "settled"), key=attrgetter("returned"))
+    end = FOREVER if log is None or not log.whole else log.replica.end
+    findings: list[Finding] = []
+    for number, row in enumerate(reported):
+        earlier = [r for r in reported[:number] if r.returned < row.time]
+        highest = max(earlier, key=attrgetter("position"), default=row)
+        why = (
+            f"the log ends at {end}"
+            if row.position > end
+            else f"it had been {highest.position}"
+            if row.position < highest.position and _stays(view, row, highest, reported[number:])
+            else ""
+        )
+        if why:
+            evidence = {"group": group, "reader": row.reader, "witness": why}
+            findings.append(
+                Found(
+                    kind=START, cluster=generation.cluster, offset=row.position, evidence=evidence
+                )
+            )
+    return findings
+
+
+def _stays(view: PartitionView, row: Read, highest: Read, later: Sequence[Read]) -> bool:
+    """Whether a start offset that is lower than before is no stale answer: a coordinator that was
+    cut off or suspended may still answer what it knew."""
+    return _calm(view, row.cluster, highest.time, row.returned) or all(
+        r.position < highest.position for r in later
+    )
+
+
+def _done_with(
+    view: PartitionView,
+    generation: LogGeneration,
+    log: Log | None,
+    group: str,
+    rows: Sequence[Read],
+) -> Sequence[Finding]:
+    """What the group is done with and was never given, or was given and never asked to be rid
+    of."""
+    if _last_cluster(view, group) != generation.cluster:
+        return []
+    ends = [row.position for row in rows if row.kind == "settled"]
+    if not ends or log is None:
+        return [
+            Unjudged(
+                reason=(
+                    f"no member of share group {group} reported how far it is done with "
+                    f"{view.topic}-{view.partition}"
+                )
+            )
+        ]
+    visible = np.flatnonzero(log.visible)
+    offsets, uids = log.replica.records.offset[visible], log.replica.records.uid[visible]
+    done = offsets < max(ends)
+    findings = _missed_by(generation, rows, offsets[done], uids[done])
+    later = offsets[~done]
+    waiting = later[~among(later, distinct(_of(rows, "acquire").offset))]
+    if len(waiting):
+        where = f"{view.topic}-{view.partition} of {generation.cluster}"
+        findings.append(
+            Unjudged(
+                reason=(
+                    f"share group {group} was not given all of {where} in time: first {waiting[0]}"
+                )
+            )
+        )
+    return findings
+
+
+def _last_cluster(view: PartitionView, group: str) -> str:
+    return max(
+        (row for row in view.shares if row.group == group), key=attrgetter("returned")
+    ).cluster
+
+
+def _missed_by(
+    generation: LogGeneration, rows: Sequence[Read], offsets: Ints, uids: Ints
+) -> list[Finding]:
+    """Of records that a group is done with, those that it had not been given when it was first
+    seen to be done with them, and those that it had not been asked to be done with then."""
+    passed = _passed(offsets, rows)
+    got = _begun(offsets, _of(rows, "acquire")) <= passed
+    asked = _begun(offsets, _of(rows, "accept", "reject", *ENDS)) <= passed
+    many = columns_of([r for r in rows if r.kind == "acquire" and r.position >= OFTEN])
+    often = among(offsets, distinct(many.offset))
+    kinds = ((NEVER, ~got), (DROPPED, got & ~asked & ~often))
+    return [
+        Found(
+            kind=kind,
+            cluster=generation.cluster,
+            offset=int(offsets[bad][start]),
+            evidence={"records": end - start, "uid": int(uids[bad][start])},
+        )
+        for kind, bad in kinds
+        for start, end in runs(offsets[bad], uids[bad])
+    ]
+
+
+def _begun(offsets: Ints, column: Delivered) -> Ints:
+    """Per offset, when the first row that has it began; FOREVER where none has."""
+    times = _began(column)
+    first = _first(offsets, column, times)
+    return np.array([*times, FOREVER], np.int64)[first]  # the last one where there is none
+
+
 def _due_at(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:
     """Where share groups begin."""
     del promotions
@@ -162,44 +484,26 @@ CHECK = Check(
     name="share-groups",
     guarantee=(
         "A share group is given each committed record until a member accepts or rejects it, "
-        "and not after that was confirmed. With read_committed it is given no record of an "
-        "aborted transaction."
+        "and not after that was confirmed, which only the member that has acquired it can have. "
+        "Its start offset does not go back, and delivery counts stay within their limit."
     ),
     source=(
-        "KIP-932 (share groups: delivery, acknowledgement, share.isolation.level); KIP-1222 "
-        "(renewal)"
+        "KIP-932 (share groups: acquisition, acknowledgement, delivery count, share-partition "
+        "start offset); KIP-1222 (renewal)"
     ),
     inputs=frozenset({"batches", "records", "sends", "reads", "promotions"}),
     anomalies=(
         AnomalyKind(
-            name=ABORTED,
-            meaning=(
-                "A member of a share group that has read_committed was given a record whose "
-                "transaction was aborted."
-            ),
-            sentence=(
-                "{reader} got {who} of {cluster} at {at} in its share group, although their "
-                "transaction was aborted"
-            ),
-            counted=(
-                "aborted record was given to a share group|aborted records were given to a share "
-                "group"
-            ),
-            smallest=(
-                "1 is aborted, a member of a read_committed group acquired 1: at the offset where "
-                "it got it."
-            ),
-        ),
-        AnomalyKind(
             name=AGAIN,
             meaning=(
                 "A record was delivered to a share group by a poll that began after the broker had "
-                "confirmed that it was accepted or rejected, and the broker confirmed an "
-                "acknowledgement of that delivery too."
+                "confirmed that it was accepted or rejected, or after the group's start offset had "
+                "passed it, and the member cannot have fetched it before; or a second "
+                "acknowledgement was confirmed."
             ),
             sentence=(
-                "{reader} got {who} of {cluster} at {at} again, after {witness} had their "
-                "acknowledgement confirmed"
+                "{reader} got {who} of {cluster} at {at} again, or acknowledged them again, "
+                "although {witness} had ended them"
             ),
             counted=(
                 "acknowledged record was delivered again|acknowledged records were delivered again"
@@ -212,8 +516,8 @@ CHECK = Check(
         AnomalyKind(
             name=NEVER,
             meaning=(
-                "A committed record lies below the start offset of a share group, and no member was"
-                " ever given it."
+                "A committed record lies below the start offset of a share group, and no member "
+                "had been given it when a member first reported that."
             ),
             sentence=(
                 "a share group on {cluster} is done with {who} at {at}, and no member was given "
@@ -232,8 +536,8 @@ CHECK = Check(
             name=DROPPED,
             meaning=(
                 "A committed record lies below the start offset of a share group. It was "
-                "given to members fewer than three times, and none of them ever asked to "
-                "accept or reject it."
+                "given to members fewer than three times, and none of them had asked to "
+                "accept or reject it when a member first reported that."
             ),
             sentence=(
                 "a share group on {cluster} is done with {who} at {at}, which no member accepted or"
@@ -248,9 +552,67 @@ CHECK = Check(
                 "offset of 1."
             ),
         ),
+        AnomalyKind(
+            name=UNACQUIRED,
+            meaning=(
+                "The broker confirmed an acknowledgement of a record to a member that had not been "
+                "given it, had given it back, or whose acquisition lock had expired."
+            ),
+            sentence=(
+                "{reader} had an acknowledgement of {who} of {cluster} at {at} confirmed, although "
+                "{witness}"
+            ),
+            counted=(
+                "acknowledgement of a record that was not acquired was confirmed|acknowledgements "
+                "of records that were not acquired were confirmed"
+            ),
+            smallest=(
+                "1 is delivered to one member, and the acceptance by another one is confirmed: at "
+                "the offset of 1."
+            ),
+        ),
+        AnomalyKind(
+            name=COUNT,
+            meaning=(
+                "A delivery of a record has a delivery count above the limit of its brokers "
+                "(group.share.delivery.count.limit), or one that did not rise after the member's "
+                "release was confirmed."
+            ),
+            sentence=(
+                "{reader} was told that {who} of {cluster} at {at} had been delivered {witness}"
+            ),
+            counted=(
+                "delivery of a share group was counted wrongly|deliveries of a share group were "
+                "counted wrongly"
+            ),
+            smallest="1 is delivered with the delivery count 6: at the offset of 1.",
+        ),
+        AnomalyKind(
+            name=START,
+            meaning=(
+                "The start offset of a share group is above the end of the log, or went back."
+            ),
+            sentence=(
+                "share group {group} on {cluster} has the start offset {offset} in {tp}, but "
+                "{witness}"
+            ),
+            counted=(
+                "start offset of a share group is wrong|start offsets of share groups are wrong"
+            ),
+            smallest="The log ends at 2, and the group's start offset is 3: at offset 3.",
+        ),
     ),
     complete=frozenset({"promotions", "reads"}),
-    follows=frozenset({"order-equality", "marker-pairing", "commit-aborted", "provenance"}),
+    follows=frozenset(
+        {
+            "order-equality",
+            "marker-pairing",
+            "commit-aborted",
+            "provenance",
+            "inconsistent-offset",
+            "read-committed-visibility",
+        }
+    ),
     kernel=kernel,
     due_at=_due_at,
     when="where a workload's share group begins",

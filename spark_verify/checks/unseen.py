@@ -18,6 +18,7 @@ import numpy as np
 from linkflap.harness.model.scenario import Scenario, WorkloadSpec
 from linkflap.harness.model.topology import LinkSpec, Topology
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
+from linkflap.spark_verify.checks.parts.delivered_records import columns_of
 from linkflap.spark_verify.checks.parts.generation_clients import reads_in
 from linkflap.spark_verify.checks.parts.generations import (
     every,
@@ -27,7 +28,7 @@ from linkflap.spark_verify.checks.parts.generations import (
     native,
 )
 from linkflap.spark_verify.checks.parts.logs import Log, among, locate, runs
-from linkflap.spark_verify.checks.parts.outcomes import Outcomes, outcomes, read_uids
+from linkflap.spark_verify.checks.parts.outcomes import Outcomes, outcomes
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.partition_facts import Promotion
 from linkflap.spark_verify.facts.sends_and_reads import Read
@@ -46,10 +47,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             continue
         log = log_of(view, generation)
         floor = max(_deleted(view, generation), log.replica.log_start if log is not None else 0)
-        seen = [
-            read_uids(view, each, "read_committed")
-            for each in generations(view)[generation.cluster]
-        ]
+        seen = [_read(view, each) for each in generations(view)[generation.cluster]]
         for what, own in _heard(view, generation):
             rows, offsets = _due(
                 generation, log, what, own=own, compacted=view.compacted.get(generation.cluster, 0)
@@ -90,6 +88,12 @@ def _spans(reads: Sequence[Read]) -> Iterator[tuple[int, int]]:
         begins += [int(r.offsets.min()) for r in mine if r.kind == "poll" and len(r.uids)]
         if ends and begins:
             yield min(begins), max(ends)
+
+
+def _read(view: PartitionView, generation: LogGeneration) -> Ints:
+    """Every payload id that a read_committed reader got; not what a share group was given."""
+    mine = [r for r in reads_in(view, generation) if r.isolation == "read_committed"]
+    return columns_of([r for r in mine if r.kind == "poll"]).uid
 
 
 def _within(spans: Sequence[tuple[int, int]], offsets: Ints) -> Bools:

@@ -99,13 +99,15 @@ def _nameless(seen: PartitionView) -> PartitionView:
             made_from=of.records.uid,
         )
 
+    def read(of: Read) -> Read:
+        return replace(of, uids=np.full(len(of.uids), FOREIGN, np.int64))
+
     return replace(
         seen,
         replicas=tuple(map(replica, seen.replicas)),
         earlier=tuple(map(replica, seen.earlier)),
-        reads=tuple(
-            replace(read, uids=np.full(len(read.uids), FOREIGN, np.int64)) for read in seen.reads
-        ),
+        reads=tuple(map(read, seen.reads)),
+        shares=tuple(map(read, seen.shares)),
     )
 
 

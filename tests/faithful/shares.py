@@ -66,20 +66,25 @@ class Group:
         """Every record of a partition, up to the end offset of the group."""
         log = self._made.log(self._cluster, partition, topic="A.orders")
         records = list(shown(log, self._isolation))
-        for uid, offset in records:
+        for number, (uid, offset) in enumerate(records):
             self._record(partition, uid, offset)
+            if number % 9 == 5:  # a member looks at the start offset, which may lag
+                self._write("settled", partition, (), position=records[number - 5][1])
         last = records[-1][1] + 1 if records else 0
         # The group lags: its last acknowledgements stay unconfirmed.
         self._write("settled", partition, (), position=self._rng.choice((last, max(0, last - 3))))
 
     def _record(self, partition: int, uid: int, offset: int) -> None:
         rng, run = self._rng, ((uid, offset, 1),)
-        for delivery in range(1, LIMIT + 1):
+        delivery, had = 0, set[str]()
+        while delivery < LIMIT:
+            delivery += 1
             member, other = rng.sample(MEMBERS, 2)
             self._write("acquire", partition, run, member=member, position=delivery)
             what = rng.random()
             if what < 0.8 or (delivery == LIMIT - 1 and what < 0.95):
-                return self._accepted(partition, run, member, other, delivery)
+                return self._accepted(partition, run, member, "" if other in had else other)
+            had.add(member)
             if what < 0.88:
                 self._answered("renew", partition, run, member)
                 self._write("acquire", partition, run, member=member, position=delivery)
@@ -88,25 +93,22 @@ class Group:
                 return self._answered("reject", partition, run, member)
             if what < 0.97:
                 self._answered("release", partition, run, member)
+            elif rng.random() < 0.5:
+                delivery -= 1  # the member lost its connection: its broker takes the delivery back
             # otherwise the member was killed with the record
         return None
 
     def _accepted(
-        self,
-        partition: int,
-        run: tuple[tuple[int, int, int], ...],
-        member: str,
-        other: str,
-        delivery: int,
+        self, partition: int, run: tuple[tuple[int, int, int], ...], member: str, other: str
     ) -> None:
-        """The record is accepted. The answer may be lost, or another member may process the record
-        later, from its fetched records."""
+        """The record is accepted. The answer may be lost, or another member, whose lock on its
+        first delivery had expired, may process the record later, from its fetched records."""
         if self._rng.random() < 0.1:
             self._write("accept", partition, run, member=member)
             return
         self._answered("accept", partition, run, member)
-        if self._rng.random() < 0.1:
-            self._write("acquire", partition, run, member=other, position=max(1, delivery - 1))
+        if other and self._rng.random() < 0.1:
+            self._write("acquire", partition, run, member=other, position=1)
             self._write("accept", partition, run, member=other)
 
     def _answered(

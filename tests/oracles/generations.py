@@ -72,7 +72,7 @@ def size_of(plain: Plain) -> int:
         p.offset for p in plain.view.promotions
     ]
     ends += [o for s in plain.sends for o in s.offsets] + [
-        o for r in plain.reads for o in r.offsets
+        o for r in (*plain.reads, *plain.shares) for o in r.offsets
     ]
     return max([*ends, 0]) + 3
 

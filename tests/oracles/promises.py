@@ -24,10 +24,8 @@ class Promise:
 
 
 def read_uids(story: Story, generation: PlainGeneration, isolation: str | None = None) -> set[int]:
-    """Every payload id that a reader got in a generation."""
-    polls = [
-        r for r in story.reads(generation) if r.kind == "poll" and isolation in (None, r.isolation)
-    ]
+    """Every payload id that a reader or a share group got in a generation."""
+    polls = [r for r in story.polls(generation) if isolation in (None, r.isolation)]
     return {uid for r in polls for uid in r.uids}
 
 
@@ -119,10 +117,9 @@ def deleted(
     if promise.acked >= 0 or record is not None:
         return bool(0 <= promise.acked < floor)
     known: dict[int, int] = {}
-    for read in story.reads(generation):
-        if read.kind == "poll":
-            for uid, offset in zip(read.uids, read.offsets, strict=True):
-                known.setdefault(int(uid), int(offset))
+    for read in story.polls(generation):
+        for uid, offset in zip(read.uids, read.offsets, strict=True):
+            known.setdefault(int(uid), int(offset))
     others = promises(plain, story, generation, earlier=earlier)
     known |= {other.uid: other.acked for other in others if other.acked >= 0}
     if promise.uid in known:

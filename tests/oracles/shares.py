@@ -52,17 +52,8 @@ def _through(replica: Replica, group: str, ended: int, random: Random) -> list[R
     for at in range(len(replica.records)):
         for number, kind in enumerate(("acquire", "accept", "accepted")):
             if random.random() < 0.93:
-                rows.append(
-                    _read(
-                        replica,
-                        group,
-                        kind,
-                        ended - (9 - number) * SECOND,
-                        [at],
-                        random,
-                        position=1,
-                    )
-                )
+                time = ended - (9 - number) * SECOND
+                rows.append(_read(replica, group, kind, time, [at], random, position=1))
     position = random.choice((replica.end, int(random.choice(replica.records.offset.tolist()))))
     return [*rows, _read(replica, group, "settled", ended - SECOND, [], random, position=position)]
 
@@ -72,7 +63,11 @@ def _row(replica: Replica, group: str, ended: int, random: Random) -> Read:
     count = 0 if kind == "settled" else random.choice((1, 1, 2, 3))
     first = random.randrange(len(replica.records))
     rows = list(range(first, min(first + count, len(replica.records))))
-    position = random.randint(0, replica.end) if kind == "settled" else random.randint(1, 4)
+    position = (
+        random.randint(0, replica.end + random.choice((0, 0, 0, 2)))
+        if kind == "settled"
+        else random.choice((0, 1, 1, 2, 2, 3, 4, 5, 6))
+    )
     return _read(
         replica, group, kind, random.randint(0, max(1, ended)), rows, random, position=position
     )

@@ -9,6 +9,7 @@ later offsets.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from tests.oracles.generations import Owner, PlainGeneration, PlainMirroredRange, size_of
@@ -252,7 +253,20 @@ class Story:
         return [s for s in mine if self.number_at(s.cluster, s.invoked) == generation.number]
 
     def reads(self, generation: PlainGeneration) -> list[Any]:
-        mine = [r for r in self._plain.reads if r.cluster == generation.cluster]
+        return self._by_log(generation, self._plain.reads)
+
+    def polls(self, generation: PlainGeneration) -> list[Any]:
+        """What readers polled, and what members of share groups acquired."""
+        acquired = [
+            SimpleNamespace(**vars(r) | {"kind": "poll", "position": -1})
+            for r in self._plain.shares
+            if r.kind == "acquire"
+        ]
+        rows = self._by_log(generation, [*self._plain.reads, *acquired])
+        return [r for r in rows if r.kind == "poll" and r.offsets]
+
+    def _by_log(self, generation: PlainGeneration, reads: list[Any]) -> list[Any]:
+        mine = [r for r in reads if r.cluster == generation.cluster]
         return reads_by_log(mine, self._turns(generation.cluster))[generation.number]
 
     def marks(self, generation: PlainGeneration) -> list[Any]:

@@ -54,7 +54,22 @@ def reads_in(view: PartitionView, generation: LogGeneration) -> Sequence[Read]:
     """What readers of a cluster did in one of its generations; a poll while it was truncated may
     have a part in two (`reversals`).
     """
+    return _in(view, generation, view.reads)
+
+
+def polls_in(view: PartitionView, generation: LogGeneration) -> list[Read]:
+    """Polls that returned records in one generation: of readers, and of members of share groups,
+    which acquired what they returned."""
+    acquired = [replace(r, kind="poll", position=-1) for r in view.shares if r.kind == "acquire"]
+    return [
+        r
+        for r in _in(view, generation, [*view.reads, *acquired])
+        if r.kind == "poll" and len(r.uids)
+    ]
+
+
+def _in(view: PartitionView, generation: LogGeneration, reads: Sequence[Read]) -> Sequence[Read]:
     return by_generation(
-        [r for r in view.reads if r.cluster == generation.cluster],
+        [r for r in reads if r.cluster == generation.cluster],
         reversals_onto(view, generation.cluster),
     )[generation.number]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from linkflap.spark_verify.checks.parts.generation_clients import reads_in, sends_to
+from linkflap.spark_verify.checks.parts.generation_clients import polls_in, sends_to
 from linkflap.spark_verify.checks.parts.generations import generations, log_of, numbers_at
 from linkflap.spark_verify.checks.parts.logs import PLAIN, Log, among, chunks, distinct, locate
 from linkflap.spark_verify.facts.eras import LogGeneration
@@ -148,8 +148,8 @@ def reads_of(
 ) -> list[Read]:
     """Polls on a cluster in one generation that returned something, of one isolation level or of
     any, in time order."""
-    chosen = (r for r in reads_in(view, generation) if r.kind == "poll" and len(r.uids))
-    return sorted((r for r in chosen if isolation in (None, r.isolation)), key=lambda r: r.returned)
+    chosen = (r for r in polls_in(view, generation) if isolation in (None, r.isolation))
+    return sorted(chosen, key=lambda r: r.returned)
 
 
 def read_uids(view: PartitionView, generation: LogGeneration, isolation: str | None = None) -> Ints:

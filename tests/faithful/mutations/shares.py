@@ -58,15 +58,127 @@ def _forget(made: Made, offset: int, *kinds: str) -> None:
     made.polls = [poll for poll in made.polls if not any(poll is row for row in rows)]
 
 
-@mutation(SHARED, must="share-groups/aborted-delivery")
+def _rows(made: Made, offset: int) -> list[Poll]:
+    kinds = ("acquire", "accept", "accepted")
+    return [poll for poll in _of(made, *kinds) if _offset(poll) == offset]
+
+
+def _instead(made: Made, rows: list[Poll], uid: int, offset: int) -> None:
+    """These rows with another record."""
+    changed = {
+        id(row): replace(row, fetched=(replace(row.fetched[0], runs=((uid, offset, 1),)),))
+        for row in rows
+    }
+    made.polls = [changed.get(id(poll), poll) for poll in made.polls]
+
+
+def _also(made: Made, row: Poll, uid: int, offset: int) -> None:
+    """A member got this record too."""
+    got = replace(row.fetched[0], runs=((uid, offset, 1),), position=1)
+    made.polls.append(replace(row, fetched=(got,)))
+
+
+@mutation(
+    SHARED,
+    must="aborted-read/aborted-read read-committed-visibility/phantom-read",
+    may="torn-transaction",
+)
 def share_group_got_an_aborted_record(made: Made, rng: Random) -> None:
     """A member of a share group with read_committed got a record of an aborted transaction."""
     row = _simply(made)
     if row.isolation != "read_committed":
         raise NothingToChange("the group reads uncommitted")
     entry = data(made, "A", native=True, state="aborted")[0]
-    got = replace(row.fetched[0], runs=((entry.uids[0], entry.offset, 1),), position=1)
-    made.polls.append(replace(row, time=row.time, fetched=(got,)))
+    _also(made, row, entry.uids[0], entry.offset)
+
+
+@mutation(
+    SHARED,
+    must="inconsistent-offset/inconsistent-offset read-committed-visibility/phantom-read",
+)
+def share_group_got_another_record(made: Made, rng: Random) -> None:
+    """A member of a share group got, at the offset of one record, another record, and accepted
+    it."""
+    rows = _rows(made, _offset(_simply(made)))
+    entry = next(
+        e for e in data(made, "A", native=True, state="plain") if e.offset != _offset(rows[0])
+    )
+    _instead(made, rows, entry.uids[0], _offset(rows[0]))
+
+
+@mutation(
+    SHARED, must="read-committed-visibility/phantom-read", may="uncommitted-read/uncommitted-read"
+)
+def share_group_got_a_record_behind_the_end(made: Made, rng: Random) -> None:
+    """A member of a share group got and accepted a record at an offset far above the end of the
+    log."""
+    for row in _rows(made, _offset(_simply(made))):
+        _also(made, row, row.fetched[0].runs[0][0], _offset(row) + 10_000)
+
+
+@mutation(SHARED, must="read-committed-visibility/phantom-read")
+def share_group_got_a_record_at_a_marker(made: Made, rng: Random) -> None:
+    """A member of a share group, of either isolation, got and accepted a record at the offset of a
+    marker."""
+    marker = next(e for e in made.log("A", 0) if e.ends is not None)
+    for row in _rows(made, _offset(_simply(made))):
+        _also(made, row, row.fetched[0].runs[0][0], marker.offset)
+
+
+@mutation(SHARED, must="uncommitted-read/uncommitted-read")
+def share_group_got_an_uncommitted_record(made: Made, rng: Random) -> None:
+    """A member of a share group with read_committed got a record before its commit was
+    requested."""
+    row = _simply(made)
+    if row.isolation != "read_committed":
+        raise NothingToChange("the group reads uncommitted")
+    entry = data(made, "A", native=True, state="committed")[0]
+    early = min(o.time for o in made.operations if o.phase == "invoke")
+    _also(made, replace(row, time=early, returned=early + 1), entry.uids[0], entry.offset)
+
+
+@mutation(
+    SHARED, must="share-groups/unacquired-acknowledgement", may="share-groups/delivered-again"
+)
+def share_group_confirmed_another_member(made: Made, rng: Random) -> None:
+    """The broker confirmed the acceptance of a record to a member that had not acquired it."""
+    row = _simply(made)
+    (accepted,) = (p for p in _of(made, "accepted") if _offset(p) == _offset(row))
+    other, process = next(
+        (p.reader, p.process) for p in _of(made, "acquire") if p.reader != row.reader
+    )
+    made.polls = [
+        replace(p, reader=other, process=process) if p is accepted else p for p in made.polls
+    ]
+
+
+@mutation(SHARED, must="share-groups/wrong-delivery-count")
+def share_group_delivered_beyond_its_limit(made: Made, rng: Random) -> None:
+    """A record was delivered to a share group for the sixth time, though five is the limit."""
+    row = _simply(made)
+    (got,) = row.fetched
+    changed = replace(row, fetched=(replace(got, position=6),))
+    made.polls = [changed if poll is row else poll for poll in made.polls]
+
+
+def _with_start(made: Made, position: int) -> None:
+    last = max(_of(made, "settled"), key=lambda poll: poll.returned)
+    got = replace(last.fetched[0], position=position)
+    later = max(poll.returned for poll in made.polls) + MS
+    made.polls.append(replace(last, time=later, returned=later + MS, fetched=(got,)))
+    made.ended = max(made.ended, later + 2 * MS)
+
+
+@mutation(SHARED, must="share-groups/wrong-start-offset", may="share-groups")
+def share_group_passed_the_end(made: Made, rng: Random) -> None:
+    """The start offset of a share group is above the end of the log."""
+    _with_start(made, 10_000)
+
+
+@mutation(SHARED, must="share-groups/wrong-start-offset")
+def share_group_went_back(made: Made, rng: Random) -> None:
+    """The start offset of a share group was lower at the end than before."""
+    _with_start(made, 0)
 
 
 @mutation(SHARED, must="share-groups/delivered-again")
@@ -83,6 +195,18 @@ def share_group_got_a_record_again(made: Made, rng: Random) -> None:
         )
         later += 2 * MS
     made.ended = max(made.ended, later + MS)
+
+
+@mutation(SHARED, must="share-groups/delivered-again")
+def share_group_accepted_a_record_twice(made: Made, rng: Random) -> None:
+    """Two members had the acceptance of the same record confirmed, one as soon as the other."""
+    row = _simply(made)
+    other, process = next(
+        (p.reader, p.process) for p in _of(made, "acquire") if p.reader != row.reader
+    )
+    made.polls += [
+        replace(each, reader=other, process=process) for each in _rows(made, _offset(row))
+    ]
 
 
 @mutation(SHARED, must="share-groups/never-delivered")

@@ -29,8 +29,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             found += [plain.anomaly("aborted-read", generation.cluster, offset) for offset in wrong]
             got = {
                 pair
-                for r in story.reads(generation)
-                if r.kind == "poll"
+                for r in story.polls(generation)
                 for pair in zip(r.offsets, r.uids, strict=True)
             }
             never = {offset for offset, uid in got if uid in refused(plain)}
@@ -40,8 +39,8 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
 
 def committed_reads(story: Story, generation: PlainGeneration) -> Iterator[tuple[Any, int, int]]:
     """(poll, offset, payload) of all records that read_committed readers got."""
-    for read in story.reads(generation):
-        if read.kind == "poll" and read.isolation == "read_committed":
+    for read in story.polls(generation):
+        if read.isolation == "read_committed":
             for offset, uid in zip(read.offsets, read.uids, strict=True):
                 yield read, offset, uid
 

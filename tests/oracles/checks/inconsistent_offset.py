@@ -40,12 +40,11 @@ def _observed(plain: Plain, story: Story, generation: PlainGeneration) -> Iterat
         end = min(generation.earlier[before.number :], default=NEVER)
         for send in story.sends(before):
             yield from ((acked, uid) for uid, acked, _ in of_send(send) if 0 <= acked < end)
-        for read in story.reads(before):
-            if read.kind == "poll":
-                limit = min(end, truncated_since(plain, read))
-                yield from (
-                    (o, uid) for o, uid in zip(read.offsets, read.uids, strict=True) if o < limit
-                )
+        for read in story.polls(before):
+            limit = min(end, truncated_since(plain, read))
+            yield from (
+                (o, uid) for o, uid in zip(read.offsets, read.uids, strict=True) if o < limit
+            )
 
 
 def truncated_since(plain: Plain, read: Any) -> int:

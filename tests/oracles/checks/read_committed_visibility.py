@@ -1,5 +1,5 @@
 """A read_committed reader gets every committed and plain record of the range that it passes, and
-nothing else."""
+nothing else; nobody gets what the log does not have."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.oracles.checks.aborted_read import sent
+from tests.oracles.checks.inconsistent_offset import truncated_since
 from tests.oracles.generations import PlainGeneration
 from tests.oracles.plain import Anomaly, Plain, PlainLog
 from tests.oracles.promises import never_committed
@@ -22,22 +23,22 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
         story = Story(plain)
         for generation in story.every():
             log = story.log(generation)
+            if log is None:
+                continue
+            cleaned = plain.compacted.get(generation.cluster, 0)
+            polls = story.polls(generation)
             reads = [r for r in story.reads(generation) if r.isolation == "read_committed"]
-            for name in {r.group or r.reader for r in reads} if log else ():
-                assert log is not None
-                mine = sorted(
-                    (r for r in reads if (r.group or r.reader) == name), key=lambda r: r.returned
+            for name in {r.group or r.reader for r in (*polls, *reads)}:
+                given, mine = (
+                    [r for r in rows if (r.group or r.reader) == name] for rows in (polls, reads)
                 )
-                cleaned = plain.compacted.get(generation.cluster, 0)
-                phantoms = [
+                suspects = [
                     (kind, at)
-                    for kind, at in _phantoms(plain, generation, log, mine)
+                    for kind, at in _phantoms(plain, generation, log, given)
                     if at >= cleaned or log.at(at) is not None
                 ]
-                suspects = [*phantoms, *_hidden(log, mine)]
-                found += [
-                    plain.anomaly(kind, generation.cluster, offset) for kind, offset in suspects
-                ]
+                suspects += _hidden(log, sorted(mine, key=lambda r: r.returned), given)
+                found += [plain.anomaly(kind, generation.cluster, at) for kind, at in suspects]
     return found
 
 
@@ -53,8 +54,13 @@ def _phantoms(
         for offset, uid in _got([read]):
             record = log.at(offset)
             same = record is not None and record.uid == uid
-            right = same and (record.visible or _late(plain, generation, record, read))
-            if offset >= log.log_start and not right:
+            right = same and (
+                record.visible
+                or read.isolation == "read_uncommitted"
+                or _late(plain, generation, record, read)
+            )
+            cut = read.isolation == "read_uncommitted" and offset >= truncated_since(plain, read)
+            if offset >= log.log_start and not right and not cut:
                 wrong.add(offset)
     return [("phantom-read", offset) for offset in wrong]
 
@@ -72,9 +78,9 @@ def _late(plain: Plain, generation: PlainGeneration, record: Any, read: Any) -> 
     )
 
 
-def _hidden(log: PlainLog, reads: Sequence[Any]) -> list[tuple[str, int]]:
+def _hidden(log: PlainLog, reads: Sequence[Any], given: Sequence[Any]) -> list[tuple[str, int]]:
     """What some member of a group passed and no member got."""
-    got = {offset for offset, _ in _got(reads)}
+    got = {offset for offset, _ in _got(given)}
     covered: set[int] = set()
     for who in {(r.reader, r.process) for r in reads}:
         for start, end in passed([r for r in reads if (r.reader, r.process) == who]):

@@ -1,17 +1,34 @@
-"""A share group gets each committed record until it has completed it, and no aborted record; record
-by record."""
+"""A share group gets each committed record until it has completed it; record by record.
+
+Written from KIP-932 ("Share-partition start offset", "Record delivery states", "Acknowledgement"):
+only the member that has acquired a record acknowledges it, while its lock lasts; Acknowledged and
+Archived are final; the delivery count never exceeds its limit; the start offset only moves forward,
+within the log.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tests.oracles.checks.aborted_read import aborted
 from tests.oracles.generations import PlainGeneration
-from tests.oracles.plain import Anomaly, Plain
+from tests.oracles.plain import NEVER, Anomaly, Plain
 from tests.oracles.story import Story
+from tests.oracles.worlds import SECOND
 
-EACH = frozenset({"aborted-delivery", "delivered-again", "never-delivered", "never-acknowledged"})
+EACH = frozenset(
+    {
+        "delivered-again",
+        "never-delivered",
+        "never-acknowledged",
+        "unacquired-acknowledgement",
+        "wrong-delivery-count",
+    }
+)
+BESIDE = "one wrong row of a member breaks several promises to its group"
+ENDS = ("accepted", "rejected")
+ANSWERS = (*ENDS, "released", "renewed")
+LOCK, LATE = 15 * SECOND, 5 * SECOND
 
 
 def reference(views: Sequence[Plain]) -> list[Anomaly]:
@@ -25,10 +42,18 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
                     for row in plain.shares
                     if row.group == group and _within(story, generation, row)
                 ]
-                pairs = {*_aborted(plain, story, generation, rows), *_again(rows)}
+                pairs = {
+                    *_again(plain, story, generation, rows),
+                    *_unacquired(rows),
+                    *_miscounted(plain, generation, rows),
+                }
                 if _ends_here(plain, generation, group):
                     pairs |= set(_missed(story, generation, rows))
-                found += [plain.anomaly(kind, generation.cluster, offset) for kind, offset in pairs]
+                starts = list(_starts(plain, story, generation, rows))
+                found += [
+                    plain.anomaly(kind, generation.cluster, offset)
+                    for kind, offset in [*pairs, *starts]
+                ]
     return found
 
 
@@ -41,35 +66,171 @@ def _pairs(row: Any) -> Iterator[tuple[int, int]]:
     return zip(row.offsets, row.uids, strict=True)
 
 
-def _aborted(
+def _rows(rows: Sequence[Any], offset: int, *kinds: str) -> list[Any]:
+    return [row for row in rows if row.kind in kinds and offset in row.offsets]
+
+
+def _same(one: Any, other: Any) -> bool:
+    return (one.reader, one.process) == (other.reader, other.process)
+
+
+def _calm(plain: Plain, cluster: str, start: int, end: int, but: tuple[str, ...] = ()) -> bool:
+    """Whether no fault of the cluster can have made a broker forget, or answer late."""
+    return not any(
+        cluster in window.target.replace("/", "->").split("->")
+        and window.fault not in but
+        and window.start <= end
+        and start <= window.end + LOCK
+        for window in plain.view.windows
+    )
+
+
+def _again(
     plain: Plain, story: Story, generation: PlainGeneration, rows: Sequence[Any]
 ) -> Iterator[tuple[str, int]]:
-    for row in rows:
-        for offset, uid in (
-            _pairs(row) if row.kind == "acquire" and row.isolation == "read_committed" else ()
-        ):
-            if aborted(plain, story, generation, offset, uid):
-                yield "aborted-delivery", offset
-
-
-def _again(rows: Sequence[Any]) -> Iterator[tuple[str, int]]:
+    kind = "delivered-again"
+    offsets = {offset for row in rows for offset in row.offsets}
+    twice = set()
+    for offset in offsets:
+        ends = _rows(rows, offset, *ENDS)
+        first = min(ends, key=lambda r: r.returned, default=None)
+        late = [r for r in _rows(rows, offset, *ANSWERS) if first and r.time > first.returned]
+        count = sum(row.offsets.count(offset) for row in ends)
+        if late or count > 1:
+            twice.add(offset)
+            yield kind, offset
     for row in rows:
         for offset, uid in _pairs(row) if row.kind == "acquire" else ():
-            ends = [r for r in rows if r.kind in ("accepted", "rejected") and offset in r.offsets]
-            first = min(ends, key=lambda r: r.returned, default=None)
-            if first is None or first.returned >= row.time or (offset, uid) not in _pairs(first):
+            finished = _finished(story, generation, rows, offset, uid)
+            if offset in twice or finished >= row.time:
                 continue
-            if any(_confirms(r, row, offset) for r in rows):
-                yield "delivered-again", offset
+            if any(_confirms(r, row, offset) for r in rows) or _fresh(
+                plain, generation, rows, row, offset, finished
+            ):
+                yield kind, offset
+
+
+def _finished(
+    story: Story, generation: PlainGeneration, rows: Sequence[Any], offset: int, uid: int
+) -> int:
+    """When a record was ended, or lay below the start offset of the group."""
+    ends = _rows(rows, offset, *ENDS)
+    first = min(ends, key=lambda r: r.returned, default=None)
+    times = [first.returned] if first and (offset, uid) in _pairs(first) else []
+    log = story.log(generation)
+    if log is not None and offset >= log.log_start:
+        times += [_passed(rows, offset)]
+    return min(times, default=NEVER)
+
+
+def _passed(rows: Sequence[Any], offset: int) -> int:
+    return min(
+        (r.returned for r in rows if r.kind == "settled" and r.position > offset), default=NEVER
+    )
 
 
 def _confirms(answer: Any, row: Any, offset: int) -> bool:
     """Whether a broker confirmed an acknowledgement of this delivery."""
-    same = (answer.reader, answer.process) == (row.reader, row.process)
-    kinds = ("accepted", "rejected", "released", "renewed")
     return (
-        same and answer.kind in kinds and offset in answer.offsets and answer.time >= row.returned
+        _same(answer, row)
+        and answer.kind in ANSWERS
+        and offset in answer.offsets
+        and answer.time >= row.returned
     )
+
+
+def _fresh(
+    plain: Plain, generation: PlainGeneration, rows: Sequence[Any], row: Any, offset: int, end: int
+) -> bool:
+    """Whether the member cannot have fetched the record before its end: the count rose, or it had
+    got what was sent later."""
+    before = [r for r in _rows(rows, offset, "acquire") if r.returned <= end]
+    since = max((r.returned for r in before), default=0)
+    newer = any(
+        _same(r, row) and r.kind == "acquire" and r.returned <= row.time and sent > since
+        for r in rows
+        for uid in r.uids
+        for sent in [
+            s.invoked for s in plain.sends if s.first_uid <= uid < s.first_uid + len(s.offsets)
+        ]
+    )
+    higher = row.position > max((r.position for r in before), default=0)
+    cluster, until = generation.cluster, row.returned
+    return since > 0 and (
+        (
+            newer
+            and _calm(
+                plain, cluster, since, until, ("broker-kill", "broker-restart", "rolling-restart")
+            )
+        )
+        or (higher and _calm(plain, cluster, since, until))
+    )
+
+
+def _unacquired(rows: Sequence[Any]) -> Iterator[tuple[str, int]]:
+    for answer in rows:
+        for offset in answer.offsets if answer.kind in ANSWERS else ():
+            mine = [r for r in rows if _same(r, answer)]
+            given = [
+                r.returned
+                for r in _rows(mine, offset, "acquire", "renewed")
+                if r.returned <= answer.time
+            ]
+            back = [r.time for r in _rows(mine, offset, *ENDS, "released") if r.time < answer.time]
+            # What is given at the time at which it is given back was given back.
+            had = max(given, default=-1)
+            if had < 0 or max(back, default=-1) >= had or answer.time > had + LOCK + LATE:
+                yield "unacquired-acknowledgement", offset
+
+
+def _miscounted(
+    plain: Plain, generation: PlainGeneration, rows: Sequence[Any]
+) -> Iterator[tuple[str, int]]:
+    (cluster,) = (c for c in plain.view.topology.clusters if c.name == generation.cluster)
+    limit = int(cluster.config.get("group.share.delivery.count.limit", 5))
+    for row in rows:
+        for offset in row.offsets if row.kind == "acquire" else ():
+            if row.position == 0 or row.position > limit:
+                yield "wrong-delivery-count", offset
+            before = [
+                r
+                for r in rows
+                if r.kind == "acquire"
+                and offset in r.offsets
+                and _same(r, row)
+                and r is not row
+                and (r.returned, rows.index(r)) < (row.returned, rows.index(row))
+            ]
+            last = max(before, key=lambda r: (r.returned, rows.index(r)), default=None)
+            if last is None or row.position > last.position:
+                continue
+            released = any(
+                _same(r, row) and last.returned <= r.time and r.returned <= row.time
+                for r in _rows(rows, offset, "released")
+            )
+            if released and _calm(plain, generation.cluster, last.returned, row.returned):
+                yield "wrong-delivery-count", offset
+
+
+def _starts(
+    plain: Plain, story: Story, generation: PlainGeneration, rows: Sequence[Any]
+) -> Iterator[tuple[str, int]]:
+    log = story.log(generation)
+    reports = sorted((r for r in rows if r.kind == "settled"), key=lambda r: r.returned)
+    for row in reports:
+        if log is not None and not log.torn and row.position > log.end:
+            yield "wrong-start-offset", row.position
+            continue
+        higher = [r for r in reports if r.returned < row.time and r.position > row.position]
+        if not higher:
+            continue
+        highest = max(r.position for r in higher)
+        first = next(r for r in higher if r.position == highest)
+        later = reports[reports.index(row) :]
+        if _calm(plain, generation.cluster, first.time, row.returned) or all(
+            r.position < highest for r in later
+        ):
+            yield "wrong-start-offset", row.position
 
 
 def _ends_here(plain: Plain, generation: PlainGeneration, group: str) -> bool:
@@ -86,17 +247,14 @@ def _ends_here(plain: Plain, generation: PlainGeneration, group: str) -> bool:
 def _missed(
     story: Story, generation: PlainGeneration, rows: Sequence[Any]
 ) -> Iterator[tuple[str, int]]:
-    ends = [row.position for row in rows if row.kind == "settled"]
     log = story.log(generation)
-    for record in log.records if log is not None and ends and rows else ():
-        given = [r for r in rows if r.kind == "acquire" and record.offset in r.offsets]
-        asked = any(
-            r.kind in ("accept", "reject", "accepted", "rejected") and record.offset in r.offsets
-            for r in rows
-        )
-        if not record.visible or record.offset >= max(ends):
+    for record in log.records if log is not None and rows else ():
+        end = _passed(rows, record.offset)
+        if not record.visible or end == NEVER:
             continue
-        if not given:
+        given = _rows(rows, record.offset, "acquire")
+        asked = _rows(rows, record.offset, "accept", "reject", *ENDS)
+        if all(r.time > end for r in given):
             yield "never-delivered", record.offset
-        elif not asked and all(r.position < 3 for r in given):
+        elif all(r.time > end for r in asked) and all(r.position < 3 for r in given):
             yield "never-acknowledged", record.offset

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.oracles.generations import PlainGeneration
 from tests.oracles.plain import Anomaly, Plain, PlainLog
-from tests.oracles.promises import Promise, promises, read_uids
+from tests.oracles.promises import Promise, promises
 from tests.oracles.story import Story
 
 EACH = frozenset({"unseen-write"})
@@ -32,7 +32,9 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             seen = {
                 uid
                 for each in story.generations[generation.cluster]
-                for uid in read_uids(story, each, "read_committed")
+                for r in story.reads(each)
+                if (r.kind, r.isolation) == ("poll", "read_committed")
+                for uid in r.uids
             }
             for promise, own in _heard(plain, story, generation) if spans else ():
                 offset = _where(

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from linkflap.spark_verify.facts.partition_facts import Window
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.clients import commit
+from tests.unit.checks.clients import commit, send
 from tests.unit.checks.histories import view
 from tests.unit.checks.logs import SECOND, Log, ints
 from tests.unit.checks.verdicts import (
@@ -113,10 +114,8 @@ ACCEPTED = {
         {"A/native": 1},
     ),
 }
+STALE = (row("acquire", 1, at=20, member="m2", position=2), row("accept", 1, at=22, member="m2"))
 REJECTS = {
-    "aborted-delivery": Rejected(
-        view=shared(*ACCEPTED_ROWS, DONE, log=ABORTED), cluster="A", offset=0
-    ),
     "delivered-again": Rejected(
         view=shared(
             *ACCEPTED_ROWS,
@@ -134,6 +133,24 @@ REJECTS = {
         cluster="A",
         offset=0,
     ),
+    "unacquired-acknowledgement": Rejected(
+        view=shared(
+            GIVEN,
+            row("accept", 1, at=12, member="m2"),
+            row("accepted", 1, at=12, member="m2"),
+            DONE,
+        ),
+        cluster="A",
+        offset=0,
+    ),
+    "wrong-delivery-count": Rejected(
+        view=shared(row("acquire", 1, at=10, position=6), *ACCEPTED_ROWS[1:], DONE),
+        cluster="A",
+        offset=0,
+    ),
+    "wrong-start-offset": Rejected(
+        view=shared(*ACCEPTED_ROWS, row("settled", at=50, position=3)), cluster="A", offset=3
+    ),
 }
 
 
@@ -149,13 +166,214 @@ def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
-def test_aborted_by_its_producer_and_no_marker_tells() -> None:
-    seen = shared(
-        *ACCEPTED_ROWS, DONE, log=Log("A").data(1), sends=[commit(1, acked=0, ending="abort")]
+KILLED = Window(id="kill", fault="broker-kill", target="A/1", start=5 * SECOND, end=30 * SECOND)
+
+
+def disturbed(seen: PartitionView) -> PartitionView:
+    """The same while a broker of A was killed."""
+    facts = seen.partition_facts
+    changed = replace(facts, facts=replace(facts.facts, windows=(KILLED,)))
+    return replace(seen, partition_facts=changed)
+
+
+WRONG = {
+    "accepted by one member, and then rejected by another": (
+        shared(
+            *ACCEPTED_ROWS,
+            row("acquire", 1, at=11, member="m2", position=1),
+            row("rejected", 1, at=12, member="m2"),
+            DONE,
+        ),
+        ("delivered-again", 0),
+    ),
+    "accepted twice by one member": (
+        shared(*ACCEPTED_ROWS, row("accepted", 1, at=12), DONE),
+        ("delivered-again", 0),
+    ),
+    "released with confirmation after its end": (
+        shared(
+            *ACCEPTED_ROWS,
+            row("acquire", 1, at=11, member="m2", position=1),
+            row("released", 1, at=14, member="m2"),
+            DONE,
+        ),
+        ("delivered-again", 0),
+    ),
+    "delivered after its end, with a higher delivery count": (
+        shared(*ACCEPTED_ROWS, *STALE, DONE),
+        ("delivered-again", 0),
+    ),
+    "delivered after its end, to a member that had got what was sent later": (
+        shared(
+            *ACCEPTED_ROWS,
+            row("acquire", 2, at=16, member="m2", position=1, offset=2),
+            row("acquire", 1, at=20, member="m2", position=1),
+            row("settled", at=50, position=1),
+            log=Log("A").txn(1, pid=7).data(2),
+            sends=[send(2, acked=2, invoked=14 * SECOND, returned=15 * SECOND)],
+        ),
+        ("delivered-again", 0),
+    ),
+    "delivered and accepted below the start offset": (
+        shared(
+            row("acquire", 1, at=3, position=1),
+            row("accept", 1, at=5),
+            row("settled", at=7, position=1),
+            *ACCEPTED_ROWS,
+            DONE,
+        ),
+        ("delivered-again", 0),
+    ),
+    "its lock had expired": (
+        shared(GIVEN, row("accept", 1, at=40), row("accepted", 1, at=40), DONE),
+        ("unacquired-acknowledgement", 0),
+    ),
+    "it had released it before": (
+        shared(
+            GIVEN,
+            row("release", 1, at=12),
+            row("released", 1, at=12),
+            row("accept", 1, at=14),
+            row("accepted", 1, at=14),
+            DONE,
+        ),
+        ("unacquired-acknowledgement", 0),
+    ),
+    "the count did not rise after a release": (
+        shared(
+            GIVEN,
+            row("release", 1, at=12),
+            row("released", 1, at=12),
+            *(
+                replace(r, time=r.time + 5 * SECOND, returned=r.returned + 5 * SECOND)
+                for r in ACCEPTED_ROWS
+            ),
+            DONE,
+        ),
+        ("wrong-delivery-count", 0),
+    ),
+    "the start offset went back": (
+        shared(
+            *ACCEPTED_ROWS, row("settled", at=40, position=1), row("settled", at=50, position=0)
+        ),
+        ("wrong-start-offset", 0),
+    ),
+    "given only after the group was done with it": (
+        shared(row("settled", at=8, position=1), *ACCEPTED_ROWS[:2]),
+        ("never-delivered", 0),
+    ),
+    "accepted only after the group was done with it": (
+        shared(
+            row("acquire", 1, at=3, position=1),
+            row("settled", at=8, position=1),
+            row("accept", 1, at=12),
+        ),
+        ("never-acknowledged", 0),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_rejects_too(case: str) -> None:
+    seen, (kind, offset) = WRONG[case]
+    assert anomalies(NAME, seen) == [(kind, "A", offset)]
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        shared(*ACCEPTED_ROWS, *STALE, DONE),
+        WRONG["the count did not rise after a release"][0],
+        shared(
+            *ACCEPTED_ROWS,
+            row("settled", at=14, position=1),
+            row("settled", at=20, position=0),
+            row("settled", at=50, position=1),
+        ),
+    ],
+    ids=["a new leader counts anew", "it forgets releases", "a suspended coordinator answered"],
+)
+def test_a_fault_of_the_cluster_explains(seen: PartitionView) -> None:
+    assert anomalies(NAME, seen)
+    assert anomalies(NAME, disturbed(seen)) == []
+
+
+def test_a_start_offset_that_stays_behind_is_wrong_whatever_happened() -> None:
+    seen, _ = WRONG["the start offset went back"]
+    assert anomalies(NAME, disturbed(seen)) == [("wrong-start-offset", "A", 0)]
+
+
+def test_deleted_records_need_not_be_delivered_to_pass_the_start_offset() -> None:
+    """The start offset follows the log's: what a member still has is not delivered again."""
+    deleted = Log("A").data(1).data(2)
+    seen = shared(row("settled", at=5, position=1), GIVEN, row("accepted", 1, at=12), log=deleted)
+    (replica,) = seen.replicas
+    assert anomalies(NAME, seen)[0][0] == "delivered-again"
+    kept = replace(replica, log_start=1)
+    assert ("delivered-again", "A", 0) not in anomalies(NAME, replace(seen, replicas=(kept,)))
+
+
+def test_brokers_may_have_another_limit() -> None:
+    seen = shared(row("acquire", 1, at=10, position=6), *ACCEPTED_ROWS[1:], DONE)
+    facts = seen.partition_facts
+    clusters = tuple(
+        replace(c, config={"group.share.delivery.count.limit": "7"})
+        for c in facts.facts.topology.clusters
     )
-    assert [(f.kind, f.evidence["witness"]) for f in findings(NAME, seen)] == [
-        ("aborted-delivery", "client")
-    ]
+    topology = replace(facts.facts.topology, clusters=clusters)
+    changed = replace(facts, facts=replace(facts.facts, topology=topology))
+    assert anomalies(NAME, replace(seen, partition_facts=changed)) == []
+
+
+GENERAL = {
+    "another record at its offset": (
+        "inconsistent-offset",
+        "inconsistent-offset",
+        shared(row("acquire", 9, at=10, position=1)),
+        0,
+    ),
+    "behind the end of the log": (
+        "read-committed-visibility",
+        "phantom-read",
+        shared(row("acquire", 1, at=10, position=1, offset=70)),
+        70,
+    ),
+    "at a marker, although it reads uncommitted": (
+        "read-committed-visibility",
+        "phantom-read",
+        shared(row("acquire", 1, at=10, position=1, offset=1, isolation="read_uncommitted")),
+        1,
+    ),
+    "aborted": (
+        "aborted-read",
+        "aborted-read",
+        shared(row("acquire", 1, at=10, position=1), log=ABORTED),
+        0,
+    ),
+    "aborted, as its producer knows": (
+        "aborted-read",
+        "aborted-read",
+        shared(
+            row("acquire", 1, at=10, position=1),
+            log=Log("A").data(1),
+            sends=[commit(1, acked=0, ending="abort")],
+        ),
+        0,
+    ),
+    "before its commit was requested": (
+        "uncommitted-read",
+        "uncommitted-read",
+        shared(row("acquire", 1, at=10, position=1), sends=[commit(1, asked=12 * SECOND)]),
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", GENERAL)
+def test_the_checks_of_all_readers_judge_what_was_acquired(case: str) -> None:
+    name, kind, seen, offset = GENERAL[case]
+    assert anomalies(name, seen) == [(kind, "A", offset)]
+    assert anomalies(name, shared(row("acquire", 1, at=14, position=1), sends=seen.sends[:0])) == []
 
 
 def test_a_redelivered_record_names_the_member_that_had_confirmed_it() -> None:
