@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from linkflap.harness.capture.logs_named import (
     Folder,
@@ -246,14 +246,19 @@ def bounds(found: Iterable[Folder], scanned: Mapping[Path, int] | None = None) -
                     log_start=max(first,
                         offsets_in(folder.root / "log-start-offset-checkpoint").get(partition, 0)),
                     high_watermark=max(min(high, ends[folder.path]), noted[folder.path]),
-                    high_watermark_from="recomputed"
-                    if not noted_above and (not checkpointed or len(same) < 2)
-                    else "checkpoint",
+                    high_watermark_from=_origin(folder)
+                    if noted_above or (checkpointed and len(same) > 1)
+                    else "recomputed",
                     compacted=offsets_in(folder.root / "cleaner-offset-checkpoint").get(partition,
                         0),
                 )
             )  # fmt: skip
     return known
+
+
+def _origin(folder: Folder) -> Literal["checkpoint", "copied"]:
+    """A broker that was stopped leaves a file that says so, and removes it when it starts."""
+    return "checkpoint" if (folder.root / ".kafka_cleanshutdown").exists() else "copied"
 
 
 def record(folder: Path, asked: LogsRequest, command: str) -> None:

@@ -48,7 +48,14 @@ def forensics(folders: tuple[Path, ...], topics: str, as_json: bool) -> int:
         click.echo(msgspec.json.encode(report))
     else:
         listed = _listed("looked at", report.files) + _listed("not looked at", report.left_out)
-        tell(report.cases, report.unreadable, report.looked, report.notes, listed=listed)
+        tell(
+            report.cases,
+            report.unreadable,
+            report.looked,
+            report.notes,
+            unknown=report.unknown,
+            listed=listed,
+        )
     return report.exit_code
 
 

@@ -192,15 +192,17 @@ class Bounds:
     """The bounds of one captured replica, and their origin.
 
     `high_watermark_from` is sampled (a leader reported it), checkpoint (the broker's file: a lower
-    bound), or recomputed (single-replica log: the end of the bytes). `leader` is the last known
-    leader of the partition. Below `compacted` the broker's cleaner may have removed records (its
-    checkpoint file; cleanup.policy=compact); 0 if it never has. If the topic is compacted, the
-    cleaner has reached `thinned`: the end of the last segment that has a batch with fewer records
-    than offsets. (A cleaner replaces segments first, and writes its checkpoint when it has finished
-    the log.) The last `unfinished` bytes of the last segment are a batch that its broker was
-    writing when it was captured or killed: no broker has confirmed it, and the recovery of a killed
-    one truncates it (`LogSegment.recover`). `last_stable` is the answer of a running cluster's
-    leader, after it had answered `stable_above` as its high watermark; -1 if it was not asked.
+    bound), copied (that file, copied from a broker that is not known to have been stopped: it may
+    be newer than the log), or recomputed (single-replica log: the end of the bytes). `leader` is
+    the last known leader of the partition. Below `compacted` the broker's cleaner may have removed
+    records (its checkpoint file; cleanup.policy=compact); 0 if it never has. If the topic is
+    compacted, the cleaner has reached `thinned`: the end of the last segment that has a batch with
+    fewer records than offsets. (A cleaner replaces segments first, and writes its checkpoint when
+    it has finished the log.) The last `unfinished` bytes of the last segment are a batch that its
+    broker was writing when it was captured or killed: no broker has confirmed it, and the recovery
+    of a killed one truncates it (`LogSegment.recover`). `last_stable` is the answer of a running
+    cluster's leader, after it had answered `stable_above` as its high watermark; -1 if it was not
+    asked.
     """
 
     cluster: str
@@ -211,7 +213,7 @@ class Bounds:
     alive: bool
     log_start: Offset
     high_watermark: OffsetOrNone
-    high_watermark_from: Literal["sampled", "checkpoint", "recomputed"]
+    high_watermark_from: Literal["sampled", "checkpoint", "copied", "recomputed"]
     compacted: Offset = 0
     thinned: Offset = 0
     unfinished: Small = 0

@@ -101,14 +101,17 @@ def tell(
     notes: Sequence[str],
     stream: TextIO | None = None,
     *,
+    unknown: Sequence[str] = (),
     listed: str = "",
 ) -> None:
-    """Writes the findings, one section each; `listed` are the files that were read, and those that
-    were left out."""
+    """Writes the findings, one section each; what may be one; and `listed`, the files that were
+    read, and those that were left out."""
     stream = sys.stdout if stream is None else stream
     shown = first_of([_section(n, case) for n, case in enumerate(cases, start=1)], _CASES)
     stream.writelines(f"{section}\n" for section in shown)
     for line in first_of([f"cannot be read: {each}" for each in unreadable], _CASES):
+        stream.write(f"{line}\n")
+    for line in first_of([f"cannot be known: {each}" for each in unknown], _CASES):
         stream.write(f"{line}\n")
     for line in first_of([f"not counted: {each}" for each in notes], _CASES):
         stream.write(f"{line}\n")

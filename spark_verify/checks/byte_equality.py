@@ -5,12 +5,13 @@ Compared are (base offset, last offset, length, CRC) of every batch; the leader 
 CRC, may differ. A mirror that declares another mapping of producer ids has other CRCs. Then each
 hop is compared by record count, producer epoch, sequence, kind of batch, the coordinator's epoch,
 and the mapped id. A batch that only the source has, below the destination's end, is a hole. One
-that only the destination has is a stranger. The source's tail is lag. Batches that a mirror
-declares to have appended when the run ended, without a failover, are its own. This check does not
-judge mirrors that move offsets. In copied logs the mark of a promotion may have been deleted with
-the beginning of the log, and the finding then says so (`harness.capture.unmarked`). Where either
-side has compacted its log a difference is no violation: each side packs its remaining records anew,
-and for a recorded run record-equality compares those.
+that only the destination has is a stranger. The source's tail is lag. In copied logs a stranger
+above the end of the source's log proves nothing if the source may have been copied first. Batches
+that a mirror declares to have appended when the run ended, without a failover, are its own. This
+check does not judge mirrors that move offsets. In copied logs the mark of a promotion may have been
+deleted with the beginning of the log, and the finding then says so (`harness.capture.unmarked`).
+Where either side has compacted its log a difference is no violation: each side packs its remaining
+records anew, and for a recorded run record-equality compares those.
 """
 
 from __future__ import annotations
@@ -112,6 +113,10 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     if not (view.recorded or mirrored_range.far):
         findings += _nothing_arrived(view, source, destination)
     cleaned = max(compacted(view, replica) for replica in (source, destination))
+    later = _copied_later(view, compared, destination.batches, ours)
+    if later.any():
+        findings.append(_order_of_copying(view, compared, destination.batches, ours[later]))
+        ours = ours[~later]
     differences = _differences(view, compared, ours, theirs)
     judged = [found for found in differences if found.offset >= cleaned]
     unsure = len(differences) - len(judged)
@@ -127,6 +132,30 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
         *judged,
         *(records_beside(source, destination, start, end) if mapped else ()),
     ]
+
+
+def _copied_later(view: PartitionView, compared: Hop, batches: Batches, ours: Ints) -> Bools:
+    """Which batches of the destination lie above the end of the source's log, where nobody knows
+    that the destination was copied first. Leaders of live clusters are asked in that order."""
+    source = compared.source.replica
+    above = batches.base_offset[ours] >= source.end
+    sampled = source.high_watermark_from == "sampled"
+    return above & (not (view.recorded or compared.mirrored_range.far or sampled))
+
+
+def _order_of_copying(
+    view: PartitionView, compared: Hop, batches: Batches, later: Ints
+) -> Unjudged:
+    source, destination = compared.source.replica.cluster, compared.destination.replica.cluster
+    where = f"{view.topic}-{view.partition}"
+    return Unjudged(
+        reason=(
+            f"{len(later)} batches of {destination}'s {where} lie above the end of {source}'s log, "
+            f"offset {compared.source.replica.end}, first {batches.base_offset[later[0]]}: {source}"
+            f" was copied before {destination}, or {destination} wrote them itself; copy a "
+            f"destination before its source, or say --promotion {destination}:{where}=OFFSET"
+        )
+    )
 
 
 def _nothing_arrived(

@@ -15,8 +15,8 @@ marker with another delete horizon. Only for batches whose records cannot be rea
 they differ.
 
 No log ends below its own high watermark. In a recorded run the high watermark was requested before
-the bytes were copied. In copied logs it is from the checkpoint file of each broker, so that file of
-a running broker must be copied before the logs.
+the bytes were copied. In copied logs it is from the checkpoint file of each broker. Of a broker
+that was not stopped, that file may have been copied after the logs, so there it is unknown.
 
 Offsets of a log follow each other without a hole, those of markers included, until a cleaner
 removes some. In a recorded run other checks know what was in a hole. In logs that linkflap did not
@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -41,8 +41,15 @@ from linkflap.spark_verify.checks.parts.cleaning import (
     readable,
 )
 from linkflap.spark_verify.checks.parts.generations import compacted, examined, generations
-from linkflap.spark_verify.checks.parts.replicas import between, missing, within
+from linkflap.spark_verify.checks.parts.replicas import (
+    between,
+    copied_while_running,
+    missing,
+    within,
+)
 from linkflap.spark_verify.facts.view import PartitionView, Replica
+
+ENDS_EARLY: Final = "log-ends-early"
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -53,7 +60,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         replicas = [r for r in view.replicas if r.cluster == cluster]
         for replica in replicas:
             findings += examined(known[cluster][-1], replica.batches.base_offset)
-            findings += [*within(replica), *_ends_early(replica)]
+            findings += [*within(replica), *_ends_early(view, replica)]
             if replica.damage:
                 where = f"{view.topic}-{view.partition} on {cluster}/{replica.broker}"
                 findings.append(
@@ -176,20 +183,22 @@ def _holes(view: PartitionView, replica: Replica) -> Iterator[Unjudged]:
         )
 
 
-def _ends_early(replica: Replica) -> Iterator[Found]:
+def _ends_early(view: PartitionView, replica: Replica) -> Iterator[Finding]:
     """A replica in sync has all that is below the high watermark, and no broker notes one that is
-    above its own log's end."""
-    if replica.high_watermark > replica.end and not replica.damage:
-        evidence = {
-            "broker": replica.broker,
-            "capture": replica.moment,
-            "high_watermark": replica.high_watermark,
-            "from": replica.high_watermark_from,
-            "missing": replica.high_watermark - replica.end,
-        }
-        yield Found(
-            kind="log-ends-early", cluster=replica.cluster, offset=replica.end, evidence=evidence
-        )
+    above its own log's end. A copy of a running broker's folder does."""
+    if replica.high_watermark <= replica.end or replica.damage:
+        return
+    if replica.high_watermark_from == "copied":
+        yield copied_while_running(view, replica, ENDS_EARLY)
+        return
+    evidence = {
+        "broker": replica.broker,
+        "capture": replica.moment,
+        "high_watermark": replica.high_watermark,
+        "from": replica.high_watermark_from,
+        "missing": replica.high_watermark - replica.end,
+    }
+    yield Found(kind=ENDS_EARLY, cluster=replica.cluster, offset=replica.end, evidence=evidence)
 
 
 CHECK = Check(
@@ -252,7 +261,7 @@ CHECK = Check(
             despite_torn=True,
         ),
         AnomalyKind(
-            name="log-ends-early",
+            name=ENDS_EARLY,
             meaning=(
                 "A log ends below its own high watermark: that of the leader, of an in-sync "
                 "replica, or of the broker's checkpoint file."

@@ -61,8 +61,9 @@ Logs = Mapping[tuple[str, int], batches.Log]
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """The findings. `unreadable` are files and bytes. `notes` may be damage or compaction, and
-    count as neither. `files` are the files that were read, a line per partition and broker;
+    """The findings. `unreadable` are files and bytes. `unknown` is what would be a finding if the
+    logs were copied from a broker that was stopped. `notes` may be damage or compaction, and count
+    as neither. `files` are the files that were read, a line per partition and broker;
     `left_out` the partitions that were not.
     """
 
@@ -72,13 +73,15 @@ class Report:
         default_factory=lambda: dict.fromkeys(("partitions", "replicas", "batches", "bytes"), 0)
     )
     notes: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
     @property
     def exit_code(self) -> int:
-        """0 nothing was found, 1 something was, 2 nothing was but parts could not be read."""
-        return 1 if self.cases else 2 if self.unreadable else 0
+        """0 nothing was found, 1 something was, 2 nothing was but parts could not be read, or what
+        they show cannot be known."""
+        return 1 if self.cases else 2 if self.unreadable or self.unknown else 0
 
 
 def look(cluster: str, replicas: Sequence[Captured], report: Report) -> None:
@@ -189,7 +192,9 @@ def _judged(
                     f"{seen.topic}-{seen.partition}: {check.name} failed: {row.data.get('reason')}"
                 )
             elif row.finding == "unjudged" and not any(each.damage for each in seen.replicas):
-                report.notes.append(_note(seen, str(row.data["reason"])))
+                reason = str(row.data["reason"])
+                sure = reason.partition(":")[0] not in {kind.name for kind in check.anomalies}
+                (report.notes if sure else report.unknown).append(_note(seen, reason))
             elif row.finding == "found":
                 yield shared_sequences(log, row) or _case(row, _sides(row, replica, logs))
 

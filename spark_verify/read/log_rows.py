@@ -88,7 +88,7 @@ def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
         "stable_above": bounds.stable_above,
         "damage": [
             *captured.damage,
-            *map(str, torn),
+            *(_said(captured, log, each) for each in torn),
             *_not_captured(captured),
             *filter(None, [undecodable]),
         ],
@@ -110,6 +110,14 @@ def _encoded(entries: Sequence[coordinators.CoordinatorEntry]) -> bytes | None:
     for entry in entries:
         kinds.setdefault(type(entry).__name__, []).append(entry)
     return msgspec.json.encode(kinds) if kinds else None
+
+
+def _said(captured: Captured, log: batches.Log, damage: Torn) -> str:
+    """The damage in words. Only of copied logs it is unknown whether their broker was running."""
+    copied = captured.bounds.high_watermark_from in ("copied", "recomputed")
+    if damage.kind == "torn-tail" and copied and damage.file == log.segments[-1].name:
+        return f"{damage}; the log of a broker that runs while it is copied looks so"
+    return str(damage)
 
 
 def _not_captured(captured: Captured) -> Iterator[str]:

@@ -104,9 +104,12 @@ def test_bounds_come_from_checkpoints_or_from_the_common_part_of_replicas(tmp_pa
     (tmp_path / "1" / "log-start-offset-checkpoint").write_text("0\n1\norders 0 4\n")
     by_broker = bounds(folders("A", tmp_path))
     assert [(b.high_watermark, b.high_watermark_from, b.log_start) for b in by_broker] == [
-        (6, "checkpoint", 4),
-        (2, "checkpoint", 0),
+        (6, "copied", 4),
+        (2, "copied", 0),
     ]
+    (tmp_path / "1" / ".kafka_cleanshutdown").touch()
+    by_broker = bounds(folders("A", tmp_path))
+    assert [b.high_watermark_from for b in by_broker] == ["checkpoint", "copied"]
 
 
 def logs(tmp_path: Path, **by_cluster: list[bytes]) -> list[tuple[TopicPartition, dict[str, Log]]]:

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 import numpy as np
 
 from linkflap.spark_verify.checks.base import Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.replicas import missing
+from linkflap.spark_verify.checks.parts.replicas import copied_while_running, missing
 from linkflap.spark_verify.facts.view import Batches, Bools, PartitionView, Replica
 
 METADATA = "__cluster_metadata"
@@ -47,7 +47,9 @@ def absent_offsets(view: PartitionView, replica: Replica) -> Iterator[Finding]:
             offset=first,
             evidence={**evidence, "offsets": count},
         )
-    if replica.end < replica.high_watermark:
+    if replica.end < replica.high_watermark and replica.high_watermark_from == "copied":
+        yield copied_while_running(view, replica, "ends-early")
+    elif replica.end < replica.high_watermark:
         evidence |= {"high_watermark": replica.high_watermark, "from": replica.high_watermark_from}
         yield Found(
             kind="ends-early", cluster=replica.cluster, offset=replica.end, evidence=evidence

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from linkflap.spark_verify.checks.base import Finding, Found
+from linkflap.spark_verify.checks.base import Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.changed_records import changed_records
-from linkflap.spark_verify.facts.view import ABORT, COMMIT, DATA, Batches, Replica
+from linkflap.spark_verify.facts.view import ABORT, COMMIT, DATA, Batches, PartitionView, Replica
 
 
 def falls(replica: Replica) -> Sequence[Finding]:
@@ -60,6 +60,20 @@ def missing(replica: Replica, above: int = 0) -> tuple[int, int]:
     first = rows[0]
     return sum(before[rows].tolist()) + sum(inside[rows].tolist()), int(
         (start if before[first] else batches.base_offset)[first]
+    )
+
+
+def copied_while_running(view: PartitionView, replica: Replica, kind: str) -> Unjudged:
+    """Why it proves nothing that a log ends below the high watermark in its broker's checkpoint
+    file."""
+    return Unjudged(
+        reason=(
+            f"{kind}: the log of {replica.cluster}'s {view.topic}-{view.partition} on broker "
+            f"{replica.broker} ends at {replica.end}, below the high watermark "
+            f"{replica.high_watermark} in its checkpoint file: the folder of a broker that runs "
+            "while it is copied looks so (it has no .kafka_cleanshutdown); stop the broker, or copy"
+            " the checkpoint files before the logs"
+        )
     )
 
 
