@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import BinaryIO, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from linkflap.harness.log import layout
-from linkflap.harness.machine.file_kinds import special
+from linkflap.harness.machine import untrusted_files
 
 Bytes = NDArray[np.uint8]
 
@@ -21,6 +23,8 @@ Ints = NDArray[np.int64]
 
 
 _DIGITS: Final = 20
+LARGEST_FILE: Final = (1 << 31) - 1
+"""segment.bytes is an int, and a segment ends before it would exceed it."""
 
 
 Kind = Literal[
@@ -88,11 +92,8 @@ def map_segment(path: Path) -> tuple[Segment, list[Damage]]:
     base_offset = offset_in(path.name)
     damage: list[Damage] = []
     try:
-        if kind := special(path):
-            raise OSError(f"it is {kind}")
-        # An empty file cannot be mapped.
-        empty = path.stat().st_size == 0
-        data = np.zeros(0, np.uint8) if empty else np.memmap(path, np.uint8, "r").view(np.ndarray)
+        with untrusted_files.opened(path) as file:
+            data = _mapped(file)
     except OSError as error:
         data = np.zeros(0, np.uint8)
         reason = error.strerror or str(error)
@@ -105,6 +106,14 @@ def map_segment(path: Path) -> tuple[Segment, list[Damage]]:
             )
         )
     return Segment(path=path, data=data, base_offset=base_offset), damage
+
+
+def _mapped(file: BinaryIO) -> Bytes:
+    size = os.fstat(file.fileno()).st_size
+    if size > LARGEST_FILE:
+        raise OSError(errno.EFBIG, f"has {size} bytes, and Kafka's largest segment {LARGEST_FILE}")
+    # An empty file cannot be mapped.
+    return np.memmap(file, np.uint8, "r").view(np.ndarray) if size else np.zeros(0, np.uint8)
 
 
 def map_segments(paths: Iterable[Path]) -> tuple[list[Segment], list[Damage]]:

@@ -21,6 +21,7 @@ import numpy as np
 
 from linkflap.harness.log import header_rows, layout
 from linkflap.harness.log.segment_files import Bytes, Damage, Ints, Segment, map_segment
+from linkflap.harness.machine import untrusted_files
 
 # Compiled code sees globals of its own module as constants, and no attributes of others.
 _LENGTH_AT, _LENGTH_ENDS, _MAGIC_AT, _MAGIC = (
@@ -79,7 +80,7 @@ def runs(segment: Segment, damage: list[Damage]) -> Iterator[Run]:
     sound = _sound if size < SMALL and _COMPILED not in sys.modules else _compiled_sound()
     buffer = np.empty(min(size, AT_ONCE), np.uint8)
     position = 0
-    with segment.path.open("rb", buffering=0) as file:
+    with untrusted_files.opened(segment.path) as file:
         while position < size:
             file.seek(position)
             here = buffer[: file.readinto(buffer.data)]
@@ -186,17 +187,26 @@ class _OldFormat:
         self.count = 0
 
 
+def _first_nonzero(segment: Segment, position: int) -> int:
+    """Where the zeros from `position` on end; -1 where they reach the end of the file."""
+    for begin in range(position, len(segment.data), AT_ONCE):
+        part = segment.data[begin : begin + AT_ONCE] != 0
+        if part.any():
+            return begin + int(part.argmax())
+        segment.let_go(begin, begin + AT_ONCE)
+    return -1
+
+
 def _step(segment: Segment, data: memoryview, position: int) -> int | Damage:
     """Bytes to the next batch; 0 where only zeros follow; or why there is no next batch."""
     left = len(data) - position
     head = bytes(data[position : position + layout.HEADER_SIZE])
     if not any(head):
-        nonzero = segment.data[position:].nonzero()[0]
-        if not len(nonzero):
+        nonzero = _first_nonzero(segment, position)
+        if nonzero < 0:
             return 0
         detail = (
-            f"zeros, and {left - int(nonzero[0])} bytes from byte {position + int(nonzero[0])} on "
-            "that no batch leads to"
+            f"zeros, and {len(data) - nonzero} bytes from byte {nonzero} on that no batch leads to"
         )
         return Damage(kind="bytes-after-zeros", file=segment.name, position=position, detail=detail)
     if left <= layout.MAGIC_AT:

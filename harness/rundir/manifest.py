@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 from crc32c import crc32c
 
-from linkflap.harness.machine.file_kinds import special
+from linkflap.harness.machine import untrusted_files
 from linkflap.harness.rundir.files import write_whole
 from linkflap.harness.rundir.values import Damage
 
@@ -89,14 +89,14 @@ def _name(root: Path, path: Path) -> str:
 
 def content(path: Path) -> Content:
     """The present content of a file; read again only if the file changed. Raises OSError."""
-    now = path.stat()
+    now = path.lstat()
     return _content(str(path), now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns)
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def _content(path: str, _device: int, _inode: int, _size: int, _modified: int) -> Content:
     buffer, sum_, size = memoryview(bytearray(_AT_ONCE)), 0, 0
-    with open(path, "rb", buffering=0) as file:
+    with untrusted_files.opened(Path(path)) as file:
         while count := file.readinto(buffer):
             sum_ = crc32c(buffer[:count], sum_)
             size += count
@@ -113,11 +113,12 @@ class Manifest:
         path = root / MANIFEST
         self.there = os.path.lexists(path)
         try:
-            if self.there and not path.is_file():
-                raise OSError(f"it is {special(path)}")
-            self._recorded = msgspec.json.decode(path.read_bytes(), type=dict[str, int | Content])
+            self._recorded = untrusted_files.decoded(
+                untrusted_files.content(path), dict[str, int | Content]
+            )
         except (OSError, msgspec.DecodeError) as error:
-            self._torn = f"cannot be read: {error}"
+            why = error.strerror if isinstance(error, OSError) else error
+            self._torn = f"cannot be read: {why}"
         self._digests = {
             name.partition("/")[0]
             for name, was in self._recorded.items()
@@ -138,7 +139,7 @@ class Manifest:
             *(
                 name
                 for name in (_name(self._root, path) for path in _judged_files(self._root))
-                if name not in self._recorded
+                if name not in self._recorded and name.isprintable()
             ),
         ]
         with ThreadPoolExecutor(_READERS) as readers:
@@ -159,9 +160,9 @@ class Manifest:
         if was is None:
             return self._unexpected(name, path)
         try:
-            if kind := special(path):
+            if kind := untrusted_files.special(path):
                 return f"is {kind}; it was a file when the run ended"
-            size = path.stat().st_size
+            size = path.lstat().st_size
             if was == -1 or size == was:
                 return ""
             expected = was.bytes if isinstance(was, Content) else was
@@ -169,6 +170,8 @@ class Manifest:
                 return f"has {size} bytes, had {expected} when the run ended"
             if content(path) != was:
                 return "has other bytes than when the run ended"
+        except ValueError:
+            return "no file can be called this"
         except OSError as error:
             if os.path.lexists(path):
                 return f"cannot be read: {error.strerror}; it was a file when the run ended"

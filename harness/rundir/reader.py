@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from linkflap.harness.guarantees import DECLARATIONS, declared
-from linkflap.harness.machine.file_kinds import special
+from linkflap.harness.machine import untrusted_files
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import KINDS, Event, read
 from linkflap.harness.model.history import Bounds, EventRow, GroupOffset, Operation, Poll, Watermark
@@ -36,18 +36,14 @@ class RunReader:
     def __init__(self, root: Path) -> None:
         self.root = root
         try:
-            if kind := special(root / "run.json"):
-                raise InputError(
-                    f"{root}/run.json is {kind}, not a file; the run directory is damaged beyond "
-                    "judging"
-                )
-            content = (root / "run.json").read_bytes()
-        except OSError:
+            content = untrusted_files.content(root / "run.json")
+        except OSError as error:
             raise InputError(
-                f"{root} is not a run directory: it has no readable run.json; {_instead(root)}"
+                f"{root} is not a run directory: it has no readable run.json"
+                f"{_unless_absent(error)}; {_instead(root)}"
             ) from None
         try:
-            run = msgspec.json.decode(with_current_kinds(content), type=Run)
+            run = untrusted_files.decoded(with_current_kinds(content), Run)
         except msgspec.DecodeError as error:
             raise InputError(
                 f"{root}/run.json cannot be read ({error}); the run directory is damaged beyond "
@@ -63,14 +59,20 @@ class RunReader:
         self._manifest = Manifest(root)
 
     def damage(self) -> list[Damage]:
-        """Files that are not as the manifest has them; and what a run that never ended could not
-        promise."""
+        """Files that are not as the manifest has them, or are no files; and what a run that never
+        ended could not promise."""
+        special = [
+            Damage(path=path, reason=what)
+            for path, what in untrusted_files.special_entries(self.root)
+            if not path.startswith("logs/")
+            and (self.run.recorded or what != untrusted_files.A_LINK)
+        ]
         if self.run.status != "running":
-            return self._manifest.damage(of_ended=True)
+            return special + self._manifest.damage(of_ended=True)
         endless = Damage(
             path="run.json", reason="the run never ended: its harness was killed, or it still runs"
         )
-        return [endless, *(self._manifest.damage() if self._manifest.there else ())]
+        return [endless, *special, *(self._manifest.damage() if self._manifest.there else ())]
 
     def events(self) -> tuple[list[Event], list[Damage]]:
         """Every readable event. The damage names the kinds that this linkflap does not know, each
@@ -108,18 +110,31 @@ class RunReader:
 
     def moments(self) -> list[str]:
         """Names of the captures, oldest first by name."""
-        return sorted(path.name for path in (self.root / "captures").glob("*") if path.is_dir())
+        return self._folders_in("captures")
+
+    def captured_clusters(self, moment: str) -> list[str]:
+        """The clusters of which a capture holds anything."""
+        return self._folders_in("captures", moment)
+
+    def _folders_in(self, *steps: str) -> list[str]:
+        paths = untrusted_files.listed(self.root, self.root.joinpath(*steps))
+        return [path.name for path in paths if path.is_dir() and not path.is_symlink()]
 
     def bounds(self, moment: str) -> tuple[list[Bounds], list[Damage]]:
         """The bounds in one capture. A partition of which a bound cannot be read has none: its
         leader would be unknown."""
+        if not untrusted_files.is_name(moment):
+            return [], [Damage(path="captures", reason=f"no capture can be called {moment!r}")]
         path = self.root / "captures" / moment / "bounds.json"
         if reason := self._manifest.distrusts(path):
             return [], [self._damage(path, reason)]
         try:
-            rows = msgspec.json.decode(path.read_bytes(), type=list[dict[str, Any]])
-        except OSError:
-            return [], [self._damage(path, "missing: the capture was not finished")]
+            rows = untrusted_files.decoded(
+                untrusted_files.content(path, root=self.root), list[dict[str, Any]]
+            )
+        except OSError as error:
+            why = f"missing: the capture was not finished{_unless_absent(error)}"
+            return [], [self._damage(path, why)]
         except msgspec.DecodeError as error:
             return [], [self._damage(path, str(error))]
         found, damage = list[Bounds](), list[Damage]()
@@ -127,7 +142,11 @@ class RunReader:
         for number, each in enumerate(rows, start=1):
             key = tuple(str(each.get(name)) for name in ("cluster", "topic", "partition"))
             try:
-                found.append(msgspec.convert(each, Bounds))
+                bounds = msgspec.convert(each, Bounds)
+                for name in (bounds.cluster, bounds.topic):
+                    if not untrusted_files.is_name(name):
+                        raise msgspec.ValidationError(f"nothing can be called {name!r}")
+                found.append(bounds)
             except msgspec.ValidationError as error:
                 damage.append(self._damage(path, f"entry {number} (of {' '.join(key)}): {error}"))
                 doubtful.add(key)
@@ -146,12 +165,15 @@ class RunReader:
 
     def segments(self, moment: str, bounds: Bounds) -> list[Path]:
         """The segment files of one captured replica, in offset order, without those that are
-        damaged (`damage`)."""
-        found = sorted(self.folder(moment, bounds).glob("*.log"))
+        damaged (`damage`). Of logs that linkflap did not record, the folder is a link to where they
+        are."""
+        folder = self.folder(moment, bounds)
+        root = folder if not self.run.recorded and folder.is_symlink() else self.root
+        found = untrusted_files.listed(root, folder, ".log")
         return [path for path in found if not self._manifest.distrusts(path)]
 
     def _folder(self, name: str) -> list[Path]:
-        return sorted((self.root / name).glob("*.jsonl"))
+        return untrusted_files.listed(self.root, self.root / name, ".jsonl")
 
     def _damage(self, path: Path, reason: str) -> Damage:
         return Damage(path=str(path.relative_to(self.root)), reason=reason)
@@ -195,16 +217,13 @@ class RunReader:
         decoder, impossible = msgspec.json.Decoder(kind), IMPOSSIBLE.get(kind)
         elsewhere = self._elsewhere if self.run.recorded else None
         try:
-            if other := special(path):
-                damage.append(self._damage(path, f"is {other}, not a file"))
-                return
-            with path.open("rb") as lines:
-                for number, line in enumerate(lines, start=1):
+            with untrusted_files.opened(path, root=self.root) as file:
+                for number, line in enumerate(untrusted_files.lines(file), start=1):
                     if not line.endswith(b"\n"):
                         damage.append(self._damage(path, f"line {number} is torn"))
                         return
                     try:
-                        row = decoder.decode(line)
+                        row = untrusted_files.decoded(line, decoder)
                     except msgspec.DecodeError as error:
                         damage.append(self._damage(path, f"line {number}: {error}"))
                         continue
@@ -215,7 +234,13 @@ class RunReader:
                     else:
                         yield row
         except OSError as error:
-            damage.append(self._damage(path, f"missing: {error.strerror}"))
+            damage.append(self._damage(path, f"cannot be read: {error.strerror}"))
+
+
+def _unless_absent(error: OSError) -> str:
+    """Why a file cannot be read that is there."""
+    absent = isinstance(error, FileNotFoundError | NotADirectoryError)
+    return "" if absent else f" (it {error.strerror})"
 
 
 def _newer(unknown: Mapping[str, int], version: str) -> str:

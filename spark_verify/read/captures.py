@@ -166,9 +166,7 @@ def _in_order(moments: Iterable[str], times: Mapping[tuple[str, str], int]) -> l
 
 def _begun(reader: RunReader, moment: str) -> list[str]:
     """The clusters of which a capture holds anything."""
-    return sorted(
-        path.name for path in (reader.root / "captures" / moment).glob("*") if path.is_dir()
-    )
+    return reader.captured_clusters(moment)
 
 
 def _captured(

@@ -52,7 +52,7 @@ def absent_captures(reader: RunReader, events: Sequence[Event]) -> Mapping[tuple
                 path=path,
                 reason="missing: its logs were captured, and nothing says where they began",
             )
-        elif not any((reader.root / path).rglob("*.log")):
+        elif not any(reader.segments(moment, row) for row in rows if row.cluster == cluster):
             found[cluster, moment] = Damage(
                 path=path, reason="missing: its logs were captured, and none is there"
             )
