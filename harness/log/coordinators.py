@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from linkflap.harness.log import batches, layout, reference
+from linkflap.harness.log import batches, layout, records, reference
 from linkflap.harness.log.codecs import CannotInflate
 from linkflap.harness.log.reference_cursor import Malformed
 
@@ -33,6 +33,7 @@ TRANSACTIONS: Final = "__transaction_state"
 GROUPS: Final = "__consumer_offsets"
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = range(6)
 _NEWEST_COMMIT_KEY: Final = 1
+_VARINT_BITS: Final = 35
 _CLASSIC_KEY: Final = 2
 _MEMBER_KEY: Final = 5
 _OFFSET_VALUES: Final = range(5)
@@ -106,6 +107,8 @@ class _Reader:
             if byte < 0x80:
                 return found
             shift += 7
+            if shift >= _VARINT_BITS:
+                raise Undecodable("a varint that does not end")
 
     def text(self, *, flexible: bool = False) -> str:
         size = self.varint() - 1 if flexible else self.number(">h")
@@ -226,7 +229,7 @@ def entries(log: batches.Log, topic: str) -> tuple[list[CoordinatorEntry], str]:
     read = {TRANSACTIONS: transaction_state, GROUPS: group_entry}.get(topic)
     found: list[CoordinatorEntry] = []
     wrong = ""
-    for row in range(len(log.headers)) if read else ():
+    for row in range(records.readable_batches(log)) if read else ():
         try:
             for record in _records(log, row):
                 if read and (entry := read(record)) is not None:

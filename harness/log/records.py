@@ -28,6 +28,11 @@ from linkflap.harness.log.segment_files import Bytes, Damage, Ints, Kind
 from linkflap.harness.log.segments import WINDOW, Run
 
 _PARCEL: Final = 32 << 20
+_RECORDS: Final = 1 << 20
+_RECORDS_FOR_NOTHING: Final = 1 << 21
+_RECORDS_EACH_BYTE: Final = 8
+"""How many records a log may have by its size. Alike records compress to almost nothing, so that a
+few KiB could hold more than there is memory for their columns; ours have a number of their own."""
 _ASKED_FIRST: Final = 16
 _ASKED_EACH: Final = 64
 
@@ -68,6 +73,10 @@ def decode(log: Log, first: int = 0, after: int | None = None) -> tuple[Columns,
     damage: list[Damage] = []
     chosen = np.zeros(len(log.headers), np.bool_)
     chosen[first:after] = True
+    if chosen[(most := readable_batches(log)) :].any():
+        why = "from here on the log has more records than its size allows"
+        damage.append(_damage(log, max(first, most), "unreadable-records", why))
+        chosen[most:] = False
     parts = [_decode(log, parcel, damage) for parcel in _parcels(log, chosen, damage)]
     _let_go(log, np.flatnonzero(chosen))
     nothing = np.zeros((6, 0), np.int64)
@@ -84,10 +93,13 @@ def decode(log: Log, first: int = 0, after: int | None = None) -> tuple[Columns,
 
 
 def spans(log: Log) -> Iterator[tuple[int, int]]:
-    """All batches, [first, after) each, so many at a time as take a bounded number of bytes: what
-    to decode at once."""
+    """All batches, [first, after) each, so many at a time as take a bounded number of bytes, and
+    have a bounded number of records: what to decode at once."""
     window = np.cumsum(log.headers.length) // WINDOW
-    edges = [0, *(np.flatnonzero(np.diff(window)) + 1).tolist(), len(log.headers)]
+    told = np.where(log.headers.count <= layout.MOST_RECORDS, log.headers.count, 0)
+    records = np.cumsum(np.maximum(told, 0)) // _RECORDS
+    turns = (np.diff(window) != 0) | (np.diff(records) != 0)
+    edges = [0, *(np.flatnonzero(turns) + 1).tolist(), len(log.headers)]
     yield from ((first, after) for first, after in pairwise(edges) if after > first)
 
 
@@ -102,6 +114,17 @@ def unknown_codecs(log: Log) -> list[Damage]:
         _damage(log, i, "unknown-codec", f"compression codec {headers.codec[i]} is unknown")
         for i in np.flatnonzero(wanted).tolist()
     ]
+
+
+def readable_batches(log: Log) -> int:
+    """How many batches of a log, from its first on, have no more records by their headers than a
+    log of their size can have."""
+    headers = log.headers
+    possible = headers.crc_ok & (headers.control == layout.DATA)
+    possible &= (headers.count > 0) & (headers.count <= layout.MOST_RECORDS)
+    told = np.cumsum(np.where(possible, headers.count, 0))
+    able = _RECORDS_FOR_NOTHING + _RECORDS_EACH_BYTE * np.cumsum(log.headers.length)
+    return int(np.argmax(told > able)) if (told > able).any() else len(told)
 
 
 def _let_go(log: Log, batches: Ints) -> None:
@@ -223,7 +246,10 @@ def _decode(log: Log, parcel: _Parcel, damage: list[Damage]) -> Ints:
     b = parcel.batches
     counts = headers.count[b].copy()
     # A count that its bytes cannot hold must not size the columns.
-    counts[(counts < 0) | (counts * layout.SMALLEST_RECORD > parcel.ends - parcel.starts)] = -1
+    counts[
+        (counts > layout.MOST_RECORDS)
+        | (counts * layout.SMALLEST_RECORD > parcel.ends - parcel.starts)
+    ] = -1
     firsts = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.maximum(counts, 0))])
     out = np.zeros((6, int(firsts[-1])), np.int64)
     readable = np.zeros(len(b), np.bool_)

@@ -146,6 +146,8 @@ def batches(data: bytes) -> Iterator[Batch]:
 def records(batch: Batch) -> list[Record]:
     """The records of a batch, data or control. Raises Malformed, and CannotInflate for its
     codec."""
+    if batch.count > layout.MOST_RECORDS:
+        raise Malformed(f"{batch.count} records")
     cursor = Cursor(inflate(batch.codec, batch.body))
     found: list[Record] = []
     previous = -1
