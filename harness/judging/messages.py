@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
+import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from linkflap.harness.model.verdict import Anomaly, Document
 from linkflap.harness.version import INSTALLED, VERSION
 
 SOCKET: Final = "socket"
+_PEER: Final = struct.Struct("3i")
 _LONGEST: Final = 100
 """Bytes of a socket's path that every system takes."""
 _SETTINGS: Final = (
@@ -111,15 +113,26 @@ def _sources() -> Iterator[tuple[str, int, int]]:
 
 
 def connect(path: Path) -> socket.socket:
-    """A connection to the socket of a service. Raises OSError when nobody listens there."""
+    """A connection to the socket of a service. Raises OSError when nobody listens there, or another
+    user does."""
     connection = socket.socket(socket.AF_UNIX)
     try:
         with _short(path) as name:
             connection.connect(name)
+        _refuse_others(connection)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _refuse_others(connection: socket.socket) -> None:
+    """Nobody else is believed, whoever's folder the socket is in."""
+    if sys.platform == "linux":
+        asked = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+        _, user, _ = _PEER.unpack(asked)
+        if user != os.geteuid():
+            raise PermissionError(f"user {user} listens there")
 
 
 def listen(path: Path) -> socket.socket:

@@ -114,7 +114,7 @@ def _lz4(data: bytes, most: int) -> Iterator[bytes]:
     # A byte of LZ4 stands for at most 255.
     room = np.empty(min(most + 1, _LZ4_RATIO * len(data)), np.uint8)
     try:
-        size = cramjam.lz4.decompress_into(data, room)
+        size = cramjam.lz4.decompress_into(data, room.data)
     except cramjam.DecompressionError as error:
         if "whole buffer" in str(error):
             raise CannotInflate(f"lz4: {len(data)} bytes decompress to more than {most}") from None

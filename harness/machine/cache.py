@@ -13,7 +13,6 @@ import contextlib
 import logging
 import os
 import shutil
-import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Final
 from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
+from linkflap.harness.machine import trusted_folders
 from linkflap.harness.model.errors import SetupError
 
 LOG: Final = logging.getLogger("linkflap")
@@ -37,7 +37,7 @@ def folder() -> Path:
         with contextlib.suppress(SetupError):
             if os.access(_made(usual()), os.W_OK | os.X_OK):
                 return usual()
-    return _made_in_temporary()
+    return _made(_temporary())
 
 
 def usual() -> Path:
@@ -62,32 +62,17 @@ def home_is_writable() -> bool:
 
 def _made(path: Path) -> Path:
     try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SetupError(
-            f"the cache folder {path} cannot be made ({error.strerror}); set LINKFLAP_CACHE to a "
-            "folder that can be written"
-        ) from error
-    return path
-
-
-def _made_in_temporary() -> Path:
-    """One of this user's own, in a directory where anybody may make things: nobody else can have
-    put anything into it."""
-    path = _temporary()
-    with contextlib.suppress(FileExistsError, FileNotFoundError, PermissionError):
-        path.mkdir(mode=0o700)
-    seen = path.lstat() if os.path.lexists(path) else None
-    if (
-        seen is None
-        or not stat.S_ISDIR(seen.st_mode)
-        or seen.st_uid != os.getuid()
-        or seen.st_mode & 0o022
-    ):
-        raise SetupError(
-            f"neither {usual()} nor a folder {path} of this user's own can be written; set "
-            "LINKFLAP_CACHE to a folder that can"
+        trusted_folders.check(path, make=True)
+    except (trusted_folders.Untrusted, OSError) as error:
+        what = (
+            f"cannot be trusted ({error})"
+            if isinstance(error, trusted_folders.Untrusted)
+            else f"cannot be made ({error.strerror})"
         )
+        raise SetupError(
+            f"the cache folder {path} {what}; set LINKFLAP_CACHE to a folder that can be written, "
+            "by nobody but you"
+        ) from error
     return path
 
 

@@ -290,4 +290,4 @@ def module(name: str, *arguments: str) -> tuple[Sequence[str], Mapping[str, str]
     """The command that runs a module of linkflap's own in a fresh interpreter, and the environment
     in which it is found."""
     path = os.pathsep.join(filter(None, (_ROOT, os.environ.get("PYTHONPATH"))))
-    return [sys.executable, "-m", name, *arguments], {"PYTHONPATH": path}
+    return [sys.executable, "-P", "-m", name, *arguments], {"PYTHONPATH": path}

@@ -19,8 +19,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from linkflap.harness.machine import ledger, process_identity
+from linkflap.harness.machine import ledger, process_identity, trusted_folders
 from linkflap.harness.machine.engine_leftovers import StillThere
+from linkflap.harness.model.errors import SetupError
 from linkflap.harness.version import INSTALLED
 
 _watched = 0
@@ -65,7 +66,13 @@ def private_folder(prefix: str = "linkflap-") -> Path:
     """A folder that only this user can read; removed by `ledger.remove_folder`, or after this
     process' death."""
     start_watchdog()
-    path = Path(tempfile.mkdtemp(prefix=prefix))
+    try:
+        path = Path(tempfile.mkdtemp(prefix=prefix, dir=trusted_folders.temporary()))
+    except trusted_folders.Untrusted as error:
+        raise SetupError(
+            f"temporary files are not safe there ({error}); set TMPDIR to a folder that only you "
+            "can write"
+        ) from None
     ledger.add_folder(path)
     return path
 
@@ -85,6 +92,7 @@ def start_watchdog() -> None:
         }
         command = [
             sys.executable,
+            "-P",  # not what lies where the user stands
             "-m",
             "linkflap.harness.machine.cleanup",
             str(mine.pid),

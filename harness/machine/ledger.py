@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import tempfile
 import threading
@@ -23,7 +22,7 @@ from pathlib import Path
 import msgspec
 from filelock import FileLock
 
-from linkflap.harness.machine import engine_leftovers, mounts
+from linkflap.harness.machine import engine_leftovers, mounts, trusted_folders, untrusted_files
 from linkflap.harness.machine.engine_leftovers import StillThere
 from linkflap.harness.machine.process_identity import Identity, alive, identify
 from linkflap.harness.model.errors import SetupError
@@ -67,11 +66,13 @@ def folder() -> Path:
     # Not XDG_RUNTIME_DIR: a login shell has one and cron or CI has not, and both must see each
     # other's leases.
     path = Path(override) if override else Path(tempfile.gettempdir()) / f"linkflap-{os.getuid()}"
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if path.stat().st_uid != os.getuid():
+    try:
+        trusted_folders.check(path, make=True)
+    except (trusted_folders.Untrusted, OSError) as error:
         raise SetupError(
-            f"{path} belongs to another user; set LINKFLAP_RUNTIME_DIR to a folder of your own"
-        )
+            f"{path} cannot be trusted with what linkflap ends and removes ({error}); set "
+            "LINKFLAP_RUNTIME_DIR to a folder that only you can write"
+        ) from None
     return path
 
 
@@ -90,7 +91,7 @@ def entries() -> list[Entry]:
     for path in sorted(folder().glob("*.json")):
         # its owner let go of everything while we looked
         with contextlib.suppress(OSError, msgspec.DecodeError):
-            found.append(msgspec.json.decode(path.read_bytes(), type=Entry))
+            found.append(untrusted_files.decoded(untrusted_files.content(path), Entry))
     return found
 
 
@@ -205,7 +206,7 @@ def add_folder(path: Path) -> None:
 
 def remove_folder(path: Path) -> None:
     """Removes such a folder now."""
-    shutil.rmtree(path, ignore_errors=True)
+    trusted_folders.remove(path)
     change(lambda entry: replace(entry, folders=tuple(f for f in entry.folders if f != str(path))))
 
 
@@ -226,14 +227,18 @@ def end(entry: Entry) -> Iterator[str]:
         within=20,
         what="the processes of a dead harness to end",
     )
-    for path in entry.mounts:
-        if mounts.unmount(Path(path)):
-            yield f"mount on {path} of dead harness {entry.owner.pid}"
-    for path in entry.folders:
-        if Path(path).exists():
-            shutil.rmtree(path, ignore_errors=True)
-            yield f"folder {path} of dead harness {entry.owner.pid}"
     still_there: list[str] = []
+    for what, undo, paths in (
+        ("mount on", mounts.unmount, entry.mounts),
+        ("folder", trusted_folders.remove, entry.folders),
+    ):
+        for path in paths:
+            name = f"{what} {path} of dead harness {entry.owner.pid}"
+            try:
+                if undo(Path(path)):
+                    yield name
+            except trusted_folders.Untrusted as error:
+                still_there.append(f"{name} is left: {error}; look at it, and remove it yourself")
     for engine in dict.fromkeys(entry.engines):
         try:
             yield from engine_leftovers.remove(engine, entry.owner)

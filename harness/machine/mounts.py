@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Final
 
+from linkflap.harness.machine import trusted_folders
+
 _DETACH: Final = 2
 
 
@@ -20,8 +22,9 @@ def mount(folder: Path, *, size: int) -> None:
 
 def unmount(folder: Path) -> bool:
     """Whether something was mounted there; it is gone then, at the latest when the last file in it
-    is closed."""
-    if not os.path.ismount(folder):
+    is closed. Raises Untrusted where somebody else could have put a link in its way."""
+    if folder.is_symlink() or not os.path.ismount(folder):
         return False
+    trusted_folders.check(folder.parent)
     libc = ctypes.CDLL(None, use_errno=True)
     return not libc.umount2(os.fsencode(folder), _DETACH)

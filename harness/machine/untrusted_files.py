@@ -44,7 +44,7 @@ def opened(path: Path, *, root: Path | None = None) -> BufferedReader:
     try:
         name = path if folder is None else path.name
         _refuse(os.stat(name, dir_fd=folder, follow_symlinks=False), path)
-        file = os.fdopen(os.open(name, _READ, dir_fd=folder), "rb", buffering=1 << 16)
+        file = os.fdopen(os.open(name, _READ, dir_fd=folder), "rb")
     except ValueError as error:  # a NUL in a name that was read from a file
         raise OSError(errno.EINVAL, str(error), str(path)) from None
     finally:

@@ -41,7 +41,7 @@ def imported() -> bool:
 def main() -> None:
     """Serves Spark until it closes our standard input."""
     if sys.platform != "linux" or not imported():
-        os.execv(sys.executable, [sys.executable, "-m", _OWN, *sys.argv[1:]])
+        os.execv(sys.executable, [sys.executable, "-P", "-m", _OWN, *sys.argv[1:]])
     from pyspark.daemon import manager
 
     # What is there now stays: no worker need look through it, and the pages stay shared.

@@ -79,6 +79,7 @@ def launch(
             "_PYSPARK_DRIVER_CONN_INFO_PATH": str(gateway),
             "SPARK_CONNECT_MODE": "0",
             "SPARK_HOME": str(spark),
+            "PYTHONSAFEPATH": "1",
         }
         | ({} if "SPARK_LOCAL_DIRS" in os.environ else {"SPARK_LOCAL_DIRS": str(gateway.parent)})
     )

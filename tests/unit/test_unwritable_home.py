@@ -51,6 +51,7 @@ def test_a_folder_that_others_may_write_is_no_cache(homeless: Path) -> None:
     with pytest.raises(SetupError, match=r"set LINKFLAP_CACHE to a folder that can"):
         cache.folder()
     own.rmdir()
+    homeless.chmod(0o1777)
     (homeless / "theirs").mkdir()
     own.symlink_to(homeless / "theirs")
     with pytest.raises(SetupError, match=r"set LINKFLAP_CACHE"):

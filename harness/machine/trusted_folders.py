@@ -1,0 +1,120 @@
+"""Folders whose content linkflap believes: what it runs, deletes or connects to stands in them.
+
+Such a folder belongs to this user or root, and nobody else can write in it, nor in any folder on
+the way to it. A folder where everybody may make things, but nobody may replace another's (/tmp:
+sticky), may be on the way: what follows must belong to this user or root. A symbolic link is
+followed where nobody else can have put it there. A group may write if it is root's, or has nobody
+but this user in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import os
+import pwd
+import shutil
+import stat
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+_FLAGS: Final = os.O_CLOEXEC | os.O_DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY)
+_MOST_LINKS: Final = 40
+
+
+class Untrusted(Exception):
+    """Somebody else can change what is at a path, or could have put it there: who, and where."""
+
+
+def check(path: Path, *, make: bool = False) -> None:
+    """Raises Untrusted where others could have written what is in a folder, OSError where it is
+    none. With `make`, what is missing of it is made, for this user alone."""
+    os.close(_opened(path, make=make))
+
+
+def remove(path: Path) -> bool:
+    """Removes a folder and all in it; whether there was one. Follows no link that somebody else may
+    have put in its place: raises Untrusted."""
+    try:
+        parent = _opened(path.parent, last=False)
+    except OSError:
+        return False
+    try:
+        status = os.stat(path.name, dir_fd=parent, follow_symlinks=False)
+        _refuse_owner(status, path)
+        shutil.rmtree(path.name, ignore_errors=True, dir_fd=parent)
+        return True
+    except FileNotFoundError:
+        return False
+    finally:
+        os.close(parent)
+
+
+def temporary() -> Path:
+    """The directory for temporary files. Raises Untrusted where others can replace what this user
+    makes in it."""
+    path = Path(tempfile.gettempdir())
+    os.close(_opened(path, last=False))
+    return path
+
+
+def _opened(path: Path, *, make: bool = False, last: bool = True) -> int:
+    """The open folder. Every step is taken from the open folder before it, so that none can be
+    exchanged after it was looked at. `last`: the folder itself may not be one of everybody's."""
+    steps = [*reversed(path.absolute().parts[1:])]
+    here, links, walked = os.open("/", _FLAGS), 0, Path("/")
+    try:
+        _refuse(os.fstat(here), walked, last=last and not steps)
+        while steps:
+            step = steps.pop()
+            walked = walked / step
+            if make:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(step, 0o700, dir_fd=here)
+            status = os.stat(step, dir_fd=here, follow_symlinks=False)
+            if stat.S_ISLNK(status.st_mode):
+                _refuse_owner(status, walked)
+                links += 1
+                if links > _MOST_LINKS or os.fstat(here).st_mode & stat.S_IWOTH:
+                    raise Untrusted(f"{walked} is a symbolic link, where everybody can make one")
+                target = Path(os.readlink(step, dir_fd=here))
+                walked = Path("/") if target.is_absolute() else walked.parent
+                steps += reversed(target.parts[1:] if target.is_absolute() else target.parts)
+                before, here = here, os.open("/", _FLAGS) if target.is_absolute() else os.dup(here)
+            else:
+                before, here = here, os.open(step, _FLAGS | os.O_NOFOLLOW, dir_fd=here)
+                _refuse(os.fstat(here), walked, last=last and not steps)
+            os.close(before)
+    except BaseException:
+        os.close(here)
+        raise
+    return here
+
+
+def _refuse(status: os.stat_result, path: Path, *, last: bool) -> None:
+    _refuse_owner(status, path)
+    everybody = bool(status.st_mode & stat.S_IWOTH)
+    group = bool(status.st_mode & stat.S_IWGRP) and not _own_group(status.st_gid)
+    if (everybody or group) and (last or not status.st_mode & stat.S_ISVTX):
+        raise Untrusted(f"{'everybody' if everybody else 'a group'} may write in {path}")
+
+
+def _refuse_owner(status: os.stat_result, path: Path) -> None:
+    if status.st_uid not in (0, os.geteuid()):
+        raise Untrusted(f"{path} belongs to user {status.st_uid}")
+
+
+@cache
+def _own_group(number: int) -> bool:
+    """Whether nobody but this user and root is in a group, as in the one that many systems make for
+    each user."""
+    if number == 0:
+        return True
+    try:
+        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(number)
+    except KeyError:
+        return False
+    alone = group.gr_name == user.pw_name and number == user.pw_gid
+    return alone and not {*group.gr_mem} - {user.pw_name}
