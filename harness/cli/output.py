@@ -10,9 +10,10 @@ from __future__ import annotations
 import io
 import os
 import sys
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO, cast
 
 from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.model.printable import printable
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -39,6 +40,32 @@ class _Words(io.FileIO):
                     "then run the command again"
                 ) from error
             return memoryview(data).nbytes
+
+
+class _Printable(io.TextIOWrapper):
+    """A standard stream that steers no terminal, whatever is in the names that are written to it.
+    What draws on a terminal writes to `unfiltered`."""
+
+    def write(self, text: str, /) -> int:
+        super().write(printable(text))
+        return len(text)
+
+    @property
+    def unfiltered(self) -> TextIO:
+        return cast("TextIO", _Unfiltered(self))
+
+
+class _Unfiltered:
+    """The same stream, character by character."""
+
+    def __init__(self, stream: io.TextIOWrapper) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return io.TextIOWrapper.write(self._stream, text)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
 
 
 def has_written() -> bool:
@@ -68,6 +95,6 @@ def _taken(stream: TextIO | None, number: int) -> TextIO:
 
 
 def _text(number: int, encoding: str, errors: str, *, by_line: bool) -> TextIO:
-    return io.TextIOWrapper(
+    return _Printable(
         io.BufferedWriter(_Words(number)), encoding=encoding, errors=errors, line_buffering=by_line
     )

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import msgspec
 
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.printable import all_printable
 from linkflap.harness.model.verdict import ORDER, Document, EraResult, Verdict
 
 
@@ -77,8 +78,8 @@ def _line(rows: list[EraResult]) -> EraLine:
 
 
 def read(document: Mapping[str, object]) -> Document:
-    """The typed document. Raises InputError when it is not one."""
-    known = {name: value for name, value in document.items() if value is not None}
+    """The typed document, its texts printable. Raises InputError when it is not one."""
+    known = {name: all_printable(v) for name, v in document.items() if v is not None}
     try:
         return msgspec.convert(known, Document, strict=False)
     except msgspec.ValidationError as error:

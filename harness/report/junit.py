@@ -7,17 +7,13 @@ output.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
 from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
 
+from linkflap.harness.model.printable import printable
 from linkflap.harness.model.verdict import Anomaly, CheckResult, Document, Verdict, worst
 from linkflap.harness.report.document import in_short, read
-
-_UNPRINTABLE: Final = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 cannot hold, not even escaped."""
 
 
 def write(path: Path, documents: Sequence[Mapping[str, object]]) -> None:
@@ -52,7 +48,7 @@ def _suite(judged: Document) -> Element:
     }
     suite = Element(
         "testsuite",
-        name=_clean(judged.scenario or "linkflap"),
+        name=printable(judged.scenario or "linkflap"),
         tests=str(len(checks)),
         failures=count[Verdict.INVALID],
         errors=count[Verdict.UNKNOWN],
@@ -60,10 +56,10 @@ def _suite(judged: Document) -> Element:
     )
     properties = SubElement(suite, "properties")
     for name in ("run", "seed", "runtime", "mirror", "verdict"):
-        SubElement(properties, "property", name=name, value=_clean(str(getattr(judged, name))))
+        SubElement(properties, "property", name=name, value=printable(str(getattr(judged, name))))
     for death in judged.clients_died:
         value = f"{', '.join(death.clients)} ({death.process}, {death.how})"
-        SubElement(properties, "property", name="client-died", value=_clean(value))
+        SubElement(properties, "property", name="client-died", value=printable(value))
     for check in checks:
         _case(suite, judged, check)
     return suite
@@ -73,21 +69,21 @@ def _case(suite: Element, judged: Document, check: CheckResult) -> None:
     case = SubElement(
         suite,
         "testcase",
-        classname=_clean(f"linkflap.{judged.scenario or 'run'}"),
-        name=_clean(check.name),
+        classname=printable(f"linkflap.{judged.scenario or 'run'}"),
+        name=printable(check.name),
     )
     violations = [anomaly for anomaly in judged.violations if anomaly.check == check.name]
     if check.verdict is Verdict.INVALID:
         message = f"{check.anomalies} anomalies" + (f": {check.reason}" if check.reason else "")
-        SubElement(case, "failure", type="invalid", message=_clean(message)).text = _listed(
+        SubElement(case, "failure", type="invalid", message=printable(message)).text = _listed(
             violations
         )
     elif check.verdict is Verdict.UNKNOWN:
         SubElement(
-            case, "error", type="unknown", message=_clean(check.reason or "unknown")
+            case, "error", type="unknown", message=printable(check.reason or "unknown")
         ).text = _listed(violations)
     elif check.verdict is Verdict.NOT_DUE:
-        SubElement(case, "skipped", message=_clean(check.reason))
+        SubElement(case, "skipped", message=printable(check.reason))
     allowed = [anomaly for anomaly in judged.departures if anomaly.check == check.name]
     examined = (
         ", ".join(f"{where} {number}" for where, number in check.examined.items()) or "nothing"
@@ -96,12 +92,10 @@ def _case(suite: Element, judged: Document, check: CheckResult) -> None:
         f"examined: {examined}",
         *(f"allowed: {anomaly.kind} {anomaly.where}: {anomaly.why}" for anomaly in allowed),
     ]
-    SubElement(case, "system-out").text = _clean("\n".join(lines))
+    SubElement(case, "system-out").text = printable("\n".join(lines))
 
 
 def _listed(anomalies: Sequence[Anomaly]) -> str:
-    return _clean("\n".join(f"{a.kind} {a.where} {in_short(dict(a.evidence))}" for a in anomalies))
-
-
-def _clean(text: str) -> str:
-    return _UNPRINTABLE.sub("\ufffd", text)
+    return printable(
+        "\n".join(f"{a.kind} {a.where} {in_short(dict(a.evidence))}" for a in anomalies)
+    )

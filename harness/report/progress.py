@@ -209,7 +209,7 @@ def _figure(name: str, value: str, rate: str) -> Text:
 def display_for(stream: TextIO) -> Display:
     """The display that fits `stream`."""
     if stream.isatty():
-        console = Console(file=stream)
+        console = Console(file=getattr(stream, "unfiltered", stream))
         if not console.is_dumb_terminal:
             return Screen(console)
     return Lines(stream)

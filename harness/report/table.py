@@ -49,7 +49,13 @@ def show(
     """
     stream = sys.stdout if stream is None else stream
     width = None if stream.isatty() else _WIDTH_OF_A_LOG
-    console = Console(file=stream, width=width, highlight=False, safe_box=True, emoji=False)
+    console = Console(
+        file=getattr(stream, "unfiltered", stream),
+        width=width,
+        highlight=False,
+        safe_box=True,
+        emoji=False,
+    )
     judged = read(document)
     console.print()
     wide = console.width >= _ROOM_FOR_REASONS

@@ -27,8 +27,10 @@ import msgspec
 
 from linkflap.chaos import scenario_file
 from linkflap.chaos.generator import Coverage
+from linkflap.harness.machine import untrusted_files
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import Scenario
+from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.rundir import with_current_kinds, write_whole
 from linkflap.harness.suite.plan import FORMAT, Plan
 from linkflap.harness.version import VERSION
@@ -93,14 +95,14 @@ class SuiteFolder:
         """An existing suite directory. Raises InputError, with the reason, if it cannot be
         resumed."""
         try:
-            content = (root / SUITE).read_bytes()
+            content = untrusted_files.content(root / SUITE)
         except OSError:
             raise InputError(
                 f"{root} is not a suite directory: it has no readable {SUITE}; give the folder "
                 "that linkflap suite printed"
             ) from None
         try:
-            plan = msgspec.json.decode(content, type=Plan)
+            plan = untrusted_files.decoded(content, Plan)
         except msgspec.DecodeError as error:
             raise InputError(
                 f"{root / SUITE} cannot be read ({error}): another version of linkflap wrote it, "
@@ -117,7 +119,14 @@ class SuiteFolder:
     def held(self) -> Iterator[None]:
         """Locks the directory against other processes of linkflap suite. Raises InputError if one
         of them holds the lock."""
-        with (self.root / "lock").open("w") as lock:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        try:
+            lock = os.open(self.root / "lock", flags, 0o666)
+        except OSError as error:
+            raise InputError(
+                f"{self.root}/lock cannot be opened ({error.strerror}); remove it"
+            ) from None
+        try:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -125,6 +134,8 @@ class SuiteFolder:
                     f"another linkflap suite is working on {self.root}; wait until it ends"
                 ) from None
             yield
+        finally:
+            os.close(lock)
 
     @property
     def coverage(self) -> Coverage:
@@ -145,8 +156,8 @@ class SuiteFolder:
         read."""
         for path in (self.run_path(number), self.root / "passed" / f"{number:04d}"):
             with suppress(OSError, msgspec.DecodeError):
-                content = with_current_kinds((path / "verdict.json").read_bytes())
-                return msgspec.json.decode(content, type=dict[str, Any])
+                content = with_current_kinds(untrusted_files.content(path / "verdict.json"))
+                return untrusted_files.decoded(content, dict[str, Any])
         return None
 
     def numbers(self) -> list[int]:
@@ -165,7 +176,14 @@ class SuiteFolder:
         return path
 
     def scenario(self, number: int) -> Scenario:
-        return scenario_file.read(self.scenario_path(number), seed=0)
+        path = self.scenario_path(number)
+        try:
+            untrusted_files.opened(path).close()  # a FIFO would be waited for
+        except OSError as error:
+            raise InputError(
+                f"{path} cannot be read ({error.strerror}); put the scenario of run {number} there"
+            ) from None
+        return scenario_file.read(path, seed=0)
 
     def given(self, number: int) -> Scenario:
         """The scenario that the user gave, with the seed of run `number`."""
@@ -201,17 +219,24 @@ class SuiteFolder:
 def _results(path: Path) -> Iterator[Result]:
     """The lines of a results file. A torn last line, left by a suite that was killed, is removed
     from the file."""
-    if not path.exists():
+    if not os.path.lexists(path):
         return
     decoder, whole = msgspec.json.Decoder(Result), 0
-    content = path.read_bytes()
+    try:
+        content = untrusted_files.content(path)
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be read ({error.strerror}); put the suite's results there"
+        ) from None
     for line in content.splitlines(keepends=True):
         if not line.endswith(b"\n"):
             os.truncate(path, whole)
             return
         try:
-            yield decoder.decode(with_current_kinds(line))
-        except msgspec.DecodeError as error:
+            result = untrusted_files.decoded(with_current_kinds(line), decoder)
+            Verdict(result.verdict)
+            yield result
+        except ValueError as error:
             raise InputError(
                 f"{path} has a line that cannot be read ({error}); remove that line and resume: "
                 "its run is judged again"

@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from linkflap.harness.machine import untrusted_files
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.rundir import write_whole
 from linkflap.harness.suite import regression
@@ -37,7 +38,8 @@ _FOLDERS: Final = ("scenarios", "passed", "runs", "cases")
 
 def merge(parts: Sequence[SuiteFolder], root: Path) -> SuiteFolder:
     """Copies all shards into a new suite directory, and changes none of them. Raises InputError if
-    they are not shards of one suite, or `root` exists."""
+    they are not shards of one suite, one of them has more than files and folders, or `root`
+    exists."""
     _check(parts)
     first = parts[0].plan
     _, of = first.shard
@@ -51,11 +53,21 @@ def merge(parts: Sequence[SuiteFolder], root: Path) -> SuiteFolder:
         shards=of,
     )
     folder = SuiteFolder.create(root, plan)
+    try:
+        _fill(folder, parts)
+    except BaseException:
+        shutil.rmtree(root, ignore_errors=True)  # half of it looks like a suite that was stopped
+        raise
+    return folder
+
+
+def _fill(folder: SuiteFolder, parts: Sequence[SuiteFolder]) -> None:
+    root = folder.root
     for part in parts:
         for name in _FOLDERS:
             if (part.root / name).is_dir():
-                shutil.copytree(part.root / name, root / name, dirs_exist_ok=True)
-    if first.name == regression.REGRESSION:
+                shutil.copytree(part.root / name, root / name, symlinks=True, dirs_exist_ok=True)
+    if folder.plan.name == regression.REGRESSION:
         entries = sorted(
             (one for part in parts for one in regression.entries(part)), key=lambda one: one.number
         )
@@ -67,7 +79,6 @@ def merge(parts: Sequence[SuiteFolder], root: Path) -> SuiteFolder:
         (result for part in parts for result in part.results), key=lambda result: result.number
     ):
         folder.append(result)
-    return folder
 
 
 def missing(plan: Plan) -> list[str]:
@@ -101,6 +112,8 @@ def _check(parts: Sequence[SuiteFolder]) -> None:
                     f"{part.root} and {first.root} are not shards of one suite: their {name} "
                     "differs; start all shards with the same options, --seed included"
                 )
+        for path, what in untrusted_files.special_entries(part.root):
+            raise InputError(f"{part.root / path} {what}; remove it, and merge again")
     seen = Counter(part.plan.shard[0] for part in parts)
     if twice := [n for n, count in seen.items() if count > 1]:
         raise InputError(
@@ -121,7 +134,7 @@ def _failures(parts: Sequence[SuiteFolder], merged: SuiteFolder) -> None:
         write_report(own, one)
     for path, report in found:
         if not report and not (merged.root / "failures" / path.name).exists():
-            shutil.copytree(path, merged.root / "failures" / path.name)
+            shutil.copytree(path, merged.root / "failures" / path.name, symlinks=True)
 
 
 def _add(kept: dict[Path, Report], merged: SuiteFolder, path: Path, report: Report) -> None:
@@ -132,7 +145,7 @@ def _add(kept: dict[Path, Report], merged: SuiteFolder, path: Path, report: Repo
             kept[own] = msgspec.structs.replace(other, found=tuple(numbers))
             return
     for free in (own for own in paths_of(merged, report.kind) if own not in kept):
-        shutil.copytree(path, free)
+        shutil.copytree(path, free, symlinks=True)
         kept[free] = report
         return
 

@@ -27,8 +27,10 @@ from linkflap.chaos.cases.results import row, store
 from linkflap.chaos.cases.runner import Result as Played
 from linkflap.chaos.cases.runner import run_case
 from linkflap.chaos.cases.variant import Variant
+from linkflap.harness.machine import untrusted_files
 from linkflap.harness.model import interrupts
 from linkflap.harness.model.errors import InputError, LinkflapError
+from linkflap.harness.model.printable import in_markdown
 from linkflap.harness.model.verdict import Verdict, worst
 from linkflap.harness.rundir import write_whole
 from linkflap.harness.suite.folder import Result, SuiteFolder
@@ -78,7 +80,7 @@ def entries(folder: SuiteFolder) -> list[Entry]:
     """The cases of a suite, from cases.json. Raises InputError if it cannot be read."""
     path = folder.root / CASES
     try:
-        return msgspec.json.decode(path.read_bytes(), type=list[Entry])
+        return untrusted_files.decoded(untrusted_files.content(path), list[Entry])
     except (OSError, msgspec.DecodeError) as error:
         raise InputError(
             f"{path} cannot be read ({error}); begin a new suite: linkflap suite regression"
@@ -229,8 +231,11 @@ def summary(folder: SuiteFolder) -> str:
     ]
     for one in every:
         found = known.get(one.number)
-        said = f"{found.verdict} | {found.reason}" if found else "not played | "
-        lines.append(f"| {one.title} | {said} | {one.shown} of {one.runs} | `{command(one)}` |")
+        said = f"{found.verdict} | {in_markdown(found.reason)}" if found else "not played | "
+        lines.append(
+            f"| {in_markdown(one.title)} | {said} | {one.shown} of {one.runs} | "
+            f"`{in_markdown(command(one), code=True)}` |"
+        )
     return "\n".join(lines) + "\n"
 
 

@@ -12,6 +12,7 @@ failures/<name>/evidence/          that of the result, written at the end
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import shutil
 import time
@@ -23,6 +24,7 @@ from typing import Final
 import msgspec
 
 from linkflap.chaos import scenario_file
+from linkflap.harness.machine import untrusted_files
 from linkflap.harness.model import interrupts
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.rundir import with_current_kinds, write_whole
@@ -72,12 +74,13 @@ class Replays:
         shutil.rmtree(self.folder / "runs", ignore_errors=True)  # left by a killed session
         (self.folder / "runs").mkdir(parents=True)
         path = self.folder / "tries.jsonl"
-        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-        self._tries = [
-            msgspec.json.decode(with_current_kinds(line), type=Replay)
-            for line in lines
-            if line.endswith(b"\n")
-        ]
+        content = untrusted_files.content(path) if path.exists() else b""
+        for line in content.splitlines(keepends=True):
+            # A torn line is replayed again: it is only one try.
+            with contextlib.suppress(msgspec.DecodeError):
+                self._tries.append(untrusted_files.decoded(with_current_kinds(line), Replay))
+        if content and not content.endswith(b"\n"):
+            write_whole(path, b"".join(msgspec.json.encode(one) + b"\n" for one in self._tries))
         self._left = {id(one): one for one in self._tries}
 
     def accept(self, scenario: Scenario) -> None:

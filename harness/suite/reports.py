@@ -15,6 +15,8 @@ from typing import Final
 
 import msgspec
 
+from linkflap.harness.machine import untrusted_files
+from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.rundir import with_current_kinds, write_whole
 from linkflap.harness.suite.failures import UNKNOWN, alike, by_kind, era_of, name_of
@@ -91,10 +93,15 @@ def reports_in(folder: SuiteFolder) -> list[tuple[Path, Report | None]]:
 
 
 def _read(path: Path) -> Report | None:
-    report = path / REPORT
-    if not report.exists():
+    try:
+        content = untrusted_files.content(path / REPORT)
+        return untrusted_files.decoded(with_current_kinds(content), Report)
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    return msgspec.json.decode(with_current_kinds(report.read_bytes()), type=Report)
+    except (OSError, msgspec.DecodeError) as error:
+        raise InputError(
+            f"{path / REPORT} cannot be read ({error}); remove it: its failure is shrunk again"
+        ) from None
 
 
 def write_report(path: Path, report: Report) -> None:

@@ -13,6 +13,7 @@ import msgspec
 
 from linkflap.chaos.generator import Bounds
 from linkflap.chaos.generator.bounds import arrows_of
+from linkflap.harness.machine import untrusted_files
 from linkflap.harness.machine.children import Child, module, spawn
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.recording.soak import CLUSTERS, RoundRequest, Size
@@ -147,8 +148,9 @@ def sizes(folder: SuiteFolder) -> dict[int, Size]:
     found = {}
     for path in sorted((folder.root / ROUNDS).glob("*.json")):
         try:
-            found[int(path.stem)] = msgspec.json.decode(path.read_bytes(), type=Size)
-        except (msgspec.DecodeError, ValueError) as error:
+            size = untrusted_files.decoded(untrusted_files.content(path), Size)
+            found[int(path.stem)] = size
+        except (OSError, ValueError) as error:
             raise InputError(
                 f"{path} cannot be read ({error}); remove it, which loses only this measurement"
             ) from None

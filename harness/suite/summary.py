@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from xml.etree import ElementTree
 
 from linkflap.chaos.faults import FAULTS
+from linkflap.harness.model.printable import in_markdown, printable
 from linkflap.harness.model.verdict import Verdict, worst
 from linkflap.harness.suite import rounds
 from linkflap.harness.suite.folder import Result, SuiteFolder
@@ -49,7 +50,7 @@ def summary(folder: SuiteFolder) -> str:
     results = folder.results
     counts = Counter(result.verdict for result in results)
     lines = [
-        f"# linkflap suite {folder.plan.name}: {came_to(folder)}",
+        f"# linkflap suite {in_markdown(folder.plan.name)}: {came_to(folder)}",
         "",
         (
             f"{len(results)} runs: "
@@ -79,7 +80,8 @@ def _rates(folder: SuiteFolder) -> Iterable[str]:
 def _unreached(folder: SuiteFolder) -> Iterable[str]:
     missing = unreached(folder)
     if missing:
-        yield f"Required, and never reached: {', '.join(f'`{wanted}`' for wanted in missing)}."
+        patterns = [f"`{in_markdown(wanted, code=True)}`" for wanted in missing]
+        yield f"Required, and never reached: {', '.join(patterns)}."
         yield ""
 
 
@@ -90,7 +92,7 @@ def junit(folder: SuiteFolder, names: Mapping[int, str] | None = None) -> bytes:
     An unknown verdict is an error, not a failure.
     """
     results, missing = folder.results, unreached(folder)
-    suite = ElementTree.Element("testsuite", name=f"linkflap suite {folder.plan.name}")
+    suite = ElementTree.Element("testsuite", name=printable(f"linkflap suite {folder.plan.name}"))
     suite.set("tests", str(len(results) + len(folder.plan.reach)))
     suite.set("failures", str(sum(result.verdict == Verdict.INVALID for result in results)))
     suite.set(
@@ -101,19 +103,19 @@ def junit(folder: SuiteFolder, names: Mapping[int, str] | None = None) -> bytes:
             suite,
             "testcase",
             classname="linkflap.suite",
-            name=(names or {}).get(result.number, f"{result.number:04d}"),
+            name=printable((names or {}).get(result.number, f"{result.number:04d}")),
         )
         case.set("time", str(result.seconds))
         if result.failed:
             kind = "failure" if result.verdict == Verdict.INVALID else "error"
-            found = ElementTree.SubElement(case, kind, message=", ".join(result.kinds))
-            found.text = result.cause or result.reason
+            found = ElementTree.SubElement(case, kind, message=printable(", ".join(result.kinds)))
+            found.text = printable(result.cause or result.reason)
     for wanted in folder.plan.reach:
         case = ElementTree.SubElement(
-            suite, "testcase", classname="linkflap suite reaches", name=wanted
+            suite, "testcase", classname="linkflap suite reaches", name=printable(wanted)
         )
         if wanted in missing:
-            ElementTree.SubElement(case, "error", message=f"no run reached {wanted}")
+            ElementTree.SubElement(case, "error", message=printable(f"no run reached {wanted}"))
     written: bytes = ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
     return written
 
@@ -126,9 +128,10 @@ def _failures(folder: SuiteFolder) -> Iterable[str]:
     yield "|---|---|---|---|---|"
     for one in found:
         yield (
-            f"| {one.title} | {len(one.runs)} | {len(one.unexplained) or ''} | "
+            f"| {in_markdown(one.title)} | {len(one.runs)} | {len(one.unexplained) or ''} | "
             f"{one.runs[0].number} | `linkflap run "
-            f"{one.scenario(folder)} --runtime {folder.plan.bounds.runtime}` |"
+            f"{in_markdown(str(one.scenario(folder)), code=True)} "
+            f"--runtime {in_markdown(folder.plan.bounds.runtime, code=True)}` |"
         )
     yield ""
 
@@ -138,7 +141,7 @@ def strikes(results: Sequence[Result]) -> Counter[tuple[str, str]]:
     state."""
     counts: Counter[tuple[str, str]] = Counter()
     for cell in (cell for result in results for cell in result.cells if cell.startswith("strike/")):
-        _, fault, state, *_ = cell.split("/")
+        _, fault, state, *_ = (*cell.split("/"), "")
         counts[fault, state] += 1
     return counts
 
@@ -165,7 +168,7 @@ def _coverage(results: Sequence[Result]) -> Iterable[str]:
     )
     yield ""
     known = {fault for fault, _ in struck}
-    yield f"| fault | {' | '.join(states)} |"
+    yield f"| fault | {' | '.join(map(in_markdown, states))} |"
     yield f"|---|{'---|' * len(states)}"
     for fault in FAULTS:
         if fault in known:
@@ -176,5 +179,5 @@ def _coverage(results: Sequence[Result]) -> Iterable[str]:
     if missed := never_true(results):
         yield (
             "Conditions that never came true: "
-            f"{', '.join(f'{text} ({n})' for text, n in missed.most_common())}."
+            f"{', '.join(f'{in_markdown(text)} ({n})' for text, n in missed.most_common())}."
         )

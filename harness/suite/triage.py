@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from linkflap.chaos import scenario_file
+from linkflap.harness.machine import untrusted_files
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.rundir import write_whole
 from linkflap.harness.suite.failures import UNKNOWN, alike, by_kind
@@ -140,7 +141,8 @@ def _chosen(
     often. Older versions, which did not write CHOSEN, shrunk the run with the fewest faults."""
     kept = own / CHOSEN
     if kept.exists():
-        number = int(kept.read_text())
+        text = untrusted_files.content(kept).strip()
+        number = int(text) if text.isdigit() else -1
         run = next((run for run in runs if run.number == number), runs[0])
     elif (own / SMALLEST).exists():
         run = min(runs, key=lambda run: len(folder.scenario(run.number).schedule))

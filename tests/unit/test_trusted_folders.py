@@ -84,7 +84,12 @@ def dead(**holds: object) -> bytes:
 def test_a_ledger_that_is_another_users_is_not_read(shared: Path, precious: Path) -> None:
     ledger_of_root = shared / "linkflap-0"
     entry = dead(folders=[str(precious)])
-    attack(lambda: (ledger_of_root.mkdir(), (ledger_of_root / "1-1.json").write_bytes(entry)))
+
+    def plant() -> None:
+        ledger_of_root.mkdir()
+        (ledger_of_root / "1-1.json").write_bytes(entry)
+
+    attack(plant)
     with pytest.raises(SetupError, match="belongs to user 65534"):
         cleanup.clean()
     assert (precious / "file").exists()
@@ -99,12 +104,12 @@ def test_a_ledger_that_another_user_linked_to_a_folder_of_roots_is_not_read(
     spool.mkdir()
     spool.chmod(0o1777)
     entry = dead(folders=[str(precious)])
-    attack(
-        lambda: (
-            (spool / "1-1.json").write_bytes(entry),
-            (shared / "linkflap-0").symlink_to(spool),
-        )
-    )
+
+    def plant() -> None:
+        (spool / "1-1.json").write_bytes(entry)
+        (shared / "linkflap-0").symlink_to(spool)
+
+    attack(plant)
     with pytest.raises(SetupError, match="belongs to user 65534"):
         cleanup.clean()
     assert (precious / "file").exists()
@@ -114,7 +119,12 @@ def test_a_ledger_that_another_user_linked_to_a_folder_of_roots_is_not_read(
 def test_a_ledger_below_a_folder_of_another_user_is_not_read(
     shared: Path, precious: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    attack(lambda: ((shared / "theirs").mkdir(), (shared / "theirs").chmod(0o777)))
+
+    def planted() -> None:
+        (shared / "theirs").mkdir()
+        (shared / "theirs").chmod(0o777)
+
+    attack(planted)
     mine = shared / "theirs" / "ledger"
     mine.mkdir(mode=0o700)
     (mine / "1-1.json").write_bytes(dead(folders=[str(precious)]))
@@ -185,7 +195,12 @@ def test_a_forged_verifier_is_not_spoken_to(shared: Path) -> None:
     """The other user listens where a service of ours was."""
     path = shared / "socket"
     listener = socket.socket(socket.AF_UNIX)
-    server = attack(lambda: (listener.bind(str(path)), listener.listen()), stays=True)
+
+    def listen() -> None:
+        listener.bind(str(path))
+        listener.listen()
+
+    server = attack(listen, stays=True)
     try:
         with pytest.raises(PermissionError, match="user 65534"):
             messages.connect(path)

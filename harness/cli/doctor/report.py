@@ -63,7 +63,10 @@ def show(stream: TextIO | None = None) -> int:
     """Prints the findings and what they mean for each runtime, and returns the exit code."""
     stream = sys.stdout if stream is None else stream
     console = Console(
-        file=stream, width=None if stream.isatty() else 130, highlight=False, emoji=False
+        file=getattr(stream, "unfiltered", stream),
+        width=None if stream.isatty() else 130,
+        highlight=False,
+        emoji=False,
     )
     findings = examine()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
