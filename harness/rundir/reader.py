@@ -61,18 +61,19 @@ class RunReader:
     def damage(self) -> list[Damage]:
         """Files that are not as the manifest has them, or are no files; and what a run that never
         ended could not promise."""
-        special = [
+        ended = self.run.status != "running"
+        found = self._manifest.damage(of_ended=ended) if ended or self._manifest.there else []
+        if not ended:
+            why = "the run never ended: its harness was killed, or it still runs"
+            found = [Damage(path="run.json", reason=why), *found]
+        named = {damage.path for damage in found}
+        return found + [
             Damage(path=path, reason=what)
             for path, what in untrusted_files.special_entries(self.root)
-            if not path.startswith("logs/")
+            if path not in named
+            and not path.startswith("logs/")
             and (self.run.recorded or what != untrusted_files.A_LINK)
         ]
-        if self.run.status != "running":
-            return special + self._manifest.damage(of_ended=True)
-        endless = Damage(
-            path="run.json", reason="the run never ended: its harness was killed, or it still runs"
-        )
-        return [endless, *special, *(self._manifest.damage() if self._manifest.there else ())]
 
     def events(self) -> tuple[list[Event], list[Damage]]:
         """Every readable event. The damage names the kinds that this linkflap does not know, each
