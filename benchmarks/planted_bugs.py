@@ -48,6 +48,8 @@ NEAR: Final = {
     "one-of-two-left-open": ("failover-forced", "link-cut"),
     "failback-truncates-short": ("failover-forced", "mirror-reverse", "link-cut"),
     "failback-lowers-epochs": ("failover-forced", "failover-planned", "mirror-reverse", "link-cut"),
+    "failover-keeps-settings": ("failover-forced", "failover-planned", "link-cut"),
+    "high-watermark-of-the-fastest": ("link-cut", "broker-pause", "broker-restart"),
     "new-partition-begins-late": ("partitions-added", "link-cut"),
     "second-hop-commits-aborted": ("link-cut", "link-reset"),
     "unknown-commit-is-ok": ("failover-forced", "broker-kill", "broker-pause"),

@@ -124,6 +124,7 @@ def _scenario(reader: Reader, file: ScenarioFile, seed: int) -> Scenario:
             config=settings.of_topics(reader, file.topics.config, topology),
         ),
         duration=file.duration,
+        progress_within=file.progress_within,
         runtime=file.runtime,
     )
     reader.placed(("fault",), lambda: schedule_checks.check(made.schedule, topology))
@@ -196,6 +197,7 @@ def _workload(
         reads=tuple(table.reads),
         writes=tuple(table.writes),
         exactly_once=table.exactly_once,
+        progress_within=table.progress_within,
     )
     reader.placed((*at, "library") if table.library else ("clients",), partial(jvms.check, spec))
     if kind == COMMAND:

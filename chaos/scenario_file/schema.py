@@ -18,7 +18,7 @@ from linkflap.chaos.faults import FAULTS
 from linkflap.chaos.triggers import known
 from linkflap.harness.mirrors import MIRRORS
 from linkflap.harness.model.clients import LIBRARIES, LIBRDKAFKA
-from linkflap.harness.model.scenario import SCHEMA_VERSION, Option
+from linkflap.harness.model.scenario import PROGRESS_WITHIN, SCHEMA_VERSION, Option
 from linkflap.harness.runtimes import RUNTIMES
 from linkflap.harness.workloads import COMMAND, KINDS
 from linkflap.topologies import TOPOLOGIES
@@ -67,6 +67,7 @@ class WorkloadTable(Table, frozen=True, kw_only=True):
     a list of words, run without a shell in `folder` (from this file's); `reads` and `writes` are
     its topics. With `library = "java"` it finds a Java and the jars of Kafka's clients in its
     environment. `exactly_once`: it promises one output for each input that its group has passed.
+    `progress_within`: as for the file, for these clients.
     """
 
     home: Name
@@ -79,6 +80,7 @@ class WorkloadTable(Table, frozen=True, kw_only=True):
     reads: list[Name] = []
     writes: list[Name] = []
     exactly_once: bool = False
+    progress_within: Seconds | None = None
 
 
 class FaultTable(Table, frozen=True, kw_only=True):
@@ -111,7 +113,8 @@ class BudgetsTable(Table, frozen=True, kw_only=True):
 
 
 class ScenarioFile(Table, frozen=True, kw_only=True):
-    """A scenario for `linkflap run FILE.toml`."""
+    """A scenario for `linkflap run FILE.toml`. Once all faults have ended, every client that has
+    work makes progress within `progress_within` seconds (0: it promises nothing)."""
 
     schema: int
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,59}$")]
@@ -120,6 +123,7 @@ class ScenarioFile(Table, frozen=True, kw_only=True):
     about: str = ""
     seed: Annotated[int, Meta(ge=0, le=2**32 - 1)] | None = None
     duration: Annotated[float, Meta(ge=1, le=86_400)] = 10.0
+    progress_within: Seconds = PROGRESS_WITHIN
     runtime: Name | None = None
     clients: Name = LIBRDKAFKA
     checks: list[Name] = []

@@ -48,12 +48,14 @@ def render(scenario: Scenario) -> str:
                 reads=list(w.reads),
                 writes=list(w.writes),
                 exactly_once=w.exactly_once,
+                progress_within=w.progress_within,
             )
             for w in scenario.workloads
         ],
         about=scenario.about,
         seed=scenario.seed,
         duration=scenario.duration,
+        progress_within=scenario.progress_within,
         runtime=scenario.runtime,
         clients=common,
         checks=list(scenario.checks),

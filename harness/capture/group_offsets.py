@@ -54,6 +54,11 @@ class GroupSampler:
         """Makes the next call of `sample` ask, even if one did just now."""
         self._sampled_at = 0
 
+    def offsets(self, group: str) -> Mapping[TopicPartition, int]:
+        """The last sampled offsets of a group."""
+        known = dict(self._known)  # a copy: the sampler's thread adds to it
+        return {(topic, number): at for (of, topic, number), at in known.items() if of == group}
+
     def close(self) -> None:
         for consumer in self._consumers.values():
             consumer.close()

@@ -3,6 +3,10 @@
 Each cluster has one thread, which asks every running broker once a second. A replica is recorded if
 it changed, and every few seconds: so each leader epoch that lasts has samples of it. A broker that
 does not answer gives no row.
+
+Where a mirror leads partitions itself, no thread asks: each sample of the leaders' high watermarks
+is followed at once by one of all followers (`beside`). What readers were shown is then
+held against what followers have that would lead without the mirror.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from typing import Final
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.events import ReplicasSampled, SampledReplica
+from linkflap.harness.model.history import Watermark
 from linkflap.harness.model.protocols import Cluster, Deployment, Recorder
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.wait import until
@@ -39,9 +44,10 @@ class ReplicaSampler:
         recorder: Recorder,
         *,
         interval: float = INTERVAL,
+        again: int = AGAIN,
     ) -> None:
         self._cluster, self._topics, self._recorder = cluster, topics, recorder
-        self._interval = interval
+        self._interval, self._again = interval, again
         self._last: dict[tuple[str, int, int], tuple[tuple[int, int], int]] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(
@@ -50,6 +56,13 @@ class ReplicaSampler:
 
     def start(self) -> None:
         self._thread.start()
+
+    def beside(self, leaders: Mapping[TopicPartition, Watermark]) -> None:
+        """Takes a sample right after one of the leaders, if any of them is no broker of the
+        cluster."""
+        brokers = self._cluster.brokers
+        if any(row.leader >= 0 and row.leader not in brokers for row in leaders.values()):
+            self._sampled()
 
     def ask_to_stop(self) -> None:
         self._stopping.set()
@@ -93,8 +106,8 @@ class ReplicaSampler:
     async def _ask(self, broker: int, address: str, partitions: Sequence[TopicPartition]) -> None:
         connection, asked = Connection(address), now()
         try:
-            starts = await replica_offsets(connection, partitions, EARLIEST, within=ANSWER_WITHIN)
             ends = await replica_offsets(connection, partitions, LATEST, within=ANSWER_WITHIN)
+            starts = await replica_offsets(connection, partitions, EARLIEST, within=ANSWER_WITHIN)
         except Unanswered:
             return
         finally:
@@ -115,19 +128,19 @@ class ReplicaSampler:
         """Whether a replica is not as it was when it was recorded last, or that was long ago."""
         key, bounds = (row.topic, row.partition, row.broker), (row.log_start, row.log_end)
         last, at = self._last.get(key, ((-1, -1), 0))
-        if last == bounds and asked < at + AGAIN:
+        if last == bounds and asked < at + self._again:
             return False
         self._last[key] = bounds, asked
         return True
 
 
 def samplers(
-    deployment: Deployment, topics: Mapping[str, int], recorder: Recorder
-) -> Sequence[ReplicaSampler]:
+    deployment: Deployment, topics: Mapping[str, int], recorder: Recorder, *, again: int = AGAIN
+) -> Mapping[str, ReplicaSampler]:
     """One for each cluster of several brokers: a single replica is its partition's leader, whose
     bounds are sampled anyway (`harness.capture.watermarks`)."""
-    return [
-        ReplicaSampler(cluster, topics, recorder)
-        for cluster in deployment.clusters.values()
+    return {
+        name: ReplicaSampler(cluster, topics, recorder, again=again)
+        for name, cluster in deployment.clusters.items()
         if len(cluster.brokers) > 1
-    ]
+    }

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -58,8 +58,10 @@ class ClusterSampler:
         writer: RunWriter,
         *,
         interval: float = INTERVAL,
+        beside: Callable[[Mapping[TopicPartition, Watermark]], None] = lambda _: None,
     ) -> None:
         self.cluster = cluster
+        self._beside = beside
         self.errors = self.samples = 0
         self.latest: Mapping[TopicPartition, Watermark] = {}
         self._topics, self._interval = topics, interval
@@ -84,6 +86,10 @@ class ClusterSampler:
     def sampled_groups(self) -> frozenset[str]:
         """Groups of which some committed offset was sampled."""
         return self._groups.sampled
+
+    def group_offsets(self, group: str) -> Mapping[TopicPartition, int]:
+        """The last sampled committed offsets of a group."""
+        return self._groups.offsets(group)
 
     def start(self) -> None:
         self._thread.start()
@@ -145,6 +151,7 @@ class ClusterSampler:
         partitions = list(self._leaders)
         if partitions:
             self._write(admin, partitions)
+            self._beside(self.latest)
             self._groups.sample(partitions, within=ANSWER_WITHIN)
 
     def _look_for_leaders(self, admin: AdminClient) -> None:
@@ -233,7 +240,7 @@ class ClusterSampler:
 
 class WatermarkSampler:
     """Samplers of several clusters, and the stall watch. `bootstraps` is cluster -> bootstrap
-    servers of its own listeners."""
+    servers of its own listeners. `beside`: what is called after each sample of a cluster."""
 
     def __init__(
         self,
@@ -243,9 +250,18 @@ class WatermarkSampler:
         *,
         groups: Sequence[str] = (),
         interval: float = INTERVAL,
+        beside: Mapping[str, Callable[[Mapping[TopicPartition, Watermark]], None]] | None = None,
     ) -> None:
         self.clusters = {
-            name: ClusterSampler(name, bootstrap, topics, groups, writer, interval=interval)
+            name: ClusterSampler(
+                name,
+                bootstrap,
+                topics,
+                groups,
+                writer,
+                interval=interval,
+                beside=(beside or {}).get(name, lambda _: None),
+            )
             for name, bootstrap in bootstraps.items()
         }
         self._stalls = StallWatch(writer)

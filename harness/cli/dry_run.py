@@ -29,6 +29,7 @@ def show_schedule(chosen: Scenario, runtime: str, *, as_json: bool) -> int:
     )
     for id, line in describe(chosen.schedule).items():
         click.echo(f"  {id:10} {line}")
+    click.echo(f"  {'then':10} {_promised(chosen)}")
     for link, passed in spared(chosen).items():
         traffic = "" if passed else ", and no client writes records that pass over it"
         click.echo(f"  {link}: this schedule has no fault on it{traffic}")
@@ -37,3 +38,18 @@ def show_schedule(chosen: Scenario, runtime: str, *, as_json: bool) -> int:
         for what, words in started.items():
             click.echo(f"  {what:26} {shlex.join(words)}")
     return 0
+
+
+def _promised(chosen: Scenario) -> str:
+    """By when clients must go on after the last fault."""
+    own = {
+        spec.progress_within for spec in chosen.workloads if spec.progress_within is not None
+    } - {chosen.progress_within}
+    others = (
+        f" (of some workloads {', '.join(f'{each:g}' for each in sorted(own))} s)" if own else ""
+    )
+    return (
+        f"every client with work makes progress within {chosen.progress_within:g} s{others}"
+        if chosen.progress_within or own
+        else "no client promises to go on (progress_within = 0)"
+    )

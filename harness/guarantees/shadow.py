@@ -70,5 +70,6 @@ def guarantee(options: Mapping[str, Option]) -> Guarantee:
         appended_at_promotion=tuple(appended),
         reversible=True,
         keeps_journal=True,
+        restores_settings=True,
         allowed=ALLOWED,
     )

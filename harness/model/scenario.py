@@ -17,6 +17,9 @@ SCHEMA_VERSION: Final = 1
 """Of scenario files, of run.json and of the events beside it: what is written today. Older ones are
 read."""
 Option = str | int | float | bool
+PROGRESS_WITHIN: Final = 60.0
+"""More than a consumer's session (45 s) and a transaction's timeout (60 s at most, by Kafka's own
+defaults): both have to pass before a successor of a dead client may continue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +51,8 @@ class WorkloadSpec:
 
     For a program of the user's (kind command): its `command`, run in `folder`, and the topics of
     the home that it reads and writes. `exactly_once`: it promises one output for each input that
-    its group (option `group`) has passed.
+    its group (option `group`) has passed. `progress_within`: as in `Scenario`, for these clients
+    (None: the scenario's).
     """
 
     kind: str
@@ -61,6 +65,7 @@ class WorkloadSpec:
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     exactly_once: bool = False
+    progress_within: float | None = None
 
 
 def with_library(workloads: Sequence[WorkloadSpec], library: str) -> tuple[WorkloadSpec, ...]:
@@ -77,6 +82,23 @@ def clients(workloads: Sequence[WorkloadSpec]) -> Iterator[tuple[str, WorkloadSp
         for _ in range(workload.clients):
             numbers[workload.kind] += 1
             yield f"{workload.kind}-{numbers[workload.kind]}", workload
+
+
+def group_of(spec: WorkloadSpec) -> str:
+    """The group of a workload's consumers, empty for those without one: readers with fixed
+    partitions, producers, and programs that name none."""
+    named = spec.options.get("group")
+    match spec.kind:
+        case "readers" if spec.options.get("assign", False) is not True:
+            isolation = spec.options.get("isolation", "read_committed")
+            return str(named or f"linkflap.{spec.home}.{isolation}")
+        case "relay":
+            return str(named or "linkflap.relay")
+        case "share-group":
+            return str(named or f"linkflap.{spec.home}.share")
+        case "command":
+            return str(named or "")
+    return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +166,11 @@ class Budgets:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """Everything that defines a run. A pure function of the scenario's name, its options and the
-    seed."""
+    seed.
+
+    Once all faults have ended, every client that has work makes progress within `progress_within`
+    seconds, else it has stalled (0: it promises nothing).
+    """
 
     name: str
     about: str
@@ -158,5 +184,6 @@ class Scenario:
     budgets: Budgets = Budgets()
     topics: TopicSpec = TopicSpec()
     duration: float = 10.0
+    progress_within: float = PROGRESS_WITHIN
     runtime: str | None = None
     """The runtime, if the scenario names one."""

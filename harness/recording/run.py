@@ -23,6 +23,7 @@ from linkflap.chaos.schedule_checks import check_losses, check_runtime
 from linkflap.harness import mirrors, runtimes, workloads
 from linkflap.harness.capture import logs, replica_ends, watermarks
 from linkflap.harness.capture.since import Since
+from linkflap.harness.capture.topic_settings import SettingsSampler
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError
@@ -32,6 +33,7 @@ from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.side_by_side import side_by_side
 from linkflap.harness.model.wait import patient, until
 from linkflap.harness.recording.drain import drain
+from linkflap.harness.recording.liveness import await_progress
 from linkflap.harness.recording.run_end import broken_off, ended, remove_data, with_room, written
 from linkflap.harness.recording.surroundings import java_inside, surroundings
 from linkflap.harness.recording.ticker import Ticker
@@ -144,12 +146,23 @@ def perform(
     they have from `since` on."""
     topics = make_topics(scenario, deployment)
     bootstraps = {name: cluster.bootstrap for name, cluster in deployment.clusters.items()}
-    sampler = watermarks.WatermarkSampler(
-        bootstraps, topics, writer, groups=workloads.groups(scenario.workloads)
+    guarantee = mirrors.resolve(scenario.mirror).guarantee
+    # Brokers that are the mirror truncate logs by themselves: every replica is watched. Where a
+    # mirror leads partitions, replicas are sampled beside its high watermarks.
+    in_brokers = guarantee.describes_itself
+    of_replicas = replica_ends.samplers(
+        deployment, topics, writer, again=replica_ends.AGAIN if in_brokers else 0
     )
-    # Brokers that are the mirror truncate logs by themselves: every replica is watched.
-    in_brokers = mirrors.resolve(scenario.mirror).guarantee.describes_itself
-    replicas = replica_ends.samplers(deployment, topics, writer) if in_brokers else ()
+    replicas = list(of_replicas.values()) if in_brokers else []
+    leads = guarantee.keeps_journal and not in_brokers
+    sampler = watermarks.WatermarkSampler(
+        bootstraps,
+        topics,
+        writer,
+        groups=workloads.groups(scenario.workloads),
+        beside={name: each.beside for name, each in of_replicas.items() if leads},
+    )
+    settings = SettingsSampler(bootstraps, topics, writer)
     clients = WorkloadClients(
         make_all(
             scenario.workloads,
@@ -180,12 +193,15 @@ def perform(
     stack.callback(ended, writer, "watermarks", sampler.stop)
     for each in replicas:
         stack.callback(ended, writer, "replicas", each.stop)
+    stack.callback(ended, writer, "settings", settings.stop)
     stack.callback(ended, writer, "clients", clients.stop)
     stack.callback(
         ended, writer, "faults", lambda: player.join(within=ENDS_WITHIN, tick=lambda: None)
     )
     stack.push(partial(broken_off, world, progress))
     sampler.start()
+    if guarantee.restores_settings:
+        settings.start()
     for each in replicas:
         each.start()
     clients.prepare()
@@ -195,6 +211,8 @@ def perform(
     _phase(writer, progress, "breaking things")
     clients.start()
     _play(scenario, world, player, watch, progress)
+    _phase(writer, progress, "waiting for progress")
+    await_progress(world, scenario, watch)
     _phase(writer, progress, "settling")
     clients.stop_producers()
     drain(world, world.topics, watch)
@@ -205,6 +223,7 @@ def perform(
     for each in replicas:
         each.stop()
     sampler.stop()
+    settings.stop()
     watch()
     able = world.able_mirrors
     for mirror in world.running_mirrors:

@@ -4,12 +4,13 @@ are up."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from linkflap.harness.capture import logs
 from linkflap.harness.capture.watermarks import WatermarkSampler
 from linkflap.harness.model.protocols import Deployment, Mirror, is_running
+from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.rundir import RunWriter
 from linkflap.harness.workloads.clients import WorkloadClients
 
@@ -40,6 +41,10 @@ class RunWorld:
 
     def sampled_groups(self, cluster: str) -> frozenset[str]:
         return self.sampler.clusters[cluster].sampled_groups
+
+    def group_offsets(self, cluster: str, group: str) -> Mapping[TopicPartition, int]:
+        """The committed offsets of a group, as they were last sampled."""
+        return self.sampler.clusters[cluster].group_offsets(group)
 
     def capture(self, moment: str, cluster: str) -> None:
         self.captures.take(moment, cluster)

@@ -11,6 +11,7 @@ from linkflap.harness.model.events import (
     ClientDied,
     ClientRestarted,
     ClientsMoved,
+    ClientStalled,
     Event,
     Failover,
     HostStall,
@@ -65,6 +66,8 @@ def _label_of_clients(event: Event) -> str:
             return f"{event.process} started again"
         case ClientCrash():
             return f"{event.client} crashed"
+        case ClientStalled():
+            return f"{event.client} stalled"
         case ProducerReplaced():
             return f"{event.client} replaced"
         case ClientsMoved():

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.model.scenario import WorkloadSpec, group_of
 from linkflap.harness.model.spelling import nearest
 from linkflap.harness.model.topology import topic_name
 from linkflap.harness.workloads import (
@@ -135,10 +135,8 @@ def topics_for(
 
 def groups(specs: Sequence[WorkloadSpec]) -> list[str]:
     """The consumer groups of these workloads. Their committed offsets are sampled."""
-    named = {readers.group_of(spec) for spec in specs if spec.kind == "readers"}
-    named |= {str(spec.options.get("group", relay.GROUP)) for spec in specs if spec.kind == "relay"}
-    named |= {str(spec.options.get("group", "")) for spec in specs if spec.kind == COMMAND}
-    return sorted(named - {""})
+    sampled = ("readers", "relay", COMMAND)
+    return sorted({group_of(spec) for spec in specs if spec.kind in sampled} - {""})
 
 
 def _used(spec: WorkloadSpec, kind: Kind, topic: str) -> bool:

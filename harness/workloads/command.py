@@ -292,6 +292,14 @@ class Command(Producers):
         del cluster
         return 0
 
+    def written(self) -> int:
+        """Offsets written to its topics on its cluster, by the last sample."""
+        return self._written.total(self.cluster)
+
+    def last_words(self) -> str:
+        """The last lines of its log."""
+        return self._foreign.last_words()
+
     def progress(self) -> WorkloadProgress:
         self.look()
         return WorkloadProgress(acknowledged=self._written.everywhere())

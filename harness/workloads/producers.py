@@ -206,7 +206,7 @@ class Producing(Client):
     def conclude(self, incarnation: Incarnation, flight: InFlight, ended: endings.Ended) -> None:
         """Writes the end of an operation; an incarnation that can do no more is replaced."""
         incarnation.serve(0)
-        incarnation.returned(flight, ended.outcome, ended.error)
+        incarnation.returned(flight, ended.outcome, ended.error or incarnation.fatal)
         self.flight = None
         if incarnation.fatal or not ended.usable:
             self.forget()

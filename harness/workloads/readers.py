@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import Fetched
-from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.model.scenario import group_of
 from linkflap.harness.model.topology import TopicPartition as Partition
 from linkflap.harness.workloads.client import SLICE
 from linkflap.harness.workloads.context import Context
@@ -24,7 +24,7 @@ from linkflap.harness.workloads.fetches import fetched, partition_of
 from linkflap.harness.workloads.group_members import GroupMember
 from linkflap.harness.workloads.library import ClientConsumer, ClientMessage
 from linkflap.harness.workloads.librdkafka import consumer_config, describe
-from linkflap.harness.workloads.polling import ISOLATIONS, rows_at
+from linkflap.harness.workloads.polling import rows_at
 
 OPTIONS: Final = frozenset(
     {
@@ -46,14 +46,6 @@ ENDS_A_CONSUMER: Final = (KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID)
 """After these errors, each reported once, a consumer gets no more records. A static member can
 cause that itself: if its session expires while it does not poll, librdkafka sends heartbeats
 without a member id (docs/findings/librdkafka-3437.md)."""
-
-
-def group_of(spec: WorkloadSpec) -> str:
-    """The consumer group of a workload's readers, empty for those with fixed partitions."""
-    if spec.options.get("assign", False) is True:
-        return ""
-    isolation = spec.options.get("isolation", ISOLATIONS[0])
-    return str(spec.options.get("group", f"linkflap.{spec.home}.{isolation}"))
 
 
 def reader_cluster(context: Context) -> str:

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import SHARE_LOCK_MS, Fetched, PollKind
-from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.model.scenario import group_of
 from linkflap.harness.model.topology import TopicPartition as Partition
 from linkflap.harness.workloads.client import SLICE
 from linkflap.harness.workloads.context import Context
@@ -41,11 +41,6 @@ CONFIRMS_WITHIN: Final = 2.0
 LOOK_EVERY: Final = int(1e9)
 OFTEN: Final = 3
 """A record with this delivery count is not released again: at five, brokers archive it."""
-
-
-def group_of(spec: WorkloadSpec) -> str:
-    """The share group of a workload's members."""
-    return str(spec.options.get("group", f"linkflap.{spec.home}.share"))
 
 
 class ShareClient(PollingClient):

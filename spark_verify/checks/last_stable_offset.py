@@ -40,7 +40,7 @@ from linkflap.spark_verify.checks.parts.generations import (
 )
 from linkflap.spark_verify.checks.parts.hanging_transactions import hanging, recomputed
 from linkflap.spark_verify.checks.parts.logs import NOWHERE, read
-from linkflap.spark_verify.checks.parts.sampled_replicas import shortened
+from linkflap.spark_verify.checks.parts.sampled_replicas import ahead, shortened
 from linkflap.spark_verify.checks.parts.sampled_watermarks import out_of_order
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import Ints, PartitionView, Watermarks
@@ -61,6 +61,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             findings += _against_bytes(view, generation, marks, sampled)
             findings += _above_the_log(view, generation, marks)
             findings += shortened(view, generation.cluster, marks)
+            findings += ahead(view, generation.cluster, marks)
         if generation.last and generation.lost is None and log is not None and log.whole:
             findings += hanging(view, generation, log)
     return findings
@@ -225,6 +226,23 @@ CHECK = Check(
             ),
             alone="should this broker lead, what readers were shown is lost",
             smallest="broker 2 ended at 1, then 2, then 1; the high watermark is 2: at offset 1.",
+            despite_torn=True,
+        ),
+        AnomalyKind(
+            name="high-watermark-ahead",
+            meaning=(
+                "A mirror that leads a partition reported a high watermark, and a follower that "
+                "was in sync ended below it afterwards."
+            ),
+            sentence=(
+                "the mirror that leads {tp} on {cluster} reported the high watermark "
+                "{high_watermark}, when the log of broker {broker} ended at {log_end}"
+            ),
+            alone="readers were shown what is lost if that broker leads next",
+            smallest=(
+                "the mirror's high watermark is 2, broker 2 of B ended at 0, then 1, then at 1 "
+                "again: at offset 1."
+            ),
             despite_torn=True,
         ),
         AnomalyKind(

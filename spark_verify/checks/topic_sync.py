@@ -6,22 +6,37 @@ metadata. The check compares them at the end of a run, when everything was copie
 time for many refreshes: a difference then is not a delay. Settings that a mirror leaves out by
 default are not compared, nor those that only the destination has: removing a setting from the
 source does not remove it there.
+
+Another mirror has settings of its own on its topics while it mirrors (no retention, no compaction),
+and a failover gives them back those of their home. From then on the samples of the promoted
+cluster's topics have to equal the home's last ones in both directions, until the cluster follows
+another or a fault changes them. The home may have changed a setting just before, which the mirror
+had no time to follow. The number of replicas that have to be in sync is a choice of each cluster:
+it is the home's when the topic was made, or as many replicas as there can be.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
+from linkflap.harness.model.faults import UNCLEAN
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found
-from linkflap.spark_verify.facts.partition_facts import Comparison, Promotion
+from linkflap.spark_verify.facts.partition_facts import Comparison, Promotion, TopicSettings
 from linkflap.spark_verify.facts.view import Origin, PartitionView
 
 MISSING = "topic-missing"
 PARTITIONS = "partitions-differ"
 SETTING = "setting-differs"
 ACL = "acl-differs"
+SAMPLED_WITHIN = int(10e9)
+"""Settings are sampled once a second; a dead cluster beside may delay that."""
+FOLLOWED_WITHIN = int(15e9)
+"""Nanoseconds that a mirror may take to follow a change at home."""
+_IN_SYNC = "min.insync.replicas"
+_OF_BROKERS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+"""They name brokers of one cluster."""
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -33,7 +48,80 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             Examined(cluster=LinkSpec.parse(each.link).destination, origin="mirrored", count=1)
         )
         findings += _differences(each)
+    if view.mirror.guarantee.restores_settings and view.settings:
+        for promotion in view.promotions:
+            findings += _restored(view, promotion)
     return findings
+
+
+def _restored(view: PartitionView, promotion: Promotion) -> Iterator[Finding]:
+    """Holds what a failover left on a topic against its home's settings."""
+    home, cluster = _owner(view, promotion), promotion.cluster
+    over = _until(view, promotion)
+    theirs = [s for s in view.settings if s.cluster == home and s.asked < promotion.fault_time]
+    ours = [s for s in view.settings if s.cluster == cluster and s.asked <= over]
+    by = min(promotion.time + SAMPLED_WITHIN, over)
+    if not theirs or not ours or (over < view.ended and by == over):
+        return
+    yield Examined(cluster=cluster, origin="mirrored", count=1)
+    wanted = [
+        sample
+        for sample, later in zip(theirs, [*theirs[1:], None], strict=True)
+        if later is None or later.asked > promotion.fault_time - FOLLOWED_WITHIN
+    ]
+    for sample in [*[s for s in ours if s.asked <= by][-1:], *(s for s in ours if s.asked > by)]:
+        differing = [_differing(view, each, sample, theirs) for each in wanted]
+        if all(differing):
+            settings = "; ".join(
+                f"{name}: {_said(there)} there, {_said(here)} here"
+                for name, there, here in differing[-1]
+            )
+            evidence = {"source": home, "settings": settings, "link": promotion.link}
+            yield Found(kind=SETTING, cluster=cluster, offset=-1, evidence=evidence)
+            return
+
+
+def _owner(view: PartitionView, promotion: Promotion) -> str:
+    """The cluster whose clients owned the topic before: the source, or what it mirrored."""
+    cluster, hops = promotion.source, list(view.hops())
+    earlier = {p.cluster for p in view.promotions if p.time < promotion.time}
+    for _ in hops:
+        above = [source for source, destination in hops if destination == cluster]
+        if cluster == view.home or cluster in earlier or not above:
+            break
+        cluster = above[0]
+    return cluster
+
+
+def _until(view: PartitionView, promotion: Promotion) -> int:
+    """When its cluster follows another, or a fault begins to change its settings."""
+    changes = [
+        w.start
+        for w in view.windows
+        if w.start > promotion.time
+        and (
+            (w.fault == UNCLEAN and w.on.cluster == promotion.cluster)
+            or (w.name.reverses and w.on.source == promotion.cluster)
+        )
+    ]
+    return min([view.ended, *changes])
+
+
+def _differing(
+    view: PartitionView,
+    theirs: TopicSettings,
+    ours: TopicSettings,
+    ever: Sequence[TopicSettings],
+) -> Sequence[tuple[str, str | None, str | None]]:
+    left_out = {*_OF_BROKERS, *view.partition_facts.unknown_settings, _IN_SYNC}
+    names = sorted((theirs.settings.keys() | ours.settings.keys()) - left_out)
+    found = [(name, theirs.settings.get(name), ours.settings.get(name)) for name in names]
+    here, most = ours.settings.get(_IN_SYNC), view.topology.cluster(ours.cluster).brokers
+    allowed = {sample.settings.get(_IN_SYNC) for sample in ever}
+    allowed |= {str(min(int(each), most)) for each in allowed if each is not None}
+    if here not in allowed:
+        found.append((_IN_SYNC, theirs.settings.get(_IN_SYNC), here))
+    return [each for each in found if each[0] == _IN_SYNC or each[1] != each[2]]
 
 
 def _differences(each: Comparison) -> Iterator[Found]:
@@ -71,8 +159,11 @@ def _said(value: str | None) -> str:
     return "not set" if value is None else value
 
 
-def _due(scenario: Scenario, _promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:
-    """A mirror that is stopped for good syncs nothing any more, and is not asked at its end."""
+def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:
+    """A mirror that is stopped for good syncs nothing any more, and is not asked at its end. One
+    that restores settings has done so at each failover."""
+    if scenario.mirror.guarantee.restores_settings:
+        return {(promotion.cluster, "mirrored") for promotion in promotions}
     fails_over = any(fault.name.fails_over for fault in scenario.schedule)
     if fails_over or not scenario.mirror.guarantee.syncs_topics:
         return ()
@@ -83,7 +174,8 @@ CHECK = Check(
     name="topic-sync",
     guarantee=(
         "If a mirror syncs topics, its destination has each of the source's topics, with as "
-        "many partitions, the source's settings, and its ACLs."
+        "many partitions, the source's settings, and its ACLs. A mirror that changes settings "
+        "while it mirrors gives the topics those of their home at a failover."
     ),
     source=(
         "KIP-1279 (topics, partitions, configurations and ACLs are synced at each metadata refresh)"
@@ -121,7 +213,9 @@ CHECK = Check(
             meaning=(
                 "A setting of the source's topic that mirrors sync by default had another "
                 "value on the destination, or was not set there, in the same situation. "
-                "Settings that only the destination has are not compared."
+                "Settings that only the destination has are not compared. After a failover of a "
+                "mirror that restores settings: a setting was not the home's, or is set on the "
+                "destination alone."
             ),
             sentence=(
                 "settings of the topic of {tp} on {cluster} are not those on {source}: {settings}"
@@ -148,5 +242,8 @@ CHECK = Check(
     kernel=kernel,
     unit="topics",
     due_at=_due,
-    when="what is mirrored by a mirror that syncs topics, in a run without a failover",
+    when=(
+        "what is mirrored by a mirror that syncs topics, in a run without a failover; and what was "
+        "promoted by one that restores their settings"
+    ),
 )

@@ -111,6 +111,16 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSettings:
+    """What was set on a topic of a cluster, requested at `asked`; it stayed so until the next
+    sample."""
+
+    cluster: str
+    settings: Mapping[str, str]
+    asked: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Disagreement:
     """Verbs of a mirror were answered, or changed it, in a way that its model does not allow:
     `said` in words, and the time of the record."""
@@ -173,6 +183,37 @@ class Copying:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Awaited:
+    """A client that promises progress, or the group of several: on its last cluster, from `since`
+    (all faults have ended) to `until` (it is stopped), within any `within` nanoseconds.
+
+    `topics` are those that it reads or writes; empty: all of its `home`. `outputs` are those of a
+    program without a group. It `produces` under its own name, and no other client fences it; its
+    transactions time out after `timeout`. `broken` is when the first fault began (0: there was
+    none), `exits` when a program ended by itself. `said` and `last_words` are what the recorder
+    asked its coordinator, and found in its log, when it made no progress.
+    """
+
+    client: str
+    kind: Literal["reader", "group", "share", "producer", "program"]
+    cluster: str
+    home: str
+    since: int
+    until: int
+    within: int
+    group: str = ""
+    isolation: str = "read_committed"
+    topics: frozenset[str] = frozenset()
+    outputs: frozenset[str] = frozenset()
+    produces: bool = False
+    timeout: int = 0
+    broken: int = 0
+    exits: tuple[int, ...] = ()
+    said: str = ""
+    last_words: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
     """The facts about an entire run.
 
@@ -181,7 +222,7 @@ class RunFacts:
     recorded. `deaths`: clusters whose brokers were all dead at the end, by themselves or by a
     forced failover, and when. `programs`: topics that users' programs write, without a history;
     `copying`: those whose programs promise exactly once. `refusals` are failovers that never took
-    place.
+    place. `awaited` are clients that promise progress.
     """
 
     run: str
@@ -196,6 +237,7 @@ class RunFacts:
     programs: frozenset[str] = frozenset()
     refusals: Sequence[Refusal] = ()
     copying: tuple[Copying, ...] = ()
+    awaited: tuple[Awaited, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -206,6 +248,8 @@ class PartitionFacts:
     `compacted` is, per cluster, the offset below which one of its brokers has compacted the log
     (cleanup.policy=compact): there a record that is missing is no loss. `unclear` is, per cluster
     of copied logs, the offset from which on its log may be its own or a mirror's: no mark is left.
+    `settings` are samples of its topic's, for the topic's first partition; `unknown_settings` are
+    those that the destination's release does not have.
     """
 
     facts: RunFacts
@@ -218,6 +262,8 @@ class PartitionFacts:
     disagreements: Sequence[Disagreement] = ()
     comparisons: Sequence[Comparison] = ()
     replica_samples: Sequence[ReplicaSample] = ()
+    settings: Sequence[TopicSettings] = ()
+    unknown_settings: frozenset[str] = frozenset()
     compacted: Mapping[str, int] = field(default_factory=dict)
     unclear: Mapping[str, int] = field(default_factory=dict)
 

@@ -31,6 +31,7 @@ WORDS: Final = (
     "transactional_id",
     "group",
     "input_topic",
+    "error",
 )
 ARRAYS: Final[Mapping[str, str]] = {
     "offsets": "<i8",

@@ -21,7 +21,8 @@ class Send:
     acknowledgement; `refused[i]` where the client knows for certain that it was not written. If its
     records have inputs, `inputs[i]` is the offset of record i's input in the partition
     (`input_topic`, `input_partition`) of the same cluster, `input_uids[i]` the input's payload id,
-    and `position` the offset to commit for `group` in the same transaction.
+    and `position` the offset to commit for `group` in the same transaction. `error` is the name of
+    the error with which it returned.
     """
 
     number: int
@@ -44,6 +45,7 @@ class Send:
     input_topic: str = ""
     input_partition: int = -1
     position: int = -1
+    error: str = ""
     inputs: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     input_uids: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 

@@ -27,6 +27,7 @@ from linkflap.spark_verify.facts.partition_facts import (
     Refusal,
     ReplicaSample,
     Stop,
+    TopicSettings,
     Truncation,
     Window,
 )
@@ -272,6 +273,10 @@ class PartitionView:
     @property
     def comparisons(self) -> Sequence[Comparison]:
         return self.partition_facts.comparisons
+
+    @property
+    def settings(self) -> Sequence[TopicSettings]:
+        return self.partition_facts.settings
 
     @property
     def replica_samples(self) -> Sequence[ReplicaSample]:

@@ -23,6 +23,8 @@ from linkflap.harness.rundir import Damage, RunReader
 from linkflap.spark_verify.read.rows import BYTES_AT_ONCE, HISTORY
 
 _ROWS_AT_ONCE: Final = 4096
+_NAME: Final = 60
+"""Characters of an error's name at most: a text without one is cut there."""
 
 Row = tuple[object, ...]
 """A row of the history: topic, partition, and the fields of its kind."""
@@ -127,6 +129,7 @@ def _operation(invoked: Operation | None, returned: Operation | None) -> Iterato
             returned.time if returned else -1, last.producer_id, last.producer_epoch,
             group.first_uid,
             last.group, origin.topic, origin.partition, origin.position,
+            last.error.partition(":")[0][:_NAME],
             offsets.tobytes(), refused.tobytes(), inputs, uids,
         )  # fmt: skip
 

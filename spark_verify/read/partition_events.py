@@ -22,6 +22,7 @@ from linkflap.spark_verify.facts.partition_facts import (
     ReplicaSample,
     RunFacts,
     Stop,
+    TopicSettings,
     Truncation,
 )
 from linkflap.spark_verify.read.captures import Key
@@ -134,6 +135,25 @@ def comparisons(events: Sequence[Event]) -> Mapping[Key, Sequence[Comparison]]:
     )
 
 
+def settings(events: Sequence[Event]) -> Mapping[Key, Sequence[TopicSettings]]:
+    """For the first partition of each topic, in time order."""
+    return _by_partition(
+        ((topic, 0), TopicSettings(cluster=e.cluster, settings=dict(own), asked=e.asked))
+        for e in of_kind(events, happened.SettingsSampled)
+        for topic, own in e.topics.items()
+    )
+
+
+def unknown_settings(events: Sequence[Event]) -> Mapping[Key, Sequence[str]]:
+    """Settings of each topic that the release of a mirror's destination does not have."""
+    return _by_partition(
+        ((topic, 0), name)
+        for e in of_kind(events, happened.MirrorStopped)
+        for topic, note in (e.topics or {}).items()
+        for name in note.unknown_configs or ()
+    )
+
+
 def unclear(events: Sequence[Event]) -> Mapping[Key, Sequence[tuple[str, int]]]:
     """Cluster and offset of promotions of which it is unknown whether they happened."""
     return _by_partition(
@@ -221,9 +241,10 @@ def partition_facts(
     promoted, truncated, stopped = promotions(events), truncations(events), stops(events)
     described, disagreed = descriptions(events), disagreements(events)
     compared, owner_unclear = comparisons(events), unclear(events)
+    own, unknown = settings(events), unknown_settings(events)
     compacted, replicas = compacted_below(bounds, topics), replica_samples(events)
     keys = {(b.topic, b.partition) for b in bounds}.union(
-        promoted, truncated, stopped, described, disagreed, compared, owner_unclear, replicas
+        promoted, truncated, stopped, described, disagreed, compared, owner_unclear, replicas, own
     )
     return {
         key: PartitionFacts(
@@ -237,6 +258,8 @@ def partition_facts(
             disagreements=tuple(disagreed.get(key, ())),
             comparisons=tuple(compared.get(key, ())),
             replica_samples=tuple(replicas.get(key, ())),
+            settings=tuple(own.get(key, ())),
+            unknown_settings=frozenset(unknown.get(key, ())),
             compacted=compacted.get(key, {}),
             unclear=dict(owner_unclear.get(key, ())),
         )

@@ -24,6 +24,7 @@ from linkflap.spark_verify.facts.partition_facts import (
     Window,
 )
 from linkflap.spark_verify.read import captures, partition_events
+from linkflap.spark_verify.read.awaited import awaited
 from linkflap.spark_verify.read.captures import Captured, Key, is_judged
 from linkflap.spark_verify.read.missing_parts import (
     absent_ends,
@@ -111,6 +112,7 @@ def plan(root: Path) -> RunPlan:
             topic_name(w.home, topic) for w in reader.run.scenario.workloads for topic in w.writes
         ),
         copying=tuple(_copying(reader.run.scenario.workloads)),
+        awaited=tuple(awaited(reader.run, events, replicas, _windows(events, ended))),
     )
     bounds = [c.bounds for c in (*replicas, *earlier)]
     return RunPlan(

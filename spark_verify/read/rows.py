@@ -85,6 +85,7 @@ SEND: Final = pa.struct(
         ("input_topic", pa.string()),
         ("input_partition", pa.int64()),
         ("position", pa.int64()),
+        ("error", pa.string()),
         ("offsets", PACKED),
         ("refused", PACKED),
         ("inputs", PACKED),

@@ -22,7 +22,15 @@ from tests.faithful.made import END, Made
 from tests.faithful.programs import as_program
 from tests.faithful.shares import with_share_group
 from tests.faithful.spec import Spec
-from tests.faithful.turns import capture, fail_over, flap, reverse
+from tests.faithful.turns import (
+    MIRRORED_SETTINGS,
+    OWN_SETTINGS,
+    capture,
+    fail_over,
+    flap,
+    reverse,
+    settings,
+)
 from tests.faithful.world import World, world_of
 
 
@@ -35,6 +43,8 @@ def story(spec: Spec) -> Made:
 
 
 def _begin(world: World) -> None:
+    for cluster in world.clusters.values():
+        settings(world, cluster, OWN_SETTINGS if cluster is world.owner else MIRRORED_SETTINGS)
     for producer in (*world.producers, *world.outliving):
         producer.start(world.owner)
     for reader in world.readers:

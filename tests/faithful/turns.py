@@ -32,6 +32,21 @@ from tests.faithful.spec import GROUP
 from tests.faithful.tails import after_the_truncation, tail
 from tests.faithful.world import World, link_of
 
+OWN_SETTINGS = {"retention.ms": "604800000", "min.insync.replicas": "1"}
+MIRRORED_SETTINGS = {
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "cleanup.policy": "delete",
+    "min.insync.replicas": "1",
+}
+
+
+def settings(world: World, cluster: Cluster, own: Mapping[str, str]) -> None:
+    """The topics of a cluster have other settings from now on, and are sampled."""
+    topics = {topic: dict(own) for topic in sorted({topic for topic, _ in world.everywhere})}
+    now = world.clock.now
+    world.notes.event(now, "settings-sampled", cluster.name, asked=now, topics=topics)
+
 
 def flap(world: World) -> None:
     """The link is down for a while. A mirror with at-least-once delivery may then repeat
@@ -110,6 +125,7 @@ def fail_over(world: World, link: Link, *, forced: bool, name: str) -> dict[Spot
             destination, anew if world.spec.relay_anew else _synced(link, RELAYS, world.spots)
         )
     world.notes.event(world.clock.tick(), "clients-moved", source.name, to=destination.name)
+    settings(world, destination, OWN_SETTINGS)
     if forced:
         capture(world, f"1-{name}", source)
     _fault_end(world, name, target)
@@ -171,6 +187,7 @@ def reverse(world: World, parted: Mapping[Spot, int]) -> None:
     _set_back(world, old)
     link = link_of(world.spec, new, old, world.clock)
     world.links.append(link)
+    settings(world, old, MIRRORED_SETTINGS)
     _meanwhile(world, old)
     for spot in world.everywhere:
         link.fetch(spot, world.rng, everything=world.rng.random() < 0.7)

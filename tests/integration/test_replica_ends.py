@@ -24,7 +24,7 @@ def test_the_log_of_every_replica_is_sampled_while_its_broker_runs(tmp_path: Pat
         cluster = deployment.clusters["A"]
         cluster.create_topic(TOPIC, partitions=1, replicas=3)
         # a topic that does not exist must not keep the others from being sampled
-        (sampler,) = samplers(deployment, {TOPIC: 1, "A.later": 1}, events)
+        (sampler,) = samplers(deployment, {TOPIC: 1, "A.later": 1}, events).values()
         sampler.start()
         try:
             ends: dict[int, int] = {}

@@ -1,5 +1,6 @@
 """The reference of replicas that lost committed records: every offset that a replica ever had of a
-leader's committed records must stay there."""
+leader's committed records must stay there. And of mirrors that lead: every follower in sync has
+what readers were shown."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import Any
 from tests.oracles.plain import Plain
 
 LEARNS = 10_000_000_000
+SECOND = 1_000_000_000
 NEVER = 1 << 62
 
 
@@ -119,3 +121,56 @@ def _may_be_old(
             if window.start <= sample.returned and not known and each.asked < window.end + LEARNS:
                 return True
     return False
+
+
+def ahead(plain: Plain, cluster: str, marks: Sequence[Any]) -> Iterator[tuple[str, int]]:
+    """Of each follower the first sample right after a high watermark that it does not reach."""
+    known = [c.brokers for c in plain.view.topology.clusters if c.name == cluster]
+    for broker in {each.broker for each in plain.view.replica_samples}:
+        replica = [
+            s for s in plain.view.replica_samples if (s.cluster, s.broker) == (cluster, broker)
+        ]
+        replica.sort(key=lambda s: s.asked)
+        for number in range(1, len(marks) - 1):
+            mark = marks[number]
+            next_ones = [s for s in replica if s.asked >= mark.returned]
+            if mark.leader <= known[0] or not next_ones:
+                continue
+            sample = next_ones[0]
+            if sample.asked > mark.returned + SECOND or sample.log_end >= mark.high_watermark:
+                continue
+            if _fetches(replica, mark) and _undisturbed(plain, cluster, marks, number):
+                yield "high-watermark-ahead", sample.log_end
+                break
+
+
+def _fetches(replica: Sequence[Any], mark: Any) -> bool:
+    """Whether the follower grew in the last two and a half seconds."""
+    return any(
+        after.log_end > before.log_end
+        and mark.time - before.asked <= 5 * SECOND // 2
+        and after.returned <= mark.time
+        for before, after in pairwise(replica)
+    )
+
+
+def _undisturbed(plain: Plain, cluster: str, marks: Sequence[Any], number: int) -> bool:
+    """Whether one leader led in one epoch from well before this sample until the next."""
+    mark, over = marks[number], marks[number + 1].returned
+    began = mark.time - 7 * SECOND // 2
+    near = [m for m in marks if began <= m.time <= over]
+    if any((m.leader, m.leader_epoch) != (mark.leader, mark.leader_epoch) for m in near):
+        return False
+    if any(after.high_watermark < before.high_watermark for before, after in pairwise(near)):
+        return False
+    for window in plain.view.windows:
+        here = window.target.split("/")[0] == cluster
+        if here and window.start <= over and window.end + LEARNS >= mark.time:
+            return False
+        at = window.on.source if window.fault == "mirror-reverse" else window.target.split("/")[0]
+        turns = window.fault in ("mirror-reverse", "unclean-election")
+        if turns and at == cluster and window.start <= over:
+            return False
+    shortening = [s for s in plain.view.stops if [end for end, to in s.truncated if to < end]]
+    reports: list[Any] = [*plain.view.truncations, *shortening]
+    return not any(each.cluster == cluster and each.time <= over for each in reports)

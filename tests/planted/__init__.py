@@ -34,6 +34,12 @@ MIRROR: Final = {
     ),
     "failback-truncates-short": "a failback truncates one batch too little of a tail",
     "failback-lowers-epochs": "a failback's mirror writes batches with the previous leader epoch",
+    "failover-keeps-settings": (
+        "a failover leaves topics the retention that they had while they were mirrored"
+    ),
+    "high-watermark-of-the-fastest": (
+        "the high watermark is the log end of the fastest follower, not of the slowest"
+    ),
     "new-partition-begins-late": "the first batch of an added partition is dropped",
     "second-hop-commits-aborted": (
         "on the second hop of a chain, the first ABORT after a reconnect becomes a COMMIT"

@@ -137,10 +137,40 @@ def _truncates_short() -> None:
     Takeover._truncate = truncate  # type: ignore[method-assign] # here the bug is planted
 
 
+def _keeps_settings() -> None:
+    right = Destination.configure
+
+    async def configure(self: Destination, topic: str, values: Any) -> None:
+        # a failover alone takes back or gives a retention; the mirror never does
+        kept = {name: value for name, value in values.items() if not name.startswith("retention.")}
+        if kept != dict(values) and "cleanup.policy" in values:
+            struck(f"{topic}: retention")
+        await right(self, topic, kept)
+
+    Destination.configure = configure  # type: ignore[method-assign] # here the bug is planted
+
+
+def _shows_the_fastest() -> None:
+    def advance(self: Partition) -> bool:
+        live = self.live()
+        ends = [follower.offset for follower in live.values()]
+        reached = min(self.end, max(ends)) if live and self.end >= 0 else -1
+        if reached <= self.high_watermark:
+            return False
+        if reached > min(ends):
+            struck(f"{self.name} at {reached}, and a follower at {min(ends)}")
+        self.high_watermark = reached
+        return True
+
+    Partition.advance = advance  # type: ignore[method-assign] # here the bug is planted
+
+
 PLANTED: dict[str, Callable[[], None]] = {
     "second-restart-rewinds-groups": _rewinds_groups,
     "one-of-two-left-open": _leaves_one_open,
     "failback-truncates-short": _truncates_short,
+    "failover-keeps-settings": _keeps_settings,
+    "high-watermark-of-the-fastest": _shows_the_fastest,
 }
 
 

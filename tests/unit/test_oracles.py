@@ -14,9 +14,12 @@ from hypothesis import strategies as st
 from linkflap.spark_verify.checks import REGISTRY
 from tests.oracles import checks as references
 from tests.oracles.agreement import disagreement, findings, reference_of
+from tests.oracles.awaited import with_awaited
 from tests.oracles.changes import change
 from tests.oracles.happenings import world
+from tests.oracles.led_by_mirrors import with_mirror_leading
 from tests.oracles.programs import with_program
+from tests.oracles.settings import with_settings
 from tests.oracles.shares import with_shares
 from tests.oracles.views import views, with_own
 
@@ -77,6 +80,9 @@ def agrees(name: str, random: Random, changes: int) -> None:
     done = change(made, changes)
     seen = with_program(made, random) if name == "program-copies" else with_own(made)
     seen = with_shares(seen, random) if name in SHARED or random.random() < 0.2 else seen
+    seen = with_awaited(made, seen, random) if name == "progress" else seen
+    seen = with_settings(made, seen, random) if name == "topic-sync" else seen
+    seen = with_mirror_leading(made, seen, random) if name == "last-stable-offset" else seen
     assert not disagreement(name, findings(REGISTRY[name], seen), seen), done
 
 
@@ -110,8 +116,15 @@ def test_every_kind_occurs_in_random_histories_and_everybody_agrees() -> None:
         done = change(made, random.randint(0, 6))
         own, programs = with_own(made), with_program(made, random)
         shares = with_shares(own, random)
+        awaited, settings_ = with_awaited(made, own, random), with_settings(made, own, random)
+        led = with_mirror_leading(made, own, random)
         for name, check in REGISTRY.items():
-            seen = programs if name == "program-copies" else shares if name in SHARED else own
+            seen = {
+                "program-copies": programs,
+                "progress": awaited,
+                "topic-sync": settings_,
+                "last-stable-offset": led,
+            }.get(name, shares if name in SHARED else own)
             rows = findings(check, seen)
             missing -= {(name, row.kind) for row in rows if row.finding == "found"}
             said = disagreement(name, rows, seen)

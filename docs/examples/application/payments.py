@@ -3,15 +3,17 @@ of each transaction.
 
 Its clients are Kafka's own, in a JVM that py4j (which Spark brings) starts and calls. It passes the
 headers of its inputs on: by the one named `linkflap`, linkflap recognises what an output was made
-from. Two arguments are for its tests:
+from. Three arguments are for its tests:
   --offsets apart   the planted bug: offsets are committed by themselves, after the transaction
   --fail-point      it stands still once, when a transaction has been committed, so that it can be
                     killed at that moment
+  --stuck-after N   another planted bug: once it has made N payments, it polls no more
 """
 
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pyspark
@@ -35,6 +37,9 @@ WRITING = {
     "value.serializer": "org.apache.kafka.common.serialization.ByteArraySerializer",
 }
 APART = "apart" in sys.argv
+STUCK_AFTER = (
+    int(sys.argv[sys.argv.index("--stuck-after") + 1]) if "--stuck-after" in sys.argv else None
+)
 stopping = False
 
 
@@ -89,7 +94,14 @@ def main():
     payments = kafka.producer.KafkaProducer(settings(java, WRITING))
     payments.initTransactions()
     orders.subscribe(os.environ["LINKFLAP_READS"].split(","))
+    made = 0
     while not stopping:
+        if STUCK_AFTER is not None and made >= STUCK_AFTER:
+            if made < sys.maxsize:
+                print(f"made {made} payments, and stuck", flush=True)
+                made = sys.maxsize
+            time.sleep(0.1)
+            continue
         batch = orders.poll(wait)
         if not batch.count():
             continue
@@ -108,6 +120,7 @@ def main():
         if not APART:
             payments.sendOffsetsToTransaction(positions, orders.groupMetadata())
         payments.commitTransaction()
+        made += batch.count()
         fail_point()
         if APART:
             orders.commitSync(positions)

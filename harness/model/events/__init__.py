@@ -16,11 +16,13 @@ from linkflap.harness.model.events.clients import (
     ClientCrash,
     ClientDied,
     ClientRestarted,
+    ClientStalled,
     InFlight,
     OfClient,
     OfProcess,
     ProducerReplaced,
     ProgramStarted,
+    WaitedFor,
 )
 from linkflap.harness.model.events.clusters import (
     BrokerDied,
@@ -28,6 +30,7 @@ from linkflap.harness.model.events.clusters import (
     ClusterReady,
     ReplicasSampled,
     SampledReplica,
+    SettingsSampled,
 )
 from linkflap.harness.model.events.failovers import (
     ClientsMoved,
@@ -76,6 +79,7 @@ __all__ = [
     "ClientCrash",
     "ClientDied",
     "ClientRestarted",
+    "ClientStalled",
     "ClientsMoved",
     "ClusterReady",
     "ComparedTopic",
@@ -117,6 +121,7 @@ __all__ = [
     "ProxyRebuilt",
     "ReplicasSampled",
     "SampledReplica",
+    "SettingsSampled",
     "SourceMoved",
     "TopicGivenUp",
     "TopicsCompared",
@@ -124,6 +129,7 @@ __all__ = [
     "Truncation",
     "VerbAnswer",
     "VerbsPlayed",
+    "WaitedFor",
     "of_kind",
     "read",
     "stamped",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from linkflap.harness.model.events.base import Event
+from linkflap.harness.model.history import OffsetOrNone, Small, SmallOrNone
 
 
 class ProgramStarted(Event, frozen=True, kw_only=True):
@@ -70,6 +71,32 @@ class ClientCrash(OfClient, frozen=True, kw_only=True):
     """It was ended by an error of linkflap's own."""
 
     error: str
+
+
+class WaitedFor(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition in which a client had something to read: where it stood, the end of what it could
+    read, and the leader (-1: none answered)."""
+
+    topic: str
+    partition: Small
+    position: OffsetOrNone
+    end: OffsetOrNone
+    leader: SmallOrNone
+
+
+class ClientStalled(OfClient, frozen=True, kw_only=True):
+    """A client, or the group of several, had work and made no progress for `seconds` after all
+    faults had ended (`harness.recording.liveness`).
+
+    `coordinator` is what its coordinator said of its group or its transactional id then, in words;
+    `last_words` are the last lines of a program's log.
+    """
+
+    cluster: str
+    seconds: float
+    partitions: tuple[WaitedFor, ...] = ()
+    coordinator: str = ""
+    last_words: tuple[str, ...] = ()
 
 
 class ProducerReplaced(OfClient, frozen=True, kw_only=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from linkflap.harness.model.events.base import Event, OfCluster
@@ -53,6 +55,14 @@ class SampledReplica(msgspec.Struct, frozen=True, kw_only=True):
     broker: Small
     log_start: int
     log_end: int
+
+
+class SettingsSampled(OfCluster, frozen=True, kw_only=True):
+    """Settings that are set on topics of a cluster, where they had changed: topic -> name -> value;
+    requested at `asked` (ns), answered at the event's time (`harness.capture.topic_settings`)."""
+
+    asked: Time
+    topics: Mapping[str, Mapping[str, str]]
 
 
 class ReplicasSampled(OfCluster, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from linkflap.harness.model.events.clients import (
     ClientCrash,
     ClientDied,
     ClientRestarted,
+    ClientStalled,
     ProducerReplaced,
     ProgramStarted,
 )
@@ -20,6 +21,7 @@ from linkflap.harness.model.events.clusters import (
     Captured,
     ClusterReady,
     ReplicasSampled,
+    SettingsSampled,
 )
 from linkflap.harness.model.events.failovers import (
     ClientsMoved,
@@ -78,10 +80,12 @@ AnyEvent = (
     | ClientDied
     | ClientRestarted
     | ClientCrash
+    | ClientStalled
     | ProducerReplaced
     | BrokerDied
     | Captured
     | ReplicasSampled
+    | SettingsSampled
     | HostStall
     | Interrupted
     | NotEnded

@@ -25,6 +25,13 @@ from linkflap.spark_verify.facts.partition_facts import ReplicaSample
 from linkflap.spark_verify.facts.view import Ints, PartitionView, Watermarks
 
 KIND: Final = "replica-end-regression"
+AHEAD: Final = "high-watermark-ahead"
+GREW: Final = 2_500_000_000
+"""A follower that grew within so many nanoseconds is in sync: mirrors leave it out of the high
+watermark after three seconds without a fetch."""
+BESIDE: Final = 10**9
+"""A replica that is sampled within so many nanoseconds after a high watermark was sampled beside
+it."""
 LEARNS: Final = 10 * 10**9
 """How long after an election or a fault a broker may not know who leads, in nanoseconds: more than
 three session timeouts (3 s here)."""
@@ -56,6 +63,63 @@ def shortened(view: PartitionView, cluster: str, marks: Watermarks) -> Iterator[
                     for each in _lost(view, marks, tenure, mine[:number], after)
                 ]
                 yield from sorted(found, key=lambda each: -_high(each))[:1]
+
+
+def ahead(view: PartitionView, cluster: str, marks: Watermarks) -> Iterator[Found]:
+    """For each follower, the first high watermark of a mirror that leads the partition, which the
+    follower did not have afterwards, although it was in sync.
+
+    The mirror leads before, during and after the samples, in one leader epoch, and no fault of the
+    cluster or its brokers was close: then nobody truncates, and every fetching follower counts.
+    """
+    brokers = view.topology.cluster(cluster).brokers if marks.leader.max(initial=-1) > 0 else 0
+    leads = marks.leader > brokers
+    if not leads.any():
+        return
+    for broker in sorted({s.broker for s in view.replica_samples if s.cluster == cluster}):
+        mine = sorted(
+            (s for s in view.replica_samples if (s.cluster, s.broker) == (cluster, broker)),
+            key=lambda s: s.asked,
+        )
+        asked = np.array([s.asked for s in mine], np.int64)
+        returned = np.array([s.returned for s in mine], np.int64)
+        ends = np.array([s.log_end for s in mine], np.int64)
+        grew = np.flatnonzero(np.diff(ends) > 0)
+        after = np.searchsorted(asked, marks.returned)
+        for row in np.flatnonzero(leads[1:-1] & (after[1:-1] < len(mine))).tolist():
+            row, at = row + 1, int(after[row + 1])
+            high, time = int(marks.high_watermark[row]), int(marks.time[row])
+            late = asked[at] - marks.returned[row] > BESIDE
+            in_sync = ((asked[grew] >= time - GREW) & (returned[grew + 1] <= time)).any()
+            if ends[at] < high and not late and in_sync and _steady(view, cluster, marks, row):
+                evidence = {
+                    "broker": broker,
+                    "leader": int(marks.leader[row]),
+                    "high_watermark": high,
+                    "log_end": int(ends[at]),
+                    "time": int(asked[at]),
+                }
+                yield Found(kind=AHEAD, cluster=cluster, offset=int(ends[at]), evidence=evidence)
+                break
+
+
+def _steady(view: PartitionView, cluster: str, marks: Watermarks, row: int) -> bool:
+    """Whether the same leader led in the same epoch for a while before this sample and at the next,
+    without going back, and nothing was done to its cluster's brokers."""
+    time, over = int(marks.time[row]), int(marks.returned[row + 1])
+    near = (marks.time >= time - GREW - BESIDE) & (marks.time <= over)
+    same = (marks.leader[near] == marks.leader[row]) & (
+        marks.leader_epoch[near] == marks.leader_epoch[row]
+    )
+    rises = bool((np.diff(marks.high_watermark[near]) >= 0).all())
+    faults = any(
+        window.start <= over and window.end + LEARNS >= time
+        for window in on_cluster(view.windows, cluster)
+    )
+    cut = any(
+        on == cluster and began <= over for on, began, _ in (*_truncations(view), *_reversals(view))
+    )
+    return bool(same.all()) and rises and not faults and not cut
 
 
 def _high(found: Found) -> int:

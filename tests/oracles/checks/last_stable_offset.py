@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.oracles.generations import PlainGeneration
 from tests.oracles.plain import NEVER, Anomaly, Plain, PlainLog, of_send, pair, transactions
-from tests.oracles.replica_ends import shortened
+from tests.oracles.replica_ends import ahead, shortened
 from tests.oracles.story import Story
 
 EACH: frozenset[str] = frozenset()
@@ -21,6 +21,7 @@ DESPITE_TORN = frozenset(
         "log-start-regression",
         "log-start-above-lso",
         "replica-end-regression",
+        "high-watermark-ahead",
     }
 )
 FAITHFUL_TOO = True
@@ -40,6 +41,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             suspects = list(_order(plain, generation, marks))
             suspects += list(_above(plain, story, generation))
             suspects += list(shortened(plain, generation.cluster, story.marks(generation)))
+            suspects += list(ahead(plain, generation.cluster, story.marks(generation)))
             if log is not None:
                 suspects += [
                     anomaly

@@ -3,9 +3,14 @@ same configs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
 
 from tests.oracles.plain import Anomaly, Plain
+from tests.oracles.worlds import SECOND
+
+IN_SYNC = "min.insync.replicas"
 
 EACH: frozenset[str] = frozenset()
 KNOWS_TORN = True
@@ -30,4 +35,69 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
                     found.append(plain.anomaly("setting-differs", b, -1))
                 if any(True for acl in [*newest.missing, *newest.beside]):
                     found.append(plain.anomaly("acl-differs", b, -1))
+        found += [
+            plain.anomaly("setting-differs", promotion.cluster, -1)
+            for promotion in plain.view.promotions
+            if plain.mirror == "shadow" and not _restored(plain, promotion)
+        ]
     return found
+
+
+def _restored(plain: Plain, promotion: Any) -> bool:
+    """Whether the promoted topic has its home's settings from ten seconds later on."""
+    over = plain.ended
+    for window in plain.view.windows:
+        unclean = window.fault == "unclean-election" and window.target == promotion.cluster
+        turned = window.fault == "mirror-reverse" and window.target.split("->")[0]
+        if window.start > promotion.time and (unclean or turned == promotion.cluster):
+            over = min(over, window.start)
+    due = promotion.time + 10 * SECOND
+    if due >= over:
+        if over < plain.ended:
+            return True
+        due = over
+    home = _home(plain, promotion)
+    theirs = [
+        s for s in plain.view.settings if s.cluster == home and s.asked < promotion.fault_time
+    ]
+    ours = [s for s in plain.view.settings if s.cluster == promotion.cluster and s.asked <= over]
+    if not theirs or not ours:
+        return True
+    recent = theirs[-1:]
+    for older, newer in pairwise(theirs):
+        if newer.asked > promotion.fault_time - 15 * SECOND:
+            recent.append(older)
+    states = [s for s in ours if s.asked > due]
+    states += [[s for s in ours if s.asked <= due][-1]] if ours[0].asked <= due else []
+    most = next(c.brokers for c in plain.view.topology.clusters if c.name == promotion.cluster)
+    return all(
+        any(_same(each.settings, state.settings, plain, theirs, most) for each in recent)
+        for state in states
+    )
+
+
+def _same(
+    there: Mapping[str, str], here: Mapping[str, str], plain: Plain, theirs: Any, most: int
+) -> bool:
+    for name in {*there, *here}:
+        if (
+            name.endswith("throttled.replicas")
+            or name in plain.view.partition_facts.unknown_settings
+        ):
+            continue
+        if name != IN_SYNC and there.get(name) != here.get(name):
+            return False
+    known = [each.settings.get(IN_SYNC) for each in theirs]
+    at_most = [str(min(int(value), most)) for value in known if value is not None]
+    return here.get(IN_SYNC) in [*known, *at_most]
+
+
+def _home(plain: Plain, promotion: Any) -> str:
+    cluster: str = promotion.source
+    before = [p.cluster for p in plain.view.promotions if p.time < promotion.time]
+    while cluster != plain.home and cluster not in before:
+        sources = [a for a, b in plain.hops if b == cluster]
+        if not sources:
+            break
+        cluster = sources[0]
+    return cluster

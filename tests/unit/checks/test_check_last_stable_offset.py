@@ -18,6 +18,7 @@ from tests.unit.checks.clients import commit
 from tests.unit.checks.histories import promoted, samples, view
 from tests.unit.checks.logs import ENDED, SECOND, Log, ints
 from tests.unit.checks.replica_histories import REPLICAS_ACCEPTED, replica
+from tests.unit.checks.test_high_watermark_ahead import led
 from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
@@ -129,6 +130,9 @@ ACCEPTED |= {
 }
 ACCEPTED |= REPLICAS_ACCEPTED
 REJECTS = {
+    "high-watermark-ahead": Rejected(
+        view=led(0, 1, 2, 2, ends=[0, 1, 1, 2]), cluster="B", offset=1
+    ),
     "replica-end-regression": Rejected(view=replica(1, 2, 1), cluster="A", offset=1),
     "log-start-regression": Rejected(view=begins(2, 1), cluster="A", offset=1),
     "log-start-above-lso": Rejected(view=begins(0, 3), cluster="A", offset=3),

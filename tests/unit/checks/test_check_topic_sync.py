@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from linkflap.spark_verify.facts.partition_facts import Comparison
+from linkflap.spark_verify.facts.partition_facts import Comparison, TopicSettings, Window
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.histories import view
+from tests.unit.checks.histories import promoted, view
 from tests.unit.checks.logs import SECOND, Log
 from tests.unit.checks.verdicts import Rejected, anomalies, assert_accepted, assert_rejected
 
@@ -40,7 +42,7 @@ def seen(*comparisons: Comparison) -> PartitionView:
     return view([Log("A").data(1), Log("B").data(1)], comparisons=comparisons)
 
 
-ACCEPTED = {
+ACCEPTED: dict[str, tuple[PartitionView, dict[str, int]]] = {
     "the same on both": (seen(topic()), {"B/mirrored": 1}),
     "the same at last": (seen(topic(RETENTION, at=8), topic(at=9)), {"B/mirrored": 1}),
     "each way by itself": (seen(topic(), topic(link="B->A")), {"A/mirrored": 1, "B/mirrored": 1}),
@@ -52,6 +54,86 @@ REJECTS = {
     "setting-differs": Rejected(view=seen(topic(RETENTION)), cluster="B", offset=-1),
     "acl-differs": Rejected(view=seen(topic(missing=["u may read"])), cluster="B", offset=-1),
 }
+
+
+HOME = {"retention.ms": "1000", "min.insync.replicas": "2"}
+MIRRORED = {"retention.ms": "-1", "cleanup.policy": "delete", "min.insync.replicas": "1"}
+RESTORED = {"retention.ms": "1000", "min.insync.replicas": "1"}
+
+
+def promoted_with(
+    *samples: tuple[str, int, Mapping[str, str]], unknown: Sequence[str] = (), **rest: Any
+) -> PartitionView:
+    """A->B was failed over in second 500 by the shadow; (cluster, second, settings) samples."""
+    made = view(
+        [Log("A").data(1), Log("B").data(1)], mirror_kind="shadow", promotions=[promoted(1)],
+        **rest,
+    )  # fmt: skip
+    settings = tuple(
+        TopicSettings(cluster=cluster, asked=at * SECOND, settings=own)
+        for cluster, at, own in samples
+    )
+    facts = replace(made.partition_facts, settings=settings, unknown_settings=frozenset(unknown))
+    return replace(made, partition_facts=facts)
+
+
+BEFORE = (("A", 1, HOME), ("B", 1, MIRRORED))
+ACCEPTED |= {
+    "restored": (promoted_with(*BEFORE, ("B", 502, RESTORED)), {"B/mirrored": 1}),
+    "restored within seconds": (promoted_with(*BEFORE, ("B", 509, RESTORED)), {"B/mirrored": 1}),
+    "changed at home just before": (
+        promoted_with(*BEFORE, ("A", 495, {"retention.ms": "7"}), ("B", 502, RESTORED)),
+        {"B/mirrored": 1},
+    ),
+    "of brokers": (
+        promoted_with(
+            ("A", 1, {**HOME, "leader.replication.throttled.replicas": "0:1"}),
+            ("B", 502, RESTORED),
+        ), {"B/mirrored": 1},
+    ),
+    "unknown to the destination": (
+        promoted_with(("A", 1, {**HOME, "new": "1"}), ("B", 502, RESTORED), unknown=["new"]),
+        {"B/mirrored": 1},
+    ),
+    "changed by an unclean election there": (
+        promoted_with(
+            *BEFORE, ("B", 502, RESTORED), ("B", 600, {"unclean.leader.election.enable": "true"}),
+            windows=[
+                Window(
+                    id="u", fault="unclean-election", target="B", start=599 * SECOND,
+                    end=700 * SECOND,
+                )
+            ],
+        ), {"B/mirrored": 1},
+    ),
+    "nobody sampled the destination": (promoted_with(("A", 1, HOME)), {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        (),
+        (("B", 502, MIRRORED),),
+        (("B", 502, {**RESTORED, "retention.ms": "-1"}),),
+        (("B", 502, {**RESTORED, "retention.bytes": "-1"}),),
+        (("B", 502, {"min.insync.replicas": "1"}),),
+        (("B", 502, {**RESTORED, "min.insync.replicas": "3"}),),
+        (("B", 502, RESTORED), ("B", 600, MIRRORED)),
+    ],
+)
+def test_what_a_failover_does_not_restore_differs(
+    left: Sequence[tuple[str, int, Mapping[str, str]]],
+) -> None:
+    assert anomalies(NAME, promoted_with(*BEFORE, *left)) == [("setting-differs", "B", -1)]
+
+
+def test_a_mirror_of_a_mirror_restores_what_is_set_at_home() -> None:
+    second = replace(promoted(1, source="B", cluster="C"))
+    samples = (*BEFORE, ("C", 1, MIRRORED), ("C", 502, RESTORED))
+    chain = promoted_with(*samples, topology="A->B->C")
+    facts = replace(chain.partition_facts, promotions=[second])
+    assert anomalies(NAME, replace(chain, partition_facts=facts)) == []
 
 
 @pytest.mark.parametrize("case", ACCEPTED)

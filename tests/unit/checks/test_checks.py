@@ -138,6 +138,7 @@ ROOT = Path(__file__).resolve().parents[3]
 CHECKS = ROOT / "spark_verify" / "checks"
 PARTS = "spark_verify/checks/parts"
 OTHER_MEANINGS = {
+    "stalled": "an option of faults",
     "failover": "a kind of event",
     "exactly-once": "a delivery that a mirror promises",
     "producer-id-collision": "a scenario",

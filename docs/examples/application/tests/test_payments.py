@@ -43,3 +43,20 @@ def test_every_order_is_paid_once_over_a_failover(tmp_path):
     judged = linkflap.run(HERE / "failover.toml", folder=tmp_path / "run")
     assert judged.valid, judged.why
     assert judged.checks["program-copies"].examined["B/mirrored"] > 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("stuck", [True, False])
+def test_an_application_that_polls_no_more_after_a_cut_has_stalled(tmp_path, stuck):
+    text = (HERE / "stuck.toml").read_text()
+    arguments = ', "--stuck-after", "300"'
+    text = text.replace(
+        f'"payments.py"{arguments}]',
+        (f'"payments.py"{arguments if stuck else ""}]\nfolder = "{HERE}"'),
+    )
+    scenario = tmp_path / "stuck.toml"
+    scenario.write_text(text)
+    judged = linkflap.run(scenario, folder=tmp_path / "run")
+    assert judged.valid is not stuck, judged.why
+    assert bool(judged.found("stalled")) is stuck
+    assert judged.checks["progress"].examined["A/native"] > 0

@@ -1,0 +1,84 @@
+"""Samples the settings that are set on data topics, on every cluster of a run: a failover has to
+give them back to topics whose mirror had changed them.
+
+One thread asks each cluster once a second, and a topic is recorded when its settings are not those
+recorded last. A cluster that does not answer gives no row.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource
+
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.events import SettingsSampled
+from linkflap.harness.model.protocols import Recorder
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire.offsets import quiet
+
+INTERVAL: Final = 1.0
+ANSWER_WITHIN: Final = 2.0
+JOIN_WITHIN: Final = 30.0
+_ON_THE_TOPIC: Final = 1
+"""Where a setting comes from: it was set on the topic itself (DYNAMIC_TOPIC_CONFIG)."""
+
+
+class SettingsSampler:
+    """Samples the topics of several clusters (`bootstraps`: cluster -> addresses), until
+    stopped."""
+
+    def __init__(
+        self, bootstraps: Mapping[str, str], topics: Mapping[str, int], recorder: Recorder
+    ) -> None:
+        self._bootstraps, self._topics, self._recorder = bootstraps, topics, recorder
+        self._last: dict[tuple[str, str], Mapping[str, str]] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="settings", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Returns when every cluster was asked once more; safe to call twice, and before start."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            until(
+                lambda: not self._thread.is_alive(),
+                within=JOIN_WITHIN,
+                what="the sampler of topics' settings to stop",
+            )
+
+    def _run(self) -> None:
+        admins = {name: AdminClient(quiet(at)) for name, at in self._bootstraps.items()}
+        while True:
+            last = self._stopping.wait(INTERVAL)
+            for name, admin in admins.items():
+                self._sample(name, admin)
+            if last:
+                return
+
+    def _sample(self, cluster: str, admin: AdminClient) -> None:
+        asked, found = now(), dict[str, Mapping[str, str]]()
+        wanted = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in self._topics]
+        try:
+            answers = admin.describe_configs(wanted, request_timeout=ANSWER_WITHIN)
+        except KafkaException:
+            return
+        for resource, answer in answers.items():
+            try:
+                settings = answer.result(timeout=2 * ANSWER_WITHIN)
+            except (KafkaException, TimeoutError):
+                continue  # its cluster is down, or does not have it yet
+            found[resource.name] = {
+                entry.name: str(entry.value)
+                for entry in settings.values()
+                if getattr(entry.source, "value", entry.source) == _ON_THE_TOPIC
+            }
+        news = {name: own for name, own in found.items() if self._last.get((cluster, name)) != own}
+        if news:
+            self._last |= {(cluster, name): own for name, own in news.items()}
+            self._recorder.write(SettingsSampled(cluster=cluster, asked=asked, topics=news))

@@ -1,0 +1,536 @@
+"""progress: once all faults have ended, every client that has work goes on within the scenario's
+`progress_within`; and no client becomes unusable although nobody fenced it.
+
+A consumer has work while a record that it can read lies at or above its position: a committed one
+below the sampled last stable offset, or for read_uncommitted any below the high watermark. A
+group's position is its sampled committed offset, a reader's with fixed partitions where its polls
+leave it, a share group's the end of what its members acquired. Every change of it is progress. A
+group without a committed offset in a partition has to read what comes there after the faults. A
+producer always has work. A user's program without a group writes no history: it makes progress by
+the bytes in its topics, and has work while its inputs grow, or, without inputs, if it was writing
+when the first fault began.
+
+A client stalls if it has work and makes no progress for `progress_within`. Partitions whose leader
+did not answer meanwhile prove nothing: that makes the check unknown. So does a run that ended
+before that time had passed. A program that ended by itself meanwhile did not stand still. A slow
+consumer reads its partitions one after the other: it has not stalled in one as long as it works in
+another on what was there when it left the first.
+
+A producer's error is fatal where it says that the producer was fenced, or that its state cannot go
+on, and it did nothing afterwards. Only another InitProducerId of its transactional id may fence it,
+which of linkflap's clients a zombie alone sends, or the coordinator, which aborts a transaction
+after its timeout. An unclean election may have taken its state away.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from linkflap.harness.model.faults import UNCLEAN
+from linkflap.harness.model.scenario import Scenario
+from linkflap.spark_verify.checks.base import (
+    AnomalyKind,
+    Check,
+    Combined,
+    Examined,
+    Finding,
+    Found,
+    PartialFinding,
+    Unjudged,
+)
+from linkflap.spark_verify.checks.parts.generations import generations, log_of
+from linkflap.spark_verify.facts.partition_facts import Awaited, Promotion
+from linkflap.spark_verify.facts.send_columns import Sends
+from linkflap.spark_verify.facts.view import Ints, Origin, PartitionView, Watermarks
+
+STALLED: Final = "stalled"
+UNUSABLE: Final = "client-unusable"
+FATAL: Final = (
+    "_FENCED",
+    "_FATAL",
+    "PRODUCER_FENCED",
+    "INVALID_PRODUCER_EPOCH",
+    "INVALID_TXN_STATE",
+)
+"""Names of errors after which a producer can do no more. Of others it recovers by a new epoch
+(KIP-360)."""
+UNSAMPLED: Final = int(5e9)
+"""A partition whose leader did not answer for so many nanoseconds was perhaps without one."""
+SOON: Final = int(5e9)
+"""A client may take so many nanoseconds for what it gets last before it is stopped."""
+
+
+def kernel(view: PartitionView) -> Sequence[Finding]:
+    """What each client did in this partition; it is judged together with its other partitions."""
+    findings: list[Finding] = []
+    for client in view.partition_facts.facts.awaited:
+        if client.kind in ("producer", "program"):
+            findings += _part_of(view, client)
+        elif _reads_here(view, client):
+            findings += _consumer(view, client)
+    return findings
+
+
+def _of(view: PartitionView, client: Awaited) -> bool:
+    return view.topic in client.topics if client.topics else view.home == client.home
+
+
+def _reads_here(view: PartitionView, client: Awaited) -> bool:
+    """Whether it has this partition: a program names its topics, members of other groups have rows
+    of it."""
+    if client.since >= client.until or not _of(view, client):
+        return False
+    if client.topics or client.kind != "group":
+        return True
+    return any((r.group, r.cluster) == (client.group, client.cluster) for r in view.reads)
+
+
+# Consumers.
+
+
+def _consumer(view: PartitionView, client: Awaited) -> Iterator[Finding]:
+    marks, readable = view.watermarks.get(client.cluster), _readable(view, client)
+    if marks is None or readable is None or not len(marks.time):
+        return
+    ends = marks.last_stable
+    if client.isolation == "read_uncommitted":
+        ends = marks.high_watermark
+    moves = _moves(view, client)
+    if moves is None:
+        return
+    began, at = _stands(client, moves, marks.time, ends)
+    over = np.append(began[1:], client.until)
+    record = np.searchsorted(readable, at)
+    there = record < len(readable)
+    wanted = readable[np.minimum(record, len(readable) - 1)] if len(readable) else at
+    sample = np.searchsorted(np.maximum.accumulate(ends), wanted, side="right")
+    there &= sample < len(ends)
+    began = np.maximum(began, marks.time[np.minimum(sample, len(ends) - 1)])
+    waits = there & (over > began)
+    if len(at) > 1 or not waits.any():
+        yield Examined(cluster=client.cluster, origin=_origin(view, client), count=1)
+    # the last stretch may have been cut short
+    asked = waits & (over - began >= client.within)
+    asked[-1] |= waits[-1] and len(at) == 1 and over[-1] - began[-1] > SOON
+    asked &= [not _exited(client.exits, *pair) for pair in zip(began, over, strict=True)]
+    rows = np.flatnonzero(asked)
+    last = np.searchsorted(marks.time, over[rows], side="right") - 1
+    answered = [_answered(marks.time, int(began[row]), int(over[row])) for row in rows.tolist()]
+    data: dict[str, object] = {
+        "role": "consumer",
+        "client": client.client,
+        "within": client.within,
+        "words": _words(client, "")["waited_for"],
+        "moved": moves[0],
+        "positions": moves[1],
+        "sampled": marks.time,
+        "ends": np.maximum.accumulate(ends),
+        "began": began[rows],
+        "over": over[rows],
+        "at": at[rows],
+        "end": marks.last_stable[last],
+        "leader": marks.leader[last],
+        "answered": np.array(answered, np.int64),
+    }
+    yield _partial(client, data)
+
+
+def _exited(exits: Sequence[int], began: int, over: int) -> bool:
+    """Whether a program ended by itself between two times."""
+    return any(began <= time <= over for time in exits)
+
+
+def _readable(view: PartitionView, client: Awaited) -> Ints | None:
+    """The offsets of the records that it can read; None where the log is not known to its end."""
+    known = generations(view).get(client.cluster, ())
+    log = log_of(view, known[-1]) if known else None
+    if log is None or not log.whole:
+        return None
+    offsets = log.replica.records.offset
+    return offsets if client.isolation == "read_uncommitted" else offsets[log.visible]
+
+
+def _moves(view: PartitionView, client: Awaited) -> tuple[Ints, Ints] | None:
+    """When it was where, in time order; None for readers that never had this partition."""
+    if client.kind == "group":
+        pairs = [
+            (g.time, g.offset)
+            for g in view.groups
+            if (g.group, g.cluster) == (client.group, client.cluster)
+        ]
+        return _columns(pairs)
+    if client.kind == "share":
+        acquired = [
+            (read.returned, int(read.offsets.max()) + 1)
+            for read in view.shares
+            if (read.group, read.cluster) == (client.group, client.cluster)
+            and read.kind == "acquire"
+            and len(read.offsets)
+        ]
+        times, ends = _columns(acquired)
+        return times, np.maximum.accumulate(ends) if len(ends) else ends
+    polled = [
+        (read.returned, max([read.position, *(read.offsets[-1:] + 1).tolist()]))
+        for read in view.reads
+        if (read.reader, read.cluster) == (client.client, client.cluster)
+        and read.kind in ("poll", "assign", "drained")
+    ]
+    return _columns(polled) if polled else None
+
+
+def _columns(pairs: Sequence[tuple[int, int]]) -> tuple[Ints, Ints]:
+    rows = np.array(sorted(pairs), np.int64).reshape(-1, 2)
+    return rows[:, 0], rows[:, 1]
+
+
+def _stands(
+    client: Awaited, moves: tuple[Ints, Ints], sampled: Ints, ends: Ints
+) -> tuple[Ints, Ints]:
+    """From when on it stood where: at `since`, and at every change from then on."""
+    times, positions = moves
+    before = positions[times <= client.since]
+    known = ends[sampled <= client.since]
+    # nothing was committed in this partition yet: what was there before need not be wanted
+    first = before[-1] if len(before) else (known[-1] if len(known) else 0)
+    later = (times > client.since) & (times <= client.until)
+    began = np.concatenate([[client.since], times[later]]).astype(np.int64)
+    at = np.concatenate([[first], positions[later]]).astype(np.int64)
+    moved = np.concatenate([[True], at[1:] != at[:-1]])
+    return began[moved], at[moved]
+
+
+def _words(client: Awaited, waited_for: str) -> dict[str, object]:
+    """What it waited for, what its coordinator said then, and the last lines of its log."""
+    log = f"its log ends with {' | '.join(client.last_words)!r}" if client.last_words else ""
+    return {"waited_for": "; ".join(filter(None, (waited_for, client.said, log)))}
+
+
+def _broker(leader: int) -> str:
+    return f"broker {leader}" if leader >= 0 else "a new leader"
+
+
+def _answered(sampled: Ints, began: int, over: int) -> bool:
+    """Whether the partition's leader answered from one time to the other."""
+    inside = sampled[(sampled >= began) & (sampled <= over)]
+    return bool(np.diff(np.concatenate([[began], inside, [over]])).max() <= UNSAMPLED)
+
+
+def _origin(view: PartitionView, client: Awaited) -> Origin:
+    return "native" if view.home == client.home == client.cluster else "mirrored"
+
+
+# Producers, and programs without a group.
+
+
+def _part_of(view: PartitionView, client: Awaited) -> Iterator[Finding]:
+    """What it did in this partition: times of acknowledgements, or of growth of what a program
+    writes and reads; and a fatal error."""
+    marks = view.watermarks.get(client.cluster)
+    sampled = marks.time if marks is not None else np.empty(0, np.int64)
+    data: dict[str, object] = {
+        "client": client.client,
+        "since": client.since,
+        "until": client.until,
+        "within": client.within,
+        "broken": client.broken,
+        "answered": _answered(sampled, client.since, client.until),
+        "exits": list(client.exits),
+        "origin": _origin(view, client),
+        "leader": int(marks.leader[-1]) if marks is not None and len(marks.time) else -1,
+        "words": _words(client, "")["waited_for"],
+    }
+    grown = _grown(marks)
+    if client.kind == "producer" and _of(view, client):
+        sends = Sends.of(view.sends)
+        mine = sends.take(sends.says("client", client.client))
+        # of each incarnation when it last began an operation here
+        data |= {"processes": mine.column("process"), "acted": mine.column("invoked")}
+        yield from _did(view, client, data, "producer", _acknowledged(mine, client))
+        yield from _unusable(view, mine, client)
+    if client.kind == "program" and view.topic in client.outputs:
+        yield from _did(view, client, data, "writes", grown)
+    if client.kind == "program" and view.topic in client.topics:
+        yield _partial(client, {**data, "role": "reads", "done": grown})
+
+
+def _did(
+    view: PartitionView, client: Awaited, data: dict[str, object], role: str, done: Ints
+) -> Iterator[Finding]:
+    """What it did, and that it went on after the last fault."""
+    yield _partial(client, {**data, "role": role, "done": done})
+    if ((done > client.since) & (done <= client.until)).any():
+        yield Examined(cluster=client.cluster, origin=_origin(view, client), count=1)
+
+
+def _partial(client: Awaited, data: dict[str, object]) -> PartialFinding:
+    return PartialFinding(cluster=client.cluster, offset=-1, data=data, together=client.client)
+
+
+def _acknowledged(mine: Sends, client: Awaited) -> Ints:
+    """When operations returned that did something: of a transaction the end that was asked for, of
+    plain sends a record."""
+    some = [
+        send.returned
+        for send in mine.take(mine.says("cluster", client.cluster))
+        if send.outcome == "ok" or (send.kind == "send" and (np.asarray(send.offsets) >= 0).any())
+    ]
+    return np.array(sorted(time for time in some if time >= 0), np.int64)
+
+
+def _grown(marks: Watermarks | None) -> Ints:
+    """When the high watermark was first seen to be higher."""
+    if marks is None:
+        return np.empty(0, np.int64)
+    return marks.time[1:][np.diff(marks.high_watermark) > 0]
+
+
+def _unusable(view: PartitionView, mine: Sends, client: Awaited) -> Iterator[PartialFinding]:
+    """Operations of a producer that nobody fences, which ended with a fatal error before its
+    transaction can have timed out."""
+    if not client.produces:
+        return
+    unclean = [w.start for w in view.windows if w.fault == UNCLEAN]
+    for send in mine.take(mine.says("error", *FATAL)):
+        aged = send.kind != "send" and send.returned - send.invoked >= client.timeout
+        if send.returned < 0 or aged or any(start <= send.returned for start in unclean):
+            continue
+        data = {
+            "role": "unusable",
+            "client": client.client,
+            "operation": send.number,
+            "process": send.process,
+            "invoked": send.invoked,
+            "error": send.error,
+            "ending": send.ending,
+            "producer_id": send.producer_id,
+            "producer_epoch": send.producer_epoch,
+        }
+        yield PartialFinding(cluster=send.cluster, offset=-1, data=data, together=client.client)
+
+
+def combine(parts: Sequence[PartialFinding]) -> Sequence[Combined]:
+    """Holds what each client did in all partitions against what it promised."""
+    by_client: dict[str, list[PartialFinding]] = defaultdict(list)
+    for part in parts:
+        by_client[str(part.data["client"])].append(part)
+    found: list[Combined] = []
+    for _, mine in sorted(by_client.items()):
+        found += _stuck([part for part in mine if part.data["role"] == "consumer"])
+        did = [part for part in mine if part.data["role"] not in ("consumer", "unusable")]
+        found += _judge(did)
+        found += _fatal([part for part in mine if part.data["role"] == "unusable"], did)
+    return found
+
+
+def _stuck(mine: Sequence[PartialFinding]) -> Iterator[Combined]:
+    """Partitions in which a consumer stood still, although it had done all that was to be done
+    elsewhere when it began to."""
+    for part in mine:
+        data: Any = part.data
+        columns = ("began", "over", "at", "end", "leader", "answered")
+        for began, over, *rest in zip(*(_column([part], name) for name in columns), strict=True):
+            if any(_works(other, began, over) for other in mine if other is not part):
+                continue
+            yield Combined(
+                found=_found_stuck(part, data, began, over, *rest),
+                topic=part.topic,
+                partition=part.partition,
+            )
+
+
+def _works(other: PartialFinding, began: int, over: int) -> bool:
+    """Whether a consumer moved on in another partition meanwhile, and has still not read what could
+    be read there at the begin: it is slow."""
+    moved, positions, sampled, ends = (
+        _column([other], name) for name in ("moved", "positions", "sampled", "ends")
+    )
+    before = positions[moved <= began][-1:]
+    after = positions[moved <= over][-1:]
+    end = ends[sampled <= began][-1:]
+    moves = ((moved > began) & (moved <= over)).any() and not np.array_equal(before, after)
+    return bool(moves and len(end) and after[0] < end[0])
+
+
+def _found_stuck(
+    part: PartialFinding, data: Mapping[str, Any], began: int, over: int, at: int, end: int,
+    leader: int, answered: int,
+) -> Found | Unjudged:  # fmt: skip
+    where, seconds = f"{part.topic}-{part.partition}", (over - began) / 1e9
+    stood = f"{data['client']} stood at {at} of {where} on {part.cluster} for {seconds:.1f} s"
+    if over - began < data["within"]:
+        return Unjudged(
+            reason=(
+                f"{stood} after the last fault, until it was stopped; whether it stalled is unknown"
+                f" before {data['within'] / 1e9:g} s"
+            )
+        )
+    if not answered:
+        return Unjudged(reason=f"{stood}, and its leader did not answer all the time")
+    waited_for = f"{where} at {at} of {end}, led by {_broker(leader)}"
+    evidence = {
+        "client": data["client"],
+        "seconds": round(seconds, 1),
+        "waited_for": "; ".join(filter(None, (waited_for, data["words"]))),
+    }
+    return Found(kind=STALLED, cluster=part.cluster, offset=int(at), evidence=evidence)
+
+
+def _judge(mine: Sequence[PartialFinding]) -> Iterator[Combined]:
+    """The longest time without an acknowledgement, or without growth of a program's outputs."""
+    if not mine:
+        return
+    data: Any = mine[0].data
+    since, until, within = data["since"], data["until"], data["within"]
+    done = _times(part for part in mine if part.data["role"] in ("producer", "writes"))
+    inputs = _times(part for part in mine if part.data["role"] == "reads")
+    if since >= until or not _had_work(data, done, inputs, mine):
+        return
+    inside = done[(done > since) & (done <= until)]
+    edges = np.concatenate([[since], inside, [until]])
+    longest = int(np.argmax(np.diff(edges)))
+    began, over = int(edges[longest]), int(edges[longest + 1])
+    silent = over - began >= within and not _exited(data["exits"], began, over)
+    if silent and all(part.data["answered"] for part in mine):
+        yield _stalled(mine, began, over)
+    elif silent or (not len(inside) and over - began > SOON):
+        reason = (
+            f"{data['client']} did nothing on {mine[0].cluster} for {(over - began) / 1e9:.1f} s "
+            f"after the last fault, and whether it stalled is unknown: "
+        ) + (
+            "not every leader of its partitions answered"
+            if silent
+            else f"it was stopped before {within / 1e9:g} s had passed, or ended by itself"
+        )
+        yield Combined(found=Unjudged(reason=reason), topic=mine[0].topic, partition=-1)
+
+
+def _had_work(
+    data: Mapping[str, Any], done: Ints, inputs: Ints, mine: Sequence[PartialFinding]
+) -> bool:
+    """A producer always; a program that had written before, while its inputs grow, or if it wrote
+    until the first fault began."""
+    if data["role"] == "producer":
+        return True
+    since, until, within = data["since"], data["until"], data["within"]
+    before = done[done <= (data["broken"] or since)]
+    if any(part.data["role"] == "reads" for part in mine):
+        return bool(len(done)) and bool(((inputs > since) & (inputs <= until - within)).any())
+    return bool(len(before)) and int(before[-1]) >= (data["broken"] or since) - within
+
+
+def _times(parts: Iterator[PartialFinding]) -> Ints:
+    return np.sort(_column(list(parts), "done"))
+
+
+def _column(parts: Sequence[PartialFinding], name: str) -> Ints:
+    """One column of numbers of all parts together."""
+    return np.concatenate(
+        [np.empty(0, np.int64), *(np.asarray(part.data.get(name, ()), np.int64) for part in parts)]
+    )
+
+
+def _stalled(mine: Sequence[PartialFinding], began: int, over: int) -> Combined:
+    """Named at its first partition, with all that it waited for."""
+    first: Any = mine[0]
+    partitions = ", ".join(
+        f"{part.topic}-{part.partition}, led by {_broker(int(str(part.data['leader'])))}"
+        for part in mine
+        if part.data["role"] != "reads"
+    )
+    evidence = {
+        "client": first.data["client"],
+        "seconds": round((over - began) / 1e9, 1),
+        "waited_for": "; ".join(filter(None, (f"answers of {partitions}", first.data["words"]))),
+    }
+    found = Found(kind=STALLED, cluster=first.cluster, offset=-1, evidence=evidence)
+    return Combined(found=found, topic=first.topic, partition=first.partition)
+
+
+def _fatal(mine: Sequence[PartialFinding], did: Sequence[PartialFinding]) -> Iterator[Combined]:
+    """One anomaly for each operation that was the last of its incarnation, at its first
+    partition."""
+    seen: set[object] = set()
+    processes, acted = (_column(did, name) for name in ("processes", "acted"))
+    for part in sorted(mine, key=lambda part: (part.data["operation"], part.topic, part.partition)):
+        data: Any = part.data
+        later = (processes == data["process"]) & (acted > data["invoked"])
+        if data["operation"] in seen or later.any():
+            continue
+        seen.add(data["operation"])
+        evidence = {
+            name: data[name]
+            for name in ("client", "operation", "error", "ending", "producer_id", "producer_epoch")
+        }
+        found = Found(kind=UNUSABLE, cluster=part.cluster, offset=-1, evidence=evidence)
+        yield Combined(found=found, topic=part.topic, partition=part.partition)
+
+
+def _due(_scenario: Scenario, _promotions: Sequence[Promotion]) -> Sequence[tuple[str, Origin]]:
+    """Nothing, by the scenario alone: clients of dead clusters, and those without work, need not go
+    on."""
+    return ()
+
+
+CHECK = Check(
+    name="progress",
+    guarantee=(
+        "Once all faults have ended, every client that has work makes progress within the "
+        "scenario's `progress_within`; and no client becomes unusable although nobody fenced it."
+    ),
+    source=(
+        "Kafka documentation (consumer and producer configurations: session.timeout.ms, "
+        "delivery.timeout.ms, reconnect.backoff.max.ms: clients recover by themselves); KIP-360 "
+        "and KIP-588 (a producer recovers from errors that no other producer caused)"
+    ),
+    inputs=frozenset(
+        {"batches", "records", "sends", "reads", "groups", "watermarks", "promotions"}
+    ),
+    anomalies=(
+        AnomalyKind(
+            name=STALLED,
+            meaning=(
+                "A client, a group or a program had work and made no progress for "
+                "`progress_within`, although all faults had ended and the leaders of its "
+                "partitions answered."
+            ),
+            sentence=(
+                "{client} made no progress on {cluster} for {seconds} s after all faults had "
+                "ended; it waited for {waited_for}"
+            ),
+            counted=(
+                "partition is not read any more or written|"
+                "partitions are not read any more or written"
+            ),
+            smallest=(
+                "All faults have ended, A has 1 2 and its group is at 1 for 60 s: at the offset of "
+                "2."
+            ),
+        ),
+        AnomalyKind(
+            name=UNUSABLE,
+            meaning=(
+                "An operation of a producer ended with a fatal error, such as that it was fenced, "
+                "although no other producer took its transactional id and its transaction had not "
+                "timed out."
+            ),
+            sentence=("{client} became unusable on {cluster}: {error}, although nobody fenced it"),
+            counted="producer became unusable|producers became unusable",
+            smallest=(
+                "A commit of 1 returned _FENCED after a second, and nobody else has its "
+                "transactional id: nowhere on A."
+            ),
+            despite_torn=True,
+        ),
+    ),
+    complete=frozenset({"sends", "reads", "groups", "promotions"}),
+    time_based=True,
+    kernel=kernel,
+    combine=combine,
+    unit="clients",
+    due_at=_due,
+    when="clients that have work after the last fault",
+)

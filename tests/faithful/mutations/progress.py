@@ -1,0 +1,65 @@
+"""Clients that stood still after the last fault although they had work, or that became unusable."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from linkflap.harness.model.history import EventRow
+from tests.faithful.made import Made
+from tests.faithful.mutations.base import PAIR, change_return, mutation
+from tests.faithful.notes import SECOND
+
+WAITED = 90
+
+
+def _waited(made: Made, *, promised: str) -> None:
+    """The run waits for a minute and a half after all that happened, and leaders answer all the
+    time. Only workloads of this kind promise progress."""
+    began = made.ended
+    made.ended = began + WAITED * SECOND
+    for name, time in (
+        ("breaking things", began),
+        ("settling", made.ended - 2 * SECOND),
+        ("capturing logs", made.ended - SECOND),
+    ):
+        made.events.append(EventRow(time=time, kind="phase", subject=name, data={}))
+    last = {(m.cluster, m.topic, m.partition): m for m in made.marks}
+    for seconds in range(0, WAITED, 3):
+        time = began + seconds * SECOND
+        made.marks += [replace(m, time=time, returned=time + 1000) for m in last.values()]
+    workloads = tuple(
+        replace(w, progress_within=60.0 if w.kind == promised else 0.0)
+        for w in made.scenario.workloads
+    )
+    made.scenario = replace(made.scenario, workloads=workloads)
+
+
+@mutation(PAIR, must="progress/stalled")
+def producers_that_stalled(made: Made, rng: Random) -> None:
+    """For a minute and a half after the last fault, no producer was given an acknowledgement."""
+    _waited(made, promised="transactional")
+
+
+@mutation(PAIR, must="progress/stalled", may="group-offsets")
+def group_that_stalled(made: Made, rng: Random) -> None:
+    """For a minute and a half after the last fault, a group's committed offset stood below the last
+    stable offset."""
+    first = {(g.cluster, g.group, g.partition): g for g in reversed(made.groups)}
+    made.groups = [g for g in made.groups if g in first.values()]
+    _waited(made, promised="readers")
+
+
+@mutation(PAIR, verdict="valid")
+def readers_with_nothing_to_read(made: Made, rng: Random) -> None:
+    """For a minute and a half after the last fault, readers stood still at the ends of their
+    logs."""
+    _waited(made, promised="readers")
+
+
+@mutation(PAIR, must="progress/client-unusable")
+def producer_fenced_by_nobody(made: Made, rng: Random) -> None:
+    """The last commit of a producer returned that it was fenced, and nobody else has its
+    transactional id."""
+    rows = [o for o in made.operations if o.client == "transactional-1" and o.phase == "return"]
+    change_return(made, rows[-1], error="_FENCED: this instance has been fenced by a newer one")

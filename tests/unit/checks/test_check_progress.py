@@ -1,0 +1,265 @@
+"""progress: the smallest histories."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from linkflap.harness.model.history import GroupOffset
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks.base import PartialFinding, Unjudged
+from linkflap.spark_verify.facts.partition_facts import Awaited, Window
+from linkflap.spark_verify.facts.sends_and_reads import Read, Send
+from linkflap.spark_verify.facts.view import PartitionView, Watermarks
+from tests.unit.checks.clients import commit, poll, send
+from tests.unit.checks.histories import view
+from tests.unit.checks.logs import SECOND, Log, ints
+from tests.unit.checks.verdicts import (
+    Rejected,
+    anomalies,
+    assert_accepted,
+    assert_rejected,
+    findings,
+)
+
+NAME = "progress"
+SINCE, UNTIL = 10, 100
+
+
+def marks(*ends: tuple[int, int], missing: tuple[int, int] = (0, 0)) -> dict[str, Watermarks]:
+    """Samples of A each second: the last stable offset, which grows at these (second, end);
+    nobody answered between the seconds of `missing`."""
+    seconds = [s for s in range(1, 131) if not missing[0] < s < missing[1]]
+    stable = [max([end for at, end in ends if at <= s], default=0) for s in seconds]
+    time = np.array(seconds, np.int64) * SECOND
+    n = len(seconds)
+    return {
+        "A": Watermarks(
+            time=time, returned=time + 1000, leader=np.full(n, 3, np.int64),
+            log_start=np.zeros(n, np.int64), last_stable=ints(*stable),
+            high_watermark=ints(*stable), leader_epoch=np.zeros(n, np.int64),
+        )
+    }  # fmt: skip
+
+
+def awaited(kind: Any, **fields: Any) -> Awaited:
+    return replace(
+        Awaited(
+            client="c", kind="reader", cluster="A", home="A", since=SINCE * SECOND,
+            until=UNTIL * SECOND, within=60 * SECOND,
+        ),
+        kind=kind, **fields,
+    )  # fmt: skip
+
+
+def seen(
+    client: Awaited,
+    *,
+    sampled: dict[str, Watermarks] | None = None,
+    log: Log | None = None,
+    windows: tuple[Window, ...] = (),
+    **rows: Any,
+) -> PartitionView:
+    made = view(
+        [log or Log("A").data(1, 2), Log("B").data(1, 2)],
+        watermarks=sampled if sampled is not None else marks((5, 2)),
+        windows=windows,
+        **rows,
+    )
+    facts = replace(made.partition_facts.facts, awaited=(client,))
+    return replace(made, partition_facts=replace(made.partition_facts, facts=facts))
+
+
+def group_at(*samples: tuple[int, int]) -> list[GroupOffset]:
+    """A group's committed offset, sampled at seconds."""
+    return [
+        GroupOffset(
+            time=at * SECOND, cluster="A", group="g", topic="A.t", partition=0, offset=offset
+        )
+        for at, offset in samples
+    ]
+
+
+def read_to(*steps: tuple[int, int], kind: str = "poll", **rest: Any) -> list[Read]:
+    """A reader's polls, which returned the record below a position at a second."""
+    return [
+        poll((position - 1, position), at=at * SECOND, reader="c", kind=kind, **rest)
+        for at, position in steps
+    ]
+
+
+def by(at: int, *, outcome: str = "ok", error: str = "", process: int = 1, **rest: Any) -> Send:
+    """A transaction of the producer that returned at a second."""
+    made = commit(
+        at, acked=0 if outcome == "ok" else -1, outcome=outcome, process=process,
+        invoked=(at - 1) * SECOND, returned=at * SECOND, **rest,
+    )  # fmt: skip
+    return replace(made, client="c", error=error)
+
+
+GROUP = awaited("group", group="g", topics=frozenset({"A.t"}))
+OWN_GROUP = awaited("group", group="g")
+READER = awaited("reader")
+PRODUCER = awaited("producer", produces=True, timeout=10 * SECOND)
+PROGRAM = awaited("program", outputs=frozenset({"A.t"}), broken=8 * SECOND)
+BOTH = replace(PROGRAM, topics=frozenset({"A.t"}))
+GROWS = marks(*((at, at) for at in range(1, 130)))
+OPEN = Log("A").txn(1, 2, pid=7, end=None)
+
+ACCEPTED = {
+    "a group that goes on": (seen(GROUP, groups=group_at((9, 0), (20, 1), (60, 2))), 1),
+    "a group at the end": (seen(GROUP, groups=group_at((9, 2))), 1),
+    "slow, but in time": (seen(GROUP, groups=group_at((9, 0), (69, 1), (99, 2))), 1),
+    "what it stands before is aborted": (
+        seen(GROUP, groups=group_at((9, 0)), log=Log("A").txn(1, 2, pid=7, end="abort")), 1,
+    ),
+    "what it stands before is open": (
+        seen(GROUP, groups=group_at((9, 0)), log=OPEN, sampled=marks((5, 0))), 1,
+    ),
+    "work that came late": (seen(GROUP, groups=group_at((9, 1)), sampled=marks((97, 2))), 0),
+    "it never was in this partition": (seen(OWN_GROUP, groups=group_at((9, 0))), 0),
+    "another cluster's group": (seen(replace(GROUP, cluster="B"), groups=group_at((9, 0))), 0),
+    "a program that ended by itself": (
+        seen(replace(GROUP, exits=(50 * SECOND,)), groups=group_at((9, 0))), 0,
+    ),
+    "a reader that goes on": (seen(READER, reads=read_to((9, 1), (50, 2))), 1),
+    "a reader of another cluster": (seen(READER, reads=read_to((9, 1), cluster="B")), 0),
+    "a producer that goes on": (seen(PRODUCER, sends=[by(20), by(60), by(99)]), 1),
+    "a program that goes on": (seen(PROGRAM, sampled=GROWS), 1),
+    "a program that had ended its work": (seen(PROGRAM, sampled=marks((-70, 1))), 0),
+    "a program without new input": (seen(BOTH, sampled=marks((7, 2))), 0),
+    "nothing is promised": (seen(replace(PRODUCER, until=SINCE * SECOND), sends=[]), 0),
+    "fenced by its coordinator, in the end": (
+        seen(
+            PRODUCER,
+            sends=[replace(by(30, error="_FENCED", outcome="info"), invoked=19 * SECOND),
+                   by(60, process=2), by(99, process=2)],
+        ), 1,
+    ),
+    "a fatal error's name, and it went on": (
+        seen(PRODUCER, sends=[by(30, error="_FENCED"), by(60), by(99)]), 1,
+    ),
+    "a zombie": (
+        seen(replace(PRODUCER, produces=False),
+             sends=[by(30, error="_FENCED"), by(60, process=2), by(99, process=2)]), 1,
+    ),
+    "an unclean election": (
+        seen(
+            PRODUCER,
+            windows=(
+                Window(id="u", fault="unclean-election", target="A", start=SECOND, end=2 * SECOND),
+            ),
+            sends=[by(30, error="_FENCED"), by(60, process=2), by(99, process=2)],
+        ), 1,
+    ),
+}  # fmt: skip
+FENCED = [by(30, error="_FENCED", outcome="info"), by(60, process=2), by(99, process=2)]
+REJECTS = {
+    "stalled": Rejected(view=seen(GROUP, groups=group_at((9, 1))), cluster="A", offset=1),
+    "client-unusable": Rejected(view=seen(PRODUCER, sends=FENCED), cluster="A", offset=-1),
+}
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_accepts(case: str) -> None:
+    history, counted = ACCEPTED[case]
+    assert_accepted(NAME, history, counted={"A/native": counted} if counted else {})
+
+
+@pytest.mark.parametrize("kind", REJECTS)
+def test_rejects(kind: str) -> None:
+    assert_rejected(NAME, kind, REJECTS[kind])
+
+
+STALLED = {
+    "a group that never committed": (seen(GROUP, sampled=marks((5, 1), (20, 2))), 1),
+    "a group that went on for a while": (seen(GROUP, groups=group_at((9, 0), (30, 1))), 1),
+    "a reader": (seen(READER, reads=read_to((9, 1))), 1),
+    "an uncommitted reader before an open transaction": (
+        seen(
+            replace(READER, isolation="read_uncommitted"),
+            reads=read_to((9, 1), isolation="read_uncommitted"), log=OPEN,
+        ), 1,
+    ),
+    "a producer": (seen(PRODUCER, sends=[by(9)]), -1),
+    "a producer without any operation": (seen(PRODUCER), -1),
+    "a producer all of whose commits fail": (
+        seen(PRODUCER, sends=[by(at, outcome="info") for at in range(11, 99)]), -1,
+    ),
+    "a program that wrote until the fault": (seen(PROGRAM, sampled=marks((3, 1), (7, 2))), -1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", STALLED)
+def test_each_kind_of_client_can_stall(case: str) -> None:
+    history, offset = STALLED[case]
+    assert anomalies(NAME, history) == [("stalled", "A", offset)]
+
+
+def test_a_share_group_stalls_at_the_end_of_what_it_acquired() -> None:
+    client = awaited("share", client="group s", group="s")
+    acquired = replace(poll((0, 1), at=9 * SECOND, kind="acquire"), group="s")
+    history = replace(seen(client), shares=(acquired,))
+    assert anomalies(NAME, history) == [("stalled", "A", 1)]
+
+
+def test_an_idempotent_producer_goes_on_by_a_single_acknowledged_record() -> None:
+    some = [
+        replace(send(at, acked=0, outcome="info", returned=at * SECOND), client="c")
+        for at in (20, 60, 99)
+    ]
+    assert anomalies(NAME, seen(PRODUCER, sends=some)) == []
+
+
+def test_it_says_what_the_client_waited_for() -> None:
+    client = replace(GROUP, said="group g is STABLE", last_words=("poll", "and nothing"))
+    (found,) = findings(NAME, seen(client, groups=group_at((9, 1))))
+    assert found.evidence["waited_for"] == (
+        "A.t-0 at 1 of 2, led by broker 3; group g is STABLE; its log ends with "
+        "'poll | and nothing'"
+    )
+
+
+def test_while_the_leader_does_not_answer_nothing_is_known() -> None:
+    silent = marks((5, 2), missing=(30, 40))
+    history = seen(GROUP, groups=group_at((9, 1)), sampled=silent)
+    assert anomalies(NAME, history) == []
+    (combined,) = _combined(history)
+    assert isinstance(combined, Unjudged)
+    assert "its leader did not answer all the time" in combined.reason
+
+
+def test_a_run_that_ended_too_soon_makes_it_unknown() -> None:
+    soon = replace(GROUP, until=30 * SECOND)
+    (combined,) = _combined(seen(soon, groups=group_at((9, 1))))
+    assert isinstance(combined, Unjudged)
+    assert "whether it stalled is unknown before 60 s" in combined.reason
+    (combined,) = _combined(seen(replace(PRODUCER, until=30 * SECOND)))
+    assert isinstance(combined, Unjudged)
+    assert "before 60 s had passed" in combined.reason
+
+
+def test_a_slow_consumer_reads_its_partitions_one_after_the_other() -> None:
+    def partition(number: int, *samples: tuple[int, int]) -> PartitionView:
+        one = seen(GROUP, groups=group_at(*samples))
+        return replace(one, partition_facts=replace(one.partition_facts, partition=number))
+
+    stands = partition(0, (9, 1))
+    assert anomalies(NAME, stands, partition(1, (9, 0), (60, 1))) == []
+    assert anomalies(NAME, stands, partition(1, (9, 0), (60, 2))) == [("stalled", "A", 1)]
+
+
+def test_a_fatal_error_of_several_partitions_is_one() -> None:
+    here = seen(PRODUCER, sends=FENCED)
+    there = replace(here, partition_facts=replace(here.partition_facts, partition=1))
+    assert anomalies(NAME, here, there) == [("client-unusable", "A", -1)]
+
+
+def _combined(history: PartitionView) -> list[object]:
+    check = REGISTRY[NAME]
+    assert check.combine is not None
+    partials = [f for f in check.kernel(history) if isinstance(f, PartialFinding)]
+    return [each.found for each in check.combine(partials)]
