@@ -7,7 +7,7 @@ from random import Random
 
 from linkflap.harness.model.history import EventRow
 from tests.faithful.made import Made
-from tests.faithful.mutations.base import PAIR, change_return, mutation
+from tests.faithful.mutations.base import PAIR, NothingToChange, change_return, mutation
 from tests.faithful.notes import SECOND
 
 WAITED = 90
@@ -61,5 +61,7 @@ def readers_with_nothing_to_read(made: Made, rng: Random) -> None:
 def producer_fenced_by_nobody(made: Made, rng: Random) -> None:
     """The last commit of a producer returned that it was fenced, and nobody else has its
     transactional id."""
-    rows = [o for o in made.operations if o.client == "transactional-1" and o.phase == "return"]
+    rows = [o for o in made.operations if o.client == "transactional-1" and o.sends]
+    if rows[-1].phase != "return":
+        raise NothingToChange("its last operation never returned")
     change_return(made, rows[-1], error="_FENCED: this instance has been fenced by a newer one")
