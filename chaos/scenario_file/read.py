@@ -26,11 +26,11 @@ from linkflap.harness.model.scenario import (
     SCHEMA_VERSION,
     Budgets,
     FaultSpec,
-    Minimums,
     MirrorSpec,
     Scenario,
     TopicSpec,
     WorkloadSpec,
+    least_of,
 )
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.runtimes import RUNTIMES
@@ -107,16 +107,20 @@ def _scenario(reader: Reader, file: ScenarioFile, seed: int) -> Scenario:
     if file.runtime is not None:
         reader.known(("runtime",), "runtime", file.runtime, RUNTIMES)
     topology = _topology(reader, file)
+    specs = tuple(_workloads(reader, file, topology))
+    asked = msgspec.structs.asdict(file.minimums)
     made = Scenario(
         name=file.name,
         about=file.about or f"{file.name}, from {reader.path.name}",
         seed=seed,
         topology=topology,
         mirror=_mirror(reader, file),
-        workloads=tuple(_workloads(reader, file, topology)),
+        workloads=specs,
         schedule=tuple(_schedule(reader, file, topology)),
         checks=tuple(_checks(reader, file)),
-        minimums=Minimums(**msgspec.structs.asdict(file.minimums)),
+        minimums=replace(
+            least_of(specs), **{name: least for name, least in asked.items() if least is not None}
+        ),
         budgets=Budgets(**msgspec.structs.asdict(file.budgets)),
         topics=TopicSpec(
             partitions=file.topics.partitions,

@@ -97,12 +97,13 @@ class FaultTable(Table, frozen=True, kw_only=True):
 
 
 class MinimumsTable(Table, frozen=True, kw_only=True):
-    """The least that a run must have done for a meaningful verdict."""
+    """The least that a run must have done for a meaningful verdict. What is left out follows from
+    what the workloads do."""
 
-    committed: Number = 1
-    aborted: Number = 1
-    reads: Number = 1
-    afterwards: Number = 2000
+    committed: Number | None = None
+    aborted: Number | None = None
+    reads: Number | None = None
+    afterwards: Number | None = None
 
 
 class BudgetsTable(Table, frozen=True, kw_only=True):

@@ -21,7 +21,7 @@ from linkflap.chaos.scenario_file.schema import (
 )
 from linkflap.harness.model.clients import LIBRDKAFKA
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.scenario import SCHEMA_VERSION, Option, Scenario
+from linkflap.harness.model.scenario import SCHEMA_VERSION, Option, Scenario, least_of
 from linkflap.harness.workloads import COMMAND
 from linkflap.topologies.arrows import arrows
 
@@ -82,7 +82,7 @@ def render(scenario: Scenario) -> str:
             )
             for f in scenario.schedule
         ],
-        minimums=MinimumsTable(**_fields(scenario.minimums)),
+        minimums=MinimumsTable(**_asked(scenario)),
         budgets=BudgetsTable(**_fields(scenario.budgets)),
     )
     tables: dict[str, Any] = msgspec.to_builtins(file)
@@ -108,6 +108,14 @@ def save(scenario: Scenario, path: Path) -> None:
 
 def _config(given: Mapping[str, str]) -> dict[str, Option]:
     return dict(given)
+
+
+def _asked(scenario: Scenario) -> dict[str, Any]:
+    """The minimums that do not follow from the workloads."""
+    follow = _fields(least_of(scenario.workloads))
+    return {
+        name: least for name, least in _fields(scenario.minimums).items() if least != follow[name]
+    }
 
 
 def _fields(values: object) -> dict[str, Any]:

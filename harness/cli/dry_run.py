@@ -7,7 +7,7 @@ import shlex
 import click
 
 from linkflap.harness.model.clients import LIBRDKAFKA
-from linkflap.harness.model.scenario import Scenario
+from linkflap.harness.model.scenario import Scenario, add_readers, unread
 
 
 def show_schedule(chosen: Scenario, runtime: str, *, as_json: bool) -> int:
@@ -33,6 +33,13 @@ def show_schedule(chosen: Scenario, runtime: str, *, as_json: bool) -> int:
     for link, passed in spared(chosen).items():
         traffic = "" if passed else ", and no client writes records that pass over it"
         click.echo(f"  {link}: this schedule has no fault on it{traffic}")
+    if not chosen.acknowledged and not any(spec.command for spec in chosen.workloads):
+        click.echo("  no workload writes records, so the verdict will be unknown")
+    for cluster, home in unread(chosen).items():
+        click.echo(
+            f"  no reader reads {home}'s records on {cluster}, so what readers see there is not "
+            f"judged: {add_readers(cluster, home)}"
+        )
     if started := commands(chosen):
         click.echo("\ncommands of yours that it starts, each without a shell:")
         for what, words in started.items():

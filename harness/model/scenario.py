@@ -187,3 +187,97 @@ class Scenario:
     progress_within: float = PROGRESS_WITHIN
     runtime: str | None = None
     """The runtime, if the scenario names one."""
+
+    @property
+    def has_readers(self) -> bool:
+        """Whether any workload only reads, as consumers do: a share group promises less."""
+        return any(w.kind == "readers" for w in self.workloads)
+
+    @property
+    def acknowledged(self) -> bool:
+        """Whether any workload writes and records its acknowledgements: programs of the user's do
+        not."""
+        return any(_writes(w, self.workloads) for w in self.workloads)
+
+
+PRODUCERS: Final = ("transactional", "idempotent", "zombie")
+READERS: Final = ("readers", "share-group", "relay")
+
+
+def _written(home: str, workloads: Sequence[WorkloadSpec]) -> bool:
+    """Whether a producer or a program of the user's writes at a home; a relay needs one."""
+    return any(w.home == home and (w.kind in PRODUCERS or w.writes) for w in workloads)
+
+
+def _writes(workload: WorkloadSpec, workloads: Sequence[WorkloadSpec]) -> bool:
+    return workload.kind in PRODUCERS or (
+        workload.kind == "relay" and _written(workload.home, workloads)
+    )
+
+
+def _share(workload: WorkloadSpec, name: str, default: float) -> float:
+    value = workload.options.get(name, default)
+    return value if isinstance(value, int | float) else default
+
+
+def least_of(workloads: Sequence[WorkloadSpec]) -> Minimums:
+    """What these workloads do if nothing hinders them: one of each at least."""
+    aborts = {"transactional": 0.1, "relay": 0.05}
+    ends = [w for w in workloads if w.kind in (*aborts, "zombie") and _writes(w, workloads)]
+    shares = [
+        (_share(w, "abort_share", aborts.get(w.kind, 0.0)), _share(w, "open_share", 0.0))
+        for w in ends
+    ]
+    reads = any(w.kind in READERS and _written(w.home, workloads) for w in workloads)
+    return Minimums(
+        committed=int(any(abort + left_open < 1 for abort, left_open in shares)),
+        aborted=int(any(abort > 0 for abort, _ in shares)),
+        reads=int(reads),
+        afterwards=Minimums().afterwards if any(_writes(w, workloads) for w in workloads) else 0,
+    )
+
+
+def unread(scenario: Scenario) -> dict[str, str]:
+    """Cluster -> a home whose records are there, and that no workload of readers reads there."""
+    homes = dict.fromkeys(
+        w.home for w in scenario.workloads if _written(w.home, scenario.workloads)
+    )
+    found: dict[str, str] = {}
+    for home in homes:
+        there = {
+            link.destination: home
+            for link in scenario.topology.links
+            if home in scenario.topology.homes_over(link)
+        }
+        reached = _read(home, scenario)
+        found |= {c: home for c in (home, *there) if c not in reached and c not in found}
+    return found
+
+
+def _read(home: str, scenario: Scenario) -> set[str]:
+    """The clusters on which some workload reads a home's records: where its clients begin, and
+    where they follow at a failover."""
+    found: set[str] = set()
+    for workload in scenario.workloads:
+        if workload.home != home or workload.kind not in ("readers", "relay"):
+            continue
+        options = workload.options
+        at = str(options.get("cluster", home))
+        found.add(at)
+        for fault in scenario.schedule:
+            link = fault.on.link
+            follows = options.get("follow", not options.get("assign", False))
+            if follows and fault.name.fails_over and link is not None and link.source == at:
+                at = link.destination
+                found.add(at)
+    return found
+
+
+def add_readers(cluster: str, home: str) -> str:
+    """How to have a home's records read on a cluster."""
+    return (
+        f'add a [[workload]] with kind = "readers" and home = "{home}"'
+        if cluster == home
+        else f'add a [[workload]] with kind = "readers" and home = "{home}", with the options '
+        f'cluster = "{cluster}" and assign = true'
+    )

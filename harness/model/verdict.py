@@ -209,7 +209,9 @@ class Document:
     """The verdict on one run directory: what verdict.json holds, `--json` prints and every report
     shows.
 
-    `cause` is the first cause in one sentence. Anomalies and eras are capped, counts never.
+    `by_bytes` says why the verdict rests on bytes (and what readers got) without acknowledgements;
+    empty where those were recorded. `cause` is the first cause in one sentence. Anomalies and eras
+    are capped, counts never.
     """
 
     verdict: Verdict
@@ -228,6 +230,7 @@ class Document:
     eras: tuple[EraResult, ...] = ()
     eras_left_out: int = 0
     clients_died: tuple[ClientDeath, ...] = ()
+    by_bytes: str = ""
 
     @property
     def violations(self) -> list[Anomaly]:

@@ -254,8 +254,9 @@ def _verdict(judged: Document) -> Text:
     about += f", seed {judged.seed}" if judged.runtime not in ("files", "live clusters") else ""
     why = judged.cause or judged.reason
     reason = f"\n{why}" if why else ""
+    by_bytes = f" by bytes; {judged.by_bytes}" if judged.by_bytes else ""
     return Text.assemble(
-        (judged.verdict.value.upper(), f"bold {STYLES[judged.verdict]}"), about, reason
+        (judged.verdict.value.upper(), f"bold {STYLES[judged.verdict]}"), by_bytes, about, reason
     )
 
 

@@ -25,7 +25,7 @@ from linkflap.spark_verify.verdict.due import (
     never_synced,
     not_carried,
     nothing_seen,
-    unread,
+    unread_after_failback,
 )
 from linkflap.spark_verify.verdict.run_checks import in_short
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 STALL_SECONDS: Final = 3.0
 """A host that stood still this long (a broker's session timeout) makes time-based checks
 unknown."""
+UNACKNOWLEDGED: Final = "the clients' acknowledgements were not recorded"
 RUN: Final = "run.json"
 PARTS_OF: Final[Mapping[str, Input]] = {
     "events": "promotions",
@@ -59,6 +60,7 @@ def check_result(
     unmeasured: Sequence[str],
     quiet: Sequence[UnheardReader],
     asked_for: Collection[str],
+    foreign: Collection[str] = (),
 ) -> CheckResult:
     examined = _examined(rows)
     allowed = sum(a.allowed for a in found)
@@ -68,13 +70,21 @@ def check_result(
     unfounded = [
         f"{path} is damaged, so these may be false positives: {counted}" for path in doubts
     ]
-    due, failed = all_due(check, planned, run, asked_for), failed_parts(events)
+    due, failed = all_due(check, planned, run, asked_for, foreign), failed_parts(events)
     something = bool(due or examined)
     reasons = [
         *unfounded,
         *_unjudged(rows),
         *(_silent(check, quiet) if something else ()),
-        *nothing_seen(check, examined, due, failed, recorded=run.recorded),
+        *nothing_seen(
+            check,
+            examined,
+            due,
+            failed,
+            run=run,
+            foreign=bool(foreign),
+            promoted={p.cluster for some in planned.promotions.values() for p in some},
+        ),
         *not_carried(check, due, failed, planned.facts.mirror.guarantee.group_offsets_by),
         *_stalls(check, events),
         *unmeasured,
@@ -83,8 +93,8 @@ def check_result(
     verdict = _decided(proven=proven, unknown=bool(reasons), something=something)
     notes = [counted] if proven else []
     if verdict is Verdict.NOT_DUE:
-        notes = [_nothing_due(check, run)]
-    notes += [*never_synced(examined, due), *unread(check, examined, planned)]
+        notes = [_nothing_due(check, run, foreign=bool(foreign))]
+    notes += [*never_synced(examined, due), *unread_after_failback(check, examined, planned)]
     return CheckResult(
         name=check.name,
         verdict=verdict,
@@ -98,7 +108,12 @@ def check_result(
     )
 
 
-def _nothing_due(check: Check, run: Run) -> str:
+def _nothing_due(check: Check, run: Run, *, foreign: bool) -> str:
+    if foreign and "sends" in check.inputs:
+        return f"nothing to examine: {UNACKNOWLEDGED}"
+    unheard = check.judges_readers and check.due_at is None and not run.scenario.has_readers
+    if run.recorded and unheard:
+        return "nothing to examine: no workload has readers"
     return (
         f"nothing to examine; this check expects {check.unit}: {check.due_where}"
         if run.recorded

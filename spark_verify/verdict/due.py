@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
+from linkflap.harness.model.scenario import WorkloadSpec, add_readers, unread
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.rundir import Run
 from linkflap.spark_verify.checks.base import Check
@@ -15,18 +17,42 @@ from linkflap.spark_verify.read.failed_mirror_parts import FailedPart
 from linkflap.spark_verify.read.plan import RunPlan
 
 
+def foreign_homes(planned: RunPlan, run: Run, operations: int) -> Collection[str]:
+    """The homes of what a run's logs have, if everything there was written by programs that record
+    no history (a workload with a command, an application beside `linkflap.deploy`): then bytes are
+    judged, and what readers got. Nowhere else."""
+    if operations or not run.recorded or run.scenario.acknowledged:
+        return ()
+    return sorted(
+        {
+            planned.facts_of(captured.bounds.topic, captured.bounds.partition).home
+            for captured in planned.replicas
+            if captured.canonical and captured.size and planned.judges(captured.bounds.topic)
+        }
+    )
+
+
 def all_due(
-    check: Check, planned: RunPlan, run: Run, asked_for: Collection[str]
+    check: Check,
+    planned: RunPlan,
+    run: Run,
+    asked_for: Collection[str],
+    foreign: Collection[str] = (),
 ) -> Sequence[tuple[str, str]]:
     """(cluster, origin) of all that is due; `asked_for`: which of the things in `Check.only_of` the
-    clients did."""
+    clients did; `foreign`: the homes of programs without a history."""
+    promotions = [p for found in planned.promotions.values() for p in found]
+    if foreign:
+        return sorted(_due_to_foreign(check, planned, run, promotions, foreign))
     if not (run.recorded or check.examines_any_log) or (
         run.recorded and check.only_of and check.only_of not in asked_for
     ):
         return []
-    promotions = [p for found in planned.promotions.values() for p in found]
+    due: list[tuple[str, str]]
     if check.due_at is not None:
-        due: list[tuple[str, str]] = sorted(check.due_at(run.scenario, promotions))
+        due = sorted(check.due_at(run.scenario, promotions))
+    elif run.recorded and check.judges_readers and not run.scenario.has_readers:
+        due = []
     else:
         due = [
             each for each in _due_anywhere(check, planned, run, promotions) if each[1] in check.due
@@ -35,11 +61,33 @@ def all_due(
     return [each for each in due if each not in gone]
 
 
+def _due_to_foreign(
+    check: Check,
+    planned: RunPlan,
+    run: Run,
+    promotions: Sequence[Promotion],
+    homes: Collection[str],
+) -> Iterable[tuple[str, str]]:
+    """What bytes without acknowledgements must show: what any log shows, and what checks promise
+    that need no acknowledgement."""
+    programs = tuple(WorkloadSpec(kind="command", home=home) for home in homes)
+    scenario = replace(run.scenario, workloads=programs)
+    if check.examines_any_log and check.due_at is not None:
+        return check.due_at(scenario, promotions)
+    if check.examines_any_log:
+        found = _written_and_mirrored(planned.facts.topology, homes)
+        return {each for each in found if each[1] in check.due}
+    if check.due_at is not None and "sends" not in check.inputs:
+        return check.due_at(run.scenario, promotions)
+    return ()
+
+
 def _due_anywhere(
     check: Check, planned: RunPlan, run: Run, promotions: Sequence[Promotion]
 ) -> Iterable[tuple[str, str]]:
     """(cluster, origin) of what a run of this scenario leaves, once each."""
-    due = dict.fromkeys(_written_and_mirrored(planned.facts.topology, run))
+    homes = [w.home for w in run.scenario.workloads if not w.command]
+    due = dict.fromkeys(_written_and_mirrored(planned.facts.topology, homes))
     if run.recorded:  # in logs alone, whoever was promoted need not have been written to
         due.update(dict.fromkeys((p.cluster, "native") for p in promotions))
         if "reads" not in check.inputs:
@@ -47,9 +95,9 @@ def _due_anywhere(
     return due
 
 
-def _written_and_mirrored(topology: Topology, run: Run) -> Iterable[tuple[str, str]]:
-    """(cluster, origin) of what workloads write, and of where links take it."""
-    for owner in dict.fromkeys(w.home for w in run.scenario.workloads if not w.command):
+def _written_and_mirrored(topology: Topology, homes: Collection[str]) -> Iterable[tuple[str, str]]:
+    """(cluster, origin) of what is written at homes, and of where links take it."""
+    for owner in dict.fromkeys(homes):
         yield owner, "native"
         yield from (
             (link.destination, "mirrored")
@@ -84,7 +132,7 @@ def _followers(planned: RunPlan) -> Sequence[str]:
     return list(found)
 
 
-def unread(
+def unread_after_failback(
     check: Check, examined: Mapping[tuple[str, str], int], planned: RunPlan
 ) -> Iterable[str]:
     """Notes on clusters that follow and had no reader, which is no fault: readers go where the
@@ -101,10 +149,14 @@ def nothing_seen(
     due: Sequence[tuple[str, str]],
     failed: Sequence[FailedPart],
     *,
-    recorded: bool,
+    run: Run,
+    foreign: bool,
+    promoted: Collection[str],
 ) -> Iterable[str]:
     """Where something was due and nothing was examined, with the failed mirror parts that explain
-    it."""
+    it, or with the readers that are missing."""
+    silent = unread(run.scenario) if run.recorded and check.judges_readers else {}
+    silent = {c: home for c, home in silent.items() if c not in promoted}
     for cluster, origin in due:
         if examined.get((cluster, origin)):
             continue
@@ -119,13 +171,21 @@ def nothing_seen(
                 for part in failed
                 if origin == "mirrored" and part.link.endswith(f"->{cluster}")
             ]
-            yield "; ".join([f"no {origin} {check.unit} of {cluster} were there to examine", *why])
+            what = f"no {origin} {check.unit} of {cluster} were there to examine"
+            if cluster in silent:
+                what = (
+                    f"no reader read the {origin} records of {cluster}: "
+                    f"{add_readers(cluster, silent[cluster])}"
+                )
+            yield "; ".join([what, *why])
     if (
         not due
         and check.due_at is None
         and "native" in check.due
-        and recorded
+        and run.recorded
+        and not foreign
         and not check.only_of
+        and not check.judges_readers
     ):
         yield "nothing was due to be examined: the scenario has no workload"
 

@@ -33,9 +33,10 @@ from linkflap.spark_verify.read.reader_histories import UnheardReader, asks_read
 from linkflap.spark_verify.spark.finding_rows import FindingRow, partial_of
 from linkflap.spark_verify.verdict.anomaly_rows import anomaly_rows, came_from
 from linkflap.spark_verify.verdict.certificate import certificate
-from linkflap.spark_verify.verdict.check_result import check_result
+from linkflap.spark_verify.verdict.check_result import UNACKNOWLEDGED, check_result
+from linkflap.spark_verify.verdict.due import foreign_homes
 from linkflap.spark_verify.verdict.era_table import eras_of
-from linkflap.spark_verify.verdict.run_checks import Done, copied, done_in, run_checks
+from linkflap.spark_verify.verdict.run_checks import Done, copied, done_in, run_checks, unwritten
 from linkflap.spark_verify.verdict.sentences import Names, labels
 from linkflap.spark_verify.verdict.shown import show
 
@@ -102,7 +103,10 @@ def judge(
     missing = [each.damage for each in quiet if each.missing]
     # Spark returns rows in the order in which its tasks ended, which is another one each time.
     reported = sorted(map(_damage, by_check[""]), key=lambda d: (d.path, len(d.reason), d.reason))
-    damage = list(dict.fromkeys([*planned.damage, *reported, *missing]))
+    foreign = foreign_homes(planned, reader.run, done.rows)
+    needless = unwritten(reader.run.scenario, foreign=bool(foreign))
+    known = dict.fromkeys([*planned.damage, *reported, *missing])
+    damage = [each for each in known if each.path not in needless]
     anomalies: list[Anomaly] = []
     results: list[CheckResult] = []
     failovers: list[Failover] = []
@@ -124,12 +128,13 @@ def judge(
             measured.missing,
             quiet,
             done.asked_for,
+            foreign,
         )
         results.append(
             _without_followers(result) if reader.run.leaders_only and check.of_replicas else result
         )
         anomalies += found
-    results += _of_the_run(reader, events, planned, damage, done, quiet)
+    results += _of_the_run(reader, events, planned, damage, done, quiet, foreign=bool(foreign))
     verdict = _of_all(results, len(checks))
     proven = {result.name for result in results if result.verdict is Verdict.INVALID}
     shown = show(
@@ -158,6 +163,7 @@ def judge(
         eras=tuple(eras),
         eras_left_out=eras_left_out,
         clients_died=tuple(_clients_died(events)),
+        by_bytes=UNACKNOWLEDGED if foreign or not run.recorded else "",
     )
     return Judgement(folder=folder, anomalies=anomalies, judged=document)
 
@@ -176,13 +182,22 @@ def _of_the_run(
     damage: Sequence[Damage],
     done: Done,
     quiet: Sequence[UnheardReader],
+    *,
+    foreign: bool,
 ) -> Iterable[CheckResult]:
     """What is checked of the recording and its faults, or of logs that were copied."""
     if not reader.run.recorded:
         return copied(reader, planned.replicas, damage)
     unfinished = [each.reason for each in quiet if not each.missing]
     return run_checks(
-        reader, events, planned.facts.windows, damage, planned.facts.ended, done, unfinished
+        reader,
+        events,
+        planned.facts.windows,
+        damage,
+        planned.facts.ended,
+        done,
+        unfinished,
+        foreign=foreign,
     )
 
 

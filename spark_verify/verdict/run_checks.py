@@ -28,7 +28,7 @@ from linkflap.harness.model.events import (
     of_kind,
 )
 from linkflap.harness.model.history import Operation, Poll
-from linkflap.harness.model.scenario import Minimums
+from linkflap.harness.model.scenario import READERS, Scenario
 from linkflap.harness.model.topology import is_recreated
 from linkflap.harness.model.verdict import CheckResult, Verdict
 from linkflap.harness.rundir import Damage, Run, RunReader
@@ -63,10 +63,13 @@ def run_checks(
     ended: int,
     done: Done,
     unfinished: Sequence[str] = (),
+    *,
+    foreign: bool = False,
 ) -> tuple[CheckResult, CheckResult]:
-    """The results of both checks; `unfinished` says which readers did not read to the end."""
+    """The results of both checks; `unfinished` says which readers did not read to the end.
+    `foreign`: everything was written by programs that record no history."""
     return (
-        recording(reader, done, windows, damage, ended, unfinished),
+        recording(reader, done, windows, damage, ended, unfinished, foreign=foreign),
         fault_bite([f.id for f in reader.run.scenario.schedule], events),
     )
 
@@ -131,9 +134,9 @@ class Done:
         self.readers.operation(row)
         self.committed += ended and row.ending == "commit"
         self.aborted += ended and row.ending == "abort"
-        if row.transactional_id or row.kind != "send":
+        if row.transactional_id or row.kind == "transaction":
             self.asked_for |= {"transactions", "producer ids"}
-        elif row.producer_id >= 0:
+        elif row.kind == "init" or row.producer_id >= 0:
             self.asked_for.add("producer ids")
 
     def poll(self, row: Poll) -> None:
@@ -146,6 +149,16 @@ class Done:
             self.last_read = max(self.last_read, row.returned)
 
 
+def unwritten(scenario: Scenario, *, foreign: bool) -> frozenset[str]:
+    """Kinds of rows that nobody in this scenario writes, so that they are not missing."""
+    return frozenset(
+        {
+            *(() if _reads(scenario) else ("poll",)),
+            *(("operation",) if foreign else ()),
+        }
+    )
+
+
 def recording(
     reader: RunReader,
     done: Done,
@@ -153,15 +166,18 @@ def recording(
     damage: Sequence[Damage],
     ended: int,
     unfinished: Sequence[str] = (),
+    *,
+    foreign: bool = False,
 ) -> CheckResult:
     """Whether the record is complete and says enough."""
+
     counts = {"committed": done.committed, "aborted": done.aborted, "reads": done.reads}
     reasons = [
         *_status(reader),
         *(f"{d.path}: {d.reason}" for d in sorted(damage, key=_distance) if d.path not in OPTIONAL),
         *unfinished,
-        *_too_little(counts, reader.run.scenario.minimums, done.rows),
-        *_unread(done.last_read, windows, ended),
+        *(() if foreign else _too_little(counts, reader.run.scenario, done)),
+        *(_unread(done.last_read, windows, ended) if _reads(reader.run.scenario) else ()),
         *_behind(reader.events()[0]),
         *_given_up(reader.events()[0]),
     ]
@@ -195,9 +211,20 @@ def _impossible(run: Run) -> Iterator[str]:
             yield f"run.json: {name} is {time:.4g} ns after 1970, a time that no run can have"
 
 
-def _too_little(counts: Mapping[str, int], minimums: Minimums, operations: int) -> Iterator[str]:
-    if not operations:
-        yield "the history is empty"
+def _reads(scenario: Scenario) -> bool:
+    return any(workload.kind in READERS for workload in scenario.workloads)
+
+
+def _too_little(counts: Mapping[str, int], scenario: Scenario, done: Done) -> Iterator[str]:
+    minimums = scenario.minimums
+    if not done.rows:
+        yield (
+            "the history is empty"
+            if scenario.acknowledged
+            else "the programs of its workloads wrote nothing (logs/commands has their output)"
+            if any(workload.writes for workload in scenario.workloads)
+            else 'no workload writes records: add a [[workload]] with kind = "transactional"'
+        )
         return
     asked = {"committed": minimums.committed, "aborted": minimums.aborted, "reads": minimums.reads}
     names = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import TypedDict
 
@@ -10,6 +11,13 @@ import pytest
 
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import Ending, Operation, OperationKind, Phase
+from linkflap.harness.model.scenario import (
+    FaultSpec,
+    Minimums,
+    WorkloadSpec,
+    least_of,
+    unread,
+)
 from linkflap.harness.model.verdict import Verdict
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.spark.finding_rows import FindingName, FindingRow, damaged
@@ -20,6 +28,7 @@ from tests.unit.checks.judged_runs import (
     looked,
     result,
     row,
+    scenario,
     verdict_of,
 )
 from tests.unit.checks.logs import SECOND
@@ -158,7 +167,8 @@ class Asked(TypedDict, total=False):
         ("send", {}, ()),
         ("send", {"producer_id": 7, "producer_epoch": 0}, OF_PRODUCER_IDS),
         ("send", {"transactional_id": "x"}, (*OF_TRANSACTIONS, *OF_PRODUCER_IDS)),
-        ("init", {}, (*OF_TRANSACTIONS, *OF_PRODUCER_IDS)),
+        ("init", {}, OF_PRODUCER_IDS),
+        ("init", {"transactional_id": "x"}, (*OF_TRANSACTIONS, *OF_PRODUCER_IDS)),
         ("transaction", {"ending": "open"}, (*OF_TRANSACTIONS, *OF_PRODUCER_IDS)),
     ],
 )
@@ -234,3 +244,92 @@ def test_a_stalled_host_makes_time_based_checks_unknown(recorded: Recorded) -> N
     )
     assert result(judgement, "last-stable-offset").verdict is Verdict.UNKNOWN
     assert result(judgement, "duplicate").verdict is Verdict.VALID
+
+
+PRODUCERS = {
+    "transactional": (1, 1, 2000),
+    "idempotent": (0, 0, 2000),
+    "zombie": (1, 0, 2000),
+    "relay": (0, 0, 0),  # nobody writes what it relays
+    "readers": (0, 0, 0),
+    "share-group": (0, 0, 0),
+    "command": (0, 0, 0),
+}
+
+
+@pytest.mark.parametrize("kinds", [*((k,) for k in PRODUCERS), *combinations(PRODUCERS, 2)])
+def test_the_minimums_follow_from_what_the_workloads_do(kinds: tuple[str, ...]) -> None:
+    writes = ("payments",)
+    specs = [
+        WorkloadSpec(
+            kind=k, home="A", command=("x",) * (k == "command"), writes=writes * (k == "command")
+        )
+        for k in kinds
+    ]
+    written = bool({"transactional", "idempotent", "zombie", "command"} & {*kinds})
+    relays = written and "relay" in kinds
+    committed, aborted, afterwards = (
+        max(numbers) for numbers in zip(*(PRODUCERS[k] for k in kinds), strict=True)
+    )
+    reads = written and bool({"readers", "share-group", "relay"} & {*kinds})
+    assert least_of(specs) == Minimums(
+        committed=int(committed or relays),
+        aborted=int(aborted or relays),
+        reads=int(reads),
+        afterwards=2000 if relays else afterwards,
+    )
+
+
+def test_what_a_workload_is_asked_never_to_do_is_no_minimum() -> None:
+    spec = WorkloadSpec(kind="transactional", home="A", options={"abort_share": 0.0})
+    assert (least_of([spec]).committed, least_of([spec]).aborted) == (1, 0)
+    spec = WorkloadSpec(kind="transactional", home="A", options={"abort_share": 1.0})
+    assert (least_of([spec]).committed, least_of([spec]).aborted) == (0, 1)
+
+
+IDEMPOTENT = WorkloadSpec(kind="idempotent", home="A")
+AT_A = WorkloadSpec(kind="readers", home="A")
+AT_B = WorkloadSpec(kind="readers", home="A", options={"cluster": "B", "assign": True})
+
+
+@pytest.mark.parametrize(
+    ("workloads", "schedule", "unheard"),
+    [
+        ((IDEMPOTENT,), (), {"A": "A", "B": "A"}),
+        ((IDEMPOTENT, AT_A), (), {"B": "A"}),
+        ((IDEMPOTENT, AT_B), (), {"A": "A"}),
+        ((IDEMPOTENT, AT_A, AT_B), (), {}),
+        (
+            (IDEMPOTENT, AT_A),
+            (FaultSpec(id="f", fault="failover-forced", target=LINK, at=1.0, duration=1.0),),
+            {},
+        ),
+        ((AT_A,), (), {}),
+    ],
+)
+def test_where_nobody_reads(
+    workloads: tuple[WorkloadSpec, ...], schedule: tuple[FaultSpec, ...], unheard: dict[str, str]
+) -> None:
+    assert unread(scenario(workloads=workloads, schedule=schedule)) == unheard
+
+
+def test_a_cluster_without_a_reader_is_unknown_and_says_what_to_add(tmp_path: Path) -> None:
+    folder = Recorded(tmp_path / "run", workloads=(IDEMPOTENT, AT_A)).close()
+    rows = [r for r in looked(folder, "aborted-read") if r.origin == "native"]
+    judgement = verdict_of(folder, rows, "aborted-read")
+    assert judgement.verdict is Verdict.UNKNOWN
+    assert result(judgement, "aborted-read").reason.endswith(
+        "no reader read the mirrored records of B: add a [[workload]] with kind = "
+        '"readers" and home = "A", with the options cluster = "B" and assign = true'
+    )
+
+
+def test_without_any_reader_nothing_is_due_of_what_readers_see(tmp_path: Path) -> None:
+    folder = Recorded(tmp_path / "run", workloads=(IDEMPOTENT,)).close()
+    judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate", "aborted-read")
+    assert judgement.verdict is Verdict.VALID
+    checked = result(judgement, "aborted-read")
+    assert (checked.verdict, checked.reason) == (
+        Verdict.NOT_DUE,
+        "nothing to examine: no workload has readers",
+    )

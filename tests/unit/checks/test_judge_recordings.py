@@ -9,7 +9,7 @@ from typing import TypedDict
 import msgspec
 import pytest
 
-from linkflap.harness.model.scenario import FaultSpec, Minimums
+from linkflap.harness.model.scenario import FaultSpec, Minimums, WorkloadSpec
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.rundir.values import Status
 from linkflap.spark_verify.spark.finding_rows import FindingRow
@@ -198,13 +198,26 @@ def test_a_scheduled_fault_that_never_started_is_unknown(tmp_path: Path) -> None
     assert result(judgement, "fault-bite").reason == "fault f9 was scheduled and never started"
 
 
-def test_nothing_read_after_a_fault_is_unknown(tmp_path: Path) -> None:
-    run = Recorded(tmp_path / "run")
+READ_TOO = (
+    WorkloadSpec(kind="transactional", home="A"),
+    WorkloadSpec(kind="readers", home="A"),
+)
+
+
+def test_nothing_read_after_a_fault_is_unknown_if_somebody_reads(tmp_path: Path) -> None:
+    nobody = flapped(tmp_path / "nobody", READ_TOO[:1])
+    assert "no reader got anything" not in nobody
+    assert "no reader got anything after fault f" in flapped(tmp_path / "run", READ_TOO)
+
+
+def flapped(folder: Path, workloads: tuple[WorkloadSpec, ...]) -> str:
+    """The reason of `recording` where nothing was read after a fault."""
+    run = Recorded(folder, workloads=workloads)
     run.event("fault-start", LINK, id="f", fault="link-cut", restores=False)
     run.event("fault-bite", LINK, id="f", bit=True)
-    folder = run.close(reads=0)
-    judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate")
-    assert "no reader got anything after fault f" in result(judgement, "recording").reason
+    made = run.close(reads=0)
+    judgement = verdict_of(made, looked(made, "duplicate"), "duplicate")
+    return result(judgement, "recording").reason
 
 
 @pytest.mark.parametrize(
