@@ -25,6 +25,7 @@ from linkflap.chaos.faults.bites import watch
 from linkflap.chaos.faults.cluster_target import cluster_of, cluster_reason
 from linkflap.chaos.faults.reached import reached
 from linkflap.chaos.faults.settings import settings
+from linkflap.harness.model import events
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError
 from linkflap.harness.model.protocols import Bite, World
 from linkflap.harness.model.scenario import FaultSpec, Option
@@ -68,6 +69,10 @@ class RecordsDeleted:
             )
         except DeadlineExceeded as error:
             raise FaultError(f"{error}; nothing was deleted") from error
+        for (name, n), offset in self._wanted.items():
+            self._world.recorder.write(
+                events.RecordsDeleted(cluster=self._home, topic=name, partition=n, offset=offset)
+            )
         asked = [TopicPartition(name, n, offset) for (name, n), offset in self._wanted.items()]
         try:
             for answer in admin.delete_records(asked, request_timeout=ANSWERS_WITHIN).values():

@@ -91,6 +91,16 @@ class ReplicaSample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Deletion:
+    """A request on `cluster` to delete the records below an offset (DeleteRecords), made at
+    `asked`."""
+
+    cluster: str
+    offset: int
+    asked: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """A topic at both ends of a link, when its mirror had copied everything and been waited for.
 
@@ -238,6 +248,7 @@ class RunFacts:
     refusals: Sequence[Refusal] = ()
     copying: tuple[Copying, ...] = ()
     awaited: tuple[Awaited, ...] = ()
+    topic_config: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -264,6 +275,7 @@ class PartitionFacts:
     replica_samples: Sequence[ReplicaSample] = ()
     settings: Sequence[TopicSettings] = ()
     unknown_settings: frozenset[str] = frozenset()
+    deletions: Sequence[Deletion] = ()
     compacted: Mapping[str, int] = field(default_factory=dict)
     unclear: Mapping[str, int] = field(default_factory=dict)
 

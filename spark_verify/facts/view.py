@@ -20,6 +20,7 @@ from linkflap.harness.model.scenario import Budgets, MirrorSpec
 from linkflap.harness.model.topology import Topology
 from linkflap.spark_verify.facts.partition_facts import (
     Comparison,
+    Deletion,
     Description,
     Disagreement,
     PartitionFacts,
@@ -281,6 +282,10 @@ class PartitionView:
     @property
     def replica_samples(self) -> Sequence[ReplicaSample]:
         return self.partition_facts.replica_samples
+
+    @property
+    def deletions(self) -> Sequence[Deletion]:
+        return self.partition_facts.deletions
 
     @property
     def compacted(self) -> Mapping[str, int]:

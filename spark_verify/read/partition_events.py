@@ -15,6 +15,7 @@ from linkflap.harness.model.topology import INTERNAL_TOPICS, Topology
 from linkflap.harness.rundir import Damage
 from linkflap.spark_verify.facts.partition_facts import (
     Comparison,
+    Deletion,
     Description,
     Disagreement,
     PartitionFacts,
@@ -102,6 +103,28 @@ def replica_samples(events: Sequence[Event]) -> Mapping[Key, Sequence[ReplicaSam
         )
         for e in of_kind(events, happened.ReplicasSampled)
         for row in e.rows
+    )
+
+
+def deletions(events: Sequence[Event]) -> Mapping[Key, Sequence[Deletion]]:
+    """Requests to delete records. Runs of before they were recorded have them as what the fault's
+    bite expected."""
+    rows = [
+        ((e.topic, e.partition), Deletion(cluster=e.cluster, offset=e.offset, asked=e.time))
+        for e in of_kind(events, happened.RecordsDeleted)
+    ]
+    if rows:
+        return _by_partition(rows)
+    bites = {bite.id: bite.expected for bite in of_kind(events, happened.FaultBite)}
+    return _by_partition(
+        (
+            (name.rpartition("-")[0], int(name.rpartition("-")[2])),
+            Deletion(cluster=e.on.cluster, offset=offset, asked=e.time),
+        )
+        for e in of_kind(events, happened.FaultStart)
+        if e.fault == "records-deleted" and isinstance(expected := bites.get(e.id), Mapping)
+        for name, offset in expected.items()
+        if isinstance(offset, int) and name.rpartition("-")[2].isdecimal()
     )
 
 
@@ -243,8 +266,18 @@ def partition_facts(
     compared, owner_unclear = comparisons(events), unclear(events)
     own, unknown = settings(events), unknown_settings(events)
     compacted, replicas = compacted_below(bounds, topics), replica_samples(events)
+    deleted = deletions(events)
     keys = {(b.topic, b.partition) for b in bounds}.union(
-        promoted, truncated, stopped, described, disagreed, compared, owner_unclear, replicas, own
+        promoted,
+        truncated,
+        stopped,
+        described,
+        disagreed,
+        compared,
+        owner_unclear,
+        replicas,
+        own,
+        deleted,
     )
     return {
         key: PartitionFacts(
@@ -260,6 +293,7 @@ def partition_facts(
             replica_samples=tuple(replicas.get(key, ())),
             settings=tuple(own.get(key, ())),
             unknown_settings=frozenset(unknown.get(key, ())),
+            deletions=tuple(deleted.get(key, ())),
             compacted=compacted.get(key, {}),
             unclear=dict(owner_unclear.get(key, ())),
         )

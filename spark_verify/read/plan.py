@@ -113,6 +113,7 @@ def plan(root: Path) -> RunPlan:
         ),
         copying=tuple(_copying(reader.run.scenario.workloads)),
         awaited=tuple(awaited(reader.run, events, replicas, _windows(events, ended))),
+        topic_config=reader.run.scenario.topics.config,
     )
     bounds = [c.bounds for c in (*replicas, *earlier)]
     return RunPlan(

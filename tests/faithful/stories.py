@@ -155,11 +155,21 @@ def without_history(made: Made) -> Made:
 
 
 def _delete_beginnings(world: World) -> None:
-    """DeleteRecords, or retention: the log start offset is raised by a few batches, sometimes to
-    the middle of a batch."""
+    """The log start offset is raised by a few batches: by DeleteRecords, sometimes to the middle of
+    a batch, or by retention, which keeps entire segments."""
+    retention = world.rng.random() < 0.5
+    if retention:
+        topics = replace(world.made.scenario.topics, config={"retention.bytes": "1"})
+        world.made.scenario = replace(world.made.scenario, topics=topics)
     for cluster in world.clusters.values():
-        for log in cluster.logs.values() if cluster.alive else ():
-            log.start = world.rng.randint(log.start, log.entries[min(3, len(log.entries) - 1)].end)
+        for spot, log in cluster.logs.items() if cluster.alive else ():
+            first, after = log.entries[0], log.entries[min(3, len(log.entries) - 1)]
+            if retention:
+                log.start = world.rng.choice((first, after)).offset
+                continue
+            log.start = world.rng.randint(log.start, after.end)
+            row = {"topic": spot[0], "partition": spot[1], "offset": log.start}
+            world.notes.event(world.clock.tick(), "records-deleted", cluster.name, **row)
     for sampler in world.samplers.values():
         if sampler.cluster.alive:
             sampler.sample()

@@ -71,3 +71,12 @@ class ReplicasSampled(OfCluster, frozen=True, kw_only=True):
 
     asked: Time
     rows: tuple[SampledReplica, ...]
+
+
+class RecordsDeleted(OfCluster, frozen=True, kw_only=True):
+    """The records of a partition below an offset are to be deleted (DeleteRecords, KIP-107).
+    Written before the request is sent, by whoever sends it."""
+
+    topic: str
+    partition: Small
+    offset: int

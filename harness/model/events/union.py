@@ -20,6 +20,7 @@ from linkflap.harness.model.events.clusters import (
     BrokerDied,
     Captured,
     ClusterReady,
+    RecordsDeleted,
     ReplicasSampled,
     SettingsSampled,
 )
@@ -84,6 +85,7 @@ AnyEvent = (
     | ProducerReplaced
     | BrokerDied
     | Captured
+    | RecordsDeleted
     | ReplicasSampled
     | SettingsSampled
     | HostStall

@@ -9,7 +9,15 @@ from random import Random
 
 from linkflap.harness.model.history import EventRow, Watermark
 from tests.faithful.made import Made
-from tests.faithful.mutations.base import PAIR, change_mark, data, marks, mutation, states
+from tests.faithful.mutations.base import (
+    MM2_PAIR,
+    PAIR,
+    change_mark,
+    data,
+    marks,
+    mutation,
+    states,
+)
 
 MISMATCH = "last-stable-offset/lso-mismatch"
 
@@ -83,7 +91,7 @@ def high_watermark_fell(made: Made, rng: Random) -> None:
     change_mark(made, after, high_watermark=before.high_watermark - 1)
 
 
-@mutation(PAIR, must="last-stable-offset/log-start-regression")
+@mutation(PAIR, must="last-stable-offset/log-start-regression", may="log-start")
 def log_start_went_back(made: Made, rng: Random) -> None:
     """A's log start offset is higher in one sample than in the next, from the same leader in the
     same epoch."""
@@ -92,7 +100,9 @@ def log_start_went_back(made: Made, rng: Random) -> None:
 
 
 @mutation(
-    PAIR, must="last-stable-offset/log-start-above-lso last-stable-offset/log-start-regression"
+    PAIR,
+    must="last-stable-offset/log-start-above-lso last-stable-offset/log-start-regression",
+    may="log-start",
 )
 def log_start_above_the_stable(made: Made, rng: Random) -> None:
     """A sample has a log start offset above its last stable offset; the samples before and after it
@@ -100,6 +110,54 @@ def log_start_above_the_stable(made: Made, rng: Random) -> None:
     pairs = _in_one_epoch(made)
     _, mark = next((a, b) for (a, b), (c, _) in pairwise(pairs) if b == c)
     change_mark(made, mark, log_start=mark.last_stable + 1)
+
+
+def _begins_later(made: Made, cluster: str, batches: int) -> None:
+    """A cluster's log lacks its first batches: its files, their bounds, and the last samples."""
+    start = made.log(cluster)[batches].offset
+    for key in made.log_keys(cluster, 0):
+        made.rewrite(key, lambda log: [e for e in log if e.offset >= start])
+        made.logs[key].bounds = replace(made.logs[key].bounds, log_start=start)
+    for mark in marks(made, cluster)[-2:]:
+        change_mark(made, mark, log_start=start)
+
+
+@mutation(PAIR, must="log-start/lost-beginning")
+def beginning_lost(made: Made, rng: Random) -> None:
+    """The first batches of A are gone from all replicas, and its log start has moved. Nobody
+    deleted them, and they are kept for a week."""
+    _begins_later(made, "A", 2)
+
+
+@mutation(MM2_PAIR, must="log-start/lost-beginning")
+def beginning_lost_where_offsets_move(made: Made, rng: Random) -> None:
+    """The first batches of B are gone, which has its own offsets, and A has deleted nothing."""
+    _begins_later(made, "B", 2)
+
+
+@mutation(PAIR, must="log-start/lost-beginning")
+def beginning_lost_below_the_size_kept(made: Made, rng: Random) -> None:
+    """The topic keeps 100 MB, and less is left of A."""
+    topics = replace(made.scenario.topics, config={"retention.bytes": "100000000"})
+    made.scenario = replace(made.scenario, topics=topics)
+    _begins_later(made, "A", 2)
+
+
+@mutation(PAIR, must="log-start/lost-beginning")
+def beginning_lost_beyond_what_was_deleted(made: Made, rng: Random) -> None:
+    """Somebody deleted A's first batch, and the first three are gone."""
+    row = {"topic": marks(made, "A")[0].topic, "partition": 0, "offset": made.log("A")[1].offset}
+    time = marks(made, "A")[-2].time - 1
+    made.events.append(EventRow(time=time, kind="records-deleted", subject="A", data=row))
+    _begins_later(made, "A", 3)
+
+
+@mutation(PAIR, verdict="valid")
+def beginning_past_the_time_kept(made: Made, rng: Random) -> None:
+    """The topic keeps records for one millisecond, and A has deleted its first batches."""
+    topics = replace(made.scenario.topics, config={"retention.ms": "1"})
+    made.scenario = replace(made.scenario, topics=topics)
+    _begins_later(made, "A", 2)
 
 
 def _replica(made: Made, *ends: int) -> None:

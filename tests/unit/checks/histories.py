@@ -17,9 +17,11 @@ from linkflap.harness.guarantees import declared
 from linkflap.harness.model.faults import REVERSE
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
+from linkflap.harness.model.topology import Topology
 from linkflap.spark_verify.facts.partition_facts import (
     Comparison,
     Copying,
+    Deletion,
     Description,
     Disagreement,
     PartitionFacts,
@@ -65,6 +67,7 @@ class History(TypedDict, total=False):
     disagreements: Sequence[Disagreement]
     comparisons: Sequence[Comparison]
     replica_samples: Sequence[ReplicaSample]
+    deletions: Sequence[Deletion]
 
 
 class WholeHistory(History, total=False):
@@ -82,6 +85,9 @@ class OtherStory(TypedDict, total=False):
     copying: tuple[Copying, ...]
     promotions: Sequence[Promotion]
     compacted: Mapping[str, int]
+    topology: Topology
+    topic_config: Mapping[str, str]
+    windows: Sequence[Window]
 
 
 def but(seen: PartitionView, **changes: Unpack[OtherStory]) -> PartitionView:
@@ -170,6 +176,7 @@ def view(
     disagreements: Sequence[Disagreement] = (),
     comparisons: Sequence[Comparison] = (),
     replica_samples: Sequence[ReplicaSample] = (),
+    deletions: Sequence[Deletion] = (),
 ) -> PartitionView:
     options = (
         {"delivery": "at-least-once", "isolation": "read_committed"} if mirror_kind == "mm2" else {}
@@ -195,6 +202,7 @@ def view(
         disagreements=disagreements,
         comparisons=comparisons,
         replica_samples=replica_samples,
+        deletions=deletions,
         compacted=compacted or {},
     )
     return PartitionView(

@@ -1,0 +1,367 @@
+"""log-start: a log begins later than before only because somebody deleted its beginning.
+
+A log start offset may move by DeleteRecords (KIP-107), to exactly the offset that was asked for; by
+retention (cleanup.policy=delete); and on the destination of a mirror that keeps offsets, up to
+where its source begins. Everything else is a loss, which every other check takes for a deletion:
+none looks for records below a log start.
+
+Retention deletes segments whose newest record is older than retention.ms, and segments that
+leave at least retention.bytes (`UnifiedLog.deleteOldSegments`). It deletes entire segments, so no
+broker keeps a batch below such a log start. Brokers do it each by themselves, so every replica is
+held against the same reasons. The limits are those of the scenario's topics and brokers, else
+Kafka's defaults; a mirror may or may not give its destination the topic's own. How many bytes were
+left is not known where those have been deleted themselves since: then retention by size is not
+refused. Copied logs do not show who deleted what, and are not examined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found
+from linkflap.spark_verify.checks.parts.generations import generations
+from linkflap.spark_verify.facts.eras import on_cluster
+from linkflap.spark_verify.facts.lineages import history
+from linkflap.spark_verify.facts.view import PartitionView, Replica
+
+COORDINATORS: Final = ("__consumer_offsets", "__transaction_state")
+"""Topics that Kafka compacts, and never deletes the beginning of."""
+_LATER: Final = 1_000_000_000
+"""A log may have grown by what a sample shows that is taken this much later."""
+_SKEWED: Final = 3600 * 1000
+"""The most milliseconds that the fault clock-skew sets a clock ahead."""
+_DAYS: Final = 168 * 3600 * 1000
+"""log.retention.hours by default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Where a log began, as a broker said between `asked` and `returned`. `replica`: the captured
+    one that shows it. `leads`: it is a leader's answer."""
+
+    cluster: str
+    broker: int
+    asked: int
+    returned: int
+    offset: int
+    leads: bool = False
+    replica: Replica | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What retention may delete: records older than so many milliseconds, and what is beyond so
+    many bytes; -1: nothing."""
+
+    milliseconds: int
+    size: int
+
+
+def kernel(view: PartitionView) -> Sequence[Finding]:
+    """Asks for the reason of every move of a log start, on every cluster and replica."""
+    if not view.recorded or (view.internal and view.topic not in COORDINATORS):
+        return []
+    starts = [*_starts(view)]
+    findings: list[Finding] = []
+    for cluster in sorted({start.cluster for start in starts}):
+        mine = [start for start in starts if start.cluster == cluster]
+        findings += _examined(view, cluster, len(mine))
+        findings += _unexplained(view, mine, starts)
+    return findings
+
+
+def _examined(view: PartitionView, cluster: str, count: int) -> Iterator[Examined]:
+    known = () if view.internal else generations(view).get(cluster, ())
+    for era in known[-1].eras if known else ():
+        yield Examined(
+            cluster=cluster,
+            origin=era.origin,
+            count=count,
+            generation=known[-1].number,
+            start=era.start,
+        )
+
+
+def _starts(view: PartitionView) -> Iterator[Start]:
+    """Every log start that was seen, by time; what was captured comes last where its time is
+    unknown."""
+    found: list[Start] = []
+    for cluster, marks in view.watermarks.items():
+        columns = (marks.leader, marks.time, marks.returned, marks.log_start)
+        found += [
+            Start(cluster=cluster, broker=b, asked=a, returned=r, offset=o, leads=True)
+            for b, a, r, o in zip(*(column.tolist() for column in columns), strict=True)
+            if o >= 0
+        ]
+    found += [
+        Start(
+            cluster=s.cluster,
+            broker=s.broker,
+            asked=s.asked,
+            returned=s.returned,
+            offset=s.log_start,
+        )
+        for s in view.replica_samples
+        if s.log_start >= 0
+    ]
+    for replica in (*view.earlier, *view.replicas):
+        at = replica.captured or view.ended
+        found.append(
+            Start(
+                cluster=replica.cluster,
+                broker=replica.broker,
+                asked=at,
+                returned=at,
+                offset=replica.log_start,
+                replica=replica,
+            )
+        )
+    yield from sorted(found, key=lambda start: start.returned)
+
+
+def _unexplained(
+    view: PartitionView, mine: Sequence[Start], starts: Sequence[Start]
+) -> Iterator[Found]:
+    """The moves of one cluster's log start that nothing explains; each is said once, whichever
+    replicas show it."""
+    known, last = _first(view, mine), 0
+    for start in mine:
+        if start.offset > known:
+            if not _explained(view, start, known, last, starts):
+                yield _found(view, start, known)
+            known = start.offset
+        elif start.leads:
+            # A leader that had not heard of a deletion, or the log of a topic that was made anew.
+            known = start.offset
+        last = max(last, start.asked)
+
+
+def _first(view: PartitionView, mine: Sequence[Start]) -> int:
+    """Where the log began: at 0, or for a topic that was there before, where it was first seen to;
+    but no later than what its cluster acknowledged or showed."""
+    cluster = mine[0].cluster
+    if cluster != view.home or view.internal:
+        return 0
+    shown = [
+        int(offsets[offsets >= 0].min())
+        for offsets in (
+            *(send.offsets for send in view.sends if send.cluster == cluster),
+            *(read.offsets for read in view.reads if read.cluster == cluster),
+        )
+        if (offsets >= 0).any()
+    ]
+    return min([mine[0].offset, *shown])
+
+
+def _explained(
+    view: PartitionView, start: Start, known: int, last: int, starts: Sequence[Start]
+) -> bool:
+    """Whether records were deleted, the source's log start was followed, or retention can have
+    done it."""
+    if any(
+        d.asked <= start.returned and d.offset == start.offset
+        for d in view.deletions
+        if d.cluster == start.cluster
+    ):
+        return True
+    if _followed(view, start, last, starts):
+        return True
+    limits = _limits(view, start.cluster)
+    if not limits or _kept_below(view, start):
+        return False
+    return any(
+        _too_old(view, start, known, limit.milliseconds) or _too_much(view, start, limit.size)
+        for limit in limits
+    )
+
+
+def _followed(view: PartitionView, start: Start, last: int, starts: Sequence[Start]) -> bool:
+    """Whether a source of the cluster's mirror began as late by then, while it was mirrored."""
+    if view.internal or not view.mirror.guarantee.offsets_kept:
+        return False
+    sources = {
+        r.source
+        for r in history(view.partition_facts).mirrored_ranges
+        if r.destination == start.cluster and r.began <= start.returned and last <= r.ended
+    }
+    return any(_began(view, source, start.returned, starts) >= start.offset for source in sources)
+
+
+def _began(view: PartitionView, cluster: str, time: int, starts: Sequence[Start]) -> int:
+    """The latest that a log can have begun at some time: as its next sample says, or as deletions
+    ask."""
+    theirs = [start for start in starts if start.cluster == cluster]
+    after = [start.offset for start in theirs if start.asked >= time]
+    before = [start.offset for start in theirs if start.asked < time]
+    asked = [d.offset for d in view.deletions if d.cluster == cluster and d.asked <= time]
+    return max([*before, *after[:1], *asked], default=-1)
+
+
+def _kept_below(view: PartitionView, start: Start) -> bool:
+    """Whether brokers that begin there have batches below it: then no segments were deleted."""
+    held = [
+        r
+        for r in view.replicas
+        if r.cluster == start.cluster and r.log_start == start.offset and not r.damage
+    ]
+    return bool(held) and all((r.batches.last_offset < start.offset).any() for r in held)
+
+
+def _limits(view: PartitionView, cluster: str) -> Sequence[Limits]:
+    """What retention may delete of this topic; empty if its policy lets it delete nothing."""
+    brokers = next((dict(c.config) for c in view.topology.clusters if c.name == cluster), {})
+    topic = view.partition_facts.facts.topic_config
+    if view.internal:
+        return []
+    of_topic = _limit(topic, brokers)
+    return of_topic if cluster == view.home else [*of_topic, *_limit({}, brokers)]
+
+
+def _limit(topic: Mapping[str, str], brokers: Mapping[str, str]) -> Sequence[Limits]:
+    policy = topic.get("cleanup.policy", brokers.get("log.cleanup.policy", "delete"))
+    if "delete" not in policy:
+        return []
+    for name, unit in (("ms", 1), ("minutes", 60_000), ("hours", 3_600_000)):
+        if (given := _number(brokers, f"log.retention.{name}")) is not None:
+            milliseconds = given * unit if given >= 0 else -1
+            break
+    else:
+        milliseconds = _DAYS
+    own, size = _number(topic, "retention.ms"), _number(topic, "retention.bytes")
+    of_brokers = _number(brokers, "log.retention.bytes")
+    return [
+        Limits(
+            milliseconds=milliseconds if own is None else own,
+            size=size if size is not None else -1 if of_brokers is None else of_brokers,
+        )
+    ]
+
+
+def _number(settings: Mapping[str, str], name: str) -> int | None:
+    try:
+        return int(settings[name])
+    except (KeyError, ValueError):
+        return None
+
+
+def _too_old(view: PartitionView, start: Start, known: int, milliseconds: int) -> bool:
+    """Whether the newest record that is gone can have been as old as that."""
+    if milliseconds < 0:
+        return False
+    skewed = any(w.fault == "clock-skew" for w in on_cluster(view.windows, start.cluster))
+    now = start.returned // 1_000_000 + (_SKEWED if skewed else 0)
+    newest = _newest(view, start, known)
+    return newest is None or newest + milliseconds <= now
+
+
+def _newest(view: PartitionView, start: Start, known: int) -> int | None:
+    """The latest time, in milliseconds, of a record in what is gone, that is known from its
+    acknowledgement or from another copy; else when clusters were first seen, or None where programs
+    choose the times."""
+    times = []
+    for replica in (*view.replicas, *view.earlier):
+        if replica.cluster == start.cluster or view.mirror.guarantee.offsets_kept:
+            at = replica.records.offset
+            times += replica.records.timestamp[(at >= known) & (at < start.offset)].tolist()
+    for send in view.sends if not view.internal else ():
+        inside = (send.offsets >= known) & (send.offsets < start.offset)
+        if send.cluster == start.cluster and inside.any():
+            times.append(send.invoked // 1_000_000)
+    if times:
+        return int(max(times))
+    if view.topic in view.partition_facts.facts.programs:
+        return None
+    seen = [int(marks.time[0]) for marks in view.watermarks.values() if len(marks.time)]
+    return min(seen) // 1_000_000 if seen else None
+
+
+def _too_much(view: PartitionView, start: Start, size: int) -> bool:
+    """Whether so many bytes can have been left."""
+    if size < 0:
+        return False
+    end = _end(view, start)
+    sizes: dict[int, tuple[int, int]] = {}
+    for replica in (*view.replicas, *view.earlier):
+        if replica.cluster == start.cluster or view.mirror.guarantee.offsets_kept:
+            b = replica.batches
+            rows = np.flatnonzero((b.base_offset >= start.offset) & (b.base_offset < end))
+            for row in rows.tolist():
+                count = int(b.last_offset[row] - b.base_offset[row]) + 1
+                sizes[int(b.base_offset[row])] = count, int(b.length[row])
+    if sum(count for count, _ in sizes.values()) < end - start.offset:
+        return True  # what was left has been deleted, too: nobody can tell how much that was
+    return sum(length for _, length in sizes.values()) >= size
+
+
+def _end(view: PartitionView, start: Start) -> int:
+    """How far the log can have reached then: as a sample a little later shows, or the captures."""
+    marks = view.watermarks.get(start.cluster)
+    if marks is not None:
+        later = np.flatnonzero(marks.time >= start.returned + _LATER)
+        if len(later):
+            return int(marks.high_watermark[later[0]])
+    ends = [
+        r.end
+        for r in (*view.replicas, *view.earlier)
+        if r.cluster == start.cluster and r.captured in (0, start.returned)
+    ]
+    ends += [r.end for r in view.replicas if r.cluster == start.cluster]
+    return max(ends, default=start.offset)
+
+
+def _found(view: PartitionView, start: Start, known: int) -> Found:
+    evidence: dict[str, object] = {
+        "broker": start.broker,
+        "log_start": start.offset,
+        "before": known,
+        "records": start.offset - known,
+        "time": start.returned,
+        "limits": [
+            f"retention.ms={limit.milliseconds}, retention.bytes={limit.size}"
+            for limit in _limits(view, start.cluster)
+        ],
+    }
+    if start.replica is not None:
+        evidence["capture"] = start.replica.moment
+    return Found(kind="lost-beginning", cluster=start.cluster, offset=known, evidence=evidence)
+
+
+CHECK = Check(
+    name="log-start",
+    guarantee=(
+        "A log begins later than before only because its records were deleted on request, were "
+        "past the limits of retention, or are gone at the mirror's source."
+    ),
+    source=(
+        "KIP-107 (DeleteRecords); Kafka documentation, retention.ms and retention.bytes; KIP-1279 "
+        "(a mirror follows its source's log start)"
+    ),
+    inputs=frozenset({"batches", "records", "sends", "reads", "watermarks", "promotions"}),
+    anomalies=(
+        AnomalyKind(
+            name="lost-beginning",
+            meaning=(
+                "A log start offset moved, and nobody had deleted the records below, nor could "
+                "retention. The offset is where the log had begun."
+            ),
+            sentence=(
+                "{tp} on broker {broker} of {cluster} begins at {log_start} instead of {before}:"
+                " nobody had deleted what was there, and retention could not"
+            ),
+            counted="beginning of a log is lost|beginnings of logs are lost",
+            smallest=(
+                "A has 1 2 3 and keeps records for a week; in the end its log starts at 2: at "
+                "offset 0."
+            ),
+            despite_torn=True,
+        ),
+    ),
+    complete=frozenset({"promotions"}),
+    kernel=kernel,
+    unit="log starts",
+    internal=True,
+)

@@ -1,0 +1,231 @@
+"""log-start: the smallest histories."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Unpack
+
+import pytest
+
+from linkflap.spark_verify.facts.partition_facts import Deletion, ReplicaSample, Window
+from linkflap.spark_verify.facts.view import PartitionView, Watermarks
+from linkflap.topologies import parse
+from tests.unit.checks.clients import poll, send
+from tests.unit.checks.histories import History, but, promoted, samples, view
+from tests.unit.checks.logs import ENDED, SECOND, Log, ints
+from tests.unit.checks.verdicts import Rejected, anomalies, assert_accepted, assert_rejected
+
+NAME = "log-start"
+ALL = Log("A").data(1, written=SECOND).data(2, written=2 * SECOND).data(3, written=3 * SECOND)
+LATE = Log("A", start=2).data(3, at=2, written=3 * SECOND)
+"""A, which has lost 1 and 2."""
+
+
+def begins(*starts: int, end: int = 3) -> Watermarks:
+    """Samples of a log start, one each second from second 1 on."""
+    return replace(samples(*((end, end) for _ in starts)), log_start=ints(*starts))
+
+
+def seen(
+    *logs: Log, config: Mapping[str, str] | None = None, **rest: Unpack[History]
+) -> PartitionView:
+    given: History = {"mirror_kind": "shadow"}
+    return but(view(list(logs), **(given | rest)), topic_config=config or {})
+
+
+def deleted(offset: int, *, cluster: str = "A", at: int = 5) -> Deletion:
+    return Deletion(cluster=cluster, offset=offset, asked=at * SECOND)
+
+
+def sampled(start: int, *, broker: int = 2, at: int = 5) -> ReplicaSample:
+    return ReplicaSample(
+        cluster="A",
+        broker=broker,
+        log_start=start,
+        log_end=3,
+        asked=at * SECOND,
+        returned=at * SECOND + 1,
+    )
+
+
+KEPT = Log("A", start=2).data(1, at=0, written=1).data(2, at=1, written=1).data(3, at=2)
+"""A, which has all bytes, and says that it begins at 2."""
+FOLLOWS = [LATE, Log("B", start=2).data(3, at=2)]
+A_FALLS = {"A": begins(0, 0, 2)}
+WEEK = {"retention.ms": "604800000"}
+
+ACCEPTED: Mapping[str, tuple[PartitionView, Mapping[str, int]]] = {
+    "nothing is gone": (seen(ALL, watermarks={"A": begins(0, 0)}), {"A/native": 3}),
+    "records were deleted": (seen(LATE, deletions=[deleted(2)]), {"A/native": 1}),
+    "in two steps": (
+        seen(LATE, deletions=[deleted(1, at=1), deleted(2, at=2)], watermarks={"A": begins(0, 1)}),
+        {"A/native": 3},
+    ),
+    "in the middle of a batch": (seen(KEPT, deletions=[deleted(2)]), {"A/native": 1}),
+    "a mirror follows": (
+        seen(*FOLLOWS, deletions=[deleted(2, at=1)], watermarks=A_FALLS),
+        {"A/native": 4, "B/mirrored": 1},
+    ),
+    "they were too old": (seen(LATE, config={"retention.ms": "100000"}), {"A/native": 1}),
+    "there were too many": (seen(LATE, config={"retention.bytes": "50"}), {"A/native": 1}),
+    "a topic that was there before": (
+        seen(LATE, watermarks={"A": begins(2, 2)}),
+        {"A/native": 3},
+    ),
+    "a leader that has not heard of it, and hears of it": (
+        seen(LATE, deletions=[deleted(2, at=1)], watermarks={"A": begins(0, 2, 0, 2)}),
+        {"A/native": 5},
+    ),
+    "not in logs alone": (but(seen(LATE), recorded=False), {}),
+}
+REJECTS = {
+    "lost-beginning": Rejected(
+        view=seen(LATE, watermarks={"A": begins(0, 2)}), cluster="A", offset=0
+    )
+}
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_accepts(case: str) -> None:
+    history, counted = ACCEPTED[case]
+    assert_accepted(NAME, history, counted=counted)
+
+
+@pytest.mark.parametrize("kind", REJECTS)
+def test_rejects(kind: str) -> None:
+    assert_rejected(NAME, kind, REJECTS[kind])
+
+
+def found(*logs: Log, config: Mapping[str, str] | None = None, **rest: Unpack[History]) -> object:
+    rest.setdefault("watermarks", {"A": begins(0)})
+    return anomalies(NAME, seen(*logs, config=config, **rest))
+
+
+LOST = [("lost-beginning", "A", 0)]
+
+
+@pytest.mark.parametrize(
+    "deletions",
+    [[deleted(1)], [deleted(3)], [deleted(2, cluster="B")], [deleted(2, at=2000)]],
+    ids=["less", "more", "of another cluster", "later"],
+)
+def test_a_deletion_explains_its_own_offset_on_its_cluster_afterwards(
+    deletions: Sequence[Deletion],
+) -> None:
+    assert found(LATE, deletions=deletions) == LOST
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        WEEK,
+        {"retention.ms": "-1"},
+        {"retention.ms": "998001"},
+        {"retention.ms": "1", "cleanup.policy": "compact"},
+        {"retention.bytes": "72"},
+        {"retention.bytes": "-1"},
+    ],
+    ids=lambda config: str(config),
+)
+def test_retention_deletes_nothing_within_its_limits(config: Mapping[str, str]) -> None:
+    """Record 2 is from second 2, and the run ended at second 1000; 71 bytes are left."""
+    assert found(LATE, ALL_AT_B, config=config) == LOST
+
+
+ALL_AT_B = Log("B").data(1, written=SECOND).data(2, written=2 * SECOND).data(3)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"retention.ms": "998000"},
+        {"retention.ms": "1", "cleanup.policy": "compact,delete"},
+        {"retention.bytes": "71"},
+    ],
+    ids=lambda config: str(config),
+)
+def test_retention_deletes_what_is_beyond_them(config: Mapping[str, str]) -> None:
+    assert found(LATE, ALL_AT_B, config=config) == []
+
+
+def test_limits_of_brokers_count_where_the_topic_has_none() -> None:
+    one = seen(LATE, watermarks={"A": begins(0)})
+
+    def on_brokers(config: Mapping[str, str], topic: Mapping[str, str]) -> object:
+        topology = parse("A->B")
+        clusters = tuple(replace(c, config=config) for c in topology.clusters)
+        return anomalies(
+            NAME, but(one, topology=replace(topology, clusters=clusters), topic_config=topic)
+        )
+
+    assert on_brokers({"log.retention.ms": "1000"}, {}) == []
+    assert on_brokers({"log.retention.minutes": "1"}, {}) == []
+    assert on_brokers({"log.retention.bytes": "9"}, {}) == []
+    assert on_brokers({"log.retention.ms": "1000"}, WEEK) == LOST
+    assert on_brokers({"log.retention.hours": "1"}, {}) == LOST
+    assert on_brokers({"log.cleanup.policy": "compact", "log.retention.ms": "1"}, {}) == LOST
+
+
+def test_retention_deletes_entire_segments() -> None:
+    short = {"retention.ms": "1"}
+    assert found(KEPT, config=short) == LOST
+    follower = Log("A", broker=2, canonical=False, leader=False, start=2).data(3, at=2)
+    assert found(KEPT, follower, config=short) == []
+
+
+def test_a_clock_that_a_fault_sets_ahead_makes_records_older() -> None:
+    skew = Window(id="s", fault="clock-skew", target="A/1", start=1, end=2)
+    ahead = {"retention.ms": "4000000"}
+    assert found(LATE, config=ahead) == LOST
+    assert found(LATE, config=ahead, windows=[skew]) == []
+    assert found(LATE, config=ahead, windows=[replace(skew, target="B/1")]) == LOST
+    assert found(LATE, config=WEEK, windows=[skew]) == LOST
+
+
+def test_the_times_of_acknowledgements_count_where_no_copy_is_left() -> None:
+    short = {"retention.ms": "500000"}
+    rest: History = {"watermarks": {"A": begins(0)}}
+    assert found(LATE, config=short, **rest) == []
+    newer = [replace(send(1, 2, acked=0), invoked=ENDED - SECOND)]
+    assert found(LATE, config=short, sends=newer, **rest) == LOST
+
+
+def test_a_start_that_was_never_seen_lower_is_held_against_what_was_shown() -> None:
+    late = {"A": begins(2, 2)}
+    assert found(LATE, watermarks=late) == []
+    assert found(LATE, watermarks=late, sends=[send(1, 2, acked=0)]) == LOST
+    assert found(LATE, watermarks=late, reads=[poll((1, 2))]) == [("lost-beginning", "A", 1)]
+
+
+def test_every_replica_is_asked() -> None:
+    follower = Log("A", broker=2, canonical=False, leader=False, start=2).data(3, at=2)
+    assert found(ALL, follower) == LOST
+    assert found(ALL, replica_samples=[sampled(0), sampled(2, at=6)]) == LOST
+    assert found(ALL, replica_samples=[sampled(2)], deletions=[deleted(2, at=1)]) == []
+
+
+def test_a_destination_follows_its_source_and_nobody_else() -> None:
+    gone = [("lost-beginning", "B", 0)]
+    assert found(ALL, FOLLOWS[1]) == gone
+    deleted_late = deleted(2, at=600)
+    late = {"A": begins(*[0] * 600, 2)}
+    assert found(*FOLLOWS, deletions=[deleted_late], watermarks=late) == []
+    # B was its own by then
+    over = [promoted(3, at=400)]
+    late["B"] = begins(*[0] * 500, 2)
+    assert found(*FOLLOWS, deletions=[deleted_late], watermarks=late, promotions=over) == gone
+
+
+def test_offsets_of_a_mirror_that_moves_them_say_nothing_about_its_destination() -> None:
+    gone = [("lost-beginning", "B", 0)]
+    deletions = [deleted(2)]
+    assert found(*FOLLOWS, deletions=deletions, mirror_kind="mm2") == gone
+    deletions.append(deleted(2, cluster="B"))
+    assert found(*FOLLOWS, deletions=deletions, mirror_kind="mm2") == []
+
+
+def test_topics_of_coordinators_lose_no_beginning() -> None:
+    late = Log("A", start=2).data(3, at=2)
+    for topic, lost in (("__transaction_state", LOST), ("__cluster_metadata", [])):
+        assert found(late, topic=topic, config={"retention.ms": "1"}) == lost
