@@ -28,6 +28,7 @@ from linkflap.harness.model.clock import now
 from linkflap.harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT
 from linkflap.harness.model.scenario import MirrorSpec, Option, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
+from linkflap.harness.model.values import Values
 from linkflap.harness.model.wait import pause, until
 from linkflap.harness.rundir import Run, RunWriter
 from linkflap.harness.runtimes.process import ProcessDeployment, deploy
@@ -35,7 +36,6 @@ from linkflap.harness.workloads.crew import Names
 from linkflap.harness.workloads.librdkafka import producer_config
 from linkflap.harness.workloads.make_crew import make
 from linkflap.harness.workloads.prefork import Prefork
-from linkflap.harness.workloads.values import Values
 
 TOPIC, PARTITIONS, RECORDS, PER_TRANSACTION, SIZE, SEED = "A.history", 4, 100, 2, 1024, 7
 OPTIONS: Mapping[str, Option] = {

@@ -7,9 +7,9 @@ tombstones). Every broker cleans its own log, so replicas, and both ends of a mi
 batches in the cleaned part. A violation is a missing record above it, a record at another offset,
 or a record of an aborted transaction that became non-transactional.
 
-With several replicas (`--topology A:3->B`), one of them may lack a record of the cleaned part only
-if a cleaner removes it: a superseded or aborted record, or a tombstone. All of them have the last
-record of each key.
+A replica, or one end of the mirror, may lack a record of the cleaned part only if a cleaner removes
+it: a superseded or aborted record, or an expired tombstone. All of them have the last record of
+each key.
 """
 
 from __future__ import annotations

@@ -27,12 +27,12 @@ from linkflap.harness.model.history import (
     SendGroup,
 )
 from linkflap.harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT
+from linkflap.harness.model.values import Values
 from linkflap.harness.rundir import Appender
 from linkflap.harness.workloads.acks import Acks
 from linkflap.harness.workloads.client import SLICE, Client
 from linkflap.harness.workloads.in_flight import InFlight
 from linkflap.harness.workloads.librdkafka import STATISTICS_MS, describe, producer_config
-from linkflap.harness.workloads.values import Values
 
 ORIGIN: Final = "linkflap-input"
 """A header of relayed records, for people: topic-partition@offset of the input record, on the same

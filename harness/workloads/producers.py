@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.events import ProducerReplaced
 from linkflap.harness.model.protocols import Moment
+from linkflap.harness.model.values import KEYS, LARGEST, Values
 from linkflap.harness.workloads import endings
 from linkflap.harness.workloads.client import Client
 from linkflap.harness.workloads.context import Context
@@ -21,7 +22,6 @@ from linkflap.harness.workloads.in_flight import InFlight
 from linkflap.harness.workloads.incarnation import Incarnation
 from linkflap.harness.workloads.librdkafka import describe
 from linkflap.harness.workloads.protocol import ClientState
-from linkflap.harness.workloads.values import KEYS, LARGEST, Values
 
 COMMON: Final = frozenset(
     {

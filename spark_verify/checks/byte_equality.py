@@ -10,14 +10,16 @@ above the end of the source's log proves nothing if the source may have been cop
 that a mirror declares to have appended when the run ended, without a failover, are its own. This
 check does not judge mirrors that move offsets. In copied logs the mark of a promotion may have been
 deleted with the beginning of the log, and the finding then says so (`harness.capture.unmarked`).
-Where either side has compacted its log a difference is no violation: each side packs its remaining
-records anew, and for a recorded run record-equality compares those.
+Where either side has compacted its log, each side packs its remaining records anew. There batches at
+one offset have the same header but for length, count, CRC and base timestamp, a marker goes only
+after all that it ended, and of each producer its last batch stays, though empty (KIP-98). For a
+recorded run record-equality compares the records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -29,12 +31,19 @@ from linkflap.spark_verify.checks.parts.batch_differences import (
     other_endings,
     records_beside,
 )
+from linkflap.spark_verify.checks.parts.cleaning import (
+    KEPT,
+    changed_headers,
+    ended_is_there,
+    last_of_producer,
+)
 from linkflap.spark_verify.checks.parts.due import offsets_due
 from linkflap.spark_verify.checks.parts.generations import compacted, examined
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
 from linkflap.spark_verify.checks.parts.producer_ids import ids_as_declared
 from linkflap.spark_verify.checks.parts.range_endings import appended_since
 from linkflap.spark_verify.facts.view import (
+    DATA,
     Batches,
     Bools,
     Ints,
@@ -43,6 +52,9 @@ from linkflap.spark_verify.facts.view import (
 )
 
 _BYTES: Final = ("last_offset", "length", "crc")
+KEPT_OVER_LINKS: Final = (*(name for name in KEPT if name != "leader_epoch"), "coordinator_epoch")
+_HEADER: Final = frozenset(KEPT_OVER_LINKS)
+_MAPPED_IDS: Final = frozenset(("producer_id", how) for how in MAPPED)
 _TRANSFORMED: Final = (
     "last_offset", "length", "count", "producer_epoch", "base_sequence", "transactional", "control",
     "coordinator_epoch",
@@ -118,7 +130,11 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
         findings.append(_order_of_copying(view, compared, destination.batches, ours[later]))
         ours = ours[~later]
     differences = _differences(view, compared, ours, theirs)
-    judged = [found for found in differences if found.offset >= cleaned]
+    judged = [
+        found
+        for found in differences
+        if found.offset >= cleaned or _not_by_a_cleaner(view, compared, found)
+    ]
     unsure = len(differences) - len(judged)
     if unsure and not view.recorded:
         reason = (
@@ -156,6 +172,23 @@ def _order_of_copying(
             f"destination before its source, or say --promotion {destination}:{where}=OFFSET"
         )
     )
+
+
+def _not_by_a_cleaner(view: PartitionView, compared: Hop, found: Found) -> bool:
+    """Whether batches differ in what a cleaner never changes; or one side lacks a batch that a
+    cleaner keeps, whatever became of its records: a marker of what is there, or the last batch of a
+    producer."""
+    if found.kind == "byte-divergence":
+        fields: Any = found.evidence["fields"]
+        return not _HEADER.isdisjoint(fields)
+    source, destination = compared.source.replica, compared.destination.replica
+    holder, lacking = (source, destination) if found.kind == "byte-hole" else (destination, source)
+    row = int(np.flatnonzero(holder.batches.base_offset == found.offset)[0])
+    if lacking.damage or not (holder.batches.crc_ok[row] and holder.batches.producer_id[row] >= 0):
+        return False
+    if holder.batches.control[row] != DATA:
+        return ended_is_there(holder, row, lacking)
+    return view.recorded and last_of_producer(holder, row, lacking)
 
 
 def _nothing_arrived(
@@ -208,11 +241,18 @@ def _differences(view: PartitionView, compared: Hop, ours: Ints, theirs: Ints) -
         )
     ends_otherwise = other_endings(source, destination, partners[wrong], rows[wrong])
     for row, partner in zip(rows[wrong].tolist(), partners[wrong].tolist(), strict=True):
-        fields = [
-            n
-            for n in names
-            if getattr(destination.batches, n)[row] != getattr(source.batches, n)[partner]
-        ]
+        fields = changed_headers(names, destination.batches, row, source.batches, partner)
+        fields += changed_headers(
+            [
+                n
+                for n in KEPT_OVER_LINKS
+                if n not in names and (n != "producer_id" or how not in MAPPED)
+            ],
+            destination.batches,
+            row,
+            source.batches,
+            partner,
+        )
         evidence = {
             "fields": fields,
             **(ends_otherwise.get(row) or changes_of(source, destination, row)),
@@ -266,7 +306,7 @@ CHECK = Check(
             name="byte-divergence",
             meaning=(
                 "A batch at the same offset has another last offset, length or CRC than at the "
-                "source."
+                "source. In a compacted part: another header field that no cleaner changes."
             ),
             sentence="{cluster} has another batch than {source} at {at}: {difference}",
             counted="mirrored batch differs|mirrored batches differ",

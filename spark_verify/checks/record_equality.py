@@ -8,7 +8,9 @@ decoded. Of all other batches every record is compared by its offset: timestamp,
 headers (one digest), and its payload id. So a byte-divergence without a record-divergence is
 another packing, and one with it is another content. Markers are no records. Where a mirror declares
 another mapping of producer ids no header can be compared: there byte-equality itself compares
-records. Of compacted logs only the records that both sides have are compared.
+records. Where a side has compacted its log it may lack what a cleaner takes, and nothing else
+(`spark_verify.checks.parts.cleaning`): a record that a later one with its key replaced, an aborted
+one, an expired tombstone.
 """
 
 from __future__ import annotations
@@ -19,6 +21,12 @@ import numpy as np
 
 from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.parts.cleaning import (
+    Cleaned,
+    gone_tombstones,
+    tombstones_expired,
+    up_to,
+)
 from linkflap.spark_verify.checks.parts.due import offsets_due
 from linkflap.spark_verify.checks.parts.generations import examined
 from linkflap.spark_verify.checks.parts.logs import locate, runs
@@ -80,15 +88,47 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
         destination.records.uid[mine] != source.records.uid[its]
     )
     gone, come = there[locate(ours[here], theirs[there]) < 0], here[~known]
-    # What the cleaner of one side has taken away the other may still have.
-    gone = gone[theirs[gone] >= view.compacted.get(destination.cluster, 0)]
-    come = come[ours[come] >= view.compacted.get(source.cluster, 0)]
+    gone, unsure = _beyond_cleaning(view, gone, holder=source, lacking=destination, end=end)
+    come, more = _beyond_cleaning(view, come, holder=destination, lacking=source, end=end)
+    if unsure + more:
+        reason = (
+            f"{unsure + more} records of {view.topic}-{view.partition} are on one of "
+            f"{source.cluster} and {destination.cluster} only, which are compacted, and whether a "
+            "cleaner took them cannot be known"
+        )
+        findings.append(Unjudged(reason=reason))
     return [
         *findings,
         *_found("record-divergence", source, destination, destination, mine[other]),
         *_found("record-hole", source, destination, source, gone),
         *_found("record-stranger", source, destination, destination, come),
     ]
+
+
+def _beyond_cleaning(
+    view: PartitionView, rows: Ints, *, holder: Replica, lacking: Replica, end: int
+) -> tuple[Ints, int]:
+    """Of records that one side lacks, those that its cleaner did not take; and the number of those
+    of which nobody knows."""
+    upto = view.compacted.get(lacking.cluster, 0)
+    below = holder.records.offset[rows] < upto
+    if not below.any():
+        return rows, 0
+    at = locate(holder.parts.offset, holder.records.offset[rows[below]])
+    if (at < 0).any():
+        return rows[~below], int((at < 0).sum())
+    cleaner = Cleaned(
+        lacking,
+        [*(r for r in view.replicas if r.cluster == lacking.cluster), up_to(holder, end)],
+        upto=upto,
+        expired=tombstones_expired(view, lacking),
+    )
+    certain = cleaner.may_go(up_to(holder, end), at)
+    left = np.flatnonzero(certain < 1)
+    gone = gone_tombstones(view, holder, at[left], lacking=lacking, since=end, upto=upto)
+    certain[left] = np.where(gone == 0, certain[left], gone)
+    wrong = np.sort(np.concatenate((rows[~below], rows[below][certain == 0])))
+    return wrong, int((certain < 0).sum())
 
 
 def _disputed(replica: Replica, other: Replica, start: int, end: int) -> Ints:

@@ -8,8 +8,9 @@ with one replica has something examined too. Base offsets must rise in every fil
 differ, their records are compared, so that the finding names the record whose bytes changed.
 
 Below a cleaner's checkpoint every broker compacts by itself (`spark_verify.checks.parts.cleaning`).
-There replicas may differ in the records that a cleaner removes: records whose key a later one has,
-tombstones, and aborted records. Every other record, and so the last of each key, is on all of them,
+There replicas may differ in the records that a cleaner removes: records whose key a later one has
+below that checkpoint, expired tombstones, and aborted records; and in markers of which no batch is
+left. Every other record, and so the last of each key, is on all of them,
 with one content at one offset. A marker that differs only in what a cleaner changes is the same
 marker with another delete horizon. Only for batches whose records cannot be read is it unknown why
 they differ.
@@ -39,8 +40,10 @@ from linkflap.spark_verify.checks.parts.cleaning import (
     Explained,
     MissingRecords,
     readable,
+    tombstones_expired,
 )
 from linkflap.spark_verify.checks.parts.generations import compacted, examined, generations
+from linkflap.spark_verify.checks.parts.logs import NOWHERE
 from linkflap.spark_verify.checks.parts.replicas import (
     between,
     copied_while_running,
@@ -82,7 +85,11 @@ def _compared(view: PartitionView, replicas: Sequence[Replica]) -> Iterator[Find
     """How replicas of a cluster differ; below a cleaner's checkpoint only what no cleaner does, or
     what cannot be known."""
     cleaned = max(compacted(view, replica) for replica in replicas)
-    cleaners, apart = Cleaned(replicas), 0
+    apart, upto = 0, cleaned if view.recorded else NOWHERE
+    cleaners = {
+        r.broker: Cleaned(r, replicas, upto=upto, expired=tombstones_expired(view, r))
+        for r in (replicas if cleaned else ())
+    }
     by_broker = {r.broker: r for r in replicas}
     for found in between(replicas):
         judged = _cleaned(cleaners, by_broker, found) if cleaned else found
@@ -108,7 +115,9 @@ def _base(found: Found) -> int:
     return int(batch[0] if isinstance(batch, list) else batch)
 
 
-def _cleaned(cleaners: Cleaned, replicas: Mapping[int, Replica], found: Found) -> Found | Explained:
+def _cleaned(
+    cleaners: Mapping[int, Cleaned], replicas: Mapping[int, Replica], found: Found
+) -> Found | Explained:
     """Judges a differing batch below the cleaner's offset: what no cleaner does, or why it may
     differ."""
     model, other = (replicas[broker] for broker in found.evidence["brokers"])  # type: ignore[attr-defined]
@@ -120,7 +129,9 @@ def _cleaned(cleaners: Cleaned, replicas: Mapping[int, Replica], found: Found) -
         return _lacking(
             found,
             absent,
-            cleaners.lacks(other if absent is model else model, base, np.empty(0, np.int64)),
+            cleaners[absent.broker].lacks(
+                other if absent is model else model, base, np.empty(0, np.int64)
+            ),
         )
     if any(name in found.evidence for name in (*KEPT, "crc_ok")):
         return found
@@ -132,7 +143,7 @@ def _cleaned(cleaners: Cleaned, replicas: Mapping[int, Replica], found: Found) -
 
 
 def _records_cleaned(
-    cleaners: Cleaned, model: Replica, other: Replica, found: Found
+    cleaners: Mapping[int, Cleaned], model: Replica, other: Replica, found: Found
 ) -> Found | Explained:
     """Judges differing records of a data batch there: the first change that no cleaner makes, or
     why they may differ."""
@@ -143,7 +154,7 @@ def _records_cleaned(
     if changed:
         return replace(found, offset=changed[0]["offset"])
     reasons = [
-        (lacks, cleaners.lacks(holder, base, lacks.parts.offset))
+        (lacks, cleaners[lacks.broker].lacks(holder, base, lacks.parts.offset))
         for holder, lacks in ((model, other), (other, model))
     ]
     first = min(
@@ -166,7 +177,6 @@ def _lacking(found: Found, absent: Replica, why: MissingRecords) -> Found | Expl
         "missing_on": absent.broker,
         "uids": [why.uid],
         "records": [why.offset],
-        "last_of_its_key": True,
     }
     return Found(
         kind="replica-missing", cluster=found.cluster, offset=why.offset, evidence=evidence

@@ -14,6 +14,7 @@ from typing import Literal
 from linkflap.harness.model.faults import FaultName, Target
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
 from linkflap.harness.model.topology import INTERNAL_TOPICS, Topology
+from linkflap.harness.model.values import Values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +233,9 @@ class RunFacts:
     recorded. `deaths`: clusters whose brokers were all dead at the end, by themselves or by a
     forced failover, and when. `programs`: topics that users' programs write, without a history;
     `copying`: those whose programs promise exactly once. `refusals` are failovers that never took
-    place. `awaited` are clients that promise progress.
+    place. `awaited` are clients that promise progress. `topic_config` are the settings of the
+    clients' topics, and `values` the keys and tombstones that they write, in each way in which a
+    workload does.
     """
 
     run: str
@@ -249,6 +252,7 @@ class RunFacts:
     copying: tuple[Copying, ...] = ()
     awaited: tuple[Awaited, ...] = ()
     topic_config: Mapping[str, str] = field(default_factory=dict)
+    values: Sequence[Values] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -7,8 +7,10 @@ table have one length; times are nanoseconds, offsets Kafka's.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from hashlib import blake2b
 from typing import Literal
 
 import numpy as np
@@ -110,6 +112,19 @@ class Parts:
     key: Ints
     value: Ints
     headers: Ints
+
+
+def digested(data: bytes | None) -> int:
+    """A key or a value as `Parts` has it."""
+    return digested_parts([data])
+
+
+def digested_parts(parts: Sequence[bytes | None]) -> int:
+    """64 bits, signed; null is not the empty string."""
+    state = blake2b(digest_size=8)
+    for part in parts:
+        state.update(struct.pack(">i", -1 if part is None else len(part)) + (part or b""))
+    return int.from_bytes(state.digest(), "big", signed=True)
 
 
 def no_parts() -> Parts:

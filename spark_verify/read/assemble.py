@@ -112,15 +112,15 @@ def _nameless(seen: PartitionView) -> PartitionView:
 
 
 def _cleaned(seen: PartitionView) -> Mapping[str, int]:
-    """Per cluster that has several replicas of a topic, the offset below which its cleaners may
-    have taken records."""
+    """Per cluster, the offset below which its cleaners may have taken records."""
     if seen.internal:
         return {}
-    clusters = {r.cluster for r in seen.replicas}
-    found = {c: [compacted(seen, r) for r in seen.replicas if r.cluster == c] for c in clusters}
-    return {
-        cluster: max(below) for cluster, below in found.items() if len(below) > 1 and max(below) > 0
-    }
+    found: dict[str, int] = {}
+    for replica in seen.replicas:
+        below = max(compacted(seen, replica), found.get(replica.cluster, 0))
+        if below:
+            found[replica.cluster] = below
+    return found
 
 
 def _settled(replica: Replica) -> Replica:

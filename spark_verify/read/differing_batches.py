@@ -7,11 +7,9 @@ read here. The content of a batch with a wrong CRC is shown as far as it can be 
 
 from __future__ import annotations
 
-import struct
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -22,7 +20,14 @@ from linkflap.harness.log import batches, reference
 from linkflap.harness.log.codecs import CannotInflate
 from linkflap.harness.log.reference_cursor import Malformed
 from linkflap.spark_verify.checks.parts.logs import locate
-from linkflap.spark_verify.facts.view import DATA, Ints, Parts, Replica
+from linkflap.spark_verify.facts.view import (
+    DATA,
+    Ints,
+    Parts,
+    Replica,
+    digested,
+    digested_parts,
+)
 from linkflap.spark_verify.read.captures import Captured
 
 MOST: Final = 32
@@ -50,7 +55,9 @@ def with_parts(
     """
     files = {(c.bounds.cluster, c.bounds.broker): c.paths for c in captured}
     looked: dict[tuple[str, int], set[int]] = defaultdict(set)
-    for replica, rows in chain(_of_replicas(replicas, cleaned or {}), _of_pairs(replicas, pairs)):
+    for replica, rows in chain(
+        _of_replicas(replicas, cleaned or {}), _of_pairs(replicas, pairs, cleaned or {})
+    ):
         looked[replica.cluster, replica.broker].update(rows.tolist())
     return [
         _decoded(
@@ -77,19 +84,27 @@ def _of_replicas(
         yield from _compacted([r for r in replicas if r.cluster == cluster], below)
 
 
-def _of_pairs(replicas: Sequence[Replica], pairs: Iterable[Pair]) -> Iterator[tuple[Replica, Ints]]:
-    """The rows of batches in which those that speak for the two clusters of a pair differ."""
+def _of_pairs(
+    replicas: Sequence[Replica], pairs: Iterable[Pair], cleaned: Mapping[str, int]
+) -> Iterator[tuple[Replica, Ints]]:
+    """The rows of batches in which those that speak for the two clusters of a pair differ, and
+    those that explain what a cleaner of either took."""
     speaks = {r.cluster: r for r in replicas if r.canonical}
     for source, destination, start, end in pairs:
         if source in speaks and destination in speaks:
             both = speaks[source], speaks[destination]
             yield from zip(both, _between(*both, start, end), strict=True)
+            below = min(end, max(cleaned.get(source, 0), cleaned.get(destination, 0)))
+            yield from _compacted(
+                [both[0], *(r for r in replicas if r.cluster in (source, destination))], below
+            )
 
 
 def _compacted(replicas: Sequence[Replica], below: int) -> Iterator[tuple[Replica, Ints]]:
     """The rows of batches to decode where replicas differ below an offset; none where these have
     too many records."""
     model = next((r for r in replicas if r.canonical), None)
+    mirrored = len({r.cluster for r in replicas}) > 1
     since = [
         at
         for r in replicas
@@ -98,7 +113,9 @@ def _compacted(replicas: Sequence[Replica], below: int) -> Iterator[tuple[Replic
     for replica in replicas if since else ():
         batches = replica.batches
         inside = (batches.control == DATA) & batches.crc_ok & (batches.last_offset >= min(since))
-        rows = np.flatnonzero(inside & ((batches.base_offset < below) | replica.canonical))
+        rows = np.flatnonzero(
+            inside & ((batches.base_offset < below) | replica.canonical | mirrored)
+        )
         if int(batches.count[rows].sum()) <= MOST_COMPACTED:
             yield replica, rows
 
@@ -168,7 +185,9 @@ def parts_of(records: Sequence[reference.Record]) -> Parts:
         "timestamp": [r.timestamp for r in records],
         "key": [digested(r.key) for r in records],
         "value": [digested(r.value) for r in records],
-        "headers": [_digest([part for header in r.headers for part in header]) for r in records],
+        "headers": [
+            digested_parts([part for header in r.headers for part in header]) for r in records
+        ],
     }
     return Parts(**{name: np.array(values, np.int64) for name, values in columns.items()})
 
@@ -188,16 +207,3 @@ def _records(log: batches.Log, row: int) -> list[reference.Record]:
         return [] if batch.is_control else reference.records(batch)
     except (Malformed, CannotInflate):
         return []
-
-
-def digested(data: bytes | None) -> int:
-    """A key or a value as `Parts` has it."""
-    return _digest([data])
-
-
-def _digest(parts: Sequence[bytes | None]) -> int:
-    """64 bits, signed; null is not the empty string."""
-    state = blake2b(digest_size=8)
-    for part in parts:
-        state.update(struct.pack(">i", -1 if part is None else len(part)) + (part or b""))
-    return int.from_bytes(state.digest(), "big", signed=True)

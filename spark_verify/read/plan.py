@@ -12,8 +12,9 @@ from linkflap.harness.model import events as happened
 from linkflap.harness.model.events import Event, of_kind
 from linkflap.harness.model.faults import UNCLEAN
 from linkflap.harness.model.history import Bounds
-from linkflap.harness.model.scenario import WorkloadSpec, clients
+from linkflap.harness.model.scenario import Scenario, WorkloadSpec, clients
 from linkflap.harness.model.topology import Topology, topic_name
+from linkflap.harness.model.values import KEYS, Values
 from linkflap.harness.rundir import Damage, RunReader
 from linkflap.spark_verify.facts.partition_facts import (
     Copying,
@@ -114,6 +115,7 @@ def plan(root: Path) -> RunPlan:
         copying=tuple(_copying(reader.run.scenario.workloads)),
         awaited=tuple(awaited(reader.run, events, replicas, _windows(events, ended))),
         topic_config=reader.run.scenario.topics.config,
+        values=_values(reader.run.scenario),
     )
     bounds = [c.bounds for c in (*replicas, *earlier)]
     return RunPlan(
@@ -137,6 +139,23 @@ def _refusals(events: Sequence[Event]) -> Iterator[Refusal]:
             code=refused.code,
             seconds=refused.seconds,
         )
+
+
+def _values(scenario: Scenario) -> Sequence[Values]:
+    """What producing workloads write, each way once."""
+    ways = {
+        (
+            int(w.options.get("keys", KEYS)),
+            float(w.options.get("skew", 1.0)),
+            float(w.options.get("tombstones", 0.0)),
+        )
+        for w in scenario.workloads
+        if w.kind != "readers" and not w.command
+    }
+    return [
+        Values(scenario.seed, 1, keys=keys, skew=skew, tombstones=tombstones)
+        for keys, skew, tombstones in sorted(ways)
+    ]
 
 
 def _copying(workloads: Sequence[WorkloadSpec]) -> Iterator[Copying]:

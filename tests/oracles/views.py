@@ -34,8 +34,8 @@ from linkflap.spark_verify.facts.view import (
     Records,
     Replica,
     Watermarks,
+    digested,
 )
-from linkflap.spark_verify.read.differing_batches import digested
 from linkflap.topologies import parse
 from tests.oracles.worlds import DATA, RESET, SECOND, TOPIC, Row, World
 

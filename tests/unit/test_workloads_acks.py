@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from linkflap.harness.model.payload import FOREIGN, HEADER, encode, uid_in
+from linkflap.harness.model.values import KEYS, Values
 from linkflap.harness.workloads.acks import REFUSALS, Acks
 from linkflap.harness.workloads.fetches import fetched
-from linkflap.harness.workloads.values import KEYS, Values
 
 
 def message(offset: int, *, uid: int | None = None, partition: int = 0) -> Message:

@@ -7,22 +7,39 @@ Every broker chooses its own horizon, so that one marker has 78 bytes on one rep
 another. The first and last offset of a batch, its leader epoch, its producer and its kind stay. So
 below the cleaner's checkpoint two batches at one offset are the same if those agree.
 
-Every broker cleans its own log, at its own time. But all may remove only the same records: one
-whose key a later record has that was not aborted, a tombstone whose horizon has passed, aborted
-records, and records without a key. So the last record of each key is on every replica, and two
-replicas have the same content at one offset.
+Every broker cleans its own log, at its own time, below its first open transaction and never in the
+active segment; it notes in a checkpoint how far it came. But all may remove only the same records:
+one whose key a later record below that has, which was not aborted; a tombstone after
+delete.retention.ms; aborted records; and records without a key. A marker goes when no batch of its
+transaction is left, and of each producer that a broker remembers the last batch stays, even if it
+is empty (KIP-98). So the last record of each key is on every replica, and at the other end of a
+mirror that keeps offsets, and two logs have the same content at one offset.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Final, Literal
 
 import numpy as np
 
-from linkflap.spark_verify.checks.parts.logs import locate
-from linkflap.spark_verify.facts.view import ABORT, COMMIT, DATA, NULL, Bools, Ints, Replica
+from linkflap.spark_verify.checks.parts.logs import NOWHERE
+from linkflap.spark_verify.facts.eras import on_cluster
+from linkflap.spark_verify.facts.view import (
+    ABORT,
+    COMMIT,
+    DATA,
+    NULL,
+    OTHER_CONTROL,
+    Batches,
+    Bools,
+    Ints,
+    PartitionView,
+    Parts,
+    Replica,
+    digested,
+)
 
 KEPT: Final = (
     "last_offset",
@@ -49,27 +66,41 @@ class MissingRecords:
 
 
 class Cleaned:
-    """The replicas of a cluster whose cleaners were there, with the records of what they compacted
-    (`differing_batches`)."""
+    """What cleaners may have removed from one log, by all that is known to have been in it: its own
+    cluster's replicas, and what of the other end of a mirror it had at the same offsets.
 
-    def __init__(self, replicas: Sequence[Replica]) -> None:
-        self._aborted = {r.broker: _aborted(r) for r in replicas}
-        self._last = _last_of_each_key(replicas, self._aborted)
+    Below `upto` the cleaner was; it replaces records by later ones below that. It may have been
+    further when its broker was captured or killed, before it noted that. It begins each time at the
+    log's start: then no record before has been replaced below where it was. `expired` is the time,
+    in milliseconds, at which a tombstone was old enough to go; None where that is unknown.
+    """
+
+    def __init__(
+        self,
+        lacking: Replica,
+        known: Sequence[Replica],
+        *,
+        upto: int = NOWHERE,
+        expired: int | None = None,
+    ) -> None:
+        self._lacking, self._upto, self._expired = lacking, upto, expired
+        self._key, self._offset, self._open = _replacing([lacking, *known])
 
     def lacks(self, holder: Replica, base: int, others: Ints) -> MissingRecords:
-        """Why another replica has, of the records of this batch, those at these offsets alone."""
+        """Why the log has, of the records of this batch of another, those at these offsets
+        alone."""
         row = int(np.flatnonzero(holder.batches.base_offset == base)[0])
         control, last = int(holder.batches.control[row]), int(holder.batches.last_offset[row])
+        if control in (COMMIT, ABORT):
+            kept = ended_is_there(holder, row, self._lacking)
+            return MissingRecords(explained="nothing" if kept else "compaction", offset=base)
         if control != DATA:
-            # Markers go when all is gone that they ended.
-            return MissingRecords(
-                explained="compaction" if control in (COMMIT, ABORT) else "unknown"
-            )
+            return MissingRecords(explained="unknown")
         if not readable(holder, base):
             return MissingRecords(explained="unknown")
         mine = np.flatnonzero((holder.parts.offset >= base) & (holder.parts.offset <= last))
         mine = mine[~np.isin(holder.parts.offset[mine], others)]
-        certain = self._may_go(holder, mine)
+        certain = self.may_go(holder, mine)
         left = mine[certain == 0]
         if len(left):
             return MissingRecords(
@@ -79,19 +110,68 @@ class Cleaned:
             )
         return MissingRecords(explained="unknown" if bool((certain < 0).any()) else "compaction")
 
-    def _may_go(self, holder: Replica, rows: Ints) -> Ints:
-        """Per record 1 where a cleaner may take it, 0 where none may, -1 where that cannot be
-        known."""
-        parts, aborted = holder.parts, self._aborted[holder.broker][rows]
-        keys, last = self._last
-        at = locate(keys, parts.key[rows])
-        later = (
-            (at >= 0) & (last[np.maximum(at, 0)] > parts.offset[rows])
-            if len(keys)
-            else np.zeros(len(rows), np.bool_)
-        )
-        free = later | (parts.key[rows] == NULL) | (parts.value[rows] == NULL) | (aborted == 1)
-        return np.where(free, 1, np.where(aborted < 0, -1, 0))
+    def may_go(self, holder: Replica, rows: Ints) -> Ints:
+        """Per record of a log's `parts` 1 where the cleaner may take it, 0 where it may not, -1
+        where that cannot be known."""
+        parts = holder.parts
+        aborted = _aborted(holder)[rows]
+        unended = np.flatnonzero(aborted < 0)
+        aborted[unended] = _aborted(holder, self._lacking)[rows[unended]]
+        keys, offsets = parts.key[rows], parts.offset[rows]
+        first = self._next(keys, offsets)
+        replaced = first < self._upto
+        tombstone = parts.value[rows] == NULL
+        if self._expired is not None:
+            tombstone &= parts.timestamp[rows] <= self._expired
+        free = replaced | (keys == NULL) | tombstone | (aborted == 1)
+        further = (first < NOWHERE) & ~self._passed_over(offsets, first)
+        unsure = (aborted < 0) | further | (self._next(keys, offsets, unended=True) < NOWHERE)
+        return np.where(free, 1, np.where(unsure, -1, 0))
+
+    def _next(self, keys: Ints, offsets: Ints, *, unended: bool = False) -> Ints:
+        """Per key and offset, the first record behind it that replaces it, or `NOWHERE`; `unended`:
+        that may, once its transaction has ended."""
+        which = self._open == unended
+        key, offset = self._key[which], self._offset[which]
+        order = np.lexsort((offset, key))
+        key, offset = key[order], offset[order]
+        wanted = np.stack((keys, offsets), axis=1)
+        found = np.full(len(keys), NOWHERE, np.int64)
+        for index, (k, o) in enumerate(wanted.tolist()):
+            begin, end = np.searchsorted(key, k, side="left"), np.searchsorted(key, k, side="right")
+            at = begin + np.searchsorted(offset[begin:end], o, side="right")
+            if at < end:
+                found[index] = offset[at]
+        return found
+
+    def _passed_over(self, offsets: Ints, replacing: Ints) -> Bools:
+        """Per record, whether one before it is there that a cleaner would have taken that had come
+        as far as what replaces it."""
+        parts = self._lacking.parts
+        if not len(parts.offset) or not (replacing >= self._upto).any():
+            return np.zeros(len(offsets), np.bool_)
+        last = np.maximum(parts.offset, self._upto - 1)
+        order = np.argsort(parts.offset, kind="stable")
+        earliest = np.minimum.accumulate(self._next(parts.key[order], last[order]))
+        before = np.searchsorted(parts.offset[order], offsets, side="left") - 1
+        return np.where(before >= 0, earliest[np.maximum(before, 0)] <= replacing, False)
+
+
+def changed_headers(
+    names: Sequence[str], ours: Batches, row: int, theirs: Batches, partner: int
+) -> list[str]:
+    """The fields in which two batches differ. A cleaner may have emptied a marker, which then does
+    not say any more what it was."""
+    emptied = (
+        min(ours.count[row], theirs.count[partner]) == 0
+        and DATA not in (ours.control[row], theirs.control[partner])
+    )  # fmt: skip
+    return [
+        name
+        for name in names
+        if getattr(ours, name)[row] != getattr(theirs, name)[partner]
+        and not (emptied and name in ("control", "coordinator_epoch"))
+    ]
 
 
 def readable(replica: Replica, base: int) -> bool:
@@ -110,35 +190,129 @@ def _rising(replica: Replica) -> bool:
     return bool((replica.batches.base_offset[1:] > replica.batches.base_offset[:-1]).all())
 
 
-def _aborted(replica: Replica) -> Ints:
+def _aborted(replica: Replica, markers_of: Replica | None = None) -> Ints:
     """Per record of `parts`: 1 where its transaction was aborted, 0 where it was not, -1 where it
-    has no marker here."""
+    has no marker here, or in another log of the same offsets."""
     batches, offsets = replica.batches, replica.parts.offset
-    if not _rising(replica):
+    there = batches if markers_of is None else markers_of.batches
+    if not _rising(replica) or not len(batches):
         return np.zeros(len(offsets), np.int64)
     at = np.searchsorted(batches.base_offset, offsets, side="right") - 1
-    ends: Bools = batches.crc_ok & ((batches.control == COMMIT) | (batches.control == ABORT))
+    ends: Bools = there.crc_ok & ((there.control == COMMIT) | (there.control == ABORT))
     found = np.zeros(len(offsets), np.int64)
     for producer in np.unique(batches.producer_id[at][batches.transactional[at]]).tolist():
-        markers = np.flatnonzero(ends & (batches.producer_id == producer))
+        markers = np.flatnonzero(ends & (there.producer_id == producer))
         mine = np.flatnonzero(batches.transactional[at] & (batches.producer_id[at] == producer))
-        index = np.searchsorted(batches.base_offset[markers], offsets[mine])
-        there = index < len(markers)
+        index = np.searchsorted(there.base_offset[markers], offsets[mine])
+        known = index < len(markers)
         found[mine] = -1
-        found[mine[there]] = batches.control[markers[index[there]]] == ABORT
+        found[mine[known]] = there.control[markers[index[known]]] == ABORT
     return found
 
 
-def _last_of_each_key(replicas: Sequence[Replica], aborted: dict[int, Ints]) -> tuple[Ints, Ints]:
-    """Keys, and the highest offset that any replica has of each; a cleaner does not look at what
-    was aborted."""
-    key = np.concatenate(
-        [np.empty(0, np.int64), *(r.parts.key[aborted[r.broker] != 1] for r in replicas)]
+def _replacing(replicas: Sequence[Replica]) -> tuple[Ints, Ints, Bools]:
+    """Key and offset of every record that may replace another, and whether its transaction has no
+    end yet; a cleaner does not look at what was aborted."""
+    none = np.empty(0, np.int64)
+    keys, offsets, unended = [none], [none], [none]
+    for replica in replicas:
+        aborted = _aborted(replica)
+        may = aborted != 1
+        keys.append(replica.parts.key[may])
+        offsets.append(replica.parts.offset[may])
+        unended.append(aborted[may])
+    return np.concatenate(keys), np.concatenate(offsets), np.concatenate(unended) < 0
+
+
+def ended_is_there(holder: Replica, row: int, lacking: Replica) -> bool:
+    """Whether a log still has a batch of the transaction that a marker of another log ended: a
+    cleaner takes the marker only when all of that is gone (KIP-98)."""
+    ours, theirs = holder.batches, lacking.batches
+    producer, base = ours.producer_id[row], ours.base_offset[row]
+    before = (ours.producer_id[:row] == producer) & (ours.control[:row] != DATA)
+    since = int(ours.base_offset[:row][before].max(initial=-1))
+    inside = (theirs.base_offset > since) & (theirs.base_offset < base)
+    mine = (theirs.producer_id == producer) & theirs.transactional & (theirs.control == DATA)
+    return bool((inside & mine & theirs.crc_ok).any())
+
+
+def last_of_producer(holder: Replica, row: int, lacking: Replica) -> bool:
+    """Whether a batch of one log is the last of its producer, also in another log that lacks it. A
+    marker behind it with a higher epoch, or a reset, is what a broker remembers instead."""
+    producer, base = holder.batches.producer_id[row], holder.batches.base_offset[row]
+    for batches in (holder.batches, lacking.batches):
+        mine = (batches.producer_id == producer) & (
+            (batches.control == DATA)
+            | (batches.producer_epoch > holder.batches.producer_epoch[row])
+        )
+        resets = batches.control == OTHER_CONTROL
+        if ((batches.base_offset > base) & (mine | resets)).any():
+            return False
+    return True
+
+
+def up_to(replica: Replica, end: int) -> Replica:
+    """What of a log is below an offset."""
+    rows, parts = replica.batches.base_offset < end, replica.parts.offset < end
+    return replace(
+        replica,
+        batches=Batches(
+            **{f.name: getattr(replica.batches, f.name)[rows] for f in fields(Batches)}
+        ),
+        parts=Parts(**{f.name: getattr(replica.parts, f.name)[parts] for f in fields(Parts)}),
     )
-    offset = np.concatenate(
-        [np.empty(0, np.int64), *(r.parts.offset[aborted[r.broker] != 1] for r in replicas)]
-    )
-    order = np.lexsort((offset, key))
-    key, offset = key[order], offset[order]
-    last = np.append(key[1:] != key[:-1], True)[: len(key)]
-    return key[last], offset[last]
+
+
+def gone_tombstones(
+    view: PartitionView, holder: Replica, rows: Ints, *, lacking: Replica, since: int, upto: int
+) -> Ints:
+    """Per record of one log's `parts` 1 where a tombstone replaced it in the log that lacks both, 0
+    where none did, -1 where that cannot be known.
+
+    The first log has all that was mirrored, up to `since`: had it had the tombstone, it would have
+    cleaned that record as well. So it was written behind, and what clients sent there tells.
+    """
+    batches = lacking.batches
+    inside = (batches.base_offset >= since) & (batches.base_offset < upto)
+    if int(batches.count[inside].sum()) >= upto - since or not len(rows):
+        return np.zeros(len(rows), np.int64)
+    if not view.partition_facts.facts.values:
+        return np.full(len(rows), -1, np.int64)
+    expired = tombstones_expired(view, lacking)
+    known, possible = set[int](), set[int]()
+    for send in view.sends:
+        late = expired is not None and send.invoked // 1_000_000 > expired
+        if send.cluster != lacking.cluster or send.ending == "abort" or late:
+            continue
+        for index, offset in enumerate(send.offsets.tolist()):
+            if not send.refused[index] and (offset < 0 or since <= offset < upto):
+                keys = _deleted_keys(view, send.first_uid + index)
+                (known if offset >= 0 and send.outcome == "ok" else possible).update(keys)
+    said = [
+        1 if key in known else -1 if key in possible else 0
+        for key in holder.parts.key[rows].tolist()
+    ]
+    return np.array(said, np.int64)
+
+
+def _deleted_keys(view: PartitionView, uid: int) -> Iterator[int]:
+    """The key of a payload that is a tombstone, in each way in which clients may have written
+    it."""
+    for values in view.partition_facts.facts.values:
+        if values.value(uid) is None:
+            yield digested(values.key(uid))
+
+
+def tombstones_expired(view: PartitionView, replica: Replica) -> int | None:
+    """The time, in milliseconds, of the last tombstone that can be gone: delete.retention.ms, of
+    the topic or of its brokers, before the capture. None in copied logs: nobody knows it."""
+    if not view.recorded:
+        return None
+    brokers = next((c.config for c in view.topology.clusters if c.name == replica.cluster), {})
+    topic = view.partition_facts.facts.topic_config
+    of_brokers = brokers.get("log.cleaner.delete.retention.ms", "86400000")
+    given = [topic.get("delete.retention.ms", of_brokers)]
+    given += [of_brokers] if replica.cluster != view.home else []
+    skewed = any(w.fault == "clock-skew" for w in on_cluster(view.windows, replica.cluster))
+    now = (replica.captured or view.ended) // 1_000_000 + (3_600_000 if skewed else 0)
+    return now - min(int(each) for each in given if each.isdecimal())

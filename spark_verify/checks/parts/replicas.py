@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from linkflap.spark_verify.checks.base import Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.changed_records import changed_records
+from linkflap.spark_verify.checks.parts.cleaning import changed_headers
 from linkflap.spark_verify.facts.view import ABORT, COMMIT, DATA, Batches, PartitionView, Replica
 
 
@@ -214,11 +215,10 @@ def _uids(model: Replica, first: int, last: int) -> list[int]:
 def _producers(model: Replica, other: Replica, base: int) -> dict[str, object]:
     """What else of the batch's header differs."""
     one, two = (int(np.flatnonzero(r.batches.base_offset == base)[0]) for r in (model, other))
-    pairs = {
+    return {
         name: [int(getattr(r.batches, name)[row]) for r, row in ((model, one), (other, two))]
-        for name in PRODUCER
+        for name in changed_headers(PRODUCER, model.batches, one, other.batches, two)
     }
-    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def _is_marker(model: Replica, base: int) -> bool:

@@ -5,9 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
+from tests.faithful.clusters import compacted
 from tests.faithful.entries import Entry, Rec
 from tests.faithful.made import LogKey, Made
-from tests.faithful.mutations.base import COPIED, PAIR, kept_out, known_committed, mutation, put
+from tests.faithful.mutations.base import (
+    COPIED,
+    PAIR,
+    kept_out,
+    known_committed,
+    mutation,
+    put,
+    states,
+)
 
 
 def changed_records(records: tuple[Rec, ...]) -> tuple[Rec, ...]:
@@ -86,6 +95,82 @@ def compacted_value_of_another(made: Made, rng: Random) -> None:
     file, entry, record = _last_of_a_key(made, rng)
     other = tuple(r._replace(value=b"another") if r is record else r for r in entry.records)
     made.rewrite(file, lambda log: [replace(e, records=other) if e is entry else e for e in log])
+
+
+@mutation(COPIED, must="byte-equality/byte-divergence")
+def compacted_batch_of_another_on_the_mirror(made: Made, rng: Random) -> None:
+    """Below A's cleaner checkpoint a batch has another producer epoch on all replicas of B. No log
+    cleaner writes that."""
+    cleaned = min(made.logs[key].bounds.compacted for key in made.log_keys("A", 0))
+    batch = next(e for e in made.log("B") if e.pid >= 0 and e.ends is None and e.end <= cleaned)
+    made.change("B", 0, put(batch, epoch=batch.epoch + 1))
+
+
+def _clean(made: Made, cluster: str, rng: Random) -> list[Entry]:
+    """Compacts a cluster's log, but for its last batch, on every replica in the same way. Returns
+    what is left below."""
+    config = {"cleanup.policy": "compact", "delete.retention.ms": "0"}
+    made.scenario = replace(made.scenario, topics=replace(made.scenario.topics, config=config))
+    log = made.log(cluster)
+    below = log[-1].offset
+    ended = states(log)
+    below = min([below, *(o for o, state in ended.state.items() if state == "open")])
+    aborted = frozenset(o for o, state in ended.state.items() if state == "aborted")
+    left = compacted(log, below, aborted, rng)
+    for key in made.log_keys(cluster, 0):
+        made.logs[key].entries = list(left)
+        made.logs[key].bounds = replace(made.logs[key].bounds, compacted=below)
+    return [e for e in left if e.end <= below]
+
+
+@mutation(PAIR, verdict="valid")
+def compacted_while_mirrored(made: Made, rng: Random) -> None:
+    """A's cleaners have compacted what B still has: replaced and aborted records, expired
+    tombstones."""
+    _clean(made, "A", rng)
+
+
+@mutation(PAIR, verdict="valid")
+def compacted_on_the_mirror(made: Made, rng: Random) -> None:
+    """B's cleaners have compacted what A still has."""
+    _clean(made, "B", rng)
+
+
+def _lose_a_key(made: Made, cluster: str, rng: Random) -> None:
+    cleaned = _clean(made, cluster, rng)
+    outcome = states(made.log("A")).state
+    newest: dict[bytes | None, tuple[Entry, Rec]] = {}
+    for entry in made.log("A"):
+        for record in entry.records if outcome.get(entry.offset) != "aborted" else ():
+            newest[record.key] = entry, record
+    offsets = {e.offset for e in cleaned}
+    entry, record = rng.choice(
+        [(e, r) for k, (e, r) in newest.items() if k and r.value and e.offset in offsets]
+    )
+    made.change(
+        cluster,
+        0,
+        lambda log: [
+            replace(e, records=tuple(r for r in e.records if r.delta != record.delta))
+            if e.offset == entry.offset
+            else e
+            for e in log
+        ],
+    )
+
+
+@mutation(PAIR, must="record-equality/record-stranger")
+def key_lost_at_the_source_by_compaction(made: Made, rng: Random) -> None:
+    """The last record of a key is missing on all of A's replicas, below their checkpoints, and B
+    has it."""
+    _lose_a_key(made, "A", rng)
+
+
+@mutation(PAIR, must="record-equality/record-hole")
+def key_lost_on_the_mirror_by_compaction(made: Made, rng: Random) -> None:
+    """The last record of a key is missing on all of B's replicas, below their checkpoints, and A
+    has it."""
+    _lose_a_key(made, "B", rng)
 
 
 @mutation(PAIR, must="replica-agreement/replica-missing")

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tests.oracles.checks.replica_agreement import KEPT, changed, ended_is_there
 from tests.oracles.mirrored_ranges import Compared, appended, mirrored_ranges
 from tests.oracles.plain import Anomaly, Plain
 from tests.oracles.story import Story
@@ -70,7 +71,11 @@ def _compare(plain: Plain, compared: Compared) -> list[tuple[str, int]]:
         if all(t.base_offset != b.base_offset for b in ours)
     ]
     cleaned = max(plain.cleaned(log) for log in (compared.source, compared.destination))
-    found = [(kind, offset) for kind, offset in found if offset >= cleaned]
+    found = [
+        (kind, offset)
+        for kind, offset in found
+        if offset >= cleaned or _not_by_a_cleaner(plain, compared, kind, offset, mapped=mapped)
+    ]
     if mapped:
         inside = [
             (r, compared.source.at(r.offset))
@@ -83,6 +88,48 @@ def _compare(plain: Plain, compared: Compared) -> list[tuple[str, int]]:
             if s is not None and s.digest != r.digest
         ]
     return found
+
+
+def _not_by_a_cleaner(
+    plain: Plain, compared: Compared, kind: str, offset: int, *, mapped: bool
+) -> bool:
+    """Whether two batches differ in more than a log cleaner changes, or one is missing that it
+    keeps: a marker of a transaction that is there, or a producer's last batch."""
+    logs = {
+        log.cluster: next((b for b in log.batches if b.base_offset == offset), None)
+        for log in (compared.source, compared.destination)
+    }
+    ours, theirs = logs[compared.destination.cluster], logs[compared.source.cluster]
+    if kind == "byte-divergence":
+        assert ours is not None
+        assert theirs is not None
+        names = [n for n in (*KEPT, "coordinator_epoch") if n != "leader_epoch"]
+        differing = changed(ours, theirs, [n for n in names if n != "producer_id" or not mapped])
+        if mapped and not changed(ours, theirs, MAPPED):
+            return True  # then it is the id
+        return bool(differing)
+    holder, lacking = (
+        (compared.source, compared.destination)
+        if kind == "byte-hole"
+        else (compared.destination, compared.source)
+    )
+    batch = theirs if kind == "byte-hole" else ours
+    assert batch is not None
+    if lacking.torn or not batch.crc_ok or batch.producer_id < 0:
+        return False
+    if not batch.data:
+        return ended_is_there(holder, batch, lacking)
+    later = [b for log in (holder, lacking) for b in log.batches if b.base_offset > offset]
+    superseded = [
+        b
+        for b in later
+        if b.reset
+        or (
+            b.producer_id == batch.producer_id
+            and (b.data or b.producer_epoch > batch.producer_epoch)
+        )
+    ]
+    return plain.view.recorded and not superseded
 
 
 def window(plain: Plain, compared: Compared) -> tuple[int, int]:

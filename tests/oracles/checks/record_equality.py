@@ -3,10 +3,11 @@ offset, in any batching."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tests.oracles.checks.byte_equality import window
+from tests.oracles.checks.replica_agreement import may_go
 from tests.oracles.mirrored_ranges import Compared, mirrored_ranges
 from tests.oracles.plain import Anomaly, Plain, PlainLog
 from tests.oracles.story import Story
@@ -46,13 +47,33 @@ def _compare(plain: Plain, compared: Compared) -> list[tuple[str, int]]:
         for r in source.records
         if start <= r.offset < end and not _proven(r.batch, destination)
     }
-    # The log cleaner of one side may have removed records that the other side still has.
-    low, high = (plain.compacted.get(log.cluster, 0) for log in (source, destination))
-    found = [("record-stranger", offset) for offset in ours.keys() - theirs.keys() if offset >= low]
-    found += [("record-hole", offset) for offset in theirs.keys() - ours.keys() if offset >= high]
+    strangers = _kept(plain, ours.keys() - theirs.keys(), destination, source, end)
+    holes = _kept(plain, theirs.keys() - ours.keys(), source, destination, end)
+    found = [("record-stranger", offset) for offset in strangers]
+    found += [("record-hole", offset) for offset in holes]
     both = [(ours[o], theirs[o]) for o in ours.keys() & theirs.keys()]
     return found + [
         ("record-divergence", a.offset) for a, b in both if (a.digest, a.uid) != (b.digest, b.uid)
+    ]
+
+
+def _kept(
+    plain: Plain, offsets: Iterable[int], holder: PlainLog, lacking: PlainLog, end: int
+) -> list[int]:
+    """Offsets of which one side lacks the record, although no log cleaner removes it."""
+    upto = plain.compacted.get(lacking.cluster, 0)
+    above = [o for o in offsets if o >= upto]
+    below = [o for o in offsets if o < upto]
+    parts = {p.offset: p for p in holder.parts}
+    if any(o not in parts for o in below):
+        return above
+    inside = [b for b in lacking.batches if end <= b.base_offset < upto]
+    if sum(b.count for b in inside) < upto - end:
+        # A tombstone may have been there, replaced it, and gone: no client's keys are known here.
+        return above
+    known = [r for r in plain.replicas if r.cluster == lacking.cluster]
+    return above + [
+        o for o in below if may_go(plain, lacking, holder, parts[o], known, upto, end) is False
     ]
 
 

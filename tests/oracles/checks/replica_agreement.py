@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from linkflap.spark_verify.facts.view import NULL
-from tests.oracles.plain import Anomaly, Plain, PlainLog
+from tests.oracles.plain import NEVER, Anomaly, Plain, PlainLog
 
 EACH: frozenset[str] = frozenset()
 DESPITE_TORN = frozenset(
@@ -47,7 +47,9 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
                 if other is not model:
                     for kind, base, offset in _parted(model, other, start, end):
                         if base < cleaned:
-                            suspects += _cleaned(replicas, model, other, kind, base, offset)
+                            suspects += _cleaned(
+                                plain, replicas, (model, other), kind, base, offset
+                            )
                         elif not (
                             cleaned
                             and kind == "replica-disagreement"
@@ -59,45 +61,79 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
 
 
 def _cleaned(
+    plain: Plain,
     replicas: Sequence[PlainLog],
-    model: PlainLog,
-    other: PlainLog,
+    pair: tuple[PlainLog, PlainLog],
     kind: str,
     base: int,
     offset: int,
 ) -> list[tuple[str, int]]:
     """The differences that no log cleaner explains. Every broker has its own cleaner, which removes
     what it may remove when it runs."""
+    model, other = pair
     one, two = (
         next((b for b in log.batches if b.base_offset == base), None) for log in (model, other)
     )
+    upto = max(plain.cleaned(r) for r in replicas) if plain.view.recorded else NEVER
+
+    def missed(holder: PlainLog, batch: Any, lacking: PlainLog, there: set[int]) -> list[int]:
+        """The records of a batch that another replica lacks and that no cleaner has removed."""
+        if batch.control != -1 or not _readable(holder, batch):
+            return []
+        return [
+            p.offset
+            for p in holder.parts
+            if batch.base_offset <= p.offset <= batch.last_offset
+            and p.offset not in there
+            and may_go(plain, lacking, holder, p, replicas, upto) is False
+        ]
+
     if kind == "replica-missing":
         if one is not None and two is not None:
             return [(kind, base)]
-        missed = _missed(replicas, *((model, one) if two is None else (other, two)), set())
-        return [(kind, o) for o in missed[:1]]
+        holder, batch, lacking = (model, one, other) if two is None else (other, two, model)
+        if batch is not None and batch.ends:
+            return [(kind, base)] if ended_is_there(holder, batch, lacking) else []
+        return [(kind, o) for o in missed(holder, batch, lacking, set())[:1]]
     assert one is not None
-    if any(getattr(one, name) != getattr(two, name) for name in (*KEPT, "crc_ok")):
+    if changed(one, two, (*KEPT, "crc_ok")):
         return [(kind, offset)]
     if one.control != -1 or not (_readable(model, one) and _readable(other, two)):
         return []
     ours, theirs = _content(model, one), _content(other, two)
-    changed = sorted(o for o in ours.keys() & theirs.keys() if ours[o] != theirs[o])
-    if changed:
-        return [(kind, changed[0])]
-    missed = sorted(
-        [*_missed(replicas, model, one, set(theirs)), *_missed(replicas, other, two, set(ours))]
+    others = sorted(o for o in ours.keys() & theirs.keys() if ours[o] != theirs[o])
+    if others:
+        return [(kind, others[0])]
+    gone = sorted([*missed(model, one, other, set(theirs)), *missed(other, two, model, set(ours))])
+    return [("replica-missing", o) for o in gone[:1]]
+
+
+def changed(one: Any, two: Any, names: Sequence[str]) -> list[str]:
+    """The fields in which two batches differ; an empty control batch does not say what it was."""
+    empty = not one.data and not two.data and 0 in (one.count, two.count)
+    skipped = ("control", "coordinator_epoch") if empty else ()
+    return [n for n in names if n not in skipped and getattr(one, n) != getattr(two, n)]
+
+
+def ended_is_there(holder: PlainLog, marker: Any, lacking: PlainLog) -> bool:
+    """Whether the other log still has a batch of the transaction that the marker ended."""
+    same = [
+        b.base_offset
+        for b in holder.batches[: marker.row]
+        if b.producer_id == marker.producer_id and not b.data
+    ]
+    return any(
+        max(same, default=-1) < b.base_offset < marker.base_offset
+        for b in lacking.batches
+        if b.producer_id == marker.producer_id and b.data and b.transactional and b.crc_ok
     )
-    return [("replica-missing", o) for o in missed[:1]]
 
 
 def _repacked(plain: Plain, model: PlainLog, other: PlainLog, base: int) -> bool:
     """Whether both have the same content in other bytes, in copied logs, where a cleaner may have
     gone further than recorded."""
     one, two = (next(b for b in log.batches if b.base_offset == base) for log in (model, other))
-    if plain.view.recorded or any(
-        getattr(one, name) != getattr(two, name) for name in (*KEPT, "crc_ok")
-    ):
+    if plain.view.recorded or changed(one, two, (*KEPT, "crc_ok")):
         return False
     if one.ends:
         return bool(one.crc_ok)
@@ -105,38 +141,77 @@ def _repacked(plain: Plain, model: PlainLog, other: PlainLog, base: int) -> bool
     return sound and _content(model, one) == _content(other, two)
 
 
-def _missed(
-    replicas: Sequence[PlainLog], holder: PlainLog, batch: Any, there: set[int]
-) -> list[int]:
-    """The offsets of records of a batch that another replica lacks and that no cleaner may have
-    removed."""
-    if batch.control != -1 or not _readable(holder, batch):
-        return []
-    mine = [
-        p
-        for p in holder.parts
-        if batch.base_offset <= p.offset <= batch.last_offset and p.offset not in there
-    ]
-    return [p.offset for p in mine if not _may_go(replicas, holder, p)]
-
-
-def _may_go(replicas: Sequence[PlainLog], holder: PlainLog, part: Any) -> bool:
-    later = [
-        p
-        for r in replicas
-        for p in r.parts
-        if p.key == part.key and p.offset > part.offset and _end(r, p) != "aborted"
-    ]
-    return (
-        bool(later) or NULL in (part.key, part.value) or _end(holder, part) in ("aborted", "open")
+def may_go(
+    plain: Plain,
+    lacking: PlainLog,
+    holder: PlainLog,
+    part: Any,
+    known: Sequence[PlainLog],
+    upto: int,
+    below: int = NEVER,
+) -> bool | None:
+    """Whether the log cleaner of one log may have removed a record that another has; None if that
+    is unknown. The holder counts `below` an offset only."""
+    state = _end(holder, part, below)
+    if state == "open":
+        state = _end(lacking, part, NEVER, of=holder)
+    expires = _expired(plain, lacking)
+    old = part.value == NULL and (expires is None or part.timestamp <= expires)
+    later = _replacing(lacking, holder, known, part, part.offset, below)
+    if any(o < upto for o in later["ended"]) or part.key == NULL or old or state == "aborted":
+        return True
+    first = min(later["ended"], default=NEVER)
+    passed = any(
+        min(
+            _replacing(lacking, holder, known, p, max(p.offset, upto - 1), below)["ended"],
+            default=NEVER,
+        )
+        <= first
+        for p in lacking.parts
+        if p.offset < part.offset
     )
+    unsure = state == "open" or later["open"] or (first < NEVER and not passed)
+    return None if unsure else False
 
 
-def _end(log: PlainLog, part: Any) -> str:
-    """How the transaction of a record ended, by the first later marker of its producer."""
-    if not _rising(log):
+def _replacing(
+    lacking: PlainLog,
+    holder: PlainLog,
+    known: Sequence[PlainLog],
+    part: Any,
+    after: int,
+    below: int,
+) -> dict[str, list[int]]:
+    """The offsets of later records with the same key, by whether their transactions have ended."""
+    found: dict[str, list[int]] = {"ended": [], "open": []}
+    for log in {id(log): log for log in (lacking, holder, *known)}.values():
+        limit = below if log is holder else NEVER
+        for p in log.parts:
+            if p.key == part.key and after < p.offset < limit:
+                state = _end(log, p, limit)
+                if state != "aborted":
+                    found["open" if state == "open" else "ended"].append(p.offset)
+    return found
+
+
+def _expired(plain: Plain, log: PlainLog) -> int | None:
+    """The newest time of a tombstone that may be gone."""
+    if not plain.view.recorded:
+        return None
+    config = dict(plain.view.partition_facts.facts.topic_config)
+    kept = int(config.get("delete.retention.ms", 24 * 3600 * 1000))
+    if log.cluster != plain.home:
+        kept = min(kept, 24 * 3600 * 1000)
+    return (log.captured or plain.ended) // 1_000_000 - kept
+
+
+def _end(log: PlainLog, part: Any, below: int, *, of: PlainLog | None = None) -> str:
+    """How the transaction of a record ended, by the first later marker of its producer below an
+    offset. The record may be in another log."""
+    its = of or log
+    if not _rising(its):
         return ""
-    batch = [b for b in log.batches if b.base_offset <= part.offset][-1]
+    batch = [b for b in its.batches if b.base_offset <= part.offset][-1]
     if not batch.transactional:
         return ""
     ends = [
@@ -145,7 +220,7 @@ def _end(log: PlainLog, part: Any) -> str:
         if b.ends
         and b.crc_ok
         and b.producer_id == batch.producer_id
-        and b.base_offset >= part.offset
+        and part.offset <= b.base_offset < below
     ]
     return "open" if not ends else "committed" if ends[0].control == 1 else "aborted"
 

@@ -18,6 +18,7 @@ from linkflap.harness.model.faults import REVERSE
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
 from linkflap.harness.model.topology import Topology
+from linkflap.harness.model.values import Values
 from linkflap.spark_verify.facts.partition_facts import (
     Comparison,
     Copying,
@@ -87,6 +88,7 @@ class OtherStory(TypedDict, total=False):
     compacted: Mapping[str, int]
     topology: Topology
     topic_config: Mapping[str, str]
+    values: Sequence[Values]
     windows: Sequence[Window]
 
 

@@ -185,10 +185,9 @@ def test_a_clock_that_a_fault_sets_ahead_makes_records_older() -> None:
 
 def test_the_times_of_acknowledgements_count_where_no_copy_is_left() -> None:
     short = {"retention.ms": "500000"}
-    rest: History = {"watermarks": {"A": begins(0)}}
-    assert found(LATE, config=short, **rest) == []
+    assert found(LATE, config=short) == []
     newer = [replace(send(1, 2, acked=0), invoked=ENDED - SECOND)]
-    assert found(LATE, config=short, sends=newer, **rest) == LOST
+    assert found(LATE, config=short, sends=newer) == LOST
 
 
 def test_a_start_that_was_never_seen_lower_is_held_against_what_was_shown() -> None:

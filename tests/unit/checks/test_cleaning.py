@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from linkflap.spark_verify.facts.view import NULL, PartitionView
-from linkflap.spark_verify.read.differing_batches import digested
-from tests.unit.checks.histories import view
+from linkflap.spark_verify.facts.view import NULL, PartitionView, digested
+from tests.unit.checks.histories import but, view
 from tests.unit.checks.logs import Log
 from tests.unit.checks.verdicts import anomalies, findings, unjudged
 
@@ -89,7 +88,11 @@ def test_a_tombstone_goes_when_its_horizon_has_passed_and_takes_no_value_with_it
     tombstone = (
         on(1).data(1, keys={1: 5}).data(2, keys={2: 6}, digest={2: NULL}).data(3, keys={3: 5})
     )
-    assert found(tombstone, gone) == []
+    config = {"delete.retention.ms": "1000000"}
+    assert anomalies(NAME, but(compacted(tombstone, gone), topic_config=config)) == []
+    config = {"delete.retention.ms": "1000001"}
+    kept = but(compacted(tombstone, gone), topic_config=config)
+    assert anomalies(NAME, kept) == [("replica-missing", "A", 1)]
     assert found(FULL, gone) == [("replica-missing", "A", 1)]
 
 
@@ -126,6 +129,24 @@ def test_a_later_record_that_was_aborted_takes_no_key() -> None:
     other = on(2).skip(1).txn(2, pid=7, end="abort")
     one.keys[2] = other.keys[2] = 5
     assert found(one, other) == [("replica-missing", "A", 0)]
+
+
+def test_a_marker_stays_while_a_batch_of_its_transaction_is_there() -> None:
+    one = on(1).txn(1, pid=7).data(2)
+    other = on(2).txn(1, pid=7, end=None).skip(1).data(2)
+    assert found(one, other) == [("replica-missing", "A", 1)]
+
+
+def test_a_record_is_replaced_below_where_the_cleaner_was() -> None:
+    """It may have come further and not noted it; then it took from all before, too."""
+    keys = {1: 5, 2: 6, 3: 5, 4: 6}
+    one = on(1).data(1, keys=keys).data(2, keys=keys).data(3, keys=keys).data(4, keys=keys)
+    first = on(2).skip(1).data(2, keys=keys).data(3, keys=keys).data(4, keys=keys)
+    second = on(2).data(1, keys=keys).skip(1).data(3, keys=keys).data(4, keys=keys)
+    assert (found(one, first, upto=3), found(one, second, upto=4)) == ([], [])
+    assert found(one, second, upto=2) == [("replica-missing", "A", 1)]
+    unsure = compacted(one, first, upto=2)
+    assert (anomalies(NAME, unsure), len(unjudged(NAME, unsure))) == ([], 1)
 
 
 def test_a_marker_goes_when_its_transaction_is_gone_and_a_reset_is_not_judged() -> None:

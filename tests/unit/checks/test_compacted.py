@@ -12,8 +12,9 @@ import pytest
 from linkflap.harness.capture.folders import bounds, folders
 from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.scenario import TopicSpec
+from linkflap.harness.model.values import Values
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.facts.view import PartitionView
+from linkflap.spark_verify.facts.view import PartitionView, digested
 from linkflap.spark_verify.read.partition_events import compacted_below
 from tests.kafka_log import batch, record, segment
 from tests.unit.checks.clients import commit, poll, send
@@ -274,3 +275,128 @@ def test_bytes_show_how_far_a_cleaner_was_that_did_not_write_its_checkpoint(
     it wrote the cleaner checkpoint."""
     found = compacted_below([noted], TopicSpec(config={"cleanup.policy": policy}))
     assert found.get((noted.topic, 0), {}).get("A") == reached
+
+
+KEYS = {1: 5, 2: 6, 3: 5}
+FIRST = Log("A").data(1, keys=KEYS).data(2, keys=KEYS).data(3, keys=KEYS)
+"""Keys 5, 6, and 5 again."""
+
+
+def pair(a: Log, b: Log, **below: int) -> PartitionView:
+    return view([a, b], mirror_kind="shadow", compacted=below)
+
+
+def lacking(*uids: int, name: str = "B") -> Log:
+    """A log with those of 1 2 3 at their offsets."""
+    log = Log(name)
+    for one in (1, 2, 3):
+        log = log.data(one, keys=KEYS) if one in uids else log.skip(1)
+    return log
+
+
+@pytest.mark.parametrize(
+    ("left", "below", "lost"), [((2, 3), 3, []), ((1, 3), 3, [1]), ((2, 3), 2, []), ((3,), 3, [1])]
+)
+def test_the_other_end_of_a_mirror_lacks_only_what_a_later_record_replaced(
+    left: tuple[int, ...], below: int, lost: list[int]
+) -> None:
+    """A record above the checkpoint may have replaced it: the cleaner had not noted that yet."""
+    one = pair(FIRST, lacking(*left), B=below)
+    assert anomalies("record-equality", one) == [("record-hole", "B", at) for at in lost]
+    assert len(unjudged("record-equality", one)) == (below == 2)
+    other = pair(lacking(*left, name="A"), lacking(1, 2, 3), A=below)
+    assert anomalies("record-equality", other) == [("record-stranger", "B", at) for at in lost]
+
+
+def test_a_record_that_came_to_be_below_a_promotion_replaces_on_both_sides_and_others_do_not() -> (
+    None
+):
+    keys = {1: 5, 2: 6, 9: 5}
+    a = Log("A").data(1, keys=keys).data(2, keys=keys)
+    b = Log("B").skip(1).data(2, keys=keys)
+    mine = replace(
+        view([a, b.data(9, keys=keys)], mirror_kind="shadow", compacted={"B": 3}),
+        partition_facts=but(
+            view([a], mirror_kind="shadow"), promotions=[promoted(2)], compacted={"B": 3}
+        ).partition_facts,
+    )
+    assert anomalies("record-equality", mine) == []  # 9, of B's own era
+    tail = Log("A").skip(1).data(2, keys=keys).data(9, keys=keys)
+    lost = but(
+        view([tail, Log("B").data(1, keys=keys).data(2, keys=keys)], mirror_kind="shadow"),
+        promotions=[promoted(2)],
+        compacted={"A": 3},
+    )
+    assert anomalies("record-equality", lost) == []
+    lost = but(lost, compacted={"A": 3, "B": 2})
+    alike = replace(
+        lost,
+        replicas=[r for r in mine.replicas if r.cluster == "A"]
+        + [Log("B").skip(1).data(2, keys=keys).replica()],
+    )
+    assert anomalies("record-equality", alike) == [("record-hole", "B", 0)]
+
+
+def test_a_tombstone_that_is_gone_itself_may_have_replaced_it() -> None:
+    """B's client deleted 1's key at offset 3, and the tombstone has expired: only what it sent
+    shows that."""
+    values = [Values(1, 1, keys=1, tombstones=1.0)]
+    key = digested(values[0].key(0))
+    keys = {1: key, 2: 6, 3: 7}
+    a = Log("A").data(1, keys=keys).data(2, keys=keys).data(3, keys=keys)
+    b = Log("B").skip(1).data(2, keys=keys).data(3, keys=keys).skip(1).data(4, keys={4: 8})
+    sent = [send(9, acked=3, cluster="B")]
+    one = view(
+        [a, b], sends=sent, mirror_kind="shadow", promotions=[promoted(3)], compacted={"B": 5}
+    )
+    assert (anomalies("record-equality", one), len(unjudged("record-equality", one))) == ([], 1)
+    short = {"delete.retention.ms": "0"}
+    known = but(one, values=values, topic_config=short)
+    assert (anomalies("record-equality", known), unjudged("record-equality", known)) == ([], [])
+    lost = [("record-hole", "B", 0)]
+    assert anomalies("record-equality", replace(known, sends=())) == lost
+    other = [Values(1, 1, keys=1)]
+    assert anomalies("record-equality", but(known, values=other)) == lost
+    assert anomalies("record-equality", but(known, topic_config={})) == lost
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"producer_epoch": 1}, {"base_sequence": 5}, {"producer_id": 8}, {"last_offset": 1},
+        {"transactional": True},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_no_cleaner_changes_a_header(header: dict[str, int]) -> None:
+    def made(name: str, **more: int) -> Log:
+        return Log(name).data(1, pid=7, length=99, **more).skip(1).data(2, pid=7)  # type: ignore[arg-type]
+
+    one = pair(made("A"), made("B", crc=5, **header), A=3, B=3)
+    assert anomalies("byte-equality", one) == [("byte-divergence", "B", 0)]
+    assert anomalies("byte-equality", pair(made("A"), made("B", crc=5), B=3)) == []
+
+
+def test_an_emptied_marker_is_still_one() -> None:
+    def made(name: str, kind: str, **header: int) -> Log:
+        return Log(name).marker(kind, pid=7, **header).data(2)
+
+    empty = made("B", "commit", length=61, crc=1)
+    empty.batches[0] |= {"count": 0, "control": 3}
+    assert anomalies("byte-equality", pair(made("A", "commit"), empty, B=2)) == []
+    other = made("B", "abort", crc=1)
+    assert anomalies("byte-equality", pair(made("A", "commit"), other, B=2)) != []
+
+
+def test_a_marker_and_the_last_batch_of_a_producer_stay() -> None:
+    ended = pair(
+        Log("A").txn(1, pid=7).data(2), Log("B").txn(1, pid=7, end=None).skip(1).data(2), B=3
+    )
+    assert anomalies("byte-equality", ended) == [("byte-hole", "B", 1)]
+    last = pair(Log("A").data(1, pid=7).data(2), Log("B").skip(1).data(2), B=2)
+    assert anomalies("byte-equality", last) == [("byte-hole", "B", 0)]
+    later = pair(Log("A").data(1, pid=7).data(2, pid=7), Log("B").skip(1).data(2, pid=7), B=2)
+    assert anomalies("byte-equality", later) == []
+    raised = Log("B").skip(1).marker("commit", pid=7, epoch=1).data(2)
+    over = pair(Log("A").txn(1, pid=7, marker_epoch=1).data(2), raised, B=2)
+    assert anomalies("byte-equality", over) == []
