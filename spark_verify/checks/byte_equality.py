@@ -10,10 +10,10 @@ above the end of the source's log proves nothing if the source may have been cop
 that a mirror declares to have appended when the run ended, without a failover, are its own. This
 check does not judge mirrors that move offsets. In copied logs the mark of a promotion may have been
 deleted with the beginning of the log, and the finding then says so (`harness.capture.unmarked`).
-Where either side has compacted its log, each side packs its remaining records anew. There batches at
-one offset have the same header but for length, count, CRC and base timestamp, a marker goes only
-after all that it ended, and of each producer its last batch stays, though empty (KIP-98). For a
-recorded run record-equality compares the records.
+Where either side has compacted its log, each packs its remaining records anew. There batches at one
+offset have the same header but for length, count, CRC and base timestamp, a marker goes only after
+all that it ended, and of each producer its last batch stays, though empty (KIP-98). For a recorded
+run record-equality compares the records.
 """
 
 from __future__ import annotations
