@@ -527,7 +527,6 @@ CHECK = Check(
         ),
     ),
     complete=frozenset({"sends", "reads", "groups", "promotions"}),
-    time_based=True,
     kernel=kernel,
     combine=combine,
     unit="clients",
