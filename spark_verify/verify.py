@@ -119,7 +119,8 @@ def keep(judgement: Judgement, rows: Sequence[FindingRow], folder: Path) -> Judg
 def has_inputs(run: Path, check: Check) -> bool:
     """Whether a check can be made of what a run directory has: of logs without a history not every
     one."""
-    return check.from_bytes or RunReader(run).run.recorded
+    of = RunReader(run).run
+    return check.runs_on(of.scenario.mirror.guarantee, recorded=of.recorded)
 
 
 def _findings(

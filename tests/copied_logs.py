@@ -58,7 +58,7 @@ def judged(folder: Path, wanted: LogsRequest) -> Judgement:
 def judged_again(folder: Path) -> Judgement:
     """Judges a run directory (also of a recorded run), except for findings across several
     partitions."""
-    recorded = RunReader(folder).run.recorded
+    run = RunReader(folder).run
     rows: list[FindingRow] = []
     for view in views(folder):
         rows += [
@@ -75,7 +75,7 @@ def judged_again(folder: Path) -> Judgement:
         rows += [
             row
             for check in REGISTRY.values()
-            if recorded or check.from_bytes
+            if check.runs_on(run.scenario.mirror.guarantee, recorded=run.recorded)
             for row in job.examine(check, view)
         ]
     return judge(folder, rows, list(REGISTRY.values()))

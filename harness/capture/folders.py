@@ -17,27 +17,34 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Final, Literal
 
+import numpy as np
+
 from linkflap.harness.capture.logs_named import (
     Folder,
     LogsRequest,
+    check_mirror_named,
     check_promotions,
     chosen,
     homes_of,
+    named_by,
+    names_of,
     topology_of,
 )
 from linkflap.harness.capture.promotions_from_bytes import promotions_in
 from linkflap.harness.capture.replicas import log_end, offsets_in
-from linkflap.harness.guarantees import declared
-from linkflap.harness.log import batches
+from linkflap.harness.log import batches, records
 from linkflap.harness.log.segment_files import offset_in
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import Captured
 from linkflap.harness.model.history import Bounds
-from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from linkflap.harness.model.scenario import Scenario, WorkloadSpec
 from linkflap.harness.model.topology import TopicPartition, Topology
 from linkflap.harness.rundir import Run, RunWriter
 
 MOMENT: Final = "1-copied"
+_COMPARED: Final = 2000
+"""Records, and batches of a log, that show whether offsets are kept."""
+_MOST: Final = 0.5
 _READERS: Final = 4
 """Replicas that are read at the same time."""
 RUNTIME: Final = "files"
@@ -227,10 +234,10 @@ def bounds(found: Iterable[Folder], scanned: Mapping[Path, int] | None = None) -
     for folder in found:
         by_partition[folder.cluster, folder.tp].append(folder)
     known = []
-    for (_, partition), same in by_partition.items():
+    for same in by_partition.values():
         ends = {f.path: log_end(f.path) if scanned is None else scanned[f.path] for f in same}
         noted = {
-            f.path: offsets_in(f.root / "replication-offset-checkpoint").get(partition, -1)
+            f.path: offsets_in(f.root / "replication-offset-checkpoint").get(f.on_disk, -1)
             for f in same
         }
         checkpointed = max(noted.values()) >= 0
@@ -243,14 +250,17 @@ def bounds(found: Iterable[Folder], scanned: Mapping[Path, int] | None = None) -
                     cluster=folder.cluster, broker=folder.broker, topic=folder.topic,
                     partition=folder.partition,
                     leader=False, alive=False,
-                    log_start=max(first,
-                        offsets_in(folder.root / "log-start-offset-checkpoint").get(partition, 0)),
+                    log_start=max(
+                        first,
+                        offsets_in(folder.root / "log-start-offset-checkpoint").get(
+                            folder.on_disk, 0),
+                    ),
                     high_watermark=max(min(high, ends[folder.path]), noted[folder.path]),
                     high_watermark_from=_origin(folder)
                     if noted_above or (checkpointed and len(same) > 1)
                     else "recomputed",
-                    compacted=offsets_in(folder.root / "cleaner-offset-checkpoint").get(partition,
-                        0),
+                    compacted=offsets_in(folder.root / "cleaner-offset-checkpoint").get(
+                        folder.on_disk, 0),
                 )
             )  # fmt: skip
     return known
@@ -266,11 +276,21 @@ def record(folder: Path, asked: LogsRequest, command: str) -> None:
     nothing."""
     topology = topology_of(asked, option="--logs")
     every = [f for name, root in asked.logs.items() for f in folders(name, root)]
-    found = chosen(every, asked.topics)
-    homes = homes_of({f.topic for f in found}, asked)
+    topics: dict[str, set[str]] = {name: set() for name in asked.logs}
+    for each in every:
+        topics[each.cluster].add(each.topic)
+    check_mirror_named(topics, asked)
+    names = named_by(asked.topics, names_of(topics, asked))
+    found = [
+        replace(f, topic=names[f.cluster, f.topic])
+        for f in chosen(every, asked.topics if not names else ".*")
+        if (f.cluster, f.topic) in names
+    ]
+    homes = homes_of({(f.cluster, f.topic) for f in found}, asked)
     check_promotions(asked, {(f.cluster, *f.tp) for f in found})
     ends: dict[Path, int] = {}
-    events, ended = promotions_in(longest(found, ends), asked.links, asked.promotions)
+    logs = kept_offsets(longest(found, ends), asked)
+    events, ended = promotions_in(logs, asked.links, asked.promotions)
     known = bounds(found, ends)
     scenario = scenario_of("copied logs", topology, homes, asked)
     run = replace(Run.begun(scenario, RUNTIME, command), recorded=False, homes=homes)
@@ -292,7 +312,7 @@ def scenario_of(
     """The scenario of logs that linkflap did not record."""
     return Scenario(
         name=name, about="Logs that linkflap did not record.", seed=0, topology=topology,
-        mirror=declared(MirrorSpec(kind="exact", options=asked.options)), schedule=(),
+        mirror=asked.mirror, schedule=(),
         workloads=tuple(WorkloadSpec(kind="unknown",
             home=home) for home in dict.fromkeys(homes.values())),
     )  # fmt: skip
@@ -321,6 +341,46 @@ def longest(
                 if before is None or _reach(log) > _reach(before):
                     logs[folder.cluster] = log
             yield partition, logs
+
+
+def kept_offsets(
+    logs: Iterable[tuple[TopicPartition, Mapping[str, batches.Log]]], asked: LogsRequest
+) -> Iterator[tuple[TopicPartition, Mapping[str, batches.Log]]]:
+    """The logs as they are. Raises InputError behind the last if no destination has a batch of its
+    source, but most of its records are there, and the user has not said which mirror it is."""
+    same = there = compared = 0
+    for tp, of in logs:
+        for link in asked.links if not asked.mirror_named else ():
+            if compared < _COMPARED and {*link.ends} <= of.keys():
+                source, destination = of[link.source], of[link.destination]
+                same += _same_batches(source, destination)
+                wanted, found = _records_there(source, destination)
+                there, compared = there + found, compared + wanted
+        yield tp, of
+    if not same and compared and there >= _MOST * compared:
+        raise InputError(
+            f"no batch of {asked.links[0].destination} is one of {asked.links[0].source}, and "
+            f"{there:,} of {compared:,} records are: their mirror does not keep batches and "
+            "offsets; say which it is: --mirror mm2, or --mirror command --set manifest=FILE with "
+            "its guarantee (--mirror exact, if it should have kept them)"
+        )
+
+
+def _same_batches(source: batches.Log, destination: batches.Log) -> int:
+    headers = [
+        zip(h.base_offset.tolist(), h.crc.tolist(), strict=True)
+        for h in (source.headers, destination.headers)
+    ]
+    return len({*headers[0]} & {*headers[1]})
+
+
+def _records_there(source: batches.Log, destination: batches.Log) -> tuple[int, int]:
+    """How many of the destination's first records were looked for, and are at the source."""
+    ours, theirs = (
+        records.decode(log, 0, min(len(log.headers), _COMPARED))[0].digest
+        for log in (destination, source)
+    )
+    return len(ours), int(np.isin(ours, theirs).sum())
 
 
 def _reach(log: batches.Log) -> tuple[int, int]:

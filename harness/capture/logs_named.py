@@ -6,11 +6,20 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from linkflap.harness.capture.promotions_from_bytes import Given
+from linkflap.harness.guarantees import declared
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.scenario import Option
-from linkflap.harness.model.topology import ClusterSpec, LinkSpec, TopicPartition, Topology
+from linkflap.harness.model.guarantee import Guarantee
+from linkflap.harness.model.scenario import MirrorSpec, Option
+from linkflap.harness.model.topology import (
+    ClusterSpec,
+    LinkSpec,
+    TopicPartition,
+    Topology,
+    is_of_mirrors,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +39,11 @@ class Folder:
         return self.topic, self.partition
 
     @property
+    def on_disk(self) -> TopicPartition:
+        """Its name in its broker's files, where it is compared under another one (`names_of`)."""
+        return self.path.name.rpartition("-")[0], self.partition
+
+    @property
     def segments(self) -> list[Path]:
         """In offset order."""
         return sorted(self.path.glob("*.log"))
@@ -42,7 +56,9 @@ class LogsRequest:
 
     The first link is the original one: topics are at home on its source. A second link in the other
     direction means that the mirror was reversed after its destination was promoted. `topics`: a
-    regular expression for complete names.
+    regular expression for complete names. `kind` and `options` are the mirror's, `promised` the
+    guarantee of a mirror that linkflap does not know. `mirror_named`: the user said which mirror it
+    is; else that it keeps offsets is an assumption.
     """
 
     logs: Mapping[str, Path]
@@ -50,6 +66,18 @@ class LogsRequest:
     promotions: Given
     options: Mapping[str, Option] = field(default_factory=dict)
     topics: str = ".*"
+    kind: str = "exact"
+    promised: Guarantee | None = None
+    mirror_named: bool = False
+
+    @property
+    def mirror(self) -> MirrorSpec:
+        """The mirror, with its guarantee."""
+        return declared(MirrorSpec(kind=self.kind, options=self.options, declared=self.promised))
+
+    @property
+    def offsets_kept(self) -> bool:
+        return self.mirror.guarantee.offsets_kept
 
 
 def check_promotions(asked: LogsRequest, known: Collection[tuple[str, str, int]]) -> None:
@@ -118,9 +146,113 @@ def topology_of(asked: LogsRequest, *, option: str) -> Topology:
     )
 
 
-def homes_of(topics: Iterable[str], asked: LogsRequest) -> Mapping[str, str]:
-    """The home of each topic: by its name (`A.orders`), else the source of the first link."""
-    return {topic: _home(topic, asked) for topic in sorted(topics)}
+def homes_of(topics: Iterable[tuple[str, str]], asked: LogsRequest) -> Mapping[str, str]:
+    """The home of each topic, of which (cluster, topic) are there: by its name (`A.orders`), else
+    the source of the first link. Where offsets move, other topics may be there too: a topic that
+    only one cluster has is its own."""
+    found: dict[str, set[str]] = {}
+    for cluster, topic in sorted(topics):
+        found.setdefault(topic, set()).add(cluster)
+    return {
+        topic: min(clusters)
+        if len(clusters) == 1 and not asked.offsets_kept
+        else _home(topic, asked)
+        for topic, clusters in found.items()
+    }
+
+
+def names_of(
+    topics: Mapping[str, Collection[str]], asked: LogsRequest
+) -> Mapping[tuple[str, str], str]:
+    """Per cluster and topic the name under which it is compared.
+
+    MirrorMaker 2's DefaultReplicationPolicy calls `orders` of the source `<alias>.orders` on the
+    destination. Where a destination has such topics, every topic is called by the cluster that it
+    is at home on (`east.orders`), on that cluster too. Topics that mirrors keep for themselves are
+    left out.
+    """
+    mine = {cluster: {t for t in own if not _of_mirrors(t)} for cluster, own in topics.items()}
+    came = {} if asked.offsets_kept else _renamed(mine, asked.links)
+    names: dict[tuple[str, str], str] = {}
+
+    def named(cluster: str, topic: str, depth: int) -> str:
+        if (cluster, topic) in came and depth:
+            return named(*came[cluster, topic], depth - 1)
+        return f"{cluster}.{topic}" if came and not _is_homed(topic, asked) else topic
+
+    for cluster, own in (topics if asked.offsets_kept else mine).items():
+        for topic in own:
+            names[cluster, topic] = named(cluster, topic, len(topics))
+    return names
+
+
+def named_by(topics: str, names: Mapping[tuple[str, str], str]) -> Mapping[tuple[str, str], str]:
+    """Those that --topics names: by the name on any cluster, or the one by which it is compared."""
+    pattern = pattern_of(topics)
+    wanted = {
+        name
+        for (_, topic), name in names.items()
+        if pattern.fullmatch(topic) or pattern.fullmatch(name)
+    }
+    return {key: name for key, name in names.items() if name in wanted}
+
+
+def _is_homed(topic: str, asked: LogsRequest) -> bool:
+    first, dot, _ = topic.partition(".")
+    return bool(dot) and first in asked.logs
+
+
+def _renamed(
+    mine: Mapping[str, Collection[str]], links: Sequence[LinkSpec]
+) -> Mapping[tuple[str, str], tuple[str, str]]:
+    """(destination, its topic) -> (source, that topic's name there), of topics with a prefix."""
+    found: dict[tuple[str, str], tuple[str, str]] = {}
+    for link in links:
+        sources = mine.get(link.source, ())
+        for topic in mine.get(link.destination, ()):
+            alias, dot, rest = topic.partition(".")
+            if dot and alias and topic not in sources and rest in sources:
+                found[link.destination, topic] = (link.source, rest)
+    return found
+
+
+def _of_mirrors(topic: str) -> bool:
+    """Whether MirrorMaker 2 keeps it for itself."""
+    return is_of_mirrors(topic) or topic.rpartition(".")[2] == "heartbeats"
+
+
+def check_mirror_named(topics: Mapping[str, Collection[str]], asked: LogsRequest) -> None:
+    """Raises InputError where the topics show a mirror that moves offsets, and the user has not
+    said which mirror it is."""
+    if asked.mirror_named:
+        return
+    for link in asked.links:
+        ends = [(name, topic) for name in link.ends for topic in sorted(topics.get(name, ()))]
+        own = next(
+            (
+                f"{name} has MirrorMaker 2's topic {topic}"
+                for name, topic in ends
+                if _MM2.fullmatch(topic)
+            ),
+            "",
+        )
+        renamed = next(
+            (
+                f"{there[0]}'s topic {there[1]} looks like {here[0]}'s {here[1]}"
+                for there, here in sorted(_renamed(topics, [link]).items())
+            ),
+            "",
+        )
+        if own or renamed:
+            raise InputError(
+                f"{own or renamed}, and MirrorMaker 2 does not keep offsets: add --mirror mm2; or "
+                f"--mirror exact, if another mirror of {link.name} keeps them"
+            )
+
+
+_MM2: Final = re.compile(
+    r"mm2-(?:configs|offsets|status|offset-syncs)\..*\.internal|.+\.checkpoints\.internal"
+)
 
 
 def _home(topic: str, asked: LogsRequest) -> str:

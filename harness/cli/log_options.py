@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 
 import click
 
+from linkflap.harness.cli.mirror_options import mirror_options
 from linkflap.harness.guarantees.copied import PRESETS
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.guarantee import Guarantee
+from linkflap.harness.model.scenario import Option
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.topologies.legal import check_name
 
@@ -55,8 +58,13 @@ _OPTIONS: Final = (
     ),
     click.option("--topics", default=".*", metavar="REGEX", help="Judge only these topics."),
     click.option(
-        "--mirror", "preset", default="exact", type=click.Choice(list(PRESETS)), show_default=True,
-        help="The mirror whose guarantee applies; the options below change parts of it.",
+        "--mirror", "preset", type=click.Choice([*PRESETS, "mm2", "command"]),
+        help="The mirror whose guarantee applies, by default exact; the options below change parts "
+        "of it.",
+    ),
+    click.option(
+        "--set", "settings", multiple=True, metavar="NAME=VALUE",
+        help="An option of --mirror mm2 (delivery, isolation, ...), or the manifest of command.",
     ),
     click.option(
         "--producer-ids", type=click.Choice(["keep", "negate", "complement", "region"]),
@@ -86,7 +94,8 @@ class LogOptions(TypedDict):
     links: Sequence[str]
     promotions: Sequence[str]
     topics: str
-    preset: str
+    preset: str | None
+    settings: Sequence[str]
     producer_ids: str | None
     leader_epochs: str | None
 
@@ -95,12 +104,11 @@ def logs_request(**options: Unpack[LogOptions]) -> LogsRequest | None:
     """The request for copied logs; None if none were named. Raises InputError for unreadable
     ones."""
     if not options["logs"]:
-        if (options["links"] or options["promotions"] or _promised(options)) and not options[
-            "bootstrap"
-        ]:
+        about = ("links", "promotions", "preset", "settings", "producer_ids", "leader_epochs")
+        if any(options[name] for name in about) and not options["bootstrap"]:  # type: ignore[literal-required]
             raise InputError(
-                "--link, --promotion, --mirror, --producer-ids and --leader-epochs are about logs: "
-                "add --logs A=DIR --logs B=DIR"
+                "--link, --promotion, --mirror, --set, --producer-ids and --leader-epochs are about"
+                " logs: add --logs A=DIR --logs B=DIR"
             )
         return None
     return _asked(
@@ -191,15 +199,48 @@ def _asked(named: Mapping[str, Path], options: LogOptions) -> LogsRequest:
         logs=named,
         links=links,
         promotions=given,
-        options=_promised(options),
         topics=options["topics"],
+        mirror_named=options["preset"] is not None,
+        **_mirror(options),
     )
 
 
-def _promised(options: LogOptions) -> dict[str, str]:
-    """The options of the guarantee of the logs' mirror: those of --mirror, changed by the more
-    specific options."""
-    promises = {**PRESETS[options["preset"]]}
+class _Mirror(TypedDict, total=False):
+    kind: str
+    options: Mapping[str, Option]
+    promised: Guarantee
+
+
+def _mirror(options: LogOptions) -> _Mirror:
+    """The mirror of the logs, as the user described it."""
+    kind = options["preset"] or "exact"
+    if kind in PRESETS:
+        if options["settings"]:
+            raise InputError(
+                "--set is about --mirror mm2 and --mirror command; of others give --producer-ids "
+                "and --leader-epochs"
+            )
+        return {"options": _promised(kind, options)}
+    if options["producer_ids"] or options["leader_epochs"]:
+        raise InputError(
+            f"--producer-ids and --leader-epochs are about mirrors that keep bytes; mirror {kind} "
+            "has its options with --set"
+        )
+    from linkflap.harness.mirrors import MIRRORS
+    from linkflap.harness.mirrors.command import manifest
+
+    given = mirror_options(options["settings"])
+    if kind == "command":
+        promised = manifest.read(manifest.path_of(given), runnable=False).promised
+        return {"kind": kind, "options": given, "promised": promised}
+    MIRRORS[kind].options(given)
+    return {"kind": kind, "options": given}
+
+
+def _promised(kind: str, options: LogOptions) -> dict[str, str]:
+    """The options of the guarantee of a mirror that keeps bytes: those of --mirror, changed by the
+    more specific options."""
+    promises = {**PRESETS[kind]}
     promises |= {
         name: value
         for name in ("producer_ids", "leader_epochs")

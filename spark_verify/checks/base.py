@@ -15,6 +15,7 @@ from typing import Literal
 
 from linkflap.harness.model.events import Event
 from linkflap.harness.model.failover_cost import Failover
+from linkflap.harness.model.guarantee import Equality, Guarantee
 from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.facts.partition_facts import Promotion
 from linkflap.spark_verify.facts.view import Origin, PartitionView
@@ -143,7 +144,8 @@ class Check:
     damaged, findings are reported, but prove nothing. If an entire capture is missing, that goes
     for all checks, except for kinds that are proven `despite_torn`. `internal`: its kernel also
     gets the partitions of Kafka's own topics. `from_bytes`: it also runs on logs alone, without a
-    client history. `of_one_cluster`: and on one cluster's logs (`linkflap forensics`).
+    client history; `from_content`: there only if the mirror promises this equality.
+    `of_one_cluster`: and on one cluster's logs (`linkflap forensics`).
     `examines_any_log`: it has something to examine in any log; other checks examine things that
     some logs lack (transactions, producer ids). `only_our_records`: on logs alone it ignores
     records that linkflap's clients did not write (unless the mirror maps producer ids), so those
@@ -177,6 +179,7 @@ class Check:
     measure: Callable[[Sequence[PartialFinding], Sequence[Event]], Measured] | None = None
     from_bytes: bool = False
     of_one_cluster: bool = False
+    from_content: Equality | None = None
     examines_any_log: bool = False
     only_our_records: bool = False
     of_replicas: bool = False
@@ -186,6 +189,10 @@ class Check:
     only_of: Literal["", "transactions", "producer ids"] = ""
     internal: bool = False
     follows: frozenset[str] = frozenset()
+
+    def runs_on(self, guarantee: Guarantee, *, recorded: bool) -> bool:
+        """Whether it can be made of a run directory, which may have no client history."""
+        return recorded or self.from_bytes or guarantee.equality == self.from_content
 
     @property
     def due_where(self) -> str:

@@ -18,12 +18,13 @@ run record-equality compares the records.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from linkflap.harness.model.guarantee import MAPPED
+from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.batch_differences import (
     changes_of,
@@ -42,11 +43,13 @@ from linkflap.spark_verify.checks.parts.generations import compacted, examined
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
 from linkflap.spark_verify.checks.parts.producer_ids import ids_as_declared
 from linkflap.spark_verify.checks.parts.range_endings import appended_since
+from linkflap.spark_verify.facts.partition_facts import Promotion
 from linkflap.spark_verify.facts.view import (
     DATA,
     Batches,
     Bools,
     Ints,
+    Origin,
     PartitionView,
     Replica,
 )
@@ -63,7 +66,7 @@ _TRANSFORMED: Final = (
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Compares every mirrored range, and both ends of several."""
-    if not view.mirror.guarantee.offsets_kept:
+    if not view.mirror.guarantee.offsets_kept or view.mirror.guarantee.equality != "bytes":
         return []
     findings: list[Finding] = []
     for compared in hops(view, end_to_end=True):
@@ -293,6 +296,11 @@ def _found(
     )
 
 
+def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:
+    keeps_bytes = scenario.mirror.guarantee.equality == "bytes"
+    return offsets_due(scenario, promotions) if keeps_bytes else ()
+
+
 CHECK = Check(
     name="byte-equality",
     guarantee=(
@@ -358,8 +366,8 @@ CHECK = Check(
     kernel=kernel,
     from_bytes=True,
     unit="batches",
-    due_at=offsets_due,
-    when="mirrored ones where a link leads, if the mirror keeps offsets",
+    due_at=_due,
+    when="mirrored ones where a link leads, if the mirror keeps offsets and bytes",
     complete=frozenset({"promotions"}),
     examines_any_log=True,
     only_our_records=True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from linkflap.harness.guarantees import ALLOWED
 from linkflap.spark_verify.checks import REGISTRY
@@ -68,6 +69,12 @@ def _lines() -> Iterator[str]:
     yield ""
 
 
+_PROMISED: Final[Mapping[str, str]] = {
+    "order": "records keep their order",
+    "records": "records keep their offsets",
+}
+
+
 def facts(check: Check) -> Mapping[str, str]:
     """The properties of a check beside its guarantee, for this page and for reports."""
     whole = (
@@ -75,7 +82,13 @@ def facts(check: Check) -> Mapping[str, str]:
         if check.complete
         else ""
     )
-    alone = "; also runs on logs without a client history" if check.from_bytes else ""
+    alone = (
+        "; also runs on logs without a client history"
+        if check.from_bytes or check.from_content
+        else ""
+    )
+    if check.from_content:
+        alone += f", if their mirror promises that {_PROMISED[check.from_content]}"
     return {
         "Source": check.source,
         "Examines": f"{check.unit}; due are {check.due_where}",

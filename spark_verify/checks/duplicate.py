@@ -16,6 +16,7 @@ from linkflap.spark_verify.checks.parts.generations import apart, examined, judg
 from linkflap.spark_verify.checks.parts.logs import ABORTED, Log, among, copies, runs, written
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
 from linkflap.spark_verify.checks.parts.range_exceptions import why_not_judged
+from linkflap.spark_verify.checks.parts.record_order import may_repeat, unknown_repeats
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
@@ -40,6 +41,9 @@ def _repeats(view: PartitionView, generation: LogGeneration, log: Log) -> Sequen
         faithful, doubts = _faithful(view, generation, records.uid[counted[again]], copy[again])
         findings += [Unjudged(reason=reason) for reason in doubts]
         again = again[here[counted[again]] | ~faithful]
+    if may_repeat(view) and (count := int(np.count_nonzero(~here[counted[again]]))):
+        findings.append(unknown_repeats(view, cluster, count))
+        again = again[here[counted[again]]]
     # One replay of a range is one anomaly, dated by its oldest record; what clients and what a
     # mirror wrote are two.
     own = np.arange(len(again)) + here[counted[again]]

@@ -32,7 +32,7 @@ from linkflap.spark_verify.checks.parts.record_order import (
     order_anomaly,
     repeats,
 )
-from linkflap.spark_verify.facts.view import Bools, PartitionView
+from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -74,11 +74,11 @@ def _judge(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     return [
         *findings,
         *repeats(view, compared),
-        *_strangers(compared, gone, kept=view.mirror.guarantee.offsets_kept),
+        *_strangers(view, compared, gone),
         *_holes(compared),
         *inversions(compared),
         *divergences(compared),
-        *_lag(compared),
+        *_lag(view, compared),
         *_unsettled(compared),
     ]
 
@@ -96,7 +96,8 @@ def _nothing_to_compare_with(view: PartitionView, compared: Hop) -> Bools:
     return np.asarray((compared.position < 0) & (offsets < floor))
 
 
-def _strangers(compared: Hop, gone: Bools, *, kept: bool) -> Sequence[Finding]:
+def _strangers(view: PartitionView, compared: Hop, gone: Bools) -> Sequence[Finding]:
+    kept = view.mirror.guarantee.offsets_kept
     offsets = compared.destination.replica.records.offset[compared.mirrored]
     # A first segment may begin before the log does: segments roll where each broker rolls them, and
     # only complete ones go.
@@ -129,6 +130,8 @@ def _strangers(compared: Hop, gone: Bools, *, kept: bool) -> Sequence[Finding]:
             f"{compared.source.replica.cluster}, {why}"
         )
         return [*findings, Unjudged(reason=reason)]
+    if late := _copied_later(view, compared, phantom):
+        return [*findings, late]
     strange = compared.destination.replica.records.uid[compared.mirrored[phantom]]
     return [
         *findings,
@@ -137,6 +140,27 @@ def _strangers(compared: Hop, gone: Bools, *, kept: bool) -> Sequence[Finding]:
             for start, end in runs(phantom, strange)
         ),
     ]
+
+
+def _copied_later(view: PartitionView, compared: Hop, phantom: Ints) -> Unjudged | None:
+    """Of copied logs: why strangers prove nothing that come after everything that the source has.
+    Leaders of live clusters are asked for the end of the destination first."""
+    source, destination = compared.source.replica, compared.destination.replica
+    arrived = np.flatnonzero(compared.position >= 0)
+    known = view.recorded or source.high_watermark_from == "sampled" or len(_late(compared))
+    if known or not len(phantom) or phantom[0] <= arrived.max(initial=-1):
+        return None
+    where = f"{view.topic}-{view.partition}"
+    return Unjudged(
+        reason=(
+            f"{len(phantom)} records of {destination.cluster}'s {where} come after all that "
+            f"{source.cluster} has, the first at offset "
+            f"{destination.records.offset[compared.mirrored[phantom[0]]]}: {source.cluster} was "
+            f"copied before {destination.cluster}, or {destination.cluster} wrote them itself; copy"
+            f" a destination before its source, or say --promotion "
+            f"{destination.cluster}:{where}=OFFSET"
+        )
+    )
 
 
 def _holes(compared: Hop) -> Sequence[Finding]:
@@ -178,11 +202,17 @@ def _unsettled(compared: Hop) -> Sequence[Finding]:
     return [Unjudged(reason=why_not_judged(compared, count))] if count else []
 
 
-def _lag(compared: Hop) -> Sequence[Finding]:
+def _late(compared: Hop) -> Ints:
+    """Committed records that have not arrived. Those above an open transaction are withheld from a
+    read_committed mirror: they are not late."""
     theirs = compared.source.replica.records.offset[compared.sequence[compared.behind]]
-    # Records above an open transaction are withheld from a read_committed mirror: not late.
-    late = int(np.count_nonzero(theirs < compared.source.stable))
-    if compared.tail != "unknown" or not late:
+    return theirs[theirs < compared.source.stable]
+
+
+def _lag(view: PartitionView, compared: Hop) -> Sequence[Finding]:
+    late = len(_late(compared))
+    # The logs of a mirror that runs are one behind the other, once it has begun.
+    if compared.tail != "unknown" or not late or (not view.recorded and len(compared.present)):
         return []
     source, destination = compared.source.replica.cluster, compared.destination.replica.cluster
     return [
@@ -279,5 +309,7 @@ CHECK = Check(
         }
     ),
     kernel=kernel,
+    from_content="order",
+    examines_any_log=True,
     due=frozenset({"mirrored"}),
 )

@@ -230,6 +230,8 @@ CHECK = Check(
     complete=frozenset({"promotions"}),
     follows=frozenset({"byte-equality"}),
     kernel=kernel,
+    from_content="records",
+    examines_any_log=True,
     due_at=_due,
     when="mirrored ones where a link leads, if the mirror keeps offsets and producer ids",
 )

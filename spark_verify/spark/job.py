@@ -95,7 +95,8 @@ def with_needed_records(planned: RunPlan, checks: Sequence[Check]) -> RunPlan:
     asking = [
         c
         for c in checks
-        if ("records" in c.inputs or not c.inputs) and (planned.facts.recorded or c.from_bytes)
+        if ("records" in c.inputs or not c.inputs)
+        and c.runs_on(planned.facts.mirror.guarantee, recorded=planned.facts.recorded)
     ]
     every = (
         planned.facts.recorded

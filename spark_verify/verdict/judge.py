@@ -111,7 +111,8 @@ def judge(
     results: list[CheckResult] = []
     failovers: list[Failover] = []
     for check in checks:
-        if not (reader.run.recorded or check.from_bytes):
+        guarantee = reader.run.scenario.mirror.guarantee
+        if not check.runs_on(guarantee, recorded=reader.run.recorded):
             results.append(_without_history(check))
             continue
         found = anomaly_rows(by_check[check.name], planned)

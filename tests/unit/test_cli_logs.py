@@ -16,7 +16,7 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.topology import LinkSpec
 
 NOTHING: dict[str, Any] = {"logs": (), "links": (), "promotions": (), "topics": ".*",
-"preset": "exact",
+"preset": None, "settings": (),
     "producer_ids": None, "leader_epochs": None,
     "bootstrap": (), "properties": (), "rate": None,
 }  # fmt: skip

@@ -70,7 +70,7 @@ def test_the_same_link_twice_is_refused() -> None:
         logs_request(
             logs=["A=x", "B=y"], bootstrap=[], properties=[], rate=None,
             links=["A->B", "B->A", "A->B"], promotions=[],
-            topics=".*", preset="exact", producer_ids=None, leader_epochs=None,
+            topics=".*", preset="exact", settings=[], producer_ids=None, leader_epochs=None,
         )  # fmt: skip
     with pytest.raises(InputError, match="the link A->B is there twice"):
         parse("A->B, A->B")

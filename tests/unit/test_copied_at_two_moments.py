@@ -22,7 +22,7 @@ def pair(tmp_path: Path) -> Path:
     return shutil.copytree(KIP_1279 / "1-before-stop", tmp_path / "logs")
 
 
-def cut(logs: Path, cluster: str, batches: int) -> None:
+def shorten(logs: Path, cluster: str, batches: int) -> None:
     (path,) = (logs / cluster).rglob("tx-0/*.log")
     path.write_bytes(b"".join(data for _, data in batches_in(path)[:batches]))
 
@@ -41,7 +41,7 @@ def kinds(judgement: Judgement) -> set[str]:
 @pytest.mark.parametrize("left", ENDS)
 def test_a_source_that_was_copied_first_makes_it_unknown(tmp_path: Path, left: int) -> None:
     logs = pair(tmp_path)
-    cut(logs, "A", left)
+    shorten(logs, "A", left)
     judgement = verdict(logs, tmp_path)
     assert (judgement.verdict, kinds(judgement)) == (Verdict.UNKNOWN, set())
     reason = str(judgement.document["reason"])
@@ -51,7 +51,7 @@ def test_a_source_that_was_copied_first_makes_it_unknown(tmp_path: Path, left: i
 
 def test_a_destination_that_was_copied_first_lags(tmp_path: Path) -> None:
     logs = pair(tmp_path)
-    cut(logs, "B", 3)
+    shorten(logs, "B", 3)
     assert verdict(logs, tmp_path).verdict is Verdict.VALID
 
 

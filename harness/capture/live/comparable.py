@@ -55,6 +55,20 @@ def truncate(
         trim(copied.folder, copied.end)
 
 
+def truncate_moved(
+    copies: Sequence[Copied],
+    names: Mapping[tuple[str, str], str],
+    first: Ends,
+    homes: Mapping[str, str],
+) -> None:
+    """The same where offsets move: a mirror's copy ends at its first sampled end."""
+    for copied in copies:
+        home = homes[names[copied.cluster, copied.tp[0]]]
+        asked = copied.end if copied.cluster == home else first[copied.cluster][copied.tp]
+        copied.end = min(asked, copied.position) if copied.position >= 0 else copied.start
+        trim(copied.folder, copied.end)
+
+
 def _end(copied: Copied, first: Ends, events: Sequence[Event], homes: Mapping[str, str]) -> int:
     """Where a copy ends, as far as its own cluster is concerned."""
     promoted = [e.cluster for e in of_kind(events, Promotion) if e.tp == copied.tp]

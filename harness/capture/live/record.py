@@ -17,15 +17,17 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
-from linkflap.harness.capture.folders import folders, longest, scenario_of
+from linkflap.harness.capture.folders import folders, kept_offsets, longest, scenario_of
 from linkflap.harness.capture.live.cluster import PATIENCE, Bound, GivenUp, LiveCluster
-from linkflap.harness.capture.live.comparable import Ends, far_first, truncate
+from linkflap.harness.capture.live.comparable import Ends, far_first, truncate, truncate_moved
 from linkflap.harness.capture.live.copy import Copied, Pace, copy
 from linkflap.harness.capture.logs_named import (
     LogsRequest,
+    check_mirror_named,
     check_promotions,
     homes_of,
-    pattern_of,
+    named_by,
+    names_of,
     topology_of,
 )
 from linkflap.harness.capture.promotions_from_bytes import promotions_in
@@ -78,14 +80,18 @@ def record(folder: Path, asked: LiveLogsRequest, command: str, tell: ShowsProgre
     }
     try:
         tell.phase("asking the clusters what they have")
-        partitions = _chosen(clusters, asked.request.topics)
+        partitions, names = _chosen(clusters, asked.request)
         check_promotions(
-            asked.request, {(name, *tp) for name, own in partitions.items() for tp in own}
+            asked.request,
+            {(name, names[name, t], n) for name, own in partitions.items() for t, n in own},
         )
         starts, first, stable, last = _bounds(
             clusters, partitions, far_first(list(clusters), asked.request.links)
         )
-        homes = homes_of({topic for own in partitions.values() for topic, _ in own}, asked.request)
+        homes = homes_of(
+            {(name, names[name, t]) for name, own in partitions.items() for t, _ in own},
+            asked.request,
+        )
         scenario = scenario_of("fetched logs", topology, homes, asked.request)
         run = replace(
             Run.begun(scenario, RUNTIME, command), recorded=False, homes=homes, leaders_only=True
@@ -93,8 +99,8 @@ def record(folder: Path, asked: LiveLogsRequest, command: str, tell: ShowsProgre
         writer = RunWriter(folder, run)
         try:
             tell.phase(f"fetching {sum(map(len, partitions.values()))} partitions")
-            copies = _fetched(writer, clusters, starts, last, asked, tell)
-            _write(writer, copies, (first, stable), homes, asked.request)
+            copies = _fetched(writer, clusters, names, starts, last, asked, tell)
+            _write(writer, copies, names, (first, stable), homes, asked.request)
         except BaseException as error:
             writer.close(
                 "failed", error=f"not everything was fetched: {error or type(error).__name__}"
@@ -106,24 +112,28 @@ def record(folder: Path, asked: LiveLogsRequest, command: str, tell: ShowsProgre
 
 
 def _chosen(
-    clusters: Mapping[str, LiveCluster], topics: str
-) -> Mapping[str, Sequence[TopicPartition]]:
-    """The requested partitions of each cluster, without Kafka's own topics."""
-    pattern = pattern_of(topics)
+    clusters: Mapping[str, LiveCluster], request: LogsRequest
+) -> tuple[Mapping[str, Sequence[TopicPartition]], Mapping[tuple[str, str], str]]:
+    """The requested partitions of each cluster, without Kafka's own topics; and the names under
+    which topics are compared."""
+    topics = request.topics
     shown = {
         name: sorted(p for p in cluster.enter() if not p[0].startswith("__"))
         for name, cluster in clusters.items()
     }
-    found = {name: [p for p in own if pattern.fullmatch(p[0])] for name, own in shown.items()}
+    there = {name: {topic for topic, _ in own} for name, own in shown.items()}
+    check_mirror_named(there, request)
+    names = named_by(request.topics, names_of(there, request))
+    found = {name: [p for p in own if (name, p[0]) in names] for name, own in shown.items()}
     if not any(found.values()):
-        names = sorted({topic for own in shown.values() for topic, _ in own})
-        there = (
-            f"they have {', '.join(names[:5])}"
-            if names
+        every = sorted({topic for own in shown.values() for topic, _ in own})
+        they = (
+            f"they have {', '.join(every[:5])}"
+            if every
             else "they show none, so see which the user may DESCRIBE"
         )
-        raise InputError(f"no topic of {', '.join(clusters)} matches --topics {topics!r}: {there}")
-    return found
+        raise InputError(f"no topic of {', '.join(clusters)} matches --topics {topics!r}: {they}")
+    return found, names
 
 
 def _bounds(
@@ -151,6 +161,7 @@ def _bounds(
 def _fetched(
     writer: RunWriter,
     clusters: Mapping[str, LiveCluster],
+    names: Mapping[tuple[str, str], str],
     starts: Ends,
     ends: Ends,
     asked: LiveLogsRequest,
@@ -167,7 +178,7 @@ def _fetched(
                 Copied(
                     cluster=name, tp=(topic, number), broker=leader, start=start,
                     end=max(start, ends[name][topic, number]),
-                    folder=root / name / str(max(leader, 0)) / f"{topic}-{number}",
+                    folder=root / name / str(max(leader, 0)) / f"{names[name, topic]}-{number}",
                 )
             )  # fmt: skip
     side_by_side(
@@ -226,6 +237,7 @@ class _Counts:
 def _write(
     writer: RunWriter,
     copies: Sequence[Copied],
+    names: Mapping[tuple[str, str], str],
     sampled: tuple[Ends, Ends],
     homes: Mapping[str, str],
     request: LogsRequest,
@@ -235,22 +247,30 @@ def _write(
     `sampled` are the high watermarks at first asking, and the last stable offsets after that.
     """
     first, stable = sampled
-    names = dict.fromkeys(copied.cluster for copied in copies)
+    clusters = dict.fromkeys(copied.cluster for copied in copies)
     root = writer.capture_folder(MOMENT)
     for copied in copies:
         copied.begin()
-    found = [folder for name in names for folder in folders(name, root / name)]
-    events, ended = promotions_in(longest(found, {}), request.links, request.promotions)
-    truncate(copies, first, events, homes, request.links)
-    for event in (*events, *(Captured(time=ended, cluster=n, moment=MOMENT) for n in names)):
+    found = [folder for name in clusters for folder in folders(name, root / name)]
+    logs = kept_offsets(longest(found, {}), request)
+    events, ended = promotions_in(logs, request.links, request.promotions)
+    if request.offsets_kept:
+        truncate(copies, first, events, homes, request.links)
+    else:
+        truncate_moved(copies, names, first, homes)
+    for event in (*events, *(Captured(time=ended, cluster=n, moment=MOMENT) for n in clusters)):
         writer.write(event)
     writer.write_bounds(
         MOMENT,
         [
             Bounds(
-                cluster=c.cluster, broker=max(c.broker, 0), topic=c.tp[0], partition=c.tp[1],
+                cluster=c.cluster, broker=max(c.broker, 0),
+                topic=names[c.cluster, c.tp[0]], partition=c.tp[1],
                 leader=True, alive=c.complete,
-                log_start=c.start, high_watermark=c.end, high_watermark_from="sampled",
+                log_start=c.start, high_watermark=c.end,
+                high_watermark_from=(
+                    "sampled" if c.complete or request.offsets_kept else "recomputed"
+                ),
                 last_stable=stable[c.cluster][c.tp], stable_above=first[c.cluster][c.tp],
             )
             for c in copies

@@ -76,9 +76,9 @@ class Manifest(Table, frozen=True, kw_only=True):
         return Guarantee(**fields, reversible=self.commands.failback is not None)
 
 
-def read(path: Path) -> Manifest:
-    """Reads a manifest. Raises InputError: one sentence with the file, what is wrong, and how to
-    fix it."""
+def read(path: Path, *, runnable: bool = True) -> Manifest:
+    """Reads a manifest; unless it is to run (`runnable`), its programs need not be there. Raises
+    InputError: one sentence with the file, what is wrong, and how to fix it."""
     content = _content(path)
     if content.get("schema") != SCHEMA:
         _fail(
@@ -103,9 +103,9 @@ def read(path: Path) -> Manifest:
         )
     for reason in _wrong(manifest):
         _fail(path, reason)
-    if manifest.kafka:
+    if manifest.kafka and runnable:
         _look_for_kafka(manifest, path)
-    for name, words in manifest.every_command.items():
+    for name, words in manifest.every_command.items() if runnable else ():
         if program(words[0], path.parent) is None:
             _fail(
                 path,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from linkflap.spark_verify.checks.base import Finding, Found
+from linkflap.spark_verify.checks.base import Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.logs import among, runs, written
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop
 from linkflap.spark_verify.checks.parts.range_exceptions import repeated_at_source
@@ -35,6 +35,8 @@ def repeats(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     uids = ours.records.uid[compared.mirrored]
     excused = np.concatenate((repeated_at_source(compared), compared.unsettled))
     again = np.flatnonzero((compared.copy > 0) & ~among(uids, excused))
+    if len(again) and may_repeat(view):
+        return [unknown_repeats(view, ours.cluster, len(again))]
     found = []
     # One replay of a range is one anomaly, dated by its oldest record.
     for start, end in runs(again, compared.first[again]):
@@ -49,6 +51,21 @@ def repeats(view: PartitionView, compared: Hop) -> Sequence[Finding]:
         }
         found.append(order_anomaly(compared, "mirrored-duplicate", at, **evidence))
     return found
+
+
+def may_repeat(view: PartitionView) -> bool:
+    """Whether a mirror may write a record again around faults, and nobody recorded these."""
+    return not view.recorded and view.mirror.guarantee.delivery == "at-least-once"
+
+
+def unknown_repeats(view: PartitionView, cluster: str, count: int) -> Unjudged:
+    return Unjudged(
+        reason=(
+            f"{count} records of {cluster}'s {view.topic}-{view.partition} were mirrored again: an "
+            "at-least-once mirror does that around faults, and nobody recorded these; if it writes "
+            "in transactions, say --set delivery=exactly-once"
+        )
+    )
 
 
 def inversions(compared: Hop) -> Sequence[Finding]:
