@@ -109,7 +109,7 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
         appended_since(view, mirrored_range, destination.batches),
     )
     end = min(end, source.end) if mirrored_range.far else end
-    start = max(source.log_start, destination.log_start, mirrored_range.start)
+    start = max(source.begins, destination.begins, mirrored_range.start)
     ours, theirs = _between(destination.batches, start, end), _between(source.batches, start, end)
     findings: list[Finding] = []
     if not mirrored_range.far:

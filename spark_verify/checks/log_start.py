@@ -9,7 +9,8 @@ Retention deletes segments whose newest record is older than retention.ms, and s
 leave at least retention.bytes (`UnifiedLog.deleteOldSegments`). It deletes entire segments, so no
 broker keeps a batch below such a log start. Brokers do it each by themselves, so every replica is
 held against the same reasons. The limits are those of the scenario's topics and brokers, else
-Kafka's defaults; a mirror may or may not give its destination the topic's own. How many bytes were
+Kafka's defaults; a mirror may or may not give its destination the topic's own. Where settings were
+sampled, those count too. How many bytes were
 left is not known where those have been deleted themselves since: then retention by size is not
 refused. Copied logs do not show who deleted what, and are not examined.
 """
@@ -217,8 +218,9 @@ def _limits(view: PartitionView, cluster: str) -> Sequence[Limits]:
     topic = view.partition_facts.facts.topic_config
     if view.internal:
         return []
-    of_topic = _limit(topic, brokers)
-    return of_topic if cluster == view.home else [*of_topic, *_limit({}, brokers)]
+    sampled = [each.settings for each in view.settings if each.cluster == cluster]
+    ways = [topic, *sampled] if cluster == view.home else [topic, {}, *sampled]
+    return list(dict.fromkeys(limit for way in ways for limit in _limit(way, brokers)))
 
 
 def _limit(topic: Mapping[str, str], brokers: Mapping[str, str]) -> Sequence[Limits]:

@@ -61,7 +61,7 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
         compared.destination.replica,
         compared.mirrored_range,
     )
-    start = max(source.log_start, destination.log_start, mirrored_range.start)
+    start = max(source.begins, destination.begins, mirrored_range.start)
     end = min(
         destination.end,
         mirrored_range.end,

@@ -168,6 +168,11 @@ class Replica:
     made_from: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
     @property
+    def begins(self) -> int:
+        """Where the bytes begin: a log start may lie above, until the segment below is gone."""
+        return min([self.log_start, *self.batches.base_offset[:1].tolist()])
+
+    @property
     def end(self) -> int:
         """The log end offset as the bytes have it."""
         return int(self.batches.last_offset[-1]) + 1 if len(self.batches) else self.log_start

@@ -134,9 +134,7 @@ def _not_by_a_cleaner(
 
 def window(plain: Plain, compared: Compared) -> tuple[int, int]:
     """Offsets that both logs must have and that are readable in both."""
-    start = max(
-        compared.source.log_start, compared.destination.log_start, compared.mirrored_range.start
-    )
+    start = max(compared.source.begins, compared.destination.begins, compared.mirrored_range.start)
     own = appended(plain, compared.mirrored_range, compared.destination)
     end = min(compared.destination.end, compared.mirrored_range.end, own)
     end = min(end, compared.source.torn_from, compared.destination.torn_from)

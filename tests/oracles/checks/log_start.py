@@ -129,7 +129,8 @@ def _limits(plain: Plain, cluster: str) -> list[tuple[int, int]]:
     brokers = next(dict(c.config) for c in plain.view.topology.clusters if c.name == cluster)
     topic = dict(plain.view.partition_facts.facts.topic_config)
     found = []
-    for own in [topic] if cluster == plain.home else [topic, {}]:
+    sampled = [dict(s.settings) for s in plain.view.settings if s.cluster == cluster]
+    for own in [*sampled, *([topic] if cluster == plain.home else [topic, {}])]:
         policy = own.get("cleanup.policy") or brokers.get("log.cleanup.policy") or "delete"
         if "delete" not in policy.split(","):
             continue

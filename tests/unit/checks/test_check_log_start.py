@@ -228,3 +228,13 @@ def test_topics_of_coordinators_lose_no_beginning() -> None:
     late = Log("A", start=2).data(3, at=2)
     for topic, lost in (("__transaction_state", LOST), ("__cluster_metadata", [])):
         assert found(late, topic=topic, config={"retention.ms": "1"}) == lost
+
+
+def test_bytes_below_a_log_start_are_still_compared() -> None:
+    """A says that it begins at 2, and has 1; B has another there, or nothing."""
+    other = Log("B").data(1, digest={1: 5}, crc=5).data(2).data(3)
+    one = seen(KEPT, other, deletions=[deleted(2)])
+    assert anomalies("byte-equality", one) == [("byte-divergence", "B", 0)]
+    assert anomalies("record-equality", one) == [("record-divergence", "B", 0)]
+    late = Log("B", start=2).data(3, at=2)
+    assert anomalies("byte-equality", seen(KEPT, late, deletions=[deleted(2)])) == []
