@@ -170,7 +170,7 @@ class Replica:
     @property
     def begins(self) -> int:
         """Where the bytes begin: a log start may lie above, until the segment below is gone."""
-        return min([self.log_start, *self.batches.base_offset[:1].tolist()])
+        return int(min([self.log_start, *self.batches.base_offset[:1].tolist()]))
 
     @property
     def end(self) -> int:
