@@ -135,9 +135,9 @@ def _numbered(
             other = held.setdefault((broker, topic, partition), path)
             if other != path:
                 raise InputError(
-                    f"--logs {cluster}: {other} and {path} both have {topic}-{partition} and "
+                    f"{cluster}: {other} and {path} both have {topic}-{partition} and "
                     f"node.id={broker} in their meta.properties, and a cluster has a node id once; "
-                    "give one of them, or each with a --logs of its own"
+                    "give one of them, or each as a cluster of its own"
                 )
     numbers, used = dict(known), {*known.values()}
     for path in kept:
@@ -155,8 +155,8 @@ def _check_one_cluster(cluster: str, ids: Mapping[Path, str]) -> None:
     for path, name in ids.items():
         if first and name != first[1]:
             raise InputError(
-                f"--logs {cluster}: {first[0]} is of the cluster {first[1]}, and {path} of {name} "
-                "(cluster.id in their meta.properties); give each with a --logs of its own"
+                f"{cluster}: {first[0]} is of the cluster {first[1]}, and {path} of {name} "
+                "(cluster.id in their meta.properties); give each as a cluster of its own"
             )
 
 

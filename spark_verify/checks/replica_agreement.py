@@ -17,7 +17,8 @@ they differ.
 
 No log ends below its own high watermark. In a recorded run the high watermark was requested before
 the bytes were copied. In copied logs it is from the checkpoint file of each broker. Of a broker
-that was not stopped, that file may have been copied after the logs, so there it is unknown.
+that was not stopped, that file may have been copied after the logs, so there it is unknown. Nor are
+there samples that show who was in sync: the tail of a deposed leader proves nothing.
 
 Offsets of a log follow each other without a hole, those of markers included, until a cleaner
 removes some. In a recorded run other checks know what was in a hole. In logs that linkflap did not
@@ -43,6 +44,7 @@ from linkflap.spark_verify.checks.parts.cleaning import (
     tombstones_expired,
 )
 from linkflap.spark_verify.checks.parts.generations import compacted, examined, generations
+from linkflap.spark_verify.checks.parts.internal_replicas import deposed
 from linkflap.spark_verify.checks.parts.logs import NOWHERE
 from linkflap.spark_verify.checks.parts.replicas import (
     between,
@@ -77,8 +79,35 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
                 each for replica in replicas for each in _holes(view, replica)
             )
         if len(replicas) > 1:
-            findings += _compared(view, replicas)
+            agreeing, doubts = _deposed_left_out(view, replicas)
+            findings += [*doubts, *_compared(view, agreeing)]
     return findings
+
+
+def _deposed_left_out(
+    view: PartitionView, replicas: Sequence[Replica]
+) -> tuple[Sequence[Replica], Sequence[Unjudged]]:
+    """Of copied logs, the replicas without the tails of deposed leaders: nobody says that such a
+    replica was in sync, or copied at the moment of the others. And why that is unknown."""
+    model = next((r for r in replicas if r.canonical), replicas[0])
+    if view.recorded or model.high_watermark_from == "sampled":
+        return replicas, []
+    end = min(r.high_watermark for r in replicas)
+    begins = {r.broker: deposed(r, model) for r in replicas}
+    doubts = [
+        Unjudged(
+            reason=(
+                f"broker {broker} of {model.cluster} has batches of {view.topic}-{view.partition} "
+                f"from offset {begin} on in an older leader epoch than broker {model.broker}: it "
+                "was out of sync, or copied at another moment"
+            )
+        )
+        for broker, begin in begins.items()
+        if begin < end
+    ]
+    return [
+        replace(r, high_watermark=min(r.high_watermark, begins[r.broker])) for r in replicas
+    ], doubts
 
 
 def _compared(view: PartitionView, replicas: Sequence[Replica]) -> Iterator[Finding]:

@@ -111,6 +111,41 @@ def test_replicas_that_were_copied_one_after_the_other_agree(tmp_path: Path) -> 
     assert "on broker 2 ends at 7, below the high watermark 10" in str(judgement.document["reason"])
 
 
+@pytest.mark.parametrize("later", [False, True])
+def test_the_tail_of_a_deposed_leader_is_unknown(tmp_path: Path, later: bool) -> None:
+    """Broker 1 led in epoch 5, and died with a batch that nobody had; broker 2 leads in epoch 6. If
+    broker 1 has a batch of the new epoch behind its own, it should have truncated that."""
+    same = batch(0, [record(b"same")], leader_epoch=5)
+    old, new = (
+        batch(1, [record(value)], leader_epoch=epoch) for value, epoch in ((b"old", 5), (b"new", 6))
+    )
+    last = batch(2, [record(b"last")], leader_epoch=6)
+    segment(tmp_path / "logs" / "1" / "orders-0", [same, old, *([last] if later else [])])
+    segment(tmp_path / "logs" / "2" / "orders-0", [same, new, last])
+    judgement = judged(tmp_path / "run", asked({"A": tmp_path / "logs"}))
+    if later:
+        assert judgement.verdict is Verdict.INVALID
+        assert "replica-disagreement" in kinds(judgement)
+    else:
+        assert (judgement.verdict, kinds(judgement)) == (Verdict.UNKNOWN, set())
+        assert "in an older leader epoch than broker 2" in str(judgement.document["reason"])
+
+
+def test_of_many_findings_the_first_are_printed(tmp_path: Path) -> None:
+    for number in range(30):
+        path = sound(tmp_path / "many" / f"orders-{number}")
+        content = bytearray(path.read_bytes())
+        content[80] ^= 1
+        path.write_bytes(content)
+    done = CliRunner().invoke(
+        linkflap, ["forensics", str(tmp_path / "many")], standalone_mode=False
+    )
+    assert done.return_value == 1
+    assert "20. corrupt-batch" in done.output
+    assert "21. " not in done.output
+    assert "... and 10 more, in the document of --json" in done.output
+
+
 def test_a_torn_tail_says_what_looks_so(tmp_path: Path) -> None:
     path = sound(tmp_path / "logs" / "orders-0")
     path.write_bytes(path.read_bytes()[:-20])

@@ -64,10 +64,12 @@ def led(view: PartitionView, replicas: Sequence[Replica]) -> Sequence[Replica]:
     if view.topic != METADATA:
         return replicas
     model = next((r for r in replicas if r.canonical), replicas[0])
-    return [replace(r, high_watermark=min(r.high_watermark, _deposed(r, model))) for r in replicas]
+    return [replace(r, high_watermark=min(r.high_watermark, deposed(r, model))) for r in replicas]
 
 
-def _deposed(replica: Replica, model: Replica) -> int:
+def deposed(replica: Replica, model: Replica) -> int:
+    """Where the tail of a replica begins that has only batches of an older leader epoch than the
+    model has at their offsets; its end without such a tail."""
     ours, theirs = replica.batches, model.batches
     _, here, there = np.intersect1d(ours.base_offset, theirs.base_offset, return_indices=True)
     behind = np.flatnonzero(ours.leader_epoch[here] < theirs.leader_epoch[there])
