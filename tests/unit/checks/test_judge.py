@@ -20,7 +20,9 @@ from linkflap.harness.model.scenario import (
 )
 from linkflap.harness.model.verdict import Verdict
 from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.read.plan import plan
 from linkflap.spark_verify.spark.finding_rows import FindingName, FindingRow, damaged
+from linkflap.spark_verify.verdict.judge import Judgement, judge
 from tests.unit.checks.judged_runs import (
     LINK,
     Recorded,
@@ -333,3 +335,46 @@ def test_without_any_reader_nothing_is_due_of_what_readers_see(tmp_path: Path) -
         Verdict.NOT_DUE,
         "nothing to examine: no workload has readers",
     )
+
+
+PROGRAM = WorkloadSpec(kind="command", home="A", command=("x",), writes=("t",))
+
+
+def by_bytes(folder: Path, rows: list[FindingRow], *checks: str, size: int = 9) -> Judgement:
+    """The verdict on a run in which a program of the user's wrote this much."""
+    planned = plan(folder)
+    replicas = [replace(captured, size=size) for captured in planned.replicas]
+    return judge(
+        folder,
+        rows,
+        [REGISTRY[name] for name in checks],
+        planned=replace(planned, replicas=replicas),
+    )
+
+
+def test_programs_without_a_history_get_a_verdict_by_bytes(tmp_path: Path) -> None:
+    run = Recorded(tmp_path / "run", workloads=(PROGRAM,))
+    folder = run.close(commits=0, aborts=0, reads=0)
+    checks = ("leader-epochs", "lost-write", "aborted-read")
+    judgement = by_bytes(folder, looked(folder, "leader-epochs"), *checks)
+    assert judgement.verdict is Verdict.VALID, judgement.judged.reason
+    assert judgement.judged.by_bytes == "the clients' acknowledgements were not recorded"
+    assert result(judgement, "lost-write").verdict is Verdict.NOT_DUE
+    unseen = by_bytes(folder, [], *checks)
+    assert result(unseen, "leader-epochs").verdict is Verdict.UNKNOWN
+    assert "no native batches of A" in result(unseen, "leader-epochs").reason
+
+
+def test_programs_that_wrote_nothing_are_unknown(tmp_path: Path) -> None:
+    run = Recorded(tmp_path / "run", workloads=(PROGRAM,))
+    folder = run.close(commits=0, aborts=0, reads=0)
+    judgement = by_bytes(folder, [], "leader-epochs", size=0)
+    assert (judgement.verdict, judgement.judged.by_bytes) == (Verdict.UNKNOWN, "")
+    assert "wrote nothing" in result(judgement, "recording").reason
+
+
+def test_an_empty_history_of_clients_that_record_one_is_no_verdict_by_bytes(tmp_path: Path) -> None:
+    run = Recorded(tmp_path / "run", workloads=(PROGRAM, IDEMPOTENT))
+    folder = run.close(commits=0, aborts=0, reads=0)
+    judgement = by_bytes(folder, looked(folder, "leader-epochs"), "leader-epochs")
+    assert (judgement.verdict, judgement.judged.by_bytes) == (Verdict.UNKNOWN, "")
