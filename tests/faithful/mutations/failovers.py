@@ -122,7 +122,8 @@ def history_rewritten(made: Made, rng: Random) -> None:
     must="truncation-accounting/tail-not-truncated",
     may=(
         "byte-equality group-offsets inconsistent-offset last-stable-offset lost-write "
-        "marker-pairing order-equality poll-continuity producer-id-uniqueness record-equality "
+        "marker-pairing order-equality poll-continuity producer-id-uniqueness "
+        "read-committed-visibility record-equality "
         "sequence-continuity standby-isolation torn-transaction truncation-accounting"
     ),
 )

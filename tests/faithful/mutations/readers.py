@@ -132,7 +132,10 @@ def read_what_is_not_there(made: Made, rng: Random) -> None:
     change_poll(made, poll, [((77 << 40) + 3, offset), *rest])
 
 
-@mutation(PAIR, must="inconsistent-offset/inconsistent-offset")
+@mutation(
+    PAIR,
+    must="inconsistent-offset/inconsistent-offset read-committed-visibility/phantom-read",
+)
 def readers_disagree(made: Made, rng: Random) -> None:
     """Two readers of one cluster got different records at the same offset."""
     poll = _read(made, "A-uncommitted", least=1)

@@ -135,7 +135,8 @@ def sampled_after_the_truncation(made: Made, rng: Random) -> None:
     must="truncation-accounting/truncation-not-made standby-isolation/standby-write",
     may=(
         "byte-equality ghost-ack inconsistent-offset leader-epochs order-equality "
-        "producer-id-uniqueness record-equality sequence-continuity truncation-accounting"
+        "producer-id-uniqueness read-committed-visibility record-equality sequence-continuity "
+        "truncation-accounting"
     ),
 )
 def truncated_deeper_than_reported(made: Made, rng: Random) -> None:
