@@ -64,6 +64,7 @@ class FaultWindow:
                 observable=bite.observable,
                 measured=bite.measured,
                 expected=bite.expected,
+                lost=bite.lost,
             )
         )
 

@@ -6,7 +6,9 @@ Breaks    acknowledged records: with min.insync.replicas=1 a leader that is alon
           elected (KIP-460, unclean). The log is truncated there for good, and other records get the
           same offsets (KIP-101).
 Bite      the chosen replica leads, and its log ended below the dead leader's last acknowledged
-          record; both offsets are in the evidence.
+          record; both offsets are in the evidence. What the dead leader's log had in between is
+          recorded exactly: each record and marker, the leader epochs, and when the election was
+          requested. Nothing else is allowed to be lost.
 Heal      every broker runs and is in sync again, partitions have their replicas and topics their
           min.insync.replicas again.
 
@@ -19,8 +21,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import ClassVar, Final
 
 from confluent_kafka import KafkaException
@@ -34,8 +37,12 @@ from linkflap.chaos.faults.cluster_target import cluster_of, cluster_reason
 from linkflap.chaos.faults.leadership_move import Led, reordered
 from linkflap.chaos.faults.min_in_sync import IN_SYNC, own_value, set_values
 from linkflap.chaos.faults.settings import settings
-from linkflap.harness.capture.replicas import log_end
+from linkflap.harness.capture.replicas import epochs_in, log_end
+from linkflap.harness.log.layout import ABORT, COMMIT
+from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, LinkflapError
+from linkflap.harness.model.events import LostRange
+from linkflap.harness.model.payload import FOREIGN
 from linkflap.harness.model.protocols import Bite, Broker, World
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import TopicPartition, Topology, is_data_topic
@@ -69,6 +76,7 @@ class UncleanElection:
         self._elected = -1
         self._kept: dict[TopicPartition, int] = {}
         self._acknowledged: dict[TopicPartition, int] = {}
+        self._requested = 0
 
     @classmethod
     def applies_to(cls, target: str, topology: Topology) -> str | None:
@@ -138,6 +146,7 @@ class UncleanElection:
             tp: log_end(first.log_dir / f"{tp[0]}-{tp[1]}") for tp in self._before
         }
         second.start()
+        self._requested = now()
         self._until(self._asked, f"broker {second.id} to be elected")
 
     def _asked(self) -> bool:
@@ -156,25 +165,55 @@ class UncleanElection:
 
     def bite(self) -> Bite:
         expected = "led by a replica that lacks what was acknowledged"
-        return watch(
+        bite = watch(
             self._world,
             "leaders, and the ends of both logs",
             expected,
             self._measure,
             within=STEP_WITHIN,
         )
+        if bite.bit:
+            bite.lost = tuple(self._lost(tp) for tp in sorted(self._lacking()))
+        return bite
 
     def _measure(self) -> tuple[bool, object]:
         now = self._now()
         led = bool(now) and all(each.leader == self._elected for each in now.values())
-        lost = {
+        lost = self._lacking()
+        return led and bool(lost), {
+            f"{topic}-{n}": ends for (topic, n), ends in sorted(lost.items())
+        }
+
+    def _lacking(self) -> Mapping[TopicPartition, list[int]]:
+        """Where the elected replica's log ended, and the dead leader's, of partitions that lost
+        something."""
+        return {
             tp: [self._kept[tp], self._acknowledged[tp]]
             for tp in self._before
             if self._kept[tp] < self._acknowledged[tp]
         }
-        return led and bool(lost), {
-            f"{topic}-{n}": ends for (topic, n), ends in sorted(lost.items())
-        }
+
+    def _lost(self, tp: TopicPartition) -> LostRange:
+        """What the dead leader's log has, and the elected replica's had not. The dead leader has
+        not started again, so its log is as it was."""
+        brokers, name = self._cluster.brokers, f"{tp[0]}-{tp[1]}"
+        folder = brokers[self._before[tp].leader].log_dir / name
+        epochs = epochs_in(brokers[self._elected].log_dir / name)
+        try:
+            return read_lost(
+                folder,
+                tp,
+                start=self._kept[tp],
+                end=self._acknowledged[tp],
+                elected_epoch=max(
+                    (e for e, at in epochs.items() if at >= self._kept[tp]), default=-1
+                ),
+                elected=self._requested,
+            )
+        except OSError as error:
+            raise FaultError(
+                f"the log of the dead leader of {name} cannot be read: {error}"
+            ) from error
 
     def heal(self) -> Sequence[str]:
         if not self._before:
@@ -266,6 +305,69 @@ class UncleanElection:
 
     def _admin(self) -> AdminClient:
         return AdminClient(quiet(self._cluster.bootstrap))
+
+
+def read_lost(
+    folder: Path,
+    tp: TopicPartition,
+    *,
+    start: int,
+    end: int,
+    elected_epoch: int,
+    elected: int,
+) -> LostRange:
+    """The records and markers that a partition folder has from `start` on, run by run."""
+    # not above: numba takes a second to import
+    from linkflap.harness.log import batches, records
+
+    log = batches.scan(sorted(folder.glob("*.log")))
+    headers = log.headers
+    rows = [
+        row
+        for row in range(int((headers.last_offset < start).sum()), len(headers))
+        if headers.crc_ok[row] and start <= headers.base_offset[row] < end
+    ]
+    found, _ = records.decode(log, rows[0], rows[-1] + 1) if rows else records.decode(log, 0, 0)
+    producers = headers.producer_id[found.batch]
+    return LostRange(
+        topic=tp[0],
+        partition=tp[1],
+        start=start,
+        end=end,
+        deposed_epoch=max((int(headers.leader_epoch[row]) for row in rows), default=-1),
+        elected_epoch=elected_epoch,
+        elected=elected,
+        records=tuple(
+            _runs(zip(found.uid.tolist(), found.offset.tolist(), producers.tolist(), strict=True))
+        ),
+        markers=tuple(
+            (
+                int(headers.base_offset[row]),
+                int(headers.producer_id[row]),
+                int(headers.producer_epoch[row]),
+                bool(headers.control[row] == COMMIT),
+            )
+            for row in rows
+            if headers.control[row] in (COMMIT, ABORT)
+        ),
+    )
+
+
+def _runs(records: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int, int, int]]:
+    """(payload id, offset, how many, producer id) of neighbours; payload ids rise by one, or all
+    are foreign."""
+    run: tuple[int, int, int, int] | None = None
+    for uid, offset, producer in records:
+        if run is not None:
+            first, began, count, of = run
+            following = first + count if first != FOREIGN else FOREIGN
+            if (uid, offset, producer) == (following, began + count, of):
+                run = first, began, count + 1, of
+                continue
+            yield run
+        run = uid, offset, 1, producer
+    if run is not None:
+        yield run
 
 
 async def elected(addresses: Sequence[str], partitions: Sequence[TopicPartition]) -> None:

@@ -200,8 +200,7 @@ def _quorum(replica: Replica) -> tuple[int, int]:
 
 
 def _newest_epoch(replica: Replica) -> int:
-    rows = _rows(replica.folder / "leader-epoch-checkpoint")
-    return max((int(row[0]) for row in rows if len(row) == 2), default=-1)
+    return max(epochs_in(replica.folder), default=-1)
 
 
 def _left(replicas: list[Replica], sampled: Watermark | None) -> HighWatermark:
@@ -215,6 +214,13 @@ def _left(replicas: list[Replica], sampled: Watermark | None) -> HighWatermark:
     if sampled is not None and sampled.high_watermark >= checkpoint:
         return sampled.high_watermark, "sampled"
     return checkpoint, "checkpoint"
+
+
+def epochs_in(folder: Path) -> dict[int, int]:
+    """The leader epochs of a partition folder's log, by its broker's checkpoint file, and the
+    offset at which each begins."""
+    rows = (row for row in _rows(folder / "leader-epoch-checkpoint") if len(row) == 2)
+    return {int(epoch): int(offset) for epoch, offset in rows}
 
 
 def offsets_in(path: Path) -> dict[TopicPartition, int]:

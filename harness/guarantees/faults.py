@@ -1,5 +1,5 @@
-"""The losses that a fault declares, whatever the mirror promises: allowed at the lost offsets, and
-nowhere else."""
+"""The losses that a fault declares, whatever the mirror promises: what it took away, and nothing
+else."""
 
 from __future__ import annotations
 
@@ -7,12 +7,20 @@ from collections.abc import Mapping
 from typing import Final
 
 from linkflap.harness.model.faults import UNCLEAN
-from linkflap.harness.model.guarantee import Allowance, Rule
+from linkflap.harness.model.guarantee import Allowance
 
-_WINDOW: Final = "an unclean election, once it was measured"
+_CLUSTER: Final = "the cluster of the election, and those that mirrored it then"
+_ERA: Final = (
+    "what the deposed leader's log had, records and markers of its leader epoch or earlier ones, "
+    "and the elected replica lacked"
+)
+_WINDOW: Final = (
+    "sent before the election; read before it, or, on a cluster that mirrors, before a reader "
+    "there got what replaced them"
+)
 _BOUND: Final = (
-    "from the log end of the elected replica up to the last offset that the dead leader "
-    "acknowledged, in each partition"
+    "exactly those: the bite lists each record and marker; a reader misses at most what was "
+    "written between the end of the elected replica's log and its own position"
 )
 _CITATION: Final = (
     "Kafka, unclean.leader.election.enable: replicas that are not in sync become leaders, even "
@@ -21,7 +29,7 @@ _CITATION: Final = (
 )
 _BECAUSE: Final = "the elected replica did not have it"
 
-_OF_OFFSETS: Final = (
+_KINDS: Final = (
     "lost-write",
     "ghost-ack",
     "inconsistent-offset",
@@ -30,23 +38,34 @@ _OF_OFFSETS: Final = (
     "hidden-committed",
     "internal-skip",
     "passed-unread",
+    "poll-skip",
     "lso-mismatch",
     "never-delivered",
     "delivered-again",
     "wrong-start-offset",
+    "torn-transaction",
+    "commit-aborted",
+    "abort-committed",
+    "commit-unmarked",
+    "aborted-read",
+    "hanging-transaction",
+    "marker-missing",
 )
 
 
-def _line(kind: str, rule: Rule) -> Allowance:
-    return Allowance(
-        kind=kind, rule=rule, window=_WINDOW, bound=_BOUND, citation=_CITATION, because=_BECAUSE
-    )
-
-
 LOSSES: Final[Mapping[str, tuple[Allowance, ...]]] = {
-    UNCLEAN: (
-        *(_line(kind, "lost-offsets") for kind in _OF_OFFSETS),
-        _line("torn-transaction", "lost-parts"),
+    UNCLEAN: tuple(
+        Allowance(
+            kind=kind,
+            rule="lost",
+            cluster=_CLUSTER,
+            era=_ERA,
+            window=_WINDOW,
+            bound=_BOUND,
+            citation=_CITATION,
+            because=_BECAUSE,
+        )
+        for kind in _KINDS
     )
 }
 """Fault -> its declared losses."""

@@ -21,6 +21,8 @@ catching up."""
 REPEATS: Final = Allowance(
     kind="mirrored-duplicate",
     rule="once-per-fault",
+    cluster="the destination of the link that the fault touched",
+    era="what that link mirrored",
     window=(
         "faults on the link, on the mirror, or on a broker of either end; until 30 s after the heal"
     ),

@@ -7,6 +7,7 @@ promises more (KIP-382, KIP-1279).
 
 from __future__ import annotations
 
+from linkflap.harness.guarantees.failovers import PROMOTED
 from linkflap.harness.model.guarantee import Allowance
 
 
@@ -20,18 +21,22 @@ def over_a_failover(citation: str) -> tuple[Allowance, ...]:
             Allowance(
                 kind=f"{what}-repeated-by-failover",
                 rule="within-bound",
-                window="a failover",
-                bound="mirrored inputs at or above the group's offset on the destination",
+                cluster=PROMOTED,
+                era="outputs of its own, of inputs that were mirrored before that failover",
+                window="from the failover on",
+                bound="one for each mirrored input at or above where the group began there",
                 citation=citation,
                 because="group offsets and records are mirrored independently; outputs repeat",
             ),
             Allowance(
                 kind=f"{what}-lost-by-failover",
                 rule="forced-failover",
+                cluster=PROMOTED,
+                era="outputs of the source, of inputs that were mirrored before that failover",
                 window="a forced failover",
                 bound=(
-                    "outputs that were not mirrored when the failover began, of inputs below the "
-                    "group's offset on the source"
+                    "one for each mirrored input below where the group began there, whose output "
+                    "the source has"
                 ),
                 citation=citation,
                 because="partitions and group offsets are mirrored independently",

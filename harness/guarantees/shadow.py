@@ -32,6 +32,8 @@ ALLOWED: Final = (
     Allowance(
         kind="skipped-by-truncation",
         rule="below-truncation",
+        cluster="the cluster whose log was truncated",
+        era="the log generation after that truncation",
         window=(
             "a log is truncated below a reader's position: in a failback, or by a promotion that "
             "truncates"

@@ -30,19 +30,19 @@ Rule = Literal[
     "within-bound",
     "forced-failover",
     "below-truncation",
-    "lost-offsets",
-    "lost-parts",
+    "lost",
 ]
 """How an allowed anomaly is distinguished from a violation (`spark_verify.verdict.allowances`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
-    """An anomaly that the guarantee permits: when, how many, and where that is written.
+    """An anomaly that the guarantee permits, and where that is written (`citation`).
 
-    `because` begins the sentence that the report shows. `reach_before` and `reach_after` are
-    seconds around a fault within which its consequences may lie; they apply to the rule
-    `once-per-fault`.
+    `cluster` and `era` say on which cluster, and of which records; `window` from when to when;
+    `bound` how many at most, counted of what was there. `because` begins the sentence that the
+    report shows. `reach_before` and `reach_after` are seconds around a fault within which its
+    consequences may lie; they apply to the rule `once-per-fault`.
     """
 
     kind: str
@@ -53,6 +53,8 @@ class Allowance:
     because: str
     reach_before: float = 0.0
     reach_after: float = 0.0
+    cluster: str = ""
+    era: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ from linkflap.spark_verify.checks.parts.delivered_records import (
 from linkflap.spark_verify.checks.parts.generation_clients import of_readers
 from linkflap.spark_verify.checks.parts.generations import every, examined, log_of, replica_of
 from linkflap.spark_verify.checks.parts.logs import Log, among
+from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.outcomes import refused, uids_of
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
@@ -70,6 +71,7 @@ def _judge(view: PartitionView, cluster: str, log: Log | None, got: Delivered) -
         by_marker | by_client(view, got),
         KIND,
         lambda row: "marker" if by_marker[row] else "client",
+        Taken(view, cluster),
     )
 
 

@@ -25,6 +25,7 @@ from linkflap.spark_verify.checks.parts.logs import (
     followed,
     locate,
 )
+from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.outcomes import Outcomes, never, outcomes
 from linkflap.spark_verify.facts.eras import LogGeneration, on_cluster
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
@@ -38,7 +39,14 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
     def judge(generation: LogGeneration, log: Log) -> Sequence[Finding]:
         what = outcomes(view, generation)
-        return [*_commits(view, generation, log, what), *_aborts(log, what)] if len(what) else []
+        return (
+            [
+                *_commits(view, generation, log, what),
+                *_aborts(log, what, Taken(view, generation.cluster)),
+            ]
+            if len(what)
+            else []
+        )
 
     return list(judged(view, judge))
 
@@ -50,10 +58,10 @@ def _found(log: Log, what: Outcomes, chosen: Bools) -> tuple[Ints, Ints]:
     return rows[at >= 0], at[at >= 0]
 
 
-def _aborts(log: Log, what: Outcomes) -> Sequence[Finding]:
+def _aborts(log: Log, what: Outcomes, taken: Taken) -> Sequence[Finding]:
     rows, at = _found(log, what, never(what.sends) & ~what.sends.says("outcome", "info"))
     committed = log.record_state[at] == COMMITTED
-    return _ended_otherwise(log, what, rows[committed], at[committed], "abort-committed")
+    return _ended_otherwise(log, what, rows[committed], at[committed], "abort-committed", taken)
 
 
 def _commits(
@@ -81,8 +89,9 @@ def _commits(
                 )
             )
     state = log.record_state[at]
+    taken = Taken(view, cluster)
     findings += _ended_otherwise(
-        log, what, rows[state == ABORTED], at[state == ABORTED], "commit-aborted"
+        log, what, rows[state == ABORTED], at[state == ABORTED], "commit-aborted", taken
     )
     following = followed(log)[at]
     overrun = (state != ABORTED) & (following >= 0)
@@ -97,32 +106,33 @@ def _commits(
             ),
         ]
     late = overrun | (waiting & ~_excused(view, generation, what)[what.send[rows]])
-    return [*findings, *_ended_otherwise(log, what, rows[late], at[late], "commit-unmarked")]
+    unmarked = _ended_otherwise(log, what, rows[late], at[late], "commit-unmarked", taken)
+    return [*findings, *unmarked]
 
 
 def _excused(view: PartitionView, generation: LogGeneration, what: Outcomes) -> Bools:
-    """Per operation, whether its cluster was failed over before its markers had to be there."""
+    """Per operation, whether its cluster was failed over before its markers had to be there: right
+    after it, or after faults on brokers that lasted until then."""
     end = generation.lost
     if end is None:
         return np.zeros(len(what.sends), np.bool_)
+    since = end - MARKER_GRACE
     broken = [w for w in on_cluster(view.windows, generation.cluster) if w.start <= end]
-    return np.array(
-        [
-            s.returned >= end - MARKER_GRACE or any(w.end >= s.returned for w in broken)
-            for s in what.sends
-        ],
-        np.bool_,
-    )
+    for window in sorted(broken, key=lambda w: w.end, reverse=True):
+        if window.end >= since:
+            since = min(since, window.start - MARKER_GRACE)
+    return np.asarray(what.sends.column("returned") >= since)
 
 
 def _ended_otherwise(
-    log: Log, what: Outcomes, rows: Ints, at: Ints, kind: str
+    log: Log, what: Outcomes, rows: Ints, at: Ints, kind: str, taken: Taken
 ) -> Sequence[Finding]:
     records = log.replica.records
     found = []
+    by = taken.unended(records.uid[at], commit=kind != "abort-committed") if len(at) else at
     for send in distinct(what.send[rows]).tolist():
         mine = at[what.send[rows] == send]
-        first = int(mine[0])
+        first, why = int(mine[0]), by[what.send[rows] == send]
         marker = int(log.marker[records.batch[first]])
         operation = what.sends[send]
         evidence = {
@@ -132,6 +142,7 @@ def _ended_otherwise(
             "operation": operation.number,
             "transactional_id": operation.transactional_id,
             "client": operation.client,
+            **taken.evidence(int(why.min())),
         }
         offset = int(records.offset[first]) if kind == "commit-unmarked" else marker
         found.append(

@@ -10,6 +10,7 @@ offset of the acknowledging cluster's own era that has that very record.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,7 +23,8 @@ from linkflap.spark_verify.checks.parts.generations import (
     native,
     own,
 )
-from linkflap.spark_verify.checks.parts.logs import Log, copies, locate, runs
+from linkflap.spark_verify.checks.parts.logs import Log, copies, joined, locate, runs
+from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.outcomes import Outcomes, outcomes
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import Ints, PartitionView
@@ -68,15 +70,16 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             findings += own(
                 generation,
                 log.replica,
-                _judge(generation, log, what, acked, view.compacted.get(generation.cluster, 0)),
+                _judge(view, generation, log, what, acked),
             )
     return findings
 
 
 def _judge(
-    generation: LogGeneration, log: Log, what: Outcomes, acked: Ints, compacted: int
+    view: PartitionView, generation: LogGeneration, log: Log, what: Outcomes, acked: Ints
 ) -> Sequence[Finding]:
     cluster, records = log.replica.cluster, log.replica.records
+    compacted = view.compacted.get(cluster, 0)
     acked = acked[what.acked[acked] >= log.replica.log_start]
     offsets = what.acked[acked]
     here = native(generation, offsets)
@@ -114,11 +117,16 @@ def _judge(
         )
         reason[absent] = 0
     bad = np.flatnonzero(reason)
-    for start, end in runs(bad, offsets[bad], apart(generation, offsets[bad])):
+    taken, invoked = Taken(view, cluster), what.sends.column("invoked")
+    rows = acked[bad]
+    by = taken.sent(offsets[bad], what.uid[rows], invoked[what.send[rows]])
+    for start, end in runs(bad, offsets[bad], apart(generation, offsets[bad]), joined(by)):
         row = bad[start]
-        findings.append(
-            _ghost(what, int(acked[row]), cluster, int(holder[row]), int(reason[row]), end - start)
+        found = _ghost(
+            what, int(acked[row]), cluster, int(holder[row]), int(reason[row]), end - start
         )
+        shown = {**found.evidence, **taken.evidence(int(by[start]))}
+        findings.append(replace(found, evidence=shown))
     return findings
 
 

@@ -23,6 +23,7 @@ from typing import Final, cast
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
+from linkflap.spark_verify.checks.parts.delivered_records import columns_of
 from linkflap.spark_verify.checks.parts.generation_clients import polls_in, sends_of
 from linkflap.spark_verify.checks.parts.generation_truncations import kept_since
 from linkflap.spark_verify.checks.parts.generations import (
@@ -33,7 +34,8 @@ from linkflap.spark_verify.checks.parts.generations import (
     own,
     replica_of,
 )
-from linkflap.spark_verify.checks.parts.logs import distinct, runs
+from linkflap.spark_verify.checks.parts.logs import distinct, joined, runs
+from linkflap.spark_verify.checks.parts.lost_records import EVIDENCE, Taken
 from linkflap.spark_verify.checks.parts.outcomes import uids_of
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.sends_and_reads import Read
@@ -44,8 +46,9 @@ LOG: Final = "log"
 AT_ONCE: Final = 1 << 17
 """Offsets that are compared in one step."""
 BEYOND: Final = 2**63 - 1
-Observation = tuple[str, Ints, Ints]
-"""An observer, the offsets and the payload ids that it saw there."""
+Observation = tuple[str, Ints, Ints, Ints]
+"""An observer, the offsets and the payload ids that it saw there, and the losses that took those
+away since (-1: none; `parts.lost_records`)."""
 SHOWN: Final = 8
 """Observers that the evidence names per payload."""
 
@@ -53,11 +56,12 @@ SHOWN: Final = 8
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
     """What was seen at which offset, one element per observation, by whom (`observer` is an index
-    into `names`)."""
+    into `names`), and the `loss` that took it away since."""
 
     offset: Ints
     uid: Ints
     observer: Ints
+    loss: Ints
     names: Sequence[str]
 
 
@@ -65,13 +69,14 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     """Puts all observations of each generation together."""
     findings: list[Finding] = []
     for generation in every(view):
-        observations = list(_observations(view, generation))
+        taken = Taken(view, generation.cluster)
+        observations = list(_observations(view, generation, taken))
         shared, found = [np.empty(0, np.int64)], list[Found]()
         for start, end in _windows(observations, 0 if generation.last else generation.truncated_to):
             seen = _together(observations, start, end)
             if len(seen.offset):
                 shared.append(_shared(seen))
-                found = [*found[:-1], *_joined(found[-1:], _judge(generation.cluster, seen))]
+                found = [*found[:-1], *_joined(found[-1:], _judge(generation.cluster, seen, taken))]
         findings += own(
             generation,
             replica_of(view, generation),
@@ -83,7 +88,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 def _windows(observations: Sequence[Observation], start: int) -> Iterator[tuple[int, int]]:
     """Ranges of offsets from `start` on, of which every one that saw most has about as many
     observations."""
-    most = max((offsets for _, offsets, _ in observations), key=len, default=np.empty(0, np.int64))
+    most = max((offsets for _, offsets, *_ in observations), key=len, default=np.empty(0, np.int64))
     edges = distinct(most)[AT_ONCE::AT_ONCE].tolist()
     yield from pairwise([start, *(edge for edge in edges if edge > start), BEYOND])
 
@@ -95,7 +100,8 @@ def _joined(last: Sequence[Found], following: Sequence[Found]) -> Iterator[Found
         return
     before, after = last[0], following[0]
     records = cast("int", before.evidence["records"])
-    if before.offset + records == after.offset:
+    same = before.evidence.get(EVIDENCE) == after.evidence.get(EVIDENCE)
+    if same and before.offset + records == after.offset:
         yield replace(
             before,
             evidence={
@@ -108,11 +114,14 @@ def _joined(last: Sequence[Found], following: Sequence[Found]) -> Iterator[Found
         yield from (before, *following)
 
 
-def _observations(view: PartitionView, generation: LogGeneration) -> Iterator[Observation]:
+def _observations(
+    view: PartitionView, generation: LogGeneration, taken: Taken
+) -> Iterator[Observation]:
     """What everybody saw of what this generation has, or still has."""
     log = log_of(view, generation)
     if log is not None:
-        yield LOG, log.replica.records.offset, log.replica.records.uid
+        records = log.replica.records
+        yield LOG, records.offset, records.uid, np.full(len(records), -1, np.int64)
     for before in generations(view)[generation.cluster][: generation.number + 1]:
         # Of an earlier generation only what no truncation since then has taken away.
         end = min(generation.earlier[before.number :], default=FOREVER)
@@ -120,41 +129,50 @@ def _observations(view: PartitionView, generation: LogGeneration) -> Iterator[Ob
         clients, names = sends.codes("client")
         for code in distinct(clients).tolist():
             mine = sends.take(clients == code)
-            offsets, uids = mine.each("offsets"), uids_of(mine)[0]
+            offsets, (uids, send) = mine.each("offsets"), uids_of(mine)
             acked = (offsets >= 0) & (offsets < end)
-            yield names[code], offsets[acked], uids[acked]
-        yield from _observed_by_readers(view, before, end)
+            offsets, uids = offsets[acked], uids[acked]
+            invoked = mine.column("invoked")[send[acked]]
+            yield names[code], offsets, uids, taken.sent(offsets, uids, invoked)
+        yield from _observed_by_readers(view, before, end, taken)
 
 
 def _observed_by_readers(
-    view: PartitionView, before: LogGeneration, end: int
+    view: PartitionView, before: LogGeneration, end: int, taken: Taken
 ) -> Iterator[Observation]:
     """What readers got of a generation below `end`, and below where its log was truncated since."""
     polls: dict[str, list[Read]] = defaultdict(list)
     for read in polls_in(view, before):
         polls[read.reader].append(read)
     for name, mine in polls.items():
-        offsets = np.concatenate([poll.offsets for poll in mine])
-        ends = np.repeat(
-            [min(end, kept_since(view, poll)) for poll in mine], [len(poll.uids) for poll in mine]
-        )
-        uids = np.concatenate([poll.uids for poll in mine])
-        yield name, offsets[offsets < ends], uids[offsets < ends]
+        got = columns_of(mine)
+        ends = np.array([min(end, kept_since(view, poll)) for poll in mine], np.int64)[got.read]
+        kept = got.offset < ends
+        losses = taken.read(got.offset, got.uid, got.asked)
+        yield name, got.offset[kept], got.uid[kept], losses[kept]
 
 
 def _together(observations: Sequence[Observation], start: int, end: int) -> Seen:
     """The observations of offsets [start, end), ordered by offset."""
-    names = list(dict.fromkeys(name for name, _, _ in observations))
-    parts: list[list[Ints]] = [[np.empty(0, np.int64)] for _ in range(3)]
-    for name, offsets, uids in observations:
+    names = list(dict.fromkeys(name for name, *_ in observations))
+    parts: list[list[Ints]] = [[np.empty(0, np.int64)] for _ in range(4)]
+    for name, offsets, uids, losses in observations:
         rows = np.flatnonzero((offsets >= start) & (offsets < end))
         for part, values in zip(
-            parts, (offsets[rows], uids[rows], np.full(len(rows), names.index(name))), strict=True
+            parts,
+            (offsets[rows], uids[rows], np.full(len(rows), names.index(name)), losses[rows]),
+            strict=True,
         ):
             part.append(values)
-    offset, uid, observer = map(np.concatenate, parts)
+    offset, uid, observer, loss = map(np.concatenate, parts)
     order = np.argsort(offset, kind="stable")
-    return Seen(offset=offset[order], uid=uid[order], observer=observer[order], names=names)
+    return Seen(
+        offset=offset[order],
+        uid=uid[order],
+        observer=observer[order],
+        loss=loss[order],
+        names=names,
+    )
 
 
 def _heads(seen: Seen) -> Ints:
@@ -174,21 +192,36 @@ def _shared(seen: Seen) -> Ints:
     return seen.offset[heads[_differ(seen.observer, heads)]]
 
 
-def _judge(cluster: str, seen: Seen) -> Sequence[Found]:
+def _judge(cluster: str, seen: Seen, taken: Taken) -> Sequence[Found]:
     heads = _heads(seen)
     ends = np.append(heads[1:], len(seen.offset))
     wrong = np.flatnonzero(_differ(seen.uid, heads))
+    by = _losses(seen, heads)[wrong]
     found: list[Found] = []
-    for start, end in runs(seen.offset[heads[wrong]]):
+    for start, end in runs(seen.offset[heads[wrong]], joined(by)):
         first = wrong[start]
         rows = range(int(heads[first]), int(ends[first]))
-        evidence = {"records": end - start, "seen": _who(seen, rows)}
+        evidence = {
+            "records": end - start,
+            "seen": _who(seen, rows),
+            **taken.evidence(int(by[start])),
+        }
         found.append(
             Found(
                 kind=KIND, cluster=cluster, offset=int(seen.offset[heads[first]]), evidence=evidence
             )
         )
     return found
+
+
+def _losses(seen: Seen, heads: Ints) -> Ints:
+    """Per offset, the loss without whose records all observers saw the same there, or -1."""
+    if not (seen.loss >= 0).any():
+        return np.full(len(heads), -1, np.int64)
+    kept, lost = seen.loss < 0, np.maximum.reduceat(seen.loss, heads)
+    low = np.minimum.reduceat(np.where(kept, seen.uid, np.iinfo(np.int64).max), heads)
+    high = np.maximum.reduceat(np.where(kept, seen.uid, np.iinfo(np.int64).min), heads)
+    return np.asarray(np.where(low >= high, lost, -1))
 
 
 def _who(seen: Seen, rows: range) -> Sequence[dict[str, object]]:

@@ -24,6 +24,7 @@ there knows it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -40,6 +41,7 @@ from linkflap.spark_verify.checks.parts.generations import (
 )
 from linkflap.spark_verify.checks.parts.hanging_transactions import hanging, recomputed
 from linkflap.spark_verify.checks.parts.logs import NOWHERE, read
+from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.sampled_replicas import ahead, shortened
 from linkflap.spark_verify.checks.parts.sampled_watermarks import out_of_order
 from linkflap.spark_verify.facts.eras import LogGeneration
@@ -90,12 +92,25 @@ def _against_bytes(
         clear &= (marks.time[sampled] > time) | (time > marks.returned[sampled])
     # The LSO may have been requested when the next sample's high watermark was reached.
     next_high = np.append(marks.high_watermark[sampled[1:]], NOWHERE)[: len(sampled)]
+    taken = Taken(view, generation.cluster)
     shown = over & (next_high <= (last.end if last is not None else -1))
     for replica, here in ((replica_of(view, generation), ~over), (last, shown)):
         if replica is not None and not replica.damage:
             floor = max(replica.log_start, compacted(view, replica))
             found = recomputed(read(replica, untracked=True), marks, sampled, since, floor)
-            yield from (each for row, each in found if (here & clear)[row])
+            yield from (
+                _explained(taken, marks, sampled[row], each)
+                for row, each in found
+                if (here & clear)[row]
+            )
+
+
+def _explained(taken: Taken, marks: Watermarks, row: int, found: Found) -> Found:
+    """With the loss that explains a sample of a log that is gone."""
+    number = taken.sampled(
+        int(marks.returned[row]), int(marks.high_watermark[row]), int(marks.leader_epoch[row])
+    )
+    return replace(found, evidence={**found.evidence, **taken.evidence(number)})
 
 
 def _above_the_log(

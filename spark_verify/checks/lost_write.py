@@ -27,7 +27,8 @@ from linkflap.spark_verify.checks.parts.generations import (
     native,
     own,
 )
-from linkflap.spark_verify.checks.parts.logs import OPEN, Log, locate, runs
+from linkflap.spark_verify.checks.parts.logs import OPEN, Log, joined, locate, runs
+from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
 from linkflap.spark_verify.checks.parts.outcomes import Outcomes, outcomes
 from linkflap.spark_verify.checks.parts.range_exceptions import why_not_judged
@@ -91,10 +92,13 @@ def _native(
         findings.append(Unjudged(reason=may_be_deleted(view, log, len(unknown))))
     if reason := incomplete(view, log):
         return [*findings, Unjudged(reason=reason)] if len(absent) else findings
+    taken, invoked = Taken(view, cluster), what.sends.column("invoked")
+    sent = taken.sent(what.acked[absent], what.uid[absent], invoked[what.send[absent]])
+    unended = taken.unended(what.uid[hidden])
     return [
         *findings,
-        *_lost(what, absent, cluster, "absent", generation.truncated_to),
-        *_lost(what, hidden, cluster, "not visible", generation.truncated_to),
+        *_lost(what, absent, cluster, "absent", generation.truncated_to, (taken, sent)),
+        *_lost(what, hidden, cluster, "not visible", generation.truncated_to, (taken, unended)),
     ]
 
 
@@ -108,14 +112,20 @@ def _kept(generation: LogGeneration, log: Log, at: Ints) -> Bools:
 
 
 def _lost(
-    what: Outcomes, rows: Ints, cluster: str, how: str, truncated_to: int, **evidence: object
+    what: Outcomes,
+    rows: Ints,
+    cluster: str,
+    how: str,
+    truncated_to: int,
+    explained: tuple[Taken, Ints] | None = None,
+    **evidence: object,
 ) -> Sequence[Finding]:
     """One anomaly per run of neighbouring records, on one side of a truncation, at the offset that
-    was acknowledged."""
+    was acknowledged. A loss may have explained each row."""
     found: list[Finding] = []
-    for start, end in runs(
-        rows, what.uid[rows], np.arange(len(rows)) + (what.acked[rows] >= truncated_to)
-    ):
+    taken, by = explained or (None, np.full(len(rows), -1, np.int64))
+    above = what.acked[rows] >= truncated_to
+    for start, end in runs(rows, what.uid[rows], np.arange(len(rows)) + above, joined(by)):
         first = rows[start]
         send = what.sends[int(what.send[first])]
         shown = {
@@ -126,6 +136,7 @@ def _lost(
             "client": send.client,
         }
         shown["last_offset"] = int(what.acked[rows[end - 1]])
+        shown |= taken.evidence(int(by[start])) if taken is not None else {}
         found.append(
             Found(
                 kind="lost-write",
@@ -181,6 +192,7 @@ def _missing(
                 what.sends[0].cluster,
                 how,
                 FOREVER,
+                None,
                 missing_on=missing_on,
                 **where,
             )

@@ -22,6 +22,7 @@ assignment until it was drained (`spark_verify.checks.parts.positions`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from linkflap.spark_verify.checks.parts.generation_clients import of_readers, re
 from linkflap.spark_verify.checks.parts.generation_truncations import kept_since, truncations_in
 from linkflap.spark_verify.checks.parts.generations import every, examined, generations, log_of
 from linkflap.spark_verify.checks.parts.logs import Log, among
+from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.poll_chains import Chain, chains_of, neighbours, position_at
 from linkflap.spark_verify.checks.parts.positions import consumers, not_delivered, visible_to
 from linkflap.spark_verify.facts.eras import LogGeneration
@@ -60,7 +62,10 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
                     )
                 )
             )
-        broken = [found for chain in chains for found in _judge(generation.cluster, log, chain)]
+        taken = Taken(view, generation.cluster)
+        broken = [
+            found for chain in chains for found in _judge(generation.cluster, log, chain, taken)
+        ]
         broken += skipped
         if log is not None:
             broken += list(not_delivered(view, generation, log, reads, broken))
@@ -68,7 +73,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     return findings
 
 
-def _judge(cluster: str, log: Log | None, chain: Chain) -> Iterator[Found]:
+def _judge(cluster: str, log: Log | None, chain: Chain, taken: Taken) -> Iterator[Found]:
     before, after = chain.offset[:-1], chain.offset[1:]
     back = after <= before
     there = visible_to(log, chain.polls[0].isolation)
@@ -86,7 +91,10 @@ def _judge(cluster: str, log: Log | None, chain: Chain) -> Iterator[Found]:
         )
     for i in np.flatnonzero(skipped).tolist():
         kind = "internal-skip" if inside[i] else "poll-skip"
-        yield _found(cluster, chain, i, kind, int(there[first[i]]), int(skipped[i]))
+        found = _found(cluster, chain, i, kind, int(there[first[i]]), int(skipped[i]))
+        last = int(there[first[i] + skipped[i] - 1])
+        lost = taken.skipped(found.offset, last, chain.polls[int(chain.poll[i + 1])])
+        yield replace(found, evidence={**found.evidence, **taken.evidence(lost)})
 
 
 def _across(view: PartitionView, generation: LogGeneration, log: Log) -> Iterator[Found]:

@@ -153,17 +153,24 @@ def _repeated(
                 part, "input-copied-twice", "outputs", int(offsets[row]), uid=int(made[row])
             )
     rows = order[again[crossed]]
-    shared = {
-        "bound": sum(map(left_to_pass, inputs)),
-        "failover": next((part.data["failover"] for part in inputs), ""),
-    }
-    for number in np.unique(part_of[rows]).tolist():
-        mine = rows[part_of[rows] == number]
-        first = int(mine[np.argmin(offsets[mine])])
-        evidence = {"records": len(mine), "uid": int(made[first]), **shared}
-        yield _combined(
-            outputs[number], "copy-repeated-by-failover", "outputs", int(offsets[first]), **evidence
-        )
+    left = np.concatenate([np.empty(0, np.int64), *map(left_to_pass, inputs)])
+    failover = next((part.data["failover"] for part in inputs), "")
+    # Nothing explains a second output of what the group had passed when the program began here.
+    for explained, bound in ((True, len(left)), (False, 0)):
+        chosen = rows[among(made[rows], left) == explained]
+        for number in np.unique(part_of[chosen]).tolist():
+            mine = chosen[part_of[chosen] == number]
+            first = int(mine[np.argmin(offsets[mine])])
+            evidence = {
+                "records": len(mine), "uid": int(made[first]), "bound": bound, "failover": failover,
+            }  # fmt: skip
+            yield _combined(
+                outputs[number],
+                "copy-repeated-by-failover",
+                "outputs",
+                int(offsets[first]),
+                **evidence,
+            )
 
 
 def _from_nothing(outputs: Sequence[PartialFinding], there: Ints) -> Iterator[Combined]:

@@ -24,12 +24,14 @@ from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from linkflap.spark_verify.checks.parts.delivered_records import (
     Delivered,
     columns_of,
+    first_unexplained,
     of_transactions,
 )
 from linkflap.spark_verify.checks.parts.generation_clients import of_readers, polls_in, reads_in
 from linkflap.spark_verify.checks.parts.generation_truncations import kept_since
 from linkflap.spark_verify.checks.parts.generations import every, examined, log_of
-from linkflap.spark_verify.checks.parts.logs import OPEN, Log, among, locate, runs
+from linkflap.spark_verify.checks.parts.logs import OPEN, Log, among, joined, locate, runs
+from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.outcomes import never
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
@@ -118,6 +120,7 @@ def _judge(
     given: Mapping[str, Sequence[Read]],
 ) -> Sequence[Finding]:
     compacted = view.compacted.get(generation.cluster, 0)
+    taken = Taken(view, generation.cluster)
     got = {name: columns_of(reads) for name, reads in given.items()}
     late = {name: _committed_after_capture(view, generation, log, got[name]) for name in got}
     everything = [np.empty(0, np.int64), *(got[name].offset[~late[name]] for name in got)]
@@ -125,10 +128,10 @@ def _judge(
     for name, mine in got.items():
         gone = (mine.offset < compacted) & ~among(mine.offset, log.replica.records.offset)
         cut = _cut_since(view, mine)
-        findings += _phantoms(log, name, mine, ~(gone | late[name] | cut))
+        findings += _phantoms(log, name, mine, ~(gone | late[name] | cut), taken)
     for name, reads in audience.items():
         offsets = got[name].offset if name in got else np.empty(0, np.int64)
-        findings += _hidden(log, name, reads, offsets)
+        findings += _hidden(log, name, reads, offsets, taken)
     return findings
 
 
@@ -170,11 +173,11 @@ def _committing(sends: Sends, cluster: str) -> Ints:
     return np.asarray(sends.says("cluster", cluster) & asked).astype(np.int64)
 
 
-def _phantoms(log: Log, name: str, got: Delivered, known: Bools) -> Sequence[Finding]:
+def _phantoms(log: Log, name: str, got: Delivered, known: Bools, taken: Taken) -> Sequence[Finding]:
     """What a reader got that the log does not have there, or that read_committed hides."""
     records = log.replica.records
     rows = np.flatnonzero(known & (got.offset >= log.replica.log_start))
-    offsets, uids = got.offset[rows], got.uid[rows]
+    offsets, uids, times = got.offset[rows], got.uid[rows], got.asked[rows]
     shown = np.array([read.isolation == "read_uncommitted" for read in got.reads], np.bool_)
     at = locate(records.offset, offsets)
     right = (
@@ -194,13 +197,25 @@ def _phantoms(log: Log, name: str, got: Delivered, known: Bools) -> Sequence[Fin
                 )
             )
         ]
-    order = wrong[np.unique(offsets[wrong], return_index=True)[1]]
+    by = taken.read(offsets[wrong], uids[wrong], times[wrong])
+    chosen = first_unexplained(offsets[wrong], by)
+    order, by = wrong[chosen], by[chosen]
     offsets, uids, at = offsets[order], uids[order], at[order]
-    return [_phantom(log, name, offsets, uids, at, start, end) for start, end in runs(offsets)]
+    return [
+        _phantom(log, name, offsets, uids, at, start, end, taken.evidence(int(by[start])))
+        for start, end in runs(offsets, joined(by))
+    ]
 
 
 def _phantom(
-    log: Log, name: str, offsets: Ints, uids: Ints, at: Ints, start: int, end: int
+    log: Log,
+    name: str,
+    offsets: Ints,
+    uids: Ints,
+    at: Ints,
+    start: int,
+    end: int,
+    explained: Mapping[str, object],
 ) -> Found:
     row = int(at[start])
     evidence = {
@@ -209,6 +224,7 @@ def _phantom(
         "reader": name,
         "holds": int(log.replica.records.uid[row]) if row >= 0 else -1,
         "state": log.state_of(row) if row >= 0 else "absent",
+        **explained,
     }
     return Found(
         kind="phantom-read",
@@ -218,19 +234,27 @@ def _phantom(
     )
 
 
-def _hidden(log: Log, name: str, reads: Sequence[Read], offsets: Ints) -> Sequence[Finding]:
+def _hidden(
+    log: Log, name: str, reads: Sequence[Read], offsets: Ints, taken: Taken
+) -> Sequence[Finding]:
     visible = np.flatnonzero(log.visible)
     there = log.replica.records.offset[visible]
     hidden = np.flatnonzero(_covered(reads, there) & ~among(there, offsets))
     uids = log.replica.records.uid[visible[hidden]]
+    by = taken.passed(there[hidden], reads)
     return [
         Found(
             kind="hidden-committed",
             cluster=log.replica.cluster,
             offset=int(there[hidden[start]]),
-            evidence={"records": end - start, "uid": int(uids[start]), "reader": name},
+            evidence={
+                "records": end - start,
+                "uid": int(uids[start]),
+                "reader": name,
+                **taken.evidence(int(by[start])),
+            },
         )
-        for start, end in runs(hidden)
+        for start, end in runs(hidden, joined(by))
     ]
 
 

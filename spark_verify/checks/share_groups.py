@@ -29,6 +29,7 @@ given a record without recording it.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 from typing import Final
@@ -49,6 +50,7 @@ from linkflap.spark_verify.checks.parts.generations import (
     replica_of,
 )
 from linkflap.spark_verify.checks.parts.logs import Log, among, distinct, locate, runs
+from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.outcomes import planner
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.partition_facts import Promotion
@@ -83,16 +85,33 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         for group, rows in _groups(view, generation).items():
             got = _of(rows, "acquire")
             findings += examined(generation, distinct(got.offset), whole=True)
+            taken = Taken(view, generation.cluster)
             wrong = [
                 *_again(view, generation, log, rows, got),
                 *_unacquired(generation, rows, got),
                 *_miscounted(view, generation, rows, got),
                 *_starts(view, generation, log, group, rows),
             ]
+            wrong = [_explained(taken, rows, each) for each in wrong]
             findings += of_readers(generation, replica_of(view, generation), wrong)
             if generation.last and not _earlier(view, generation, group):
-                findings += _done_with(view, generation, log, group, rows)
+                done = _done_with(view, generation, log, group, rows)
+                findings += [_explained(taken, rows, each) for each in done]
     return findings
+
+
+def _explained(taken: Taken, rows: Sequence[Read], found: Finding) -> Finding:
+    """With the loss that left the group beyond what replaced it: before, it had got as far as the
+    end of all that the finding is about."""
+    if not taken or not isinstance(found, Found) or found.kind not in (AGAIN, NEVER, START):
+        return found
+    count = found.evidence.get("records", 1)
+    last = found.offset + (count if isinstance(count, int) else 1) - 1
+    edge = last - 1 if found.kind == START else last
+    ends = np.array([found.offset - (found.kind == START), edge], np.int64)
+    when = found.evidence.get("returned", FOREVER)
+    by = taken.passed(ends, rows, at=when if isinstance(when, int) else FOREVER)
+    return replace(found, evidence={**found.evidence, **taken.evidence(int(by.min()))})
 
 
 def _groups(view: PartitionView, generation: LogGeneration) -> Mapping[str, Sequence[Read]]:

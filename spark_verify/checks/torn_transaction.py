@@ -31,10 +31,13 @@ from linkflap.spark_verify.checks.base import (
 )
 from linkflap.spark_verify.checks.parts.generations import every, log_of
 from linkflap.spark_verify.checks.parts.logs import among, distinct
+from linkflap.spark_verify.checks.parts.lost_records import EVIDENCE
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
 from linkflap.spark_verify.checks.parts.outcomes import outcomes
 from linkflap.spark_verify.checks.parts.transaction_records import (
     COUNTS,
+    LOST,
+    OVERTAKEN,
     mirrored_outcomes,
     native_outcomes,
     transactional,
@@ -77,7 +80,8 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """One partition's share of a transaction on one cluster. `offset` and `uid` are of its first
-    record that is not visible."""
+    record that is not visible; of those, `lost` were taken away by the fault `lost_by`, and
+    `overtaken` did not arrive though later ones of the partition did."""
 
     topic: str
     partition: int
@@ -85,6 +89,9 @@ class Part:
     read: int
     offset: int
     uid: int
+    lost: int = 0
+    overtaken: int = 0
+    lost_by: str = ""
 
     @property
     def hidden(self) -> int:
@@ -112,10 +119,10 @@ def _parts(partials: Sequence[PartialFinding]) -> Mapping[int, Sequence[Part]]:
     for partial in partials:
         columns = [
             np.array(_column(partial, name), np.int64)
-            for name in ("operation", "read", "offset", "uid", *COUNTS)
+            for name in ("operation", "read", "offset", "uid", LOST, OVERTAKEN, *COUNTS)
         ]
         chosen = among(columns[0], torn)
-        for operation, read, offset, uid, *counts in zip(
+        for operation, read, offset, uid, lost, overtaken, *counts in zip(
             *(column[chosen].tolist() for column in columns), strict=True
         ):
             named = dict(zip(COUNTS, counts, strict=True))
@@ -126,6 +133,9 @@ def _parts(partials: Sequence[PartialFinding]) -> Mapping[int, Sequence[Part]]:
                 read=read,
                 offset=offset,
                 uid=uid,
+                lost=lost,
+                overtaken=overtaken,
+                lost_by=str(partial.data.get(EVIDENCE, "")),
             )
             parts[operation].append(part)
     return parts
@@ -143,15 +153,17 @@ def _in_part(partials: Sequence[PartialFinding]) -> Ints:
 
 
 def _column(partial: PartialFinding, name: str) -> list[int]:
-    values = partial.data[name]
-    return values if isinstance(values, list) else []
+    values = partial.data.get(name)
+    none = [0] * len(_column(partial, "operation")) if name in (LOST, OVERTAKEN) else []
+    return values if isinstance(values, list) else none
 
 
 def _torn(cluster: str, hop: str, operation: int, parts: Sequence[Part]) -> Combined:
     # Where it is whole in some partitions, one that has nothing of it says more than one that has a
     # part.
+    hidden = [p for p in parts if p.hidden]
     worst = min(
-        (p for p in parts if p.hidden),
+        hidden,
         key=lambda p: (p.counts["visible"] > 0, p.topic, p.partition),
     )
     link, failover, _ = [*hop.split(" "), "", ""][:3]
@@ -164,8 +176,12 @@ def _torn(cluster: str, hop: str, operation: int, parts: Sequence[Part]) -> Comb
             {"topic": p.topic, "partition": p.partition} | dict(p.counts) for p in parts
         ],
     }
+    if not hop and all(p.lost == p.hidden for p in hidden):
+        evidence[EVIDENCE] = worst.lost_by
     if hop:
         evidence |= {"link": link, "failover": failover}
+        overtaken = sum(p.overtaken for p in parts)
+        evidence |= {OVERTAKEN: overtaken} if overtaken else {}
     found = Found(
         kind=BY_FAILOVER if failover == "forced" else TORN,
         cluster=cluster,

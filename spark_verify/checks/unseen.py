@@ -27,7 +27,8 @@ from linkflap.spark_verify.checks.parts.generations import (
     log_of,
     native,
 )
-from linkflap.spark_verify.checks.parts.logs import Log, among, locate, runs
+from linkflap.spark_verify.checks.parts.logs import Log, among, joined, locate, runs
+from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.outcomes import Outcomes, outcomes
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.partition_facts import Promotion
@@ -55,7 +56,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             kept = (offsets >= floor) & _within(spans, offsets)
             rows, offsets = rows[kept], offsets[kept]
             findings += examined(generation, offsets)
-            findings += _unseen(generation.cluster, what, rows, offsets, np.concatenate(seen))
+            findings += _unseen(view, generation, what, rows, offsets, np.concatenate(seen))
     return findings
 
 
@@ -145,11 +146,21 @@ def _due(
 
 
 def _unseen(
-    cluster: str, what: Outcomes, rows: Ints, offsets: Ints, seen: Ints
+    view: PartitionView,
+    generation: LogGeneration,
+    what: Outcomes,
+    rows: Ints,
+    offsets: Ints,
+    seen: Ints,
 ) -> Sequence[Finding]:
+    cluster = generation.cluster
     gone = np.flatnonzero(~among(what.uid[rows], seen))
+    taken, by = Taken(view, cluster), np.full(len(gone), -1, np.int64)
+    if taken and len(gone):
+        invoked = what.sends.column("invoked")[what.send[rows[gone]]]
+        by = _explained(view, generation, taken, offsets[gone], what.uid[rows[gone]], invoked)
     found: list[Finding] = []
-    for start, end in runs(what.uid[rows[gone]], offsets[gone]):
+    for start, end in runs(what.uid[rows[gone]], offsets[gone], joined(by)):
         row = int(rows[gone[start]])
         send = what.sends[int(what.send[row])]
         evidence = {
@@ -159,11 +170,29 @@ def _unseen(
             "client": send.client,
             "acknowledged_by": send.cluster,
             "acknowledged_at": int(what.acked[row]),
+            **taken.evidence(int(by[start])),
         }
         found.append(
             Found(kind=KIND, cluster=cluster, offset=int(offsets[gone[start]]), evidence=evidence)
         )
     return found
+
+
+def _explained(
+    view: PartitionView,
+    generation: LogGeneration,
+    taken: Taken,
+    offsets: Ints,
+    uids: Ints,
+    invoked: Ints,
+) -> Ints:
+    """Per record, the loss that took it away, or its marker, before anybody had read it; or that
+    left readers beyond it."""
+    readers = [r for r in reads_in(view, generation) if r.isolation == "read_committed"]
+    log = log_of(view, generation)
+    there = among(uids, log.replica.records.uid) if log is not None else np.ones(len(uids), bool)
+    gone = np.maximum(taken.sent(offsets, uids, invoked), taken.unended(uids))
+    return np.asarray(np.where(there & (gone < 0), taken.passed(offsets, readers), gone))
 
 
 def _due_at(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:

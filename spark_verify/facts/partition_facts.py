@@ -142,12 +142,33 @@ class Disagreement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """What a lossy fault took from one partition of `cluster`: what the deposed leader's log had at
+    offsets [start, end), when it was dead. A new leader was elected at `elected` or later.
+
+    `records` are (payload id, offset, how many, producer id) and `markers` (offset, producer id,
+    producer epoch, whether it is a COMMIT). `records` are None in runs of older versions; then
+    `elected` is when the fault was measured, which was right after the election.
+    """
+
+    cluster: str
+    topic: str
+    partition: int
+    start: int
+    end: int
+    elected: int
+    deposed_epoch: int = -1
+    elected_epoch: int = -1
+    records: tuple[tuple[int, int, int, int], ...] | None = None
+    markers: tuple[tuple[int, int, int, bool], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
     """A fault's window: [start, end] in nanoseconds; `end` is after the heal.
 
     `took_effect` is False of a reversal of a mirror that never came to the point: its cluster's log
-    was not truncated. `lost` are (topic, partition, from, to): offsets whose acknowledged records
-    an unclean election took away.
+    was not truncated. `lost` is what an unclean election took away, by partition.
     """
 
     id: str
@@ -156,7 +177,7 @@ class Window:
     start: int
     end: int
     took_effect: bool = True
-    lost: tuple[tuple[str, int, int, int], ...] = ()
+    lost: tuple[Loss, ...] = ()
 
     @property
     def name(self) -> FaultName:

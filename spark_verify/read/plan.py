@@ -18,6 +18,7 @@ from linkflap.harness.model.values import KEYS, Values
 from linkflap.harness.rundir import Damage, RunReader
 from linkflap.spark_verify.facts.partition_facts import (
     Copying,
+    Loss,
     PartitionFacts,
     Promotion,
     Refusal,
@@ -228,7 +229,7 @@ def _windows(events: Sequence[Event], ended: int) -> list[Window]:
         for kind in (happened.FaultHeal, happened.FaultEnd)
         for e in of_kind(events, kind)
     }
-    measured = {bite.id: bite.measured for bite in of_kind(events, happened.FaultBite) if bite.bit}
+    bites = {bite.id: bite for bite in of_kind(events, happened.FaultBite) if bite.bit}
     return [
         Window(
             id=fault.id,
@@ -237,14 +238,38 @@ def _windows(events: Sequence[Event], ended: int) -> list[Window]:
             start=fault.time,
             end=ends.get(fault.id, ended),
             took_effect=not fault.name.reverses or _reversed(events, fault),
-            lost=_lost(measured.get(fault.id)) if fault.fault == UNCLEAN else (),
+            lost=_lost(fault, bites.get(fault.id)) if fault.fault == UNCLEAN else (),
         )
         for fault in of_kind(events, happened.FaultStart)
     ]
 
 
-def _lost(measured: object) -> tuple[tuple[str, int, int, int], ...]:
-    """What an unclean election took away, by its bite: partition -> [from, to]."""
+def _lost(fault: happened.FaultStart, bite: happened.FaultBite | None) -> tuple[Loss, ...]:
+    """What an unclean election took away, by its bite. One of an older version dates no election:
+    it was measured right after it."""
+    if bite is None:
+        return ()
+    cluster = fault.on.cluster
+    if bite.lost is None:
+        return tuple(
+            Loss(
+                cluster=cluster, topic=topic, partition=number, start=start, end=end,
+                elected=bite.time,
+            )
+            for topic, number, start, end in _measured(bite.measured)
+        )  # fmt: skip
+    return tuple(
+        Loss(
+            cluster=cluster, topic=each.topic, partition=each.partition, start=each.start,
+            end=each.end, elected=each.elected, deposed_epoch=each.deposed_epoch,
+            elected_epoch=each.elected_epoch, records=each.records, markers=each.markers,
+        )
+        for each in bite.lost
+    )  # fmt: skip
+
+
+def _measured(measured: object) -> Sequence[tuple[str, int, int, int]]:
+    """(topic, partition, from, to) of a bite of an older version: partition -> [from, to]."""
     if not isinstance(measured, Mapping):
         return ()
     found = []
@@ -258,7 +283,7 @@ def _lost(measured: object) -> tuple[tuple[str, int, int, int], ...]:
             and all(isinstance(e, int) for e in ends)
         ):
             found.append((topic, int(number), ends[0], ends[1]))
-    return tuple(sorted(found))
+    return sorted(found)
 
 
 def _reversed(events: Sequence[Event], fault: happened.FaultStart) -> bool:

@@ -15,13 +15,11 @@ from typing import Final
 from linkflap.harness.guarantees.faults import LOSSES
 from linkflap.harness.model.guarantee import Allowance, Guarantee, Rule
 from linkflap.harness.model.verdict import Anomaly
+from linkflap.spark_verify.checks.parts.lost_records import EVIDENCE
 from linkflap.spark_verify.facts.eras import touches
 from linkflap.spark_verify.facts.partition_facts import Window
 
 _SECOND: Final = 1_000_000_000
-_THERE: Final = ("aborted", "open")
-"""What a partition has of a transaction that is torn, and shows to nobody: no election took it
-away."""
 Decide = Callable[[Allowance, Anomaly, str, Sequence[Window]], str | None]
 """(allowance, anomaly, link into its cluster, all fault windows) -> why it is allowed, or None."""
 
@@ -63,8 +61,10 @@ def _forced_failover(
     line: Allowance, anomaly: Anomaly, _link: str, _windows: Sequence[Window]
 ) -> str | None:
     """Allowed where each partition ended by itself: in a forced failover, or with a run in which
-    the mirror was behind."""
+    the mirror was behind. Not what later records of the partition overtook."""
     if anomaly.evidence.get("failover") not in ("forced", "run-end"):
+        return None
+    if anomaly.evidence.get("overtaken"):
         return None
     records = anomaly.evidence.get("records")
     what = (
@@ -92,57 +92,17 @@ def _below_truncation(
     return f"{line.because}: the log was truncated to {truncated_to}, it stood at {stood}"
 
 
-def _lost_offsets(
-    line: Allowance, anomaly: Anomaly, _link: str, windows: Sequence[Window]
-) -> str | None:
-    """All of it at offsets whose acknowledged records an unclean election took away, in that
-    partition and in no other."""
-    records = anomaly.evidence.get("records", 1)
-    last = anomaly.evidence.get(
-        "last_offset", anomaly.offset + records - 1 if isinstance(records, int) else None
-    )
-    return _lost(line, anomaly, last, windows) if isinstance(last, int) else None
-
-
-def _lost_parts(
-    line: Allowance, anomaly: Anomaly, _link: str, windows: Sequence[Window]
-) -> str | None:
-    """A transaction of which nothing is missing but in partitions that lost as much, from the first
-    offset that is missing on."""
-    room = {
-        (topic, number): end - start
-        for window in windows
-        for topic, number, start, end in window.lost
-    }
-    missing = _missing_of_parts(anomaly)
-    mine = missing.get((anomaly.topic, anomaly.partition), 0)
-    if not mine or any(count > room.get(part, 0) for part, count in missing.items()):
-        return None
-    return _lost(line, anomaly, anomaly.offset + mine - 1, windows)
-
-
-def _missing_of_parts(anomaly: Anomaly) -> Mapping[tuple[str, int], int]:
-    """How many records of a transaction each partition lacks, by the evidence; nothing where some
-    are there and not visible."""
-    parts = anomaly.evidence.get("partitions")
-    known = parts if isinstance(parts, list | tuple) else ()
-    if any(part[name] for part in known for name in _THERE if name in part):
-        return {}
-    return {
-        (part["topic"], part["partition"]): part["absent"] for part in known if part.get("absent")
-    }
-
-
-def _lost(line: Allowance, anomaly: Anomaly, last: int, windows: Sequence[Window]) -> str | None:
+def _lost(line: Allowance, anomaly: Anomaly, _link: str, windows: Sequence[Window]) -> str | None:
+    """All of it is what the fault took away: its check compared each record with the list of the
+    fault's bite (`spark_verify.checks.parts.lost_records`)."""
+    fault = anomaly.evidence.get(EVIDENCE)
     for window in windows:
-        for topic, partition, start, end in window.lost:
-            if (topic, partition) == (
-                anomaly.topic,
-                anomaly.partition,
-            ) and start <= anomaly.offset <= last < end:
+        for loss in window.lost:
+            if (window.id, loss.topic, loss.partition) == (fault, anomaly.topic, anomaly.partition):
                 return (
-                    f"{line.because}: {window.fault} ({window.id}) lost {topic}-{partition} from "
-                    f"{start} to {end}"
+                    f"{line.because}: {window.fault} ({window.id}) lost "
+                    f"{loss.topic}-{loss.partition} of {loss.cluster} from {loss.start} to "
+                    f"{loss.end}"
                 )
     return None
 
@@ -152,8 +112,7 @@ _RULES: Final[Mapping[Rule, Decide]] = {
     "within-bound": _within_bound,
     "forced-failover": _forced_failover,
     "below-truncation": _below_truncation,
-    "lost-offsets": _lost_offsets,
-    "lost-parts": _lost_parts,
+    "lost": _lost,
 }
 
 

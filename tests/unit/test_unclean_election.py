@@ -3,25 +3,29 @@ is generated."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from linkflap.chaos.faults.leadership_move import Led
-from linkflap.chaos.faults.unclean_election import UncleanElection
+from linkflap.chaos.faults.unclean_election import UncleanElection, read_lost
 from linkflap.chaos.generator import Bounds, Coverage, generate
 from linkflap.chaos.schedule_checks import check_losses
 from linkflap.harness.guarantees import mm2, shadow
+from linkflap.harness.log.layout import ABORT, COMMIT
 from linkflap.harness.model.errors import FaultError, InputError
+from linkflap.harness.model.events import FaultBite, LostRange
 from linkflap.harness.model.protocols import World
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.harness.rundir import RunWriter
-from linkflap.spark_verify.facts.partition_facts import Window
+from linkflap.spark_verify.facts.partition_facts import Loss, Window
 from linkflap.spark_verify.read.plan import plan
 from linkflap.spark_verify.verdict.allowances import why_allowed
 from tests.events import event
+from tests.kafka_log import batch, marker, ours, record, segment
 from tests.unit.recorded_run import run
 
 A_0, A_1 = ("A.t", 0), ("A.t", 1)
@@ -92,7 +96,7 @@ def test_a_fault_that_was_not_injected_needs_no_heal() -> None:
             "unclean-election",
             True,
             {"A.t-1": [3, 8], "A.t-0": [5, 9]},
-            (("A.t", 0, 5, 9), ("A.t", 1, 3, 8)),
+            (("A.t", 0, 5, 9, 7), ("A.t", 1, 3, 8, 7)),
         ),
         ("unclean-election", False, {"A.t-0": [5, 9]}, ()),
         ("unclean-election", True, "nothing", ()),
@@ -107,116 +111,101 @@ def test_what_a_window_lost_is_what_its_bite_measured(
     writer = RunWriter(tmp_path / "run", run())
     writer.write(event("fault-start", "A", id="f", fault=fault_name))
     writer.write(
-        event("fault-bite", "A", id="f", bit=bit, observable="o", measured=measured, expected="e")
+        event(
+            "fault-bite",
+            "A",
+            at=7,
+            id="f",
+            bit=bit,
+            observable="o",
+            measured=measured,
+            expected="e",
+        )
     )
     writer.close("finished")
-    assert [window.lost for window in plan(tmp_path / "run").facts.windows] == [lost]
+    (window,) = plan(tmp_path / "run").facts.windows
+    assert tuple(_short(each) for each in window.lost) == lost
+    assert all(each.cluster == "A" and each.records is None for each in window.lost)
+
+
+def _short(loss: Loss) -> tuple[str, int, int, int, int]:
+    """Where it is, and when the election was."""
+    return loss.topic, loss.partition, loss.start, loss.end, loss.elected
+
+
+def test_a_window_lost_exactly_what_its_bite_lists(tmp_path: Any) -> None:
+    row = LostRange(
+        topic="A.t", partition=1, start=3, end=8, deposed_epoch=4, elected_epoch=6, elected=5,
+        records=((77, 3, 2, 9),), markers=((5, 9, 0, True),),
+    )  # fmt: skip
+    writer = RunWriter(tmp_path / "run", run())
+    writer.write(event("fault-start", "A", id="f", fault="unclean-election"))
+    writer.write(
+        FaultBite(
+            target="A", id="f", bit=True, observable="o", measured={"A.t-1": [3, 8]}, expected="e",
+            lost=(row,),
+        )
+    )  # fmt: skip
+    writer.close("finished")
+    (window,) = plan(tmp_path / "run").facts.windows
+    assert window.lost == (
+        Loss(
+            cluster="A", topic="A.t", partition=1, start=3, end=8, elected=5, deposed_epoch=4,
+            elected_epoch=6, records=row.records, markers=row.markers,
+        ),
+    )  # fmt: skip
+
+
+def test_the_dead_leaders_log_lists_every_record_and_marker_that_the_elected_replica_lacks(
+    tmp_path: Any,
+) -> None:
+    first = 5 << 40
+    segment(
+        tmp_path,
+        [
+            batch(0, [ours(first)], leader_epoch=1, pid=9),
+            batch(1, [ours(first + 1), ours(first + 2)], leader_epoch=1, pid=9),
+            marker(3, COMMIT, pid=7, epoch=2, leader_epoch=1),
+            batch(4, [ours(first + 3)], leader_epoch=1, pid=9),
+            batch(5, [record(b"foreign"), record(b"foreign")], leader_epoch=1),
+            marker(7, ABORT, pid=8, epoch=0, leader_epoch=1),
+        ],
+    )
+    read = read_lost(tmp_path, A_0, start=1, end=8, elected_epoch=3, elected=50)
+    assert read == LostRange(
+        topic="A.t", partition=0, start=1, end=8, deposed_epoch=1, elected_epoch=3, elected=50,
+        records=((first + 1, 1, 2, 9), (first + 3, 4, 1, 9), (-1, 5, 2, -1)),
+        markers=((3, 7, 2, True), (7, 8, 0, False)),
+    )  # fmt: skip
+    end = read_lost(tmp_path, A_0, start=8, end=8, elected_epoch=3, elected=50)
+    assert (end.records, end.markers, end.deposed_epoch) == ((), (), -1)
 
 
 @pytest.mark.parametrize(
-    ("kind", "partition", "offset", "allowed"),
+    ("kind", "partition", "by", "allowed"),
     [
-        ("lost-write", 0, 4, False),
-        ("lost-write", 0, 5, True),
-        ("lost-write", 0, 8, True),
-        ("lost-write", 0, 9, False),
-        ("lost-write", 0, -1, False),
-        ("lost-write", 1, 5, False),
-        ("uncommitted-read", 0, 5, False),
+        ("lost-write", 0, "f", True),
+        ("lost-write", 0, "", False),
+        ("lost-write", 0, "g", False),
+        ("lost-write", 1, "f", False),
+        ("uncommitted-read", 0, "f", False),
     ],
-    ids=["below", "first", "last", "behind", "nowhere", "another partition", "another kind"],
+    ids=["lost", "not lost", "another fault", "another partition", "another kind"],
 )
 def test_it_allows_what_it_lost_and_nothing_else(
-    kind: str, partition: int, offset: int, allowed: bool
+    kind: str, partition: int, by: str, allowed: bool
 ) -> None:
-    window = Window(
-        id="f", fault="unclean-election", target="A", start=0, end=9, lost=(("A.t", 0, 5, 9),)
-    )
+    loss = Loss(cluster="A", topic="A.t", partition=0, start=5, end=9, elected=3)
+    window = Window(id="f", fault="unclean-election", target="A", start=0, end=9, lost=(loss,))
     anomaly = Anomaly(
-        check="", kind=kind, cluster="A", topic="A.t", partition=partition, offset=offset
-    )
+        check="", kind=kind, cluster="A", topic="A.t", partition=partition, offset=5,
+        evidence={"lost_by": by} if by else {},
+    )  # fmt: skip
     why = why_allowed(anomaly, shadow.guarantee({}), "", [window])
     assert (why is not None) == allowed
-    assert why is None or "unclean-election (f) lost A.t-0 from 5 to 9" in why
-
-
-@pytest.mark.parametrize(
-    ("evidence", "allowed"),
-    [
-        ({"records": 4}, True),
-        ({"records": 5}, False),
-        ({"records": 2, "last_offset": 8}, True),
-        ({"last_offset": 9}, False),
-    ],
-    ids=["to the end", "over it", "with a gap", "with a gap over it"],
-)
-def test_anomalies_above_the_lost_offsets_are_not_allowed(
-    evidence: dict[str, int], allowed: bool
-) -> None:
-    window = Window(
-        id="f", fault="unclean-election", target="A", start=0, end=9, lost=(("A.t", 0, 5, 9),)
-    )
-    anomaly = Anomaly(
-        check="",
-        kind="ghost-ack",
-        cluster="A",
-        topic="A.t",
-        partition=0,
-        offset=5,
-        evidence=evidence,
-    )
-    assert (why_allowed(anomaly, shadow.guarantee({}), "", [window]) is not None) == allowed
-
-
-@pytest.mark.parametrize(
-    ("mine", "other", "lost", "allowed"),
-    [
-        ({"absent": 2}, {"visible": 3}, (("A.t", 0, 5, 9),), True),
-        ({"absent": 4}, {"visible": 3}, (("A.t", 0, 5, 9),), True),
-        ({"absent": 5}, {"visible": 3}, (("A.t", 0, 5, 9),), False),
-        ({"absent": 2}, {"visible": 2, "absent": 1}, (("A.t", 0, 5, 9),), False),
-        ({"absent": 2}, {"absent": 1}, (("A.t", 0, 5, 9), ("A.t", 1, 3, 4)), True),
-        ({"absent": 2}, {"visible": 3}, (("A.t", 1, 5, 9),), False),
-        ({"visible": 2}, {"visible": 3}, (("A.t", 0, 5, 9),), False),
-        ({"absent": 1, "aborted": 1}, {"visible": 3}, (("A.t", 0, 5, 9),), False),
-        ({"absent": 1}, {"open": 3}, (("A.t", 0, 5, 9),), False),
-    ],
-    ids=[
-        "in one",
-        "to the end",
-        "over it",
-        "another lost nothing",
-        "in both",
-        "in another",
-        "nothing is missing",
-        "aborted",
-        "open",
-    ],
-)
-def test_a_transaction_may_lack_what_was_lost_of_it(
-    mine: dict[str, int],
-    other: dict[str, int],
-    lost: tuple[tuple[str, int, int, int], ...],
-    allowed: bool,
-) -> None:
-    window = Window(id="f", fault="unclean-election", target="A", start=0, end=9, lost=lost)
-    parts = [{"topic": "A.t", "partition": 0} | mine, {"topic": "A.t", "partition": 1} | other]
-    anomaly = Anomaly(
-        check="",
-        kind="torn-transaction",
-        cluster="A",
-        topic="A.t",
-        partition=0,
-        offset=5,
-        evidence={"records": 9, "partitions": parts},
-    )
-    assert (why_allowed(anomaly, shadow.guarantee({}), "", [window]) is not None) == allowed
-
-
-def test_without_a_bite_nothing_is_allowed() -> None:
-    window = Window(id="f", fault="unclean-election", target="A", start=0, end=9)
-    anomaly = Anomaly(check="", kind="lost-write", cluster="A", topic="A.t", partition=0, offset=5)
-    assert why_allowed(anomaly, shadow.guarantee({}), "", [window]) is None
+    assert why is None or "unclean-election (f) lost A.t-0 of A from 5 to 9" in why
+    unmeasured = replace(window, lost=())
+    assert why_allowed(anomaly, shadow.guarantee({}), "", [unmeasured]) is None
 
 
 def test_it_is_drawn_where_a_suite_names_it_and_a_cluster_has_three_brokers() -> None:

@@ -38,6 +38,8 @@ class AllowedTable(Table, frozen=True, kw_only=True):
     because: str
     reach_before: float = 0.0
     reach_after: float = 0.0
+    cluster: str = ""
+    era: str = ""
 
 
 class GuaranteeTable(Table, frozen=True, kw_only=True):

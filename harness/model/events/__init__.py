@@ -47,6 +47,7 @@ from linkflap.harness.model.events.faults import (
     FaultEnd,
     FaultHeal,
     FaultStart,
+    LostRange,
     OfFault,
     Trigger,
 )
@@ -99,6 +100,7 @@ __all__ = [
     "JournalTopic",
     "Kind",
     "LinkProven",
+    "LostRange",
     "MirrorCrashed",
     "MirrorDescribed",
     "MirrorLag",

@@ -13,6 +13,7 @@ import msgspec
 
 from linkflap.harness.model.events.base import Event
 from linkflap.harness.model.faults import FaultName, Target
+from linkflap.harness.model.history import Count, Offset, Time, Uid
 from linkflap.harness.model.scenario import Option
 
 
@@ -52,14 +53,38 @@ class FaultStart(OfFault, frozen=True, kw_only=True):
         return FaultName(self.fault)
 
 
+class LostRange(msgspec.Struct, frozen=True, kw_only=True):
+    """Offsets [start, end) of one partition that a lossy fault took away: what the deposed leader's
+    log had there, when it was dead.
+
+    `deposed_epoch` and `elected_epoch` are the leader epochs of that leader and of the next one,
+    whose epoch begins at `start` (-1: not known). `elected` is the moment before which no new
+    leader was elected: the request for the election. `records` are runs (payload id, offset, how
+    many, producer id), payload ids rising by one or all -1; `markers` are (offset, producer id,
+    producer epoch, whether it is a COMMIT).
+    """
+
+    topic: str
+    partition: int
+    start: Offset
+    end: Offset
+    deposed_epoch: int
+    elected_epoch: int
+    elected: Time
+    records: tuple[tuple[Uid, Offset, Count, int], ...]
+    markers: tuple[tuple[Offset, int, int, bool], ...]
+
+
 class FaultBite(OfFault, frozen=True, kw_only=True):
     """Whether it took effect: what was measured on the faulted path within its window, and what was
-    expected there."""
+    expected there. `lost` is exactly what a lossy fault took away; None: another fault, or a run of
+    an older version."""
 
     bit: bool
     observable: str
     measured: object
     expected: object
+    lost: tuple[LostRange, ...] | None = None
 
 
 class FaultHeal(OfFault, frozen=True, kw_only=True):

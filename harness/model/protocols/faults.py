@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from linkflap.harness.model.events import LostRange
 from linkflap.harness.model.protocols.clients import Clients
 from linkflap.harness.model.protocols.deployments import Deployment
 from linkflap.harness.model.protocols.mirrors import Mirror, Recorder
@@ -47,16 +48,26 @@ class World(Protocol):
 
 
 class Bite:
-    """What was measured on the faulted path within its window."""
+    """What was measured on the faulted path within its window; `lost`: and what it took away for
+    good."""
 
-    __slots__ = ("bit", "expected", "measured", "observable")
+    __slots__ = ("bit", "expected", "lost", "measured", "observable")
 
-    def __init__(self, *, bit: bool, observable: str, measured: object, expected: object) -> None:
-        self.bit, self.observable, self.measured, self.expected = (
+    def __init__(
+        self,
+        *,
+        bit: bool,
+        observable: str,
+        measured: object,
+        expected: object,
+        lost: tuple[LostRange, ...] | None = None,
+    ) -> None:
+        self.bit, self.observable, self.measured, self.expected, self.lost = (
             bit,
             observable,
             measured,
             expected,
+            lost,
         )
 
 

@@ -26,10 +26,13 @@ from linkflap.harness.log.coordinators import (
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.spark_verify.checks.base import Combined, Found, PartialFinding
 from linkflap.spark_verify.checks.parts.coordinator_groups import groups_seen, of_cluster, rows_of
+from linkflap.spark_verify.checks.parts.lost_records import EVIDENCE
 
 """Topic, partition."""
 Producer = tuple[int, int]
 """Producer id, epoch."""
+_Lost = tuple[int, int, int, int, str]
+"""Producer id, epoch, control type, where the loss begins, and the fault."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,22 +91,31 @@ def _outcomes(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
         exact = bool(partial.data["exact"]) and decisions.every
         for producer in sorted(expected.keys() | actual.keys()):
             wanted, markers = expected.get(producer, ()), actual.get(producer, [])
-            one = (
-                _in_order(wanted, markers)
-                if exact
-                else _at_the_end(wanted, markers)
-                if partial.data["known"]
-                else None
-            )
-            if one is not None:
+            compare = _in_order if exact else _at_the_end if partial.data["known"] else None
+            one = compare(wanted, markers) if compare is not None else None
+            if compare is not None and one is not None:
                 kind, offset, decided = one
                 evidence = {
                     "producer_id": producer[0],
                     "producer_epoch": producer[1],
                     **_shown(decided),
                 }
+                taken: Any = partial.data.get("lost", ())
+                lost = [row for row in taken if (row[0], row[1]) == producer]
+                if lost and compare(wanted, _with(markers, lost)) is None:
+                    evidence[EVIDENCE] = lost[0][4]
                 found = Found(kind=kind, cluster=partial.cluster, offset=offset, evidence=evidence)
                 yield Combined(found=found, topic=partial.topic, partition=partial.partition)
+
+
+def _with(markers: Sequence[_Marker], lost: Sequence[_Lost]) -> Sequence[_Marker]:
+    """The markers with those that a loss took away, before what was written from its start on."""
+    rows = [
+        (at, 0, _Marker(commit=control == 1, offset=at, again=False))
+        for _, _, control, at, _ in lost
+    ]
+    rows += [(marker.offset, 1, marker) for marker in markers]
+    return [marker for _, _, marker in sorted(rows, key=lambda row: row[:2])]
 
 
 def _shown(decided: _Decided | None) -> dict[str, object]:

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from linkflap.harness.log.coordinators import TransactionState
 from linkflap.spark_verify.checks.base import PartialFinding
 from linkflap.spark_verify.checks.parts.generations import generations, native
+from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.sampled_offsets import (
     disturbed_from,
     pending_commits,
@@ -87,9 +89,11 @@ def marker_partials(view: PartitionView) -> Iterator[PartialFinding]:
         # says whose.
         reset = not view.recorded and bool((replica.batches.control == OTHER_CONTROL).any())
         own = _of_its_coordinators(view, known[cluster][-1], replica)
-        yield marked_partial(
+        partial = marked_partial(
             replica, own, exact=whole, known=not (truncated or replica.damage or reset)
         )
+        lost = Taken(view, cluster).markers()
+        yield replace(partial, data={**partial.data, "lost": lost}) if lost else partial
 
 
 def _was_truncated(view: PartitionView, cluster: str) -> bool:

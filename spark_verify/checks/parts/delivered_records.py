@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from linkflap.spark_verify.checks.base import Finding, Found
-from linkflap.spark_verify.checks.parts.logs import ABORTED, Log, chunks, locate, runs
+from linkflap.spark_verify.checks.parts.logs import ABORTED, Log, chunks, joined, locate, runs
+from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.outcomes import never, reads_of
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
@@ -33,6 +34,11 @@ class Delivered:
 
     def __len__(self) -> int:
         return len(self.uid)
+
+    @property
+    def asked(self) -> Ints:
+        """When the poll of each record began."""
+        return np.array([read.time for read in self.reads], np.int64)[self.read]
 
 
 def delivered(
@@ -87,13 +93,23 @@ def of_transactions(
 
 
 def found(
-    cluster: str, got: Delivered, bad: Bools, kind: str, witness: Callable[[int], str]
+    cluster: str,
+    got: Delivered,
+    bad: Bools,
+    kind: str,
+    witness: Callable[[int], str],
+    taken: Taken | None = None,
 ) -> Sequence[Finding]:
-    """Every bad record once, neighbours as one anomaly; `witness` says of a row who knows."""
+    """Every bad record once, neighbours as one anomaly; `witness` says of a row who knows, and a
+    loss may explain it (`taken`)."""
     wrong = np.flatnonzero(bad)
-    order = wrong[np.unique(got.offset[wrong], return_index=True)[1]]
+    by = np.full(len(wrong), -1, np.int64)
+    if taken:
+        by = taken.read(got.offset[wrong], got.uid[wrong], got.asked[wrong])
+    chosen = first_unexplained(got.offset[wrong], by)
+    order, by = wrong[chosen], by[chosen]
     findings = []
-    for start, end in runs(got.offset[order], got.uid[order]):
+    for start, end in runs(got.offset[order], got.uid[order], joined(by)):
         row = int(order[start])
         evidence = {
             "records": end - start,
@@ -101,11 +117,18 @@ def found(
             "reader": got.reads[int(got.read[row])].reader,
             "returned": int(got.returned[row]),
             "witness": witness(row),
+            **(taken.evidence(int(by[start])) if taken else {}),
         }
         findings.append(
             Found(kind=kind, cluster=cluster, offset=int(got.offset[row]), evidence=evidence)
         )
     return findings
+
+
+def first_unexplained(offsets: Ints, by: Ints) -> Ints:
+    """One row of each offset: of one that was read twice, what no loss explains."""
+    order = np.lexsort((np.arange(len(offsets)), by, offsets))
+    return np.asarray(order[np.unique(offsets[order], return_index=True)[1]])
 
 
 def by_client(view: PartitionView, got: Delivered) -> Bools:

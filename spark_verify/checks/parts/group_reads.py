@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from linkflap.spark_verify.checks.base import Examined, Finding, Found
 from linkflap.spark_verify.checks.parts.checkpoints import uids_of
 from linkflap.spark_verify.checks.parts.logs import Log, among, locate
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop
-from linkflap.spark_verify.facts.eras import FOREVER
+from linkflap.spark_verify.facts.eras import FOREVER, on_cluster
 from linkflap.spark_verify.facts.partition_facts import Promotion
 from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.view import Ints, PartitionView, Watermarks
@@ -105,19 +106,21 @@ def _beside(
         for g in view.groups
         if g.group == group and g.cluster == promotion.cluster and g.time < first.time
     ]
-    above = int(
-        np.count_nonzero(
-            (origin < committed.position) & (ours.offset[mirrored] >= max(synced, default=0))
-        )
-    )
-    bound = max(_bound(view.mirror.guarantee, commits, committed, origin), above)
+    above = ours.offset[mirrored] >= max(synced, default=0)
+    late = np.isin(again, mirrored[above])
+    bound = int(np.count_nonzero((origin < committed.position) & above))
+    if _disturbed(view, promotion, commits, first):
+        late = np.ones(len(again), np.bool_)
+        bound = max(_bound(view.mirror.guarantee, commits, committed, origin), bound)
     findings: list[Finding] = [
         Examined(cluster=promotion.cluster, origin="mirrored", count=len(mirrored))
     ]
     evidence = {"group": group, "committed_on_source": committed.position, "began_at": start}
     for kind, rows, more in (
         ("group-skip", skipped, {}),
-        ("group-replay", again, {"bound": bound}),
+        ("group-replay", again[late], {"bound": bound}),
+        # Nothing explains what is below the offset that the mirror had committed for the group.
+        ("group-replay", again[~late], {"bound": 0}),
     ):
         if len(rows):
             shown = evidence | {"records": len(rows), "uid": int(ours.uid[rows[0]])} | more
@@ -132,13 +135,25 @@ def _beside(
     return findings
 
 
+def _disturbed(
+    view: PartitionView, promotion: Promotion, commits: Sequence[Read], first: Read
+) -> bool:
+    """Whether the mirror, or the group when it began, may have got an earlier commit of the group:
+    it went back on the source, or a coordinator of either end reloaded (KAFKA-15910)."""
+    ordered = [each.position for each in sorted(commits, key=lambda each: each.returned)]
+    if any(after < before for before, after in pairwise(ordered)):
+        return True
+    ends = ((promotion.source, promotion.fault_time), (promotion.cluster, first.time))
+    return any(
+        window.start < until
+        for cluster, until in ends
+        for window in on_cluster(view.windows, cluster)
+    )
+
+
 def _bound(promised: Guarantee, commits: Sequence[Read], committed: Read, origin: Ints) -> int:
     """The number of mirrored records that the group may get again if its offsets were synced as
-    often as the mirror promises.
-
-    How late a sync may be is promised nowhere; what lies above the offset that the mirror had last
-    committed for the group is a repeat that this explains, and the bound is never below it.
-    """
+    often as the mirror promises."""
     by_then = committed.returned - int(promised.group_offset_seconds * 1e9)
     settled = [r.position for r in commits if r.returned <= by_then]
     since = max(settled, default=0)

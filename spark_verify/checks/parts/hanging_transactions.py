@@ -10,6 +10,7 @@ from linkflap.harness.model.topology import LinkSpec
 from linkflap.spark_verify.checks.base import Finding, Found
 from linkflap.spark_verify.checks.parts.last_stable import high_watermarks_of, recompute_last_stable
 from linkflap.spark_verify.checks.parts.logs import NOWHERE, Log
+from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.sampled_watermarks import found_at
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import Ints, PartitionView, Watermarks
@@ -62,18 +63,21 @@ def hanging(view: PartitionView, generation: LogGeneration, log: Log) -> Sequenc
     if refused:
         # The source is dead and this cluster was not promoted: nothing ends what is open.
         given_up = log.replica.end
-    findings = []
+    findings, taken = [], Taken(view, cluster)
     for i in np.flatnonzero(every.marker == NOWHERE).tolist():
         at = np.flatnonzero(records.offset >= every.first[i])
         if not len(at):
             continue
         age = view.ended - _begun(view, log, int(at[0]))
+        first = records.uid[at[:1]]
+        lost = int(np.maximum(taken.unended(first), taken.unended(first, commit=False))[0])
         if age > TIMEOUT or every.first[i] < given_up:
             evidence = {
                 "producer_id": int(every.producer_id[i]),
                 "open_seconds": round(age / 1e9, 1),
                 "mirrored": bool(every.first[i] < given_up),
                 **({"refused_over": refused} if refused else {}),
+                **taken.evidence(lost),
             }
             findings.append(
                 Found(

@@ -278,6 +278,11 @@ def runs(*columns: Ints) -> Iterator[tuple[int, int]]:
     yield from zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
 
 
+def joined(numbers: Ints) -> Ints:
+    """A column for `runs`: neighbours stay together where these numbers are equal."""
+    return np.asarray(np.arange(len(numbers)) + 2 * numbers)
+
+
 def written(view: PartitionView, cluster: str, offset: int) -> list[int]:
     """[earliest, latest] time at which this offset came to be on a cluster, as its sampled high
     watermarks bracket it."""

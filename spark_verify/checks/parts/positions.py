@@ -24,6 +24,7 @@ from linkflap.spark_verify.checks.base import Found
 from linkflap.spark_verify.checks.parts.generation_truncations import marks_in, truncations_in
 from linkflap.spark_verify.checks.parts.generations import end_of, truncated
 from linkflap.spark_verify.checks.parts.logs import Log, among, locate
+from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.passed_ranges import (
     Passed,
     Truncations,
@@ -136,6 +137,7 @@ def not_delivered(
     """The records that consumers, or their groups, should have got by their positions; `skips` are
     known from polls already."""
     truncations, floor = truncations_in(view, generation), available_from(view, generation, log)
+    taken = Taken(view, generation.cluster)
     promised = required_end(view, generation, truncations) if generation.last else -1
     end = end_of(view, generation)
     for rows in consumers(reads):
@@ -169,7 +171,10 @@ def not_delivered(
                 "stood_at": over.end,
                 "says": over.last.kind,
             }
-            yield from _missed("passed-unread", log, over.last, gone, **evidence)
+            by = taken.passed(gone, rows)
+            for number in np.unique(by).tolist():
+                explained = {**evidence, **taken.evidence(number)}
+                yield from _missed("passed-unread", log, over.last, gone[by == number], **explained)
         yield from _drained_early(log, rows, there, floor, promised, skips)
     yield from _ahead(view, log, reads, floor, skips)
 

@@ -11,7 +11,7 @@ import numpy as np
 from linkflap.spark_verify.checks.base import Examined, Finding, PartialFinding, Unjudged
 from linkflap.spark_verify.checks.parts.generations import examined, native
 from linkflap.spark_verify.checks.parts.logs import OPEN, Log
-from linkflap.spark_verify.facts.eras import LogGeneration
+from linkflap.spark_verify.facts.eras import LogGeneration, on_cluster
 from linkflap.spark_verify.facts.partition_facts import Copying, Promotion
 from linkflap.spark_verify.facts.view import Ints, PartitionView
 
@@ -59,7 +59,7 @@ def inputs_of(
         yield Examined(cluster=generation.cluster, origin="checkpoints", count=len(samples))
         passed = max(g.offset for g in samples)
         before = [g.offset for g in samples if moved is not None and g.time <= moved.time]
-        began = before[-1] if before else 0
+        began = _began(view, moves, before)
     yield from examined(generation, offsets[offsets < passed])
     data = {
         "inputs": f"{view.topic}-{view.partition}", "offsets": offsets, "uids": uids,
@@ -68,6 +68,20 @@ def inputs_of(
         "mirrored": moved.offset if moved else 0, "failover": moved.kind if moved else "",
     }  # fmt: skip
     yield partial_of(program, generation, moves, data)
+
+
+def _began(view: PartitionView, moves: Sequence[Promotion], before: Sequence[int]) -> int:
+    """Where the group began after a failover: at the last offset that was sampled there before. At
+    the lowest, once a coordinator of either end may have answered with an earlier one
+    (KAFKA-15910), or where the group had been before and the mirror set it back."""
+    if not moves or not before:
+        return 0
+    moved = moves[-1]
+    ends = (moved.source, moved.fault_time), (moved.cluster, moved.time)
+    disturbed = any(
+        window.start < until for end, until in ends for window in on_cluster(view.windows, end)
+    )
+    return min(before) if disturbed or len(moves) > 1 else before[-1]
 
 
 def outputs_of(
@@ -133,12 +147,13 @@ def comparable(mine: Sequence[PartialFinding]) -> bool:
     )
 
 
-def left_to_pass(part: PartialFinding) -> int:
-    """How many mirrored inputs of a partition were behind the group's offset when the program began
-    on this cluster."""
+def left_to_pass(part: PartialFinding) -> Ints:
+    """The payload ids of mirrored inputs of a partition that were behind the group's offset when
+    the program began on this cluster."""
     data: Mapping[str, Any] = part.data
     offsets = all_of([part], "offsets")
-    return int(np.count_nonzero((offsets >= data["began"]) & (offsets < data["mirrored"])))
+    left = (offsets >= data["began"]) & (offsets < data["mirrored"])
+    return np.asarray(all_of([part], "uids")[left])
 
 
 def all_of(parts: Sequence[PartialFinding], name: str) -> Ints:

@@ -143,11 +143,13 @@ def over_a_failover(
     # second before it.
     again = mirrored & arrived & among(offsets, made.of("input"))
     shared = {"failover": input_log["kind"], "source": there[3], "began_at": input_log["start"]}
-    if again.any():
-        bound = int(np.count_nonzero(mirrored & (offsets >= input_log["start"])))
-        yield counted(
-            key, "output-repeated-by-failover", offsets[again], uids[again], bound=bound, **shared
-        )
+    left = mirrored & (offsets >= input_log["start"])
+    # Nothing explains an output of what is below where the group began.
+    for rows, bound in ((again & left, int(left.sum())), (again & ~left, 0)):
+        if rows.any():
+            yield counted(
+                key, "output-repeated-by-failover", offsets[rows], uids[rows], bound=bound, **shared
+            )
     gone = mirrored & (offsets < input_log["start"]) & ~arrived & ~among(uids, made.of("uid"))
     at = locate(before["uids"], uids)
     asked = before["offsets"][at] >= before["start"] if len(before["offsets"]) else gone

@@ -171,7 +171,7 @@ def _not_arrived(
     if mirrored_range.promotion is not None:
         return (
             {"failover": mirrored_range.promotion.kind, **awaited}
-            if abort >= mirrored_range.end
+            if min(abort, commit) >= mirrored_range.end
             else {}
         )
     link = f"{mirrored_range.source}->{mirrored_range.destination}"

@@ -11,12 +11,15 @@ from linkflap.spark_verify.checks.base import Examined, Finding, PartialFinding
 from linkflap.spark_verify.checks.parts.deleted_records import deleted
 from linkflap.spark_verify.checks.parts.generations import incomplete
 from linkflap.spark_verify.checks.parts.logs import ABORTED, OPEN, Log, among, distinct, locate
+from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop
 from linkflap.spark_verify.checks.parts.outcomes import Outcomes, read_uids
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import Bools, Ints, Origin, PartitionView
 
 COUNTS: Final = ("visible", "aborted", "open", "absent")
+LOST, OVERTAKEN = "lost", "overtaken"
+"""Columns of some partial findings: records that a loss explains, and that later ones overtook."""
 
 
 def native_outcomes(
@@ -41,10 +44,17 @@ def native_outcomes(
     shown = among(what.uid[rows], read_uids(view, generation, "read_committed"))
     offset = np.where(there, records.offset[at] if len(records) else -1, what.acked[rows])
     became = np.select([state == ABORTED, waiting, ~there], [1, 2, 3], 0)
+    taken, invoked = Taken(view, cluster), what.sends.column("invoked")[what.send[rows]]
+    by = np.where(
+        there,
+        taken.unended(what.uid[rows]),
+        taken.sent(what.acked[rows], what.uid[rows], invoked),
+    )
     kept = ~unproven
     return _counted_outcomes(
-        cluster, "native", "", what, rows[kept], became[kept], offset[kept], shown[kept]
-    )
+        cluster, "native", "", what, rows[kept], became[kept], offset[kept], shown[kept], by[kept],
+        taken,
+    )  # fmt: skip
 
 
 def mirrored_outcomes(compared: Hop, what: Outcomes) -> Sequence[Finding]:
@@ -80,13 +90,15 @@ def mirrored_outcomes(compared: Hop, what: Outcomes) -> Sequence[Finding]:
     arrived = among(what.uid[rows], ours.uid[era])
     below = locate(ours.uid, what.uid[rows])
     offset = np.where(below >= 0, ours.offset[below] if len(ours) else -1, -1)
+    overtaken = among(what.uid[rows], theirs.uid[compared.sequence[compared.holes]])
     hop, nobody = (
         f"{promotion.link} {promotion.kind} {promotion.fault_time}",
         np.zeros(len(rows), np.bool_),
     )
     return _counted_outcomes(
-        promotion.cluster, "mirrored", hop, what, rows, np.where(arrived, 0, 3), offset, nobody
-    )
+        promotion.cluster, "mirrored", hop, what, rows, np.where(arrived, 0, 3), offset, nobody,
+        overtaken=overtaken & ~arrived,
+    )  # fmt: skip
 
 
 def transactional(what: Outcomes) -> Ints:
@@ -102,9 +114,13 @@ def _counted_outcomes(
     became: Ints,
     offset: Ints,
     shown: Bools,
+    by: Ints | None = None,
+    taken: Taken | None = None,
+    overtaken: Bools | None = None,
 ) -> Sequence[Finding]:
     """One partial finding: a row of `COUNTS` per transaction, and where and which is the first of
-    its records that is not visible.
+    its records that is not visible. Of some of those, a loss explains it (`by`, `taken`); some
+    were `overtaken` by later ones of their partition.
     """
     if not len(rows):
         return []
@@ -121,6 +137,12 @@ def _counted_outcomes(
     columns = dict(zip(COUNTS, table.tolist(), strict=True))
     data = {"hop": hop, "operation": operations.tolist(), "read": read.tolist()} | columns
     data |= {"offset": first[0].tolist(), "uid": first[1].tolist()}
+    lost = None if by is None else (by >= 0) & (became > 0)
+    for name, which in ((LOST, lost), (OVERTAKEN, overtaken)):
+        if which is not None and which.any():
+            data[name] = np.bincount(index[which], minlength=len(operations)).tolist()
+    if taken and by is not None:
+        data |= taken.evidence(int(by.max()))
     return [
         PartialFinding(cluster=cluster, offset=-1, data=data),
         Examined(cluster=cluster, origin=origin, count=len(operations)),

@@ -189,9 +189,25 @@ def group_skipped(made: Made, rng: Random) -> None:
 
 @mutation(PLANNED, must="group-offsets/group-replay", verdict="valid")
 def group_replayed_a_little(made: Made, rng: Random) -> None:
-    """The group got records again on B that it had committed on A shortly before. Offset
-    translation may step back."""
+    """The group got records again on B that it had committed on A: the mirror had not committed
+    its offset there yet."""
+    unsynced(made, "followers")
     _replay(made)
+
+
+@mutation(PLANNED, must="group-offsets/group-replay", may="group-offsets")
+def group_began_below_its_offset(made: Made, rng: Random) -> None:
+    """The group got records again on B that lie below the offset that the mirror had committed for
+    it there."""
+    if not any(g.cluster == "B" and g.partition == 0 and g.offset > 0 for g in made.groups):
+        raise NothingToChange("the mirror committed no offset of the group")
+    _replay(made)
+
+
+def unsynced(made: Made, group: str) -> None:
+    """Before the failover, no offset of a group was sampled on B."""
+    fault = next(e.time for e in made.events if e.kind == "fault-start")
+    made.groups = [g for g in made.groups if (g.cluster, g.group) != ("B", group) or g.time > fault]
 
 
 @mutation({**PLANNED, "steps": 600}, must="group-offsets/group-replay", may="group-offsets")

@@ -73,4 +73,8 @@ def _excused(plain: Plain, generation: PlainGeneration, send: Any) -> bool:
         for w in plain.view.windows
         if w.target.split("/")[0] == generation.cluster and w.start <= generation.lost
     ]
-    return send.returned >= generation.lost - GRACE or any(w.end >= send.returned for w in on_it)
+    healthy, edge = True, generation.lost
+    while healthy and edge - GRACE > send.returned:
+        reaching = [w.start for w in on_it if w.start < edge and w.end >= edge - GRACE]
+        healthy, edge = bool(reaching), min(reaching, default=edge)
+    return healthy

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from linkflap.spark_verify.facts.partition_facts import Window
@@ -19,6 +21,15 @@ from tests.unit.checks.verdicts import (
 NAME = "commit-aborted"
 DIES = 500 * SECOND
 OPEN = Log("A").txn(1, pid=7, end=None)
+
+
+def paused(start: int, end: int) -> Window:
+    """A broker of A is paused from one second to another."""
+    return Window(
+        id="f", fault="broker-pause", target="A/1", start=start * SECOND, end=end * SECOND
+    )
+
+
 ACCEPTED = {
     "committed": (view([Log("A").txn(1, pid=7)], sends=[commit(1, acked=0)]), {"A/native": 1}),
     "aborted as asked": (
@@ -53,11 +64,7 @@ ACCEPTED = {
             [OPEN],
             sends=[commit(1, acked=0, returned=100 * SECOND)],
             promotions=[promoted(0, at=DIES)],
-            windows=[
-                Window(
-                    id="f", fault="broker-pause", target="A/1", start=90 * SECOND, end=110 * SECOND
-                )
-            ],
+            windows=[paused(90, 110), paused(112, DIES // SECOND - 1)],
         ),
         {"A/native": 1},
     ),
@@ -145,3 +152,26 @@ def test_a_missing_marker_before_an_abort_aborts() -> None:
         [Log("A").txn(1, pid=7, end=None).txn(2, pid=7, end="abort")], sends=[commit(1, acked=0)]
     )
     assert anomalies(NAME, seen) == [("commit-aborted", "A", 2)]
+
+
+@pytest.mark.parametrize(
+    ("returned", "windows"),
+    [
+        (DIES - 6 * SECOND, []),
+        (100 * SECOND, [paused(90, 110)]),
+        (100 * SECOND, [paused(400, DIES // SECOND)]),
+        (100 * SECOND, [paused(90, 110), paused(120, DIES // SECOND)]),
+        (100 * SECOND, [replace(paused(90, DIES // SECOND), target="B/1")]),
+    ],
+    ids=["long before", "healed since", "broken later", "healthy in between", "another cluster"],
+)
+def test_a_marker_is_due_if_its_cluster_was_healthy_after_the_commit(
+    returned: int, windows: list[Window]
+) -> None:
+    seen = view(
+        [OPEN],
+        sends=[commit(1, acked=0, returned=returned)],
+        promotions=[promoted(0, at=DIES)],
+        windows=windows,
+    )
+    assert anomalies(NAME, seen) == [("commit-unmarked", "A", 0)]

@@ -279,3 +279,20 @@ def test_a_mirrors_abort_is_of_no_coordinator_where_no_promotion_is_known() -> N
     assert anomalies(NAME, but(view([log()]), recorded=False)) == [
         ("coordinator-epoch-regression", "A", 3)
     ]
+
+
+@pytest.mark.parametrize(("copied", "forced"), [(0, True), (3, False)])
+def test_a_split_is_a_failovers_only_if_the_commit_was_behind_all_that_was_mirrored(
+    copied: int, forced: bool
+) -> None:
+    theirs, ours = Log("A").txn(1, pid=7), Log("B").txn(1, pid=7, end=None)
+    for each in range(copied):
+        theirs = theirs.data(10 + each)
+        ours = (ours if each else ours.skip(1)).data(10 + each)
+    promotions = [promoted(ours.end)]
+    (found,) = [
+        each
+        for each in findings(NAME, pair(theirs, ours.marker("abort", pid=7), promotions=promotions))
+        if each.kind == "outcome-split"
+    ]
+    assert ("failover" in found.evidence) == forced

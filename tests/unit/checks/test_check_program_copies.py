@@ -14,7 +14,7 @@ from linkflap.harness.guarantees import declared
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.facts.partition_facts import Copying, Promotion
+from linkflap.spark_verify.facts.partition_facts import Copying, Promotion, Window
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.topologies import parse
 from tests.oracles.agreement import disagreement, findings
@@ -242,3 +242,23 @@ def test_it_is_due_where_such_a_program_is_in_the_end(
         )
         == set()
     )
+
+
+@pytest.mark.parametrize(
+    ("began", "fault", "bound"),
+    [([0], "", 2), ([1], "", 0), ([0, 1], "", 0), ([0, 1], "B/1", 2), ([0, 1], "A->B", 0)],
+    ids=["from there", "below", "the last", "a coordinator reloaded", "another fault"],
+)
+def test_what_is_repeated_of_inputs_below_the_groups_offset_has_no_bound(
+    began: list[int], fault: str, bound: int
+) -> None:
+    windows = [Window(id="f", fault="it", target=fault, start=0, end=1)] if fault else []
+    views = run(
+        ON_B,
+        [Log("A").data(1, 2), Log("B").data(1, 2, 1)],
+        [*(committed(n, cluster="B") for n in began), GOT_ON],
+        **AWAY,
+    )
+    views = [but(each, windows=windows) for each in views]
+    (row,) = [row for row in findings(REGISTRY[NAME], views) if row.finding == "found"]
+    assert (row.data["records"], row.data["bound"]) == (1, bound)

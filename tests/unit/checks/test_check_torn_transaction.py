@@ -188,3 +188,9 @@ def test_an_unacknowledged_record_is_missing_too() -> None:
     """Only acknowledged records below the cleaned offset may be gone because of compaction."""
     seen = view([Log("A").txn(1, pid=7)], sends=[commit(1, 2, offsets=[0, -1])])
     assert [f.kind for f in findings(NAME, seen)] == ["torn-transaction"]
+
+
+def test_a_forced_failover_tears_no_transaction_whose_records_later_ones_overtook() -> None:
+    arrived = share(1, COMMITTED, Log("B").data(1), promotions=[promoted(1)])
+    overtaken = share(2, Log("A").txn(2, pid=7).data(8), Log("B").data(8), promotions=[promoted(1)])
+    assert together(arrived, overtaken) == [("torn-by-failover", "B", 1, -1, False)]

@@ -131,3 +131,12 @@ def test_findings_in_a_torn_log_are_reasons() -> None:
     assert unjudged(NAME, seen)
     assert examined(NAME, seen) == {}
     assert apart([log()], [Log("A").txn(13, 14, pid=7).torn()], ACKED, READ) == []
+
+
+def test_outputs_of_inputs_below_where_the_group_began_may_not_be_made_again() -> None:
+    again = replace(made(21, 3, 4, cluster="B", invoked=610 * SECOND, returned=620 * SECOND))
+    on_b = [log("B").data(5), Log("B").txn(11, 12, pid=7).txn(13, 14, pid=7).txn(21, 22, pid=9)]
+    found = apart(
+        [log(), on_b[0]], [ON_A, on_b[1]], [*ACKED, again], MOVED, promotions=[promoted(4)]
+    )
+    assert found == [("output-repeated-by-failover", "B", "A.t", 3, False)]

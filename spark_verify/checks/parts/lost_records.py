@@ -1,0 +1,259 @@
+"""What a lossy fault took away from a cluster, and from those that mirror it: record by record.
+
+An unclean election takes away what the deposed leader's log had beyond the elected replica's
+(KIP-101). Its bite lists that exactly (`facts.partition_facts.Loss`), so its cost is known:
+
+- records of the list, sent before the election, are absent;
+- a transaction whose marker is on the list has earlier records without a marker, or with a later
+  one;
+- readers that had passed the elected replica's end before the election do not get what the new
+  leader writes below their position.
+
+The cluster itself shows what was taken away until the election; a mirror that had copied it, until
+a reader there gets what replaced it.
+
+A run of an older version has no list. There the records are those that the deposed leader
+acknowledged, or that its readers got, before the fault was measured: one at each offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from linkflap.spark_verify.checks.parts.generation_clients import sends_to
+from linkflap.spark_verify.checks.parts.generations import generations, log_of, number_at
+from linkflap.spark_verify.checks.parts.logs import Log, among, copies, locate
+from linkflap.spark_verify.checks.parts.outcomes import uids_of
+from linkflap.spark_verify.checks.parts.passed_ranges import position_of
+from linkflap.spark_verify.facts.eras import FOREVER
+from linkflap.spark_verify.facts.lineages import history
+from linkflap.spark_verify.facts.partition_facts import Loss
+from linkflap.spark_verify.facts.sends_and_reads import Read
+from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
+
+EVIDENCE: Final = "lost_by"
+"""The name, in the evidence of an anomaly, of the fault that explains all of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Taken:
+    """One loss as one cluster shows it, `until` then. `offset`, `uid` and `producer` are of the
+    lost records, by offset; `uncommitted` and `unaborted` the payload ids of earlier records whose
+    COMMIT or ABORT was taken away."""
+
+    fault: str
+    loss: Loss
+    until: int
+    offset: Ints
+    uid: Ints
+    producer: Ints
+    uncommitted: Ints
+    unaborted: Ints
+
+    def has(self, offsets: Ints, uids: Ints) -> Bools:
+        """Per record, whether it is one that was taken away, at its offset."""
+        at = locate(self.offset, offsets)
+        return np.asarray((at >= 0) & (self.uid[at] == uids)) if len(self.offset) else at >= 0
+
+    def seen_by(self, read: Read) -> Bools:
+        """Per lost record, whether a reader could see it: all but what the lost part aborts."""
+        if read.isolation != "read_committed":
+            return np.ones(len(self.offset), np.bool_)
+        aborted = np.zeros(len(self.offset), np.bool_)
+        for offset, producer, _, commit in sorted(self.loss.markers, reverse=True):
+            aborted[(self.producer == producer) & (self.offset < offset)] = not commit
+        return ~aborted
+
+    def stood(self, reads: Sequence[Read]) -> int:
+        """How far readers had got in what was taken away."""
+        reached = [position_of(r) for r in reads if r.time < self.until and r.kind != "error"]
+        return min(max(reached, default=-1), self.loss.end)
+
+
+class Taken:
+    """All that lossy faults took away from one cluster in one partition. Each method returns, per
+    element, the number of the loss that explains it, or -1."""
+
+    def __init__(self, view: PartitionView, cluster: str) -> None:
+        self._every = list(_every(view, cluster))
+
+    def __bool__(self) -> bool:
+        return bool(self._every)
+
+    def sent(self, offsets: Ints, uids: Ints, invoked: Ints) -> Ints:
+        """Records that a client sent before the election."""
+        return self._first(
+            len(offsets), lambda one: one.has(offsets, uids) & (invoked < one.loss.elected)
+        )
+
+    def read(self, offsets: Ints, uids: Ints, times: Ints) -> Ints:
+        """Records that a reader asked for before the cluster had lost them, or their marker."""
+        return self._first(
+            len(offsets),
+            lambda one: (
+                (one.has(offsets, uids) | among(uids, one.uncommitted)) & (times < one.until)
+            ),
+        )
+
+    def unended(self, uids: Ints, *, commit: bool = True) -> Ints:
+        """Records that were kept, of a transaction whose COMMIT, or ABORT, was taken away."""
+        return self._first(
+            len(uids), lambda one: among(uids, one.uncommitted if commit else one.unaborted)
+        )
+
+    def passed(self, offsets: Ints, reads: Sequence[Read], *, at: int = FOREVER) -> Ints:
+        """Offsets that one of these readers had passed before the cluster lost what was there, if
+        that was over by `at`."""
+        return self._first(
+            len(offsets),
+            lambda one: (
+                (offsets >= one.loss.start)
+                & (offsets < one.stood(reads))
+                & (one.loss.elected <= at)
+            ),
+        )
+
+    def skipped(self, first: int, last: int, read: Read) -> int:
+        """Offsets [first, last] where the lost part had nothing that this poll should have got."""
+
+        def explains(one: _Taken) -> Bools:
+            there = one.offset[one.seen_by(read)]
+            inside = one.loss.start <= first and last < one.loss.end and read.time < one.until
+            return np.array([inside and not ((there >= first) & (there <= last)).any()])
+
+        return int(self._first(1, explains)[0])
+
+    def sampled(self, time: int, high_watermark: int, leader_epoch: int) -> int:
+        """A sample from before the cluster lost what the sampled high watermark covers."""
+
+        def explains(one: _Taken) -> Bools:
+            newer = one.until == one.loss.elected and 0 <= one.loss.elected_epoch <= leader_epoch
+            inside = one.loss.start < high_watermark <= one.loss.end
+            return np.array([time < one.until and inside and not newer])
+
+        return int(self._first(1, explains)[0])
+
+    def markers(self) -> Sequence[tuple[int, int, int, int, str]]:
+        """The markers that were taken away, by offset: producer id, producer epoch, whether it is a
+        COMMIT, where the loss begins, and the fault."""
+        return [
+            (producer, epoch, int(commit), one.loss.start, one.fault)
+            for one in self._every
+            for _, producer, epoch, commit in sorted(one.loss.markers)
+        ]
+
+    def evidence(self, number: int) -> Mapping[str, object]:
+        """The evidence of an anomaly that a loss explains."""
+        return {} if number < 0 else {EVIDENCE: self._every[number].fault}
+
+    def _first(self, count: int, explains: Callable[[_Taken], Bools]) -> Ints:
+        found = np.full(count, -1, np.int64)
+        for number, one in enumerate(self._every):
+            if count:
+                found[(found < 0) & explains(one)] = number
+        return found
+
+
+def _every(view: PartitionView, cluster: str) -> Iterator[_Taken]:
+    for window in view.windows:
+        for loss in window.lost:
+            if (loss.topic, loss.partition) != (view.topic, view.partition):
+                continue
+            if cluster != loss.cluster and not _mirrored(view, loss.cluster, cluster, loss.elected):
+                continue
+            known = generations(view)[loss.cluster]
+            log = log_of(view, known[number_at(known, loss.elected)])
+            records = _listed(loss) if loss.records is not None else _observed(view, loss, log)
+            own = cluster == loss.cluster
+            yield _Taken(
+                fault=window.id,
+                loss=loss,
+                until=loss.elected if own else _replaced(view, cluster, loss, records),
+                offset=records[0],
+                uid=records[1],
+                producer=records[2],
+                uncommitted=_without(log, loss, commit=True),
+                unaborted=_without(log, loss, commit=False),
+            )
+
+
+def _mirrored(view: PartitionView, source: str, destination: str, time: int) -> bool:
+    """Whether mirrors copied one cluster to another at that time, over one link or several."""
+    then = [c for c in history(view.partition_facts).mirrored_ranges if c.began <= time <= c.ended]
+    reached = {source}
+    for _ in then:
+        reached |= {c.destination for c in then if c.source in reached}
+    return destination in reached
+
+
+def _listed(loss: Loss) -> tuple[Ints, Ints, Ints]:
+    """Offset, payload id and producer id of each lost record, by offset."""
+    rows = [
+        (offset + i, uid + i if uid >= 0 else uid, producer)
+        for uid, offset, count, producer in sorted(loss.records or (), key=lambda run: run[1])
+        for i in range(count)
+    ]
+    offset, uid, producer = np.array(rows, np.int64).reshape(-1, 3).T
+    return offset, uid, producer
+
+
+def _observed(view: PartitionView, loss: Loss, log: Log | None) -> tuple[Ints, Ints, Ints]:
+    """The same by what clients saw before the election: the first record that was acknowledged at
+    an offset, else read there, and that the log does not have."""
+    sends = sends_to(view, loss.cluster)
+    uids, send = uids_of(sends)
+    early = sends.column("invoked")[send] < loss.elected
+    polls = [
+        r
+        for r in view.reads
+        if r.cluster == loss.cluster and r.kind == "poll" and r.time < loss.elected
+    ]
+    none = np.empty(0, np.int64)
+    offset = np.concatenate([sends.each("offsets")[early], none, *(r.offsets for r in polls)])
+    uid = np.concatenate([uids[early], none, *(r.uids for r in polls)])
+    producer = np.full(len(uid), -1, np.int64)
+    producer[: int(early.sum())] = sends.column("producer_id")[send[early]]
+    kept = (offset >= loss.start) & (offset < loss.end)
+    if log is not None:
+        kept &= ~among(uid, log.replica.records.uid)
+    offset, uid, producer = offset[kept], uid[kept], producer[kept]
+    once = copies(offset)[1] == 0
+    offset, uid, producer = offset[once], uid[once], producer[once]
+    order = np.argsort(offset, kind="stable")
+    return offset[order], uid[order], producer[order]
+
+
+def _replaced(
+    view: PartitionView, cluster: str, loss: Loss, records: tuple[Ints, Ints, Ints]
+) -> int:
+    """When a reader of a mirror's destination got a record there that replaced a lost one, or
+    follows those."""
+    return min(
+        (
+            r.returned
+            for r in view.reads
+            if r.cluster == cluster
+            and r.kind == "poll"
+            and r.returned >= loss.elected
+            and ((r.offsets >= loss.start) & ~among(r.uids, records[1])).any()
+        ),
+        default=FOREVER,
+    )
+
+
+def _without(log: Log | None, loss: Loss, *, commit: bool) -> Ints:
+    """The payload ids of records that the cluster kept, and whose marker was taken away: the first
+    lost one of their producer id."""
+    if log is None or not len(log.replica.records):
+        return np.empty(0, np.int64)
+    first = dict(
+        (producer, committed) for _, producer, _, committed in sorted(loss.markers, reverse=True)
+    )
+    chosen = [producer for producer, committed in first.items() if committed == commit]
+    records, batches = log.replica.records, log.replica.batches
+    mine = batches.transactional & np.isin(batches.producer_id, chosen) & (log.marker >= loss.start)
+    return records.uid[mine[records.batch] & (records.offset < loss.start)]
