@@ -241,6 +241,37 @@ def test_a_sample_of_the_deposed_leaders_log_is_no_violation() -> None:
         assert ("lso-mismatch", "A", 4, False) in found
 
 
+def shares(*rows: tuple[str, int, int, Sequence[int]]) -> list[Read]:
+    """Steps of a share group's member: kind, second, position, and payloads by offset."""
+    now, old = {0: 1, 1: 2, 2: 6, 3: 7, 4: 8}, {3: 4}
+    return [
+        replace(
+            poll(
+                *((n, (old if at < 50 else {}).get(n, now[n])) for n in offsets),
+                kind=kind, at=at * SECOND, position=position, group="g",
+            ),
+            time=at * SECOND,
+        )
+        for kind, at, position, offsets in rows
+    ]  # fmt: skip
+
+
+def done(at: int, *offsets: int) -> list[tuple[str, int, int, Sequence[int]]]:
+    return [(kind, at, 1, offsets) for kind in ("acquire", "accept", "accepted")]
+
+
+def test_a_share_group_that_had_passed_what_was_lost_is_not_given_what_replaced_it() -> None:
+    def found(*rows: tuple[str, int, int, Sequence[int]]) -> list[tuple[str, str, int, bool]]:
+        seen = replace(history(NEW, windows=lost(GAP)), shares=shares(*rows))
+        return judged("share-groups", seen)
+
+    late = [*done(60, 4), ("settled", 70, 5, ())]
+    passed = [*done(10, 0, 1, 3), ("settled", 20, 4, ())]
+    assert found(*passed, *late) == [("never-delivered", "A", 2, True)]
+    below = [*done(10, 0, 1), ("settled", 20, 2, ()), *late]
+    assert found(*below) == [("never-delivered", "A", 2, False)]
+
+
 def test_a_run_of_an_older_version_lost_the_first_that_was_acknowledged_at_each_offset() -> None:
     older = lost(replace(LOSS, records=None))
     assert judged("lost-write", history(OLD, NEW, windows=older)) == [("lost-write", "A", 2, True)]
