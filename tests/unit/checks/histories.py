@@ -84,7 +84,6 @@ class OtherStory(TypedDict, total=False):
     recorded: bool
     programs: frozenset[str]
     copying: tuple[Copying, ...]
-    windows: Sequence[Window]
     promotions: Sequence[Promotion]
     compacted: Mapping[str, int]
     topology: Topology
