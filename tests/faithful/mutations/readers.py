@@ -205,9 +205,16 @@ def group_began_below_its_offset(made: Made, rng: Random) -> None:
 
 
 def unsynced(made: Made, group: str) -> None:
-    """Before the failover, no offset of a group was sampled on B."""
-    fault = next(e.time for e in made.events if e.kind == "fault-start")
-    made.groups = [g for g in made.groups if (g.cluster, g.group) != ("B", group) or g.time > fault]
+    """No offset of a group was sampled on B before the group had records of every partition
+    there."""
+    first: dict[int, int] = {}
+    for poll in sorted(made.polls, key=lambda poll: poll.returned):
+        if (poll.cluster, poll.group, poll.kind) == ("B", group, "poll"):
+            for fetched in poll.fetched:
+                if fetched.runs:
+                    first.setdefault(fetched.partition, poll.returned)
+    began = max(first.values())
+    made.groups = [g for g in made.groups if (g.cluster, g.group) != ("B", group) or g.time > began]
 
 
 @mutation({**PLANNED, "steps": 600}, must="group-offsets/group-replay", may="group-offsets")
