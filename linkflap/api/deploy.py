@@ -20,6 +20,7 @@ from linkflap.api.own_clients import OwnClients
 from linkflap.api.world import World
 from linkflap.harness import mirrors, runtimes, workloads
 from linkflap.harness.capture import logs, watermarks
+from linkflap.harness.capture.topic_settings import SettingsSampler
 from linkflap.harness.guarantees import declared
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.model.clock import now
@@ -221,6 +222,7 @@ class _Session:
         sampler = self._sampler = watermarks.WatermarkSampler(
             bootstraps, self._topics, writer, groups=groups
         )
+        self._settings = SettingsSampler(bootstraps, self._topics, writer)
         crews = make_all(
             scenario.workloads,
             addresses=deployment,
@@ -247,12 +249,15 @@ class _Session:
         self.faults = Faults(self.inner, runtime)
         self._bystanders = UnexpectedExits(self.inner, self.faults, exits)
         stack.callback(run_end.ended, writer, "watermarks", sampler.stop)
+        stack.callback(run_end.ended, writer, "settings", self._settings.stop)
         stack.callback(run_end.ended, writer, "clients", self._clients.stop)
         stack.callback(self.inner.ending.set)
 
     def start(self) -> None:
         """Starts sampler, mirrors and clients. Returns when all of them run."""
         self._sampler.start()
+        if self._scenario.mirror.guarantee.restores_settings:
+            self._settings.start()
         self._clients.prepare()
         side_by_side(mirror.start for mirror in self.inner.mirrors.values())
         self._bystanders.all_started()
@@ -268,6 +273,7 @@ class _Session:
             drain(world, self._topics, self._watch)
         self._clients.stop()
         self._sampler.stop()
+        self._settings.stop()
         able = world.able_mirrors
         for mirror in world.running_mirrors:
             mirror.stop() if drained and mirror in able else mirror.crash()

@@ -45,13 +45,9 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
 
 def _restored(plain: Plain, promotion: Any) -> bool:
     """Whether the promoted topic has its home's settings from ten seconds later on."""
-    over = plain.ended
-    for window in plain.view.windows:
-        unclean = window.fault == "unclean-election" and window.target == promotion.cluster
-        turned = window.fault == "mirror-reverse" and window.target.split("->")[0]
-        if window.start > promotion.time and (unclean or turned == promotion.cluster):
-            over = min(over, window.start)
-    due = promotion.time + 10 * SECOND
+    over, due = _until(plain, promotion), _sampled(plain, promotion)
+    if promotion.cluster in plain.view.deaths:
+        return True
     if due >= over:
         if over < plain.ended:
             return True
@@ -74,6 +70,25 @@ def _restored(plain: Plain, promotion: Any) -> bool:
         any(_same(each.settings, state.settings, plain, theirs, most) for each in recent)
         for state in states
     )
+
+
+def _until(plain: Plain, promotion: Any) -> int:
+    over = plain.ended
+    for window in plain.view.windows:
+        unclean = window.fault == "unclean-election" and window.target == promotion.cluster
+        moves = window.fault in ("mirror-reverse", "failover-planned", "failover-forced")
+        turned = moves and window.target.split("->")[0]
+        if window.start > promotion.time and (unclean or turned == promotion.cluster):
+            over = min(over, window.start)
+    return over
+
+
+def _sampled(plain: Plain, promotion: Any) -> int:
+    due: int = promotion.time + 10 * SECOND
+    for window in sorted(plain.view.windows, key=lambda w: w.start):
+        if window.target.split("/")[0] == promotion.cluster and window.start <= due:
+            due = max(due, window.end + 10 * SECOND)
+    return due
 
 
 def _same(

@@ -12,7 +12,13 @@ from linkflap.spark_verify.facts.partition_facts import Comparison, TopicSetting
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import promoted, view
 from tests.unit.checks.logs import SECOND, Log
-from tests.unit.checks.verdicts import Rejected, anomalies, assert_accepted, assert_rejected
+from tests.unit.checks.verdicts import (
+    Rejected,
+    anomalies,
+    assert_accepted,
+    assert_rejected,
+    unjudged,
+)
 
 NAME = "topic-sync"
 RETENTION = ("retention.ms", "1000", None)
@@ -106,8 +112,20 @@ ACCEPTED |= {
             ],
         ), {"B/mirrored": 1},
     ),
-    "nobody sampled the destination": (promoted_with(("A", 1, HOME)), {}),
 }  # fmt: skip
+
+
+def test_without_samples_of_the_destination_nothing_is_known() -> None:
+    (reason,) = unjudged(NAME, promoted_with(("A", 1, HOME)))
+    assert reason == "nothing says what was set on A.t on B"
+
+
+def test_a_cluster_that_did_not_answer_is_asked_later() -> None:
+    paused = Window(
+        id="p", fault="broker-pause", target="B/1", start=501 * SECOND, end=520 * SECOND
+    )
+    late = promoted_with(*BEFORE, ("B", 525, RESTORED), windows=[paused])
+    assert anomalies(NAME, late) == []
 
 
 @pytest.mark.parametrize(
