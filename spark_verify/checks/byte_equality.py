@@ -129,9 +129,8 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
         findings += _nothing_arrived(view, source, destination)
     cleaned = max(compacted(view, replica) for replica in (source, destination))
     later = _copied_later(view, compared, destination.batches, ours)
-    if later.any():
-        findings.append(_order_of_copying(view, compared, destination.batches, ours[later]))
-        ours = ours[~later]
+    findings += _order_of_copying(view, compared, destination.batches, ours[later])
+    ours = ours[~later]
     differences = _differences(view, compared, ours, theirs)
     judged = [
         found
@@ -164,10 +163,12 @@ def _copied_later(view: PartitionView, compared: Hop, batches: Batches, ours: In
 
 def _order_of_copying(
     view: PartitionView, compared: Hop, batches: Batches, later: Ints
-) -> Unjudged:
+) -> Iterator[Unjudged]:
+    if not len(later):
+        return
     source, destination = compared.source.replica.cluster, compared.destination.replica.cluster
     where = f"{view.topic}-{view.partition}"
-    return Unjudged(
+    yield Unjudged(
         reason=(
             f"{len(later)} batches of {destination}'s {where} lie above the end of {source}'s log, "
             f"offset {compared.source.replica.end}, first {batches.base_offset[later[0]]}: {source}"
