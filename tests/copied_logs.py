@@ -3,11 +3,8 @@ a log's files."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-
-from crc32c import crc32c
 
 from linkflap.harness.capture.folders import record
 from linkflap.harness.capture.logs_named import LogsRequest
@@ -123,22 +120,6 @@ def unknown_magic(path: Path) -> None:
     path.write_bytes(bytes(whole))
 
 
-def _old_message(offset: int, magic: int) -> bytes:
-    """One message of format 0 or 1 (before Kafka 0.11): CRC, magic, attributes, [timestamp,] key,
-    value."""
-    body = struct.pack(">bb", magic, 0) + (struct.pack(">q", 1_400_000_000_000) if magic else b"")
-    body += struct.pack(">i", -1) + struct.pack(">i", 5) + b"value"
-    return struct.pack(">qiI", offset, len(body) + 4, crc32c(body)) + body
-
-
-def format_0(path: Path) -> None:
-    path.write_bytes(b"".join(_old_message(offset, 0) for offset in range(10)))
-
-
-def format_1(path: Path) -> None:
-    path.write_bytes(b"".join(_old_message(offset, 1) for offset in range(10)))
-
-
 def unknown_compression(path: Path) -> None:
     whole = [data for _, data in batches_in(path)]
     rewrite(path, [whole[0], changed(whole[1], attributes=6), *whole[2:]])
@@ -170,8 +151,6 @@ BAD: Mapping[str, tuple[Callable[[Path], None], str]] = {
     "torn-tail": (torn_tail, "torn-tail"),
     "corrupt-batch": (corrupt_batch, "corrupt-batch"),
     "unknown-magic": (unknown_magic, "unknown-magic"),
-    "format-0": (format_0, "messages of magic 0"),
-    "format-1": (format_1, "messages of magic 1"),
     "unknown-compression": (unknown_compression, "compression codec 6 is unknown"),
     "another-topic": (segment_of_another_topic, "misplaced-segment"),
     "overlapping": (overlapping_segments, "overlap"),

@@ -25,12 +25,15 @@ from crc32c import crc32c
 from linkflap.harness.model.payload import HEADER, encode
 
 ABORT, COMMIT, MIRROR_PID_RESET = 0, 1, 7
+WITHOUT_ID = ((-1, -1), (-1, 0), (0, 0))
+"""Epoch and base sequence that clients write where there is no producer id: librdkafka, Java and
+kafka-go; franz-go, sarama and aiokafka; KafkaJS and older releases of sarama."""
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4, "xerial": 2}
 """Names for `codec=`; `snappy` is librdkafka's framing, `xerial` Java's."""
 MAGIC = 2
-LENGTH_AT, LENGTH_ENDS, CRC_AT, CRC_FROM, HEADER_SIZE = 8, 12, 17, 21, 61
+LENGTH_AT, LENGTH_ENDS, CRC_AT, CRC_FROM, PRODUCER_ID_ENDS, HEADER_SIZE = 8, 12, 17, 21, 51, 61
 """Positions in a batch: the length field and what it does not count; the CRC field and where its
-range begins; the first record."""
+range begins; the end of the producer id; the first record."""
 LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0x08, 0x10, 0x20, 0x40
 
 
@@ -222,6 +225,25 @@ def batches_in(path: Path) -> list[tuple[int, bytes]]:
 def rewrite(path: Path, batches: Sequence[bytes]) -> None:
     """Replaces the content of a segment file."""
     path.write_bytes(b"".join(batches))
+
+
+def old_message(
+    offset: int, value: bytes | None, *, key: bytes | None = None, magic: int = 1,
+    timestamp: int = 1_400_000_000_000, attributes: int = 0,
+) -> bytes:  # fmt: skip
+    """A message of format 0 or 1 (before Kafka 0.11): CRC-32, magic, attributes, [timestamp,] key,
+    value."""
+    body = struct.pack(">bb", magic, attributes)
+    body += struct.pack(">q", timestamp) if magic else b""
+    for part in (key, value):
+        body += struct.pack(">i", -1 if part is None else len(part)) + (part or b"")
+    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
+
+
+def crc_with_id(crc: int, length: int, before: int, after: int) -> int:
+    """The CRC of a batch with this length and CRC after another producer id was written into it."""
+    change = struct.pack(">Q", (before ^ after) % 2**64) + bytes(length - PRODUCER_ID_ENDS)
+    return int(crc ^ crc32c(change) ^ crc32c(bytes(len(change))))
 
 
 def recrc(data: bytes) -> bytes:

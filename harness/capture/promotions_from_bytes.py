@@ -19,15 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
 from linkflap.harness.capture.unmarked import Mark, Promoted, begins, came_over, in_turn, unmarked
-from linkflap.harness.log import batches, layout, reference
+from linkflap.harness.log import batches, layout
 from linkflap.harness.log.batch_headers import Headers
-from linkflap.harness.log.codecs import CannotInflate
-from linkflap.harness.log.reference_cursor import Malformed
 from linkflap.harness.model.events import (
     Event,
     FaultEnd,
@@ -43,7 +40,6 @@ Logs = Iterable[tuple[TopicPartition, Mapping[str, batches.Log]]]
 """Per partition, the log of each cluster."""
 Given = Mapping[tuple[str, str, int], Sequence[int]]
 """Promotions that the user named: cluster, topic, partition -> offsets."""
-_RESET: Final = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,8 +201,6 @@ def _resets(log: batches.Log) -> list[Mark]:
     headers = log.headers
     found = []
     for i in np.flatnonzero((headers.control == layout.OTHER_CONTROL) & headers.crc_ok).tolist():
-        if _type(log, i) != _RESET:
-            continue
         begin = i
         while begin > 0 and _belongs(headers, begin - 1, i):
             begin -= 1
@@ -220,21 +214,6 @@ def _belongs(headers: Headers, row: int, reset: int) -> bool:
         headers.leader_epoch[row] == headers.leader_epoch[reset],
     )
     return bool(marker and epoch and headers.last_offset[row] + 1 == headers.base_offset[row + 1])
-
-
-def _type(log: batches.Log, row: int) -> int:
-    """The type of a control record, -1 where it cannot be read."""
-    begin = int(log.headers.position[row])
-    data = (
-        log.segments[int(log.headers.segment[row])]
-        .data[begin : begin + int(log.headers.length[row])]
-        .tobytes()
-    )
-    try:
-        key = reference.records(next(iter(reference.batches(data))))[0].key
-    except (Malformed, CannotInflate, StopIteration, IndexError):
-        return -1
-    return int.from_bytes(key[2:4], "big") if key and len(key) >= 4 else -1
 
 
 def _written(log: batches.Log, offset: int) -> int:

@@ -19,9 +19,9 @@ class Headers:
     `last_sequence` are inclusive.
 
     Sequences wrap at 2^31, -1 where there is no producer. `control` is layout.DATA, ABORT, COMMIT,
-    EMPTIED or OTHER_CONTROL; `coordinator_epoch` is the epoch of the coordinator that wrote a
-    marker, -1 for any other batch. Timestamps are milliseconds. `segment` is an index into
-    Log.segments, `position` the batch's first byte in it.
+    EMPTIED, OTHER_CONTROL or SKIPPED_CONTROL; `coordinator_epoch` is the epoch of the coordinator
+    that wrote a marker, -1 for any other batch. Timestamps are milliseconds. `segment` is an index
+    into Log.segments, `position` the batch's first byte in it.
     """
 
     base_offset: Ints
@@ -40,6 +40,7 @@ class Headers:
     coordinator_epoch: Ints
     attributes: Ints
     codec: Ints
+    magic: Ints
     log_append_time: Bools
     base_timestamp: Ints
     max_timestamp: Ints

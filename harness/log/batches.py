@@ -9,7 +9,7 @@ Any other header that no broker writes is kept and reported.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,7 +18,7 @@ import numpy as np
 from crc32c import crc32c
 from numpy.typing import NDArray
 
-from linkflap.harness.log import header_rows, layout
+from linkflap.harness.log import header_rows, layout, old_messages
 from linkflap.harness.log.batch_damage import corrupt, disorder, unwritten
 from linkflap.harness.log.batch_headers import Headers, Ints
 from linkflap.harness.log.codecs import NONE
@@ -53,6 +53,11 @@ class Log:
             self.headers.position[batch]
         )
 
+    def bytes_of(self, batch: int) -> bytes:
+        """The bytes of a batch."""
+        begin, size = int(self.headers.position[batch]), int(self.headers.length[batch])
+        return self.segments[int(self.headers.segment[batch])].data[begin : begin + size].tobytes()
+
 
 Look = Callable[[Run, NDArray[np.void], Ints], None]
 """Is shown the batches of a log as they are read: their bytes, their headers, and their CRCs as
@@ -71,9 +76,13 @@ def scan(paths: Iterable[Path], *, sums: bool = True, look: Look | None = None) 
     parts: list[tuple[NDArray[np.void], Ints, NDArray[np.uint8], Ints, Ints]] = []
     for index, segment in enumerate(segments):
         for run in runs(segment, damage):
-            rows = _fields(run)
-            found = _checksums(run, rows, only_control=not sums)
-            if look is not None:
+            if run.old:
+                rows, found, unread = old_messages.rows(run.data, run.positions.tolist())
+                damage.extend(_unread(segment, run, unread))
+            else:
+                rows = _fields(run)
+                found = _checksums(run, rows, only_control=not sums)
+            if look is not None and not run.old:
                 look(run, rows, found)
             located = np.full(len(rows), index, np.int64), run.begins + run.positions
             parts.append((rows, found, _control_heads(run, rows), *located))
@@ -96,6 +105,16 @@ def scan(paths: Iterable[Path], *, sums: bool = True, look: Look | None = None) 
     order = {segment.name: index for index, segment in enumerate(segments)}
     damage.sort(key=lambda d: (order[d.file], d.position))
     return Log(segments=segments, headers=headers, damage=tuple(damage))
+
+
+def _unread(segment: Segment, run: Run, unread: Sequence[tuple[int, str]]) -> Iterator[Damage]:
+    for position, reason in unread:
+        yield Damage(
+            kind="unreadable-records",
+            file=segment.name,
+            position=run.begins + position,
+            detail=reason,
+        )
 
 
 def log_end(log: Log) -> int:
@@ -139,6 +158,8 @@ def is_sound(log: Log, batch: int) -> bool:
         int(log.headers.position[batch] + log.headers.length[batch]),
     )
     data = log.segments[int(log.headers.segment[batch])].data
+    if log.headers.magic[batch] != layout.MAGIC:
+        return bool(log.headers.crc_ok[batch])
     return bool(crc32c(data[begin + layout.CRC_FROM : end].data) == log.headers.crc[batch])
 
 
@@ -174,6 +195,7 @@ def _columns(rows: NDArray[np.void], sums: Ints, segment: Ints, position: Ints) 
         coordinator_epoch=np.full(len(rows), -1, np.int64),
         attributes=attributes,
         codec=attributes & layout.CODEC_MASK,
+        magic=column("magic"),
         log_append_time=(attributes & layout.LOG_APPEND_TIME) != 0,
         base_timestamp=column("base_timestamp"),
         max_timestamp=column("max_timestamp"),
@@ -211,8 +233,7 @@ def _control_heads(run: Run, rows: NDArray[np.void]) -> NDArray[np.uint8]:
 def _read_control_types(
     segments: Sequence[Segment], headers: Headers, heads: NDArray[np.uint8]
 ) -> list[Damage]:
-    """Fills in the content of each control batch; an unreadable one stays OTHER_CONTROL and is
-    damage.
+    """Fills in the content of each control batch; an unreadable one is damage.
 
     Markers as brokers write them (uncompressed, deltas of 0, a key of 4 bytes) are read all at
     once, any other by itself.

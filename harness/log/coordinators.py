@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from linkflap.harness.log import batches, layout, records, reference
+from linkflap.harness.log import batches, layout, old_messages, records, reference
 from linkflap.harness.log.codecs import CannotInflate
 from linkflap.harness.log.reference_cursor import Malformed
 
@@ -245,10 +245,4 @@ def _records(log: batches.Log, row: int) -> list[reference.Record]:
     """The records of a data batch whose CRC is right."""
     if not log.headers.crc_ok[row] or log.headers.control[row] != layout.DATA:
         return []
-    begin = int(log.headers.position[row])
-    data = (
-        log.segments[int(log.headers.segment[row])]
-        .data[begin : begin + int(log.headers.length[row])]
-        .tobytes()
-    )
-    return [record for batch in reference.batches(data) for record in reference.records(batch)]
+    return old_messages.records_of(log.bytes_of(row))

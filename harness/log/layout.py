@@ -50,6 +50,8 @@ MOST_RECORDS: Final = 1 << 21
 LARGEST_OFFSET: Final = 1 << 62
 """No log gets there: at a billion records a second it takes a century. Sums of any two offsets
 below it fit 64 bits."""
+NO_EPOCH: Final = -2
+"""The leader epoch of messages of formats 0 and 1, which have none."""
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
@@ -60,8 +62,10 @@ DATA: Final = -1
 ABORT: Final = 0
 COMMIT: Final = 1
 OTHER_CONTROL: Final = 2
+"""MIRROR_PID_RESET (KIP-1279), type 7."""
 EMPTIED: Final = 3
 """A control batch without a record: compaction took the marker away, and kept the batch for the
 producer's last sequence."""
-KNOWN_CONTROL_TYPES: Final = range(8)
-"""0 ABORT, 1 COMMIT, 2-6 KRaft's own (never in a data partition), 7 MIRROR_PID_RESET (KIP-1279)."""
+SKIPPED_CONTROL: Final = 4
+"""A control batch of another type, which consumers skip: KRaft's (2 to 6), or a later release's."""
+RESET_TYPE: Final = 7

@@ -19,13 +19,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from linkflap.harness.log import layout
+from linkflap.harness.log import layout, old_messages, reference
 from linkflap.harness.log.batch_headers import Headers
 from linkflap.harness.log.batches import Log
 from linkflap.harness.log.codecs import NAMES, NONE, CannotInflate, inflate
 from linkflap.harness.log.header_rows import possible_offsets
+from linkflap.harness.log.reference_cursor import Malformed
 from linkflap.harness.log.segment_files import Bytes, Damage, Ints, Kind
 from linkflap.harness.log.segments import WINDOW, Run
+from linkflap.harness.model.payload import FOREIGN
 
 _PARCEL: Final = 32 << 20
 _RECORDS: Final = 1 << 20
@@ -77,7 +79,9 @@ def decode(log: Log, first: int = 0, after: int | None = None) -> tuple[Columns,
         why = "from here on the log has more records than its size allows"
         damage.append(_damage(log, max(first, most), "unreadable-records", why))
         chosen[most:] = False
-    parts = [_decode(log, parcel, damage) for parcel in _parcels(log, chosen, damage)]
+    new = chosen & (log.headers.magic == layout.MAGIC)
+    parts = [_decode(log, parcel, damage) for parcel in _parcels(log, new, damage)]
+    parts.append(_decode_old(log, np.flatnonzero(chosen & ~new)))
     _let_go(log, np.flatnonzero(chosen))
     nothing = np.zeros((6, 0), np.int64)
     table = np.concatenate([nothing, *parts], axis=1)
@@ -108,7 +112,10 @@ def unknown_codecs(log: Log) -> list[Damage]:
     them."""
     headers = log.headers
     wanted = (
-        (headers.control == layout.DATA) & headers.crc_ok & ~np.isin(headers.codec, list(NAMES))
+        (headers.control == layout.DATA)
+        & headers.crc_ok
+        & (headers.magic == layout.MAGIC)
+        & ~np.isin(headers.codec, list(NAMES))
     )
     return [
         _damage(log, i, "unknown-codec", f"compression codec {headers.codec[i]} is unknown")
@@ -174,12 +181,28 @@ def holds_ours(log: Log, first: FirstRecords) -> bool:
         & headers.crc_ok
         & (headers.count > 0)
         & (headers.codec != NONE)
+        & (headers.magic == layout.MAGIC)
     )
     position = np.arange(len(packed)) - np.searchsorted(
         headers.segment[packed], headers.segment[packed]
     )
     asked = packed[(position < _ASKED_FIRST) | (position % _ASKED_EACH == 0)]
     return any(any_ours(p.data, p.starts, p.ends) for p in _inflated(log, asked, []))
+
+
+def _decode_old(log: Log, rows: Ints) -> Ints:
+    """Records of messages of formats 0 and 1, whose headers say nothing of ours; those that cannot
+    be read were reported by the scan."""
+    found: list[tuple[int, ...]] = []
+    for row in rows[log.headers.crc_ok[rows]].tolist():
+        try:
+            inside = old_messages.records_of(log.bytes_of(row))
+        except (Malformed, CannotInflate):
+            continue
+        for record in inside:
+            of = FOREIGN, FOREIGN, reference.digest(record), record.timestamp, row
+            found.append((record.offset, *of))
+    return np.array(found, np.int64).reshape(-1, 6).T
 
 
 def _parcels(log: Log, chosen: NDArray[np.bool_], damage: list[Damage]) -> Iterator[_Parcel]:

@@ -10,23 +10,25 @@ from linkflap.harness.log.reference_cursor import Cursor, Malformed
 
 
 def control_type(codec: int, body: bytes) -> tuple[int, str]:
-    """The type of a control batch by its first record: ABORT, COMMIT or OTHER_CONTROL, and what is
-    wrong with it or "".
+    """The type of a control batch by its first record: ABORT, COMMIT, OTHER_CONTROL or
+    SKIPPED_CONTROL, and what is wrong with it or "".
 
-    KIP-98: the key is version i16 | type i16, version 0; later versions may add fields behind.
+    KIP-98: the key is version i16 | type i16; later versions may add fields behind. As Kafka's
+    consumers do (ControlRecordType), any version from 0 on is read as version 0, and types that are
+    not known are skipped; a lower version or a shorter key is an error to them.
     """
     try:
         key, _ = _control_record(codec, body)
     except (Malformed, CannotInflate) as error:
-        return layout.OTHER_CONTROL, f"a control record that cannot be read: {error}"
+        return layout.SKIPPED_CONTROL, f"a control record that cannot be read: {error}"
     if key is None or len(key) < 4:
-        return layout.OTHER_CONTROL, f"a control record with the key {key!r}"
+        return layout.SKIPPED_CONTROL, f"a control record with the key {key!r}"
     version, kind = struct.unpack_from(">hh", key)
-    if version != 0:
-        return layout.OTHER_CONTROL, f"a control record of unknown version {version}, type {kind}"
-    if kind not in layout.KNOWN_CONTROL_TYPES:
-        return layout.OTHER_CONTROL, f"a control record of unknown type {kind}"
-    return (kind if kind in (layout.ABORT, layout.COMMIT) else layout.OTHER_CONTROL), ""
+    if version < 0:
+        return layout.SKIPPED_CONTROL, f"a control record of version {version}, type {kind}"
+    if kind in (layout.ABORT, layout.COMMIT):
+        return kind, ""
+    return layout.OTHER_CONTROL if kind == layout.RESET_TYPE else layout.SKIPPED_CONTROL, ""
 
 
 def coordinator_epoch(codec: int, body: bytes) -> int:

@@ -31,6 +31,9 @@ _LENGTH_AT, _LENGTH_ENDS, _MAGIC_AT, _MAGIC = (
     layout.MAGIC,
 )
 _SMALLEST_BATCH, _LARGEST = layout.HEADER_SIZE, layout.LARGEST_LENGTH
+OLD_FORMATS: Final = (0, 1)
+"""Magic of the messages that `harness.log.old_messages` reads."""
+_OFFSET: Final = struct.Struct(">q")
 WINDOW: Final = 16 << 20
 """Bytes of a file that are held in memory at a time."""
 AT_ONCE: Final = 4 << 20
@@ -42,8 +45,8 @@ _COMPILED: Final = "linkflap.harness.machine.compiled"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Complete v2 batches of a segment that follow each other, and their bytes, which stay until
-    the next run is asked for.
+    """Complete v2 batches of a segment that follow each other, or messages of formats 0 and 1
+    (`old`), and their bytes, which stay until the next run is asked for.
 
     `positions` are in `data`, which begins at byte `begins` of the file.
     """
@@ -51,10 +54,11 @@ class Run:
     begins: int
     positions: Ints
     data: Bytes
+    old: bool = False
 
 
 def walk(segment: Segment) -> tuple[Ints, list[Damage]]:
-    """Positions of the complete v2 batches of a segment, in file order."""
+    """Positions of the complete batches and messages of a segment, in file order."""
     damage: list[Damage] = []
     return (
         np.concatenate(
@@ -65,8 +69,8 @@ def walk(segment: Segment) -> tuple[Ints, list[Damage]]:
 
 
 def runs(segment: Segment, damage: list[Damage]) -> Iterator[Run]:
-    """The complete v2 batches of a segment in file order, as many at a time as are read at once;
-    what is wrong goes to `damage`.
+    """The complete batches and messages of a segment in file order, as many at a time as are read
+    at once; what is wrong goes to `damage`.
 
     They are read into one buffer: to map a file page by page costs more than to copy it. A
     zero-filled tail is no damage but preallocation; a torn batch of which only the zeros of its
@@ -76,7 +80,7 @@ def runs(segment: Segment, damage: list[Damage]) -> Iterator[Run]:
     size = len(data)
     if not size:
         return
-    old = _OldFormat()
+    unknown = _UnknownFormat()
     sound = _sound if size < SMALL and _COMPILED not in sys.modules else _compiled_sound()
     buffer = np.empty(min(size, AT_ONCE), np.uint8)
     position = 0
@@ -87,7 +91,7 @@ def runs(segment: Segment, damage: list[Damage]) -> Iterator[Run]:
             here.flags.writeable = False  # as mapped bytes: compiled code is made for one of both
             found, after = sound(here, 0, len(here))
             if len(found):
-                old.end(segment, damage)
+                unknown.end(segment, damage)
                 yield Run(begins=position, positions=found, data=here)
                 position += after
                 continue
@@ -100,9 +104,36 @@ def runs(segment: Segment, damage: list[Damage]) -> Iterator[Run]:
             if step > len(here) and data[position + layout.MAGIC_AT] == layout.MAGIC:
                 buffer = np.empty(step, np.uint8)  # a batch larger than the buffer
                 continue
-            old.add(position, data[position + layout.MAGIC_AT], segment, damage)
+            if data[position + layout.MAGIC_AT] in OLD_FORMATS:
+                unknown.end(segment, damage)
+                run = _old(segment, data, position)
+                yield run
+                position += len(run.data)
+                continue
+            unknown.add(position, data[position + layout.MAGIC_AT], segment, damage)
             position += step
-    old.end(segment, damage)
+    unknown.end(segment, damage)
+
+
+def _old(segment: Segment, data: memoryview, position: int) -> Run:
+    """The complete messages from here on, as many as are read at once."""
+    positions, begins = list[int](), position
+    while (
+        position - begins < AT_ONCE
+        and position + layout.MAGIC_AT < len(data)
+        and data[position + layout.MAGIC_AT] in OLD_FORMATS
+    ):
+        step = _step(segment, data, position)
+        if isinstance(step, Damage) or not step:
+            break
+        positions.append(position - begins)
+        position += step
+    return Run(
+        begins=begins,
+        positions=np.array(positions, np.int64),
+        data=segment.data[begins:position],
+        old=True,
+    )
 
 
 def log_end(paths: Sequence[Path]) -> tuple[int, list[Damage]]:
@@ -115,14 +146,14 @@ def log_end(paths: Sequence[Path]) -> tuple[int, list[Damage]]:
         positions, wrong = walk(segment)
         damage += wrong
         for position in positions[::-1].tolist():
-            header = np.frombuffer(
-                segment.data[position : position + layout.HEADER_SIZE].tobytes(), header_rows.HEADER
-            )
-            if header_rows.possible_offsets(header)[0]:
-                return (
-                    int(header["base_offset"][0]) + int(header["last_offset_delta"][0]) + 1,
-                    damage,
-                )
+            head = segment.data[position : position + layout.HEADER_SIZE].tobytes()
+            (last,) = _OFFSET.unpack_from(head)
+            if head[layout.MAGIC_AT] == layout.MAGIC:
+                header = np.frombuffer(head, header_rows.HEADER)
+                if not header_rows.possible_offsets(header)[0]:
+                    continue
+                last += int(header["last_offset_delta"][0])
+            return last + 1, damage
         if segment.base_offset > 0:
             return segment.base_offset, damage
     return 0, []
@@ -161,9 +192,9 @@ def _sound(data: Bytes, position: int, until: int) -> tuple[Ints, int]:
 
 
 @dataclass(slots=True)
-class _OldFormat:
-    """Neighbouring batches of one unknown magic, reported as one damage: an old log would otherwise
-    have one per message."""
+class _UnknownFormat:
+    """Neighbouring batches of one unknown magic, reported as one damage: a log of a later format
+    would otherwise have one per batch."""
 
     position: int = -1
     magic: int = -1
@@ -178,7 +209,7 @@ class _OldFormat:
 
     def end(self, segment: Segment, damage: list[Damage]) -> None:
         if self.count:
-            detail = f"{self.count} batches or messages of magic {self.magic}; only magic 2 is read"
+            detail = f"{self.count} batches of magic {self.magic}; only magic 0, 1 and 2 are read"
             damage.append(
                 Damage(
                     kind="unknown-magic", file=segment.name, position=self.position, detail=detail
@@ -218,7 +249,9 @@ def _step(segment: Segment, data: memoryview, position: int) -> int | Damage:
         )
     (length,) = struct.unpack_from(">i", head, layout.LENGTH_AT)
     smallest = (
-        layout.SMALLEST_OLD_LENGTH if head[layout.MAGIC_AT] in (0, 1) else layout.SMALLEST_LENGTH
+        layout.SMALLEST_OLD_LENGTH
+        if head[layout.MAGIC_AT] in OLD_FORMATS
+        else layout.SMALLEST_LENGTH
     )
     if not smallest <= length <= layout.LARGEST_LENGTH:
         detail = (

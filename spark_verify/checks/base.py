@@ -148,12 +148,12 @@ class Check:
     `of_one_cluster`: and on one cluster's logs (`linkflap forensics`).
     `examines_any_log`: it has something to examine in any log; other checks examine things that
     some logs lack (transactions, producer ids). `only_our_records`: on logs alone it ignores
-    records that linkflap's clients did not write (unless the mirror maps producer ids), so those
-    need not be decoded. `of_replicas`: it compares the replicas of a cluster. `time_based`: its
-    findings depend on times, so a host stall makes it unknown. `judges_readers`: it judges readers;
-    other checks with reads among their inputs learn from them what must be there. `only_relays`: it
-    examines the reads of relays, and no other reader. `only_of`: it examines only transactions, or
-    only batches of producers with an id. If no client of a recorded run used one, nothing is due.
+    records that linkflap's clients did not write, so those need not be decoded. `of_replicas`: it
+    compares the replicas of a cluster. `time_based`: its findings depend on times, so a host stall
+    makes it unknown. `judges_readers`: it judges readers; other checks with reads among their
+    inputs learn from them what must be there. `only_relays`: it examines the reads of relays, and
+    no other reader. `only_of`: it examines only transactions, or only batches of producers with an
+    id. If no client of a recorded run used one, nothing is due.
     `measure`: computes the cost of a run's failovers from all its partial findings and its events.
     `follows` names the checks from whose anomalies those of this one may follow
     (`spark_verify.verdict.causes`).

@@ -2,35 +2,44 @@
 for byte (KIP-1279).
 
 Compared are (base offset, last offset, length, CRC) of every batch; the leader epoch, outside the
-CRC, may differ. A mirror that declares another mapping of producer ids has other CRCs. Then each
-hop is compared by record count, producer epoch, sequence, kind of batch, the coordinator's epoch,
-and the mapped id. A batch that only the source has, below the destination's end, is a hole. One
-that only the destination has is a stranger. The source's tail is lag. In copied logs a stranger
-above the end of the source's log proves nothing if the source may have been copied first. Batches
-that a mirror declares to have appended when the run ended, without a failover, are its own. This
-check does not judge mirrors that move offsets. In copied logs the mark of a promotion may have been
-deleted with the beginning of the log, and the finding then says so (`harness.capture.unmarked`).
-Where either side has compacted its log, each packs its remaining records anew. There batches at one
-offset have the same header but for length, count, CRC and base timestamp, a marker goes only after
-all that it ended, and of each producer its last batch stays, though empty (KIP-98). For a recorded
-run record-equality compares the records.
+CRC, may differ. A mirror that declares another mapping of producer ids has other CRCs: each must be
+the one that follows from the source's CRC and the two ids, so no other bit differs, and each id
+must be the mapped one. A region is one for all partitions of a source. A batch that only the source
+has, below the destination's end, is a hole. One that only the destination has is a stranger. The
+source's tail is lag. In copied logs a stranger above the end of the source's log proves nothing if
+the source may have been copied first. Batches that a mirror declares to have appended when the run
+ended, without a failover, are its own. This check does not judge mirrors that move offsets. In
+copied logs the mark of a promotion may have been deleted with the beginning of the log, and the
+finding then says so (`harness.capture.unmarked`). Where either side has compacted its log, each
+packs its remaining records anew. There batches at one offset have the same header but for length,
+count, CRC and base timestamp, a marker goes only after all that it ended, and of each producer its
+last batch stays, though empty (KIP-98). For a recorded run record-equality compares the records.
+What could not be read of one log is compared in neither; what is behind it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from linkflap.harness.model.guarantee import MAPPED
 from linkflap.harness.model.scenario import Scenario
-from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.base import (
+    AnomalyKind,
+    Check,
+    Combined,
+    Finding,
+    Found,
+    PartialFinding,
+    Unjudged,
+)
 from linkflap.spark_verify.checks.parts.batch_differences import (
+    bytes_differ,
     changes_of,
     mapped_over,
     other_endings,
-    records_beside,
 )
 from linkflap.spark_verify.checks.parts.cleaning import (
     KEPT,
@@ -40,8 +49,9 @@ from linkflap.spark_verify.checks.parts.cleaning import (
 )
 from linkflap.spark_verify.checks.parts.due import offsets_due
 from linkflap.spark_verify.checks.parts.generations import compacted, examined
+from linkflap.spark_verify.checks.parts.logs import outside
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
-from linkflap.spark_verify.checks.parts.producer_ids import ids_as_declared
+from linkflap.spark_verify.checks.parts.producer_ids import ids_as_declared, region_of
 from linkflap.spark_verify.checks.parts.range_endings import appended_since
 from linkflap.spark_verify.facts.partition_facts import Promotion
 from linkflap.spark_verify.facts.view import (
@@ -54,14 +64,10 @@ from linkflap.spark_verify.facts.view import (
     Replica,
 )
 
-_BYTES: Final = ("last_offset", "length", "crc")
 KEPT_OVER_LINKS: Final = (*(name for name in KEPT if name != "leader_epoch"), "coordinator_epoch")
 _HEADER: Final = frozenset(KEPT_OVER_LINKS)
-_MAPPED_IDS: Final = frozenset(("producer_id", how) for how in MAPPED)
-_TRANSFORMED: Final = (
-    "last_offset", "length", "count", "producer_epoch", "base_sequence", "transactional", "control",
-    "coordinator_epoch",
-)  # fmt: skip
+_SEEN: Final = ("length", "count", *(name for name in KEPT_OVER_LINKS if name != "producer_id"))
+"""Fields in which batches may differ, but for the id, which a mirror may map."""
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -93,10 +99,6 @@ def _unclear(view: PartitionView) -> Iterator[Unjudged]:
         )
 
 
-def _torn(*replicas: Replica) -> Sequence[Replica]:
-    return [replica for replica in replicas if replica.damage]
-
-
 def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     source, destination, mirrored_range = (
         compared.source.replica,
@@ -114,17 +116,20 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     findings: list[Finding] = []
     if not mirrored_range.far:
         findings += examined(compared.generation, destination.batches.base_offset[ours])
-    if torn := _torn(source, destination):
-        end = min(end, *(replica.torn_from for replica in torn))
+    unread = [
+        (replica, max(start, first), last)
+        for replica in (source, destination)
+        for first, last in replica.unread
+    ]
+    for replica, first, last in unread:
+        upto = "on" if last >= end else f"to {last - 1}"
         reason = (
-            f"the log of {torn[0].cluster} is torn, so its bytes could not be compared from offset "
-            f"{max(start, end)} on"
+            f"the log of {replica.cluster} is torn, so its bytes could not be compared from offset "
+            f"{first} {upto}"
         )
         findings.append(Unjudged(reason=reason))
-        ours, theirs = (
-            _between(destination.batches, start, end),
-            _between(source.batches, start, end),
-        )
+        ours = outside(destination.batches, ours, first, last)
+        theirs = outside(source.batches, theirs, first, last)
     if not (view.recorded or mirrored_range.far):
         findings += _nothing_arrived(view, source, destination)
     cleaned = max(compacted(view, replica) for replica in (source, destination))
@@ -144,12 +149,7 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
             " lost"
         )
         findings.append(Unjudged(reason=reason))
-    mapped = mapped_over(view.mirror.guarantee.producer_ids, mirrored_range.far) in MAPPED
-    return [
-        *findings,
-        *judged,
-        *(records_beside(source, destination, start, end) if mapped else ()),
-    ]
+    return [*findings, *judged, *_region(view, compared, ours, theirs)]
 
 
 def _copied_later(view: PartitionView, compared: Hop, batches: Batches, ours: Ints) -> Bools:
@@ -216,49 +216,25 @@ def _differences(view: PartitionView, compared: Hop, ours: Ints, theirs: Ints) -
     findings: list[Found] = []
     at, known = _locate(source.batches.base_offset[theirs], destination.batches.base_offset[ours])
     how = mapped_over(view.mirror.guarantee.producer_ids, mirrored_range.far)
-    names = _TRANSFORMED if how in MAPPED else _BYTES
     for row in np.flatnonzero(~known).tolist():
         findings.append(
             _found(source, destination, "byte-stranger", destination.batches, int(ours[row]))
         )
     rows, partners = ours[known], theirs[at[known]]
-    wrong = np.zeros(len(rows), np.bool_)
-    for name in names:
-        wrong |= getattr(destination.batches, name)[rows] != getattr(source.batches, name)[partners]
-    other = (
-        np.zeros(len(rows), np.bool_)
-        if how == "region" and mirrored_range.far
-        else ~ids_as_declared(
-            how, source.batches.producer_id[partners], destination.batches.producer_id[rows]
-        )
-    )
+    wrong = bytes_differ(source.batches, destination.batches, partners, rows, how)
+    other = np.zeros(len(rows), np.bool_)
+    if not (how == "region" and mirrored_range.far):
+        ids = source.batches.producer_id[partners], destination.batches.producer_id[rows]
+        other = ~ids_as_declared(how, *ids)
+    strange = dict(zip(rows.tolist(), other.tolist(), strict=True))
     for row in rows[other & ~wrong].tolist():
-        findings.append(
-            _found(
-                source,
-                destination,
-                "byte-divergence",
-                destination.batches,
-                row,
-                fields=["producer_id"],
-            )
-        )
+        findings.append(_other_id(source, destination, row))
     ends_otherwise = other_endings(source, destination, partners[wrong], rows[wrong])
     for row, partner in zip(rows[wrong].tolist(), partners[wrong].tolist(), strict=True):
-        fields = changed_headers(names, destination.batches, row, source.batches, partner)
-        fields += changed_headers(
-            [
-                n
-                for n in KEPT_OVER_LINKS
-                if n not in names and (n != "producer_id" or how not in MAPPED)
-            ],
-            destination.batches,
-            row,
-            source.batches,
-            partner,
-        )
+        fields = changed_headers(_SEEN, destination.batches, row, source.batches, partner)
+        fields += ["producer_id"] if strange[row] else []
         evidence = {
-            "fields": fields,
+            "fields": fields or ["crc"],
             **(ends_otherwise.get(row) or changes_of(source, destination, row)),
         }
         findings.append(
@@ -268,6 +244,73 @@ def _differences(view: PartitionView, compared: Hop, ours: Ints, theirs: Ints) -
     for row in theirs[~had].tolist():
         findings.append(_found(source, destination, "byte-hole", source.batches, row))
     return findings
+
+
+def _other_id(source: Replica, destination: Replica, row: int) -> Found:
+    return _found(
+        source,
+        destination,
+        "byte-divergence",
+        destination.batches,
+        row,
+        fields=["producer_id"],
+    )
+
+
+def _region(
+    view: PartitionView, compared: Hop, ours: Ints, theirs: Ints
+) -> Iterator[PartialFinding]:
+    """The region of the ids that these batches have, and the first batch that has one."""
+    how, far = view.mirror.guarantee.producer_ids, compared.mirrored_range.far
+    source, destination = compared.source.replica, compared.destination.replica
+    batches = destination.batches
+    at, known = _locate(source.batches.base_offset[theirs], batches.base_offset[ours])
+    rows, ids = ours[known], source.batches.producer_id[theirs[at[known]]]
+    right = ids_as_declared(how, ids, batches.producer_id[rows]) & (ids != -1)
+    mapped = rows[right]
+    if how == "region" and not far and len(mapped):
+        data = {
+            "region": region_of(batches.producer_id[mapped]),
+            "batches": len(mapped),
+            "found": _other_id(source, destination, int(mapped[0])).evidence,
+        }
+        yield PartialFinding(
+            cluster=destination.cluster, offset=int(batches.base_offset[mapped[0]]), data=data
+        )
+
+
+def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
+    """Partitions whose ids have another region than most batches of the same source have."""
+    links: dict[tuple[str, object], list[PartialFinding]] = defaultdict(list)
+    for partial in partials:
+        links[partial.cluster, _evidence(partial)["source"]].append(partial)
+    found: list[Combined] = []
+    for mine in links.values():
+        batches: dict[object, int] = defaultdict(int)
+        for each in sorted(mine, key=lambda p: (p.topic, p.partition, p.offset)):
+            batches[each.data["region"]] += int(str(each.data["batches"]))
+        usual = max(batches, key=lambda region: batches[region])
+        found += [
+            Combined(
+                found=Found(
+                    kind="byte-divergence",
+                    cluster=each.cluster,
+                    offset=each.offset,
+                    evidence=_evidence(each),
+                ),
+                topic=each.topic,
+                partition=each.partition,
+            )
+            for each in mine
+            if each.data["region"] != usual
+        ]
+    return found
+
+
+def _evidence(partial: PartialFinding) -> Mapping[str, object]:
+    evidence = partial.data["found"]
+    assert isinstance(evidence, Mapping)
+    return evidence
 
 
 def _between(batches: Batches, start: int, end: int) -> Ints:
@@ -309,35 +352,19 @@ CHECK = Check(
         " the same offsets."
     ),
     source="KIP-1279 (segments are identical); message format v2: what the CRC covers",
-    inputs=frozenset({"batches", "records", "promotions"}),
+    inputs=frozenset({"batches", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="byte-divergence",
             meaning=(
                 "A batch at the same offset has another last offset, length or CRC than at the "
-                "source. In a compacted part: another header field that no cleaner changes."
+                "source, or than follows from the mapping of producer ids; or another id. In a "
+                "compacted part: another header field that no cleaner changes."
             ),
             sentence="{cluster} has another batch than {source} at {at}: {difference}",
             counted="mirrored batch differs|mirrored batches differ",
             alone="what only the source's bytes say is lost to whoever reads {cluster}",
             smallest="A has 1, B has 2 at the same offset: at that offset on B.",
-            despite_torn=True,
-        ),
-        AnomalyKind(
-            name="record-divergence",
-            meaning=(
-                "The mirror changes producer ids, and so every CRC: a record has other content."
-            ),
-            sentence=(
-                "{cluster} has another record than {source} at {at}, in a batch that is equal "
-                "otherwise"
-            ),
-            counted="mirrored record differs|mirrored records differ",
-            alone="readers of {cluster} get another record than readers of {source}",
-            smallest=(
-                "A has 1 with value x, B has 1 with value y at the same offset, negated id: at that"
-                " offset on B."
-            ),
             despite_torn=True,
         ),
         AnomalyKind(
@@ -365,11 +392,11 @@ CHECK = Check(
         {"replica-agreement", "standby-isolation", "truncation-accounting", "leader-epochs"}
     ),
     kernel=kernel,
+    combine=combine,
     from_bytes=True,
     unit="batches",
     due_at=_due,
     when="mirrored ones where a link leads, if the mirror keeps offsets and bytes",
     complete=frozenset({"promotions"}),
     examines_any_log=True,
-    only_our_records=True,
 )

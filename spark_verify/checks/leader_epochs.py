@@ -43,7 +43,7 @@ from linkflap.spark_verify.checks.parts.generations import (
     own,
     replicas_by_log,
 )
-from linkflap.spark_verify.checks.parts.logs import locate
+from linkflap.spark_verify.checks.parts.logs import locate, outside
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
 from linkflap.spark_verify.checks.parts.range_endings import appended_since
 from linkflap.spark_verify.checks.parts.replicas import falls
@@ -54,7 +54,7 @@ from linkflap.spark_verify.checks.parts.sampled_epochs import (
     regressions,
 )
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
-from linkflap.spark_verify.facts.view import PartitionView, Replica
+from linkflap.spark_verify.facts.view import NO_EPOCH, PartitionView, Replica
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -89,13 +89,10 @@ def _not_kept(view: PartitionView, compared: Hop) -> Sequence[Finding]:
         compared.mirrored_range,
     )
     theirs, ours = source.batches, destination.batches
-    end = min(
-        mirrored_range.end,
-        appended_since(view, mirrored_range, ours),
-        source.torn_from,
-        destination.torn_from,
-    )
+    end = min(mirrored_range.end, appended_since(view, mirrored_range, ours))
     rows = np.flatnonzero((ours.base_offset >= mirrored_range.start) & (ours.last_offset < end))
+    for first, last in (*source.unread, *destination.unread):
+        rows = outside(ours, rows, first, last)
     at = locate(theirs.base_offset, ours.base_offset[rows])
     rows, at = rows[at >= 0], at[at >= 0]
     # A batch that ends elsewhere is another one, which byte-equality finds.
@@ -136,6 +133,7 @@ def _not_raised(generation: LogGeneration, replica: Replica) -> Sequence[Finding
         if era.origin != "native" or before.origin != "mirrored" or not len(mirrored):
             continue
         inside = (batches.base_offset >= era.start) & (batches.base_offset < era.end)
+        inside &= batches.leader_epoch != NO_EPOCH
         low = np.flatnonzero(inside & (batches.leader_epoch <= mirrored.max()))
         if len(low):
             evidence = {

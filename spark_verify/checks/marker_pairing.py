@@ -254,13 +254,13 @@ CHECK = Check(
         AnomalyKind(
             name=IMPOSSIBLE,
             meaning=(
-                "A batch is transactional, or has a sequence or an epoch, without a producer id; "
-                "has an id without an epoch; or is a marker without an id or the transactional "
-                "bit."
+                "A batch is transactional without a producer id; has an id without an epoch; or is "
+                "a marker without an id or the transactional bit. Without an id, epoch and "
+                "sequence mean nothing: several clients write 0 there."
             ),
             sentence=(
-                "{cluster} has a batch at {at} whose header nobody writes: producer id "
-                "{producer_id}, epoch {producer_epoch}, sequence {base_sequence}"
+                "{cluster} has a batch at {at} that names its producer only in part: producer id "
+                "{producer_id}, epoch {producer_epoch}, transactional {transactional}"
             ),
             alone="what brokers and readers do with it nobody can say",
             smallest="A has 1, transactional and without a producer id: at its offset.",

@@ -7,20 +7,21 @@ offset, length and CRC, with the CRC right on both, has the same records, and no
 decoded. Of all other batches every record is compared by its offset: timestamp, key, value and
 headers (one digest), and its payload id. So a byte-divergence without a record-divergence is
 another packing, and one with it is another content. Markers are no records. Where a mirror declares
-another mapping of producer ids no header can be compared: there byte-equality itself compares
-records. Where a side has compacted its log it may lack what a cleaner takes, and nothing else
+another mapping of producer ids the CRC must be the one that follows from it. Where a side has
+compacted its log it may lack what a cleaner takes, and nothing else
 (`spark_verify.checks.parts.cleaning`): a record that a later one with its key replaced, an aborted
 one, an expired tombstone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from linkflap.harness.model.scenario import Scenario
+from linkflap.harness.model.guarantee import ProducerIds
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.parts.batch_differences import bytes_differ, mapped_over
 from linkflap.spark_verify.checks.parts.cleaning import (
     Cleaned,
     gone_tombstones,
@@ -32,15 +33,12 @@ from linkflap.spark_verify.checks.parts.generations import examined
 from linkflap.spark_verify.checks.parts.logs import locate, runs
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
 from linkflap.spark_verify.checks.parts.range_endings import appended_since
-from linkflap.spark_verify.facts.partition_facts import Promotion
-from linkflap.spark_verify.facts.view import Batches, Bools, Ints, Origin, PartitionView, Replica
-
-HEADER = ("last_offset", "length", "count", "crc")
+from linkflap.spark_verify.facts.view import Batches, Bools, Ints, PartitionView, Replica
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Compares every mirrored range, and both ends of several."""
-    if not view.mirror.guarantee.offsets_kept or view.mirror.guarantee.producer_ids_mapped:
+    if not view.mirror.guarantee.offsets_kept:
         return []
     findings: list[Finding] = []
     for compared in hops(view, end_to_end=True):
@@ -79,8 +77,9 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
             f"offset {max(start, end)} on"
         )
         findings.append(Unjudged(reason=reason))
-    here = _disputed(destination, source, start, end)
-    there = _disputed(source, destination, start, end)
+    how = mapped_over(view.mirror.guarantee.producer_ids, mirrored_range.far)
+    here = _disputed(destination, source, start, end, how)
+    there = _disputed(source, destination, start, end, how)
     at = locate(theirs[there], ours[here])
     known = at >= 0
     mine, its = here[known], there[at[known]]
@@ -131,28 +130,28 @@ def _beyond_cleaning(
     return wrong, int((certain < 0).sum())
 
 
-def _disputed(replica: Replica, other: Replica, start: int, end: int) -> Ints:
+def _disputed(replica: Replica, other: Replica, start: int, end: int, how: ProducerIds) -> Ints:
     """Records in [start, end) of batches that headers do not prove to be the same on the other
     side."""
     records = replica.records
     inside = (records.offset >= start) & (records.offset < end)
     return (
-        np.flatnonzero(inside & ~_same(replica.batches, other.batches)[records.batch])
+        np.flatnonzero(inside & ~_same(replica.batches, other.batches, how)[records.batch])
         if len(records)
         else records.offset
     )
 
 
-def _same(batches: Batches, others: Batches) -> Bools:
+def _same(batches: Batches, others: Batches, how: ProducerIds) -> Bools:
     """Per batch, whether the other side has it, byte for byte behind its base offset and leader
-    epoch."""
+    epoch, but for a mapped id."""
     at = locate(others.base_offset, batches.base_offset)
     same = (at >= 0) & batches.crc_ok
     if not len(others):
         return same
-    for name in HEADER:
-        same &= getattr(batches, name) == getattr(others, name)[at]
-    return np.asarray(same & others.crc_ok[at])
+    same &= others.crc_ok[at] & (batches.count == others.count[at])
+    same &= ~bytes_differ(others, batches, at, np.arange(len(batches)), how)
+    return np.asarray(same)
 
 
 def _found(
@@ -173,12 +172,6 @@ def _found(
         )
         for first, after in runs(records.offset[rows])
     ]
-
-
-def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:
-    return (
-        () if scenario.mirror.guarantee.producer_ids_mapped else offsets_due(scenario, promotions)
-    )
 
 
 CHECK = Check(
@@ -232,6 +225,6 @@ CHECK = Check(
     kernel=kernel,
     from_content="records",
     examines_any_log=True,
-    due_at=_due,
-    when="mirrored ones where a link leads, if the mirror keeps offsets and producer ids",
+    due_at=offsets_due,
+    when="mirrored ones where a link leads, if the mirror keeps offsets",
 )

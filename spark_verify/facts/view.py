@@ -42,9 +42,12 @@ Origin = Literal["native", "mirrored"]
 
 WHOLE = 2**63 - 1
 """Replica.torn_from of a log that can be read to its end."""
+NO_EPOCH = -2
+"""Batches.leader_epoch of messages of formats 0 and 1, which have none."""
 DATA, COMMIT, ABORT, OTHER_CONTROL = -1, 1, 0, 2
 """Values of Batches.control: data, or the type of the control record (KIP-98: 0 = ABORT, 1 =
-COMMIT)."""
+COMMIT; OTHER_CONTROL: KIP-1279's MIRROR_PID_RESET). What readers skip has other values
+(`harness.log.layout`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +146,9 @@ class Replica:
     canonical. `made_from`, of topics that programs of the user's write alone, are per record the
     payload id whose header it carries on, -1 where it carries none. `moment` is the capture's name
     and `captured` when it was done (0: nobody wrote that down). What `damage` speaks of held no
-    offset below `torn_from`: what is missing there was not in the log. `last_stable` is what the
+    offset below `torn_from`: what is missing there was not in the log. `unread` are the offsets
+    [start, end) of which no batch could be read; any other batch is in `batches`, although its
+    records may not be readable. `last_stable` is what the
     leader of a running cluster answered, after it had answered that its high watermark was
     `stable_above`; -1 where it was not asked.
     """
@@ -162,6 +167,7 @@ class Replica:
     moment: str = ""
     captured: int = 0
     torn_from: int = WHOLE
+    unread: Sequence[tuple[int, int]] = ()
     last_stable: int = -1
     stable_above: int = -1
     entries: Sequence[CoordinatorEntry] = ()

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from linkflap.harness.log import batches, codecs, layout, reference
+from linkflap.harness.log import batches, codecs, layout, old_messages, reference
 from linkflap.harness.log.codecs import CannotInflate
 from linkflap.harness.log.reference_cursor import Malformed
 from linkflap.spark_verify.read.captures import Captured
@@ -118,11 +118,8 @@ def _record(record: reference.Record) -> Shown:
 
 
 def _decoded(log: batches.Log, row: int) -> list[reference.Record]:
-    begin = int(log.headers.position[row])
-    segment = log.segments[int(log.headers.segment[row])]
-    data = segment.data[begin : begin + int(log.headers.length[row])].tobytes()
     try:
-        return [r for batch in reference.batches(data) for r in reference.records(batch)]
+        return old_messages.records_of(log.bytes_of(row))
     except (Malformed, CannotInflate):
         return []
 

@@ -25,7 +25,7 @@ from linkflap.spark_verify.facts.send_columns import ARRAYS, NUMBERS, WORDS, Sen
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Replica, Watermarks
 from linkflap.spark_verify.read.captures import Captured
-from linkflap.spark_verify.read.damage import keeps_ids, of_kind
+from linkflap.spark_verify.read.damage import of_kind
 from linkflap.spark_verify.read.differing_batches import Pair, with_parts
 from linkflap.spark_verify.read.log_rows import batch_rows
 from linkflap.spark_verify.read.packed_columns import lines_of, numbers_of, rows_of, unpacked
@@ -213,14 +213,15 @@ def _settled(replica: Replica) -> Replica:
 
 
 def _same_bytes(partition_facts: PartitionFacts) -> Iterator[Pair]:
-    """The mirrored ranges whose bytes must be the source's, where the mirror keeps every byte."""
-    if keeps_ids(partition_facts.facts.mirror.guarantee):
+    """The mirrored ranges whose bytes must be the source's, but for mapped producer ids."""
+    if partition_facts.facts.mirror.guarantee.offsets_kept:
         for mirrored_range in history(partition_facts).mirrored_ranges:
             yield (
                 mirrored_range.source,
                 mirrored_range.destination,
                 mirrored_range.start,
                 mirrored_range.end,
+                partition_facts.facts.mirror.guarantee.producer_ids,
             )
 
 

@@ -16,9 +16,11 @@ from typing import Final
 
 import numpy as np
 
-from linkflap.harness.log import batches, reference
+from linkflap.harness.log import batches, old_messages, reference
 from linkflap.harness.log.codecs import CannotInflate
 from linkflap.harness.log.reference_cursor import Malformed
+from linkflap.harness.model.guarantee import ProducerIds
+from linkflap.spark_verify.checks.parts.batch_differences import bytes_differ
 from linkflap.spark_verify.checks.parts.logs import locate
 from linkflap.spark_verify.facts.view import (
     DATA,
@@ -36,8 +38,9 @@ large one."""
 MOST_COMPACTED: Final = 200_000
 """Records of a log that is compacted that are looked into: the slow decoder takes some ten
 microseconds for a small one."""
-Pair = tuple[str, str, int, int]
-"""Two clusters that should have the same bytes, at offsets [start, end)."""
+Pair = tuple[str, str, int, int, ProducerIds]
+"""Two clusters that should have the same bytes but for mapped producer ids, at offsets [start,
+end)."""
 
 
 def with_parts(
@@ -90,10 +93,10 @@ def _of_pairs(
     """The rows of batches in which those that speak for the two clusters of a pair differ, and
     those that explain what a cleaner of either took."""
     speaks = {r.cluster: r for r in replicas if r.canonical}
-    for source, destination, start, end in pairs:
+    for source, destination, start, end, how in pairs:
         if source in speaks and destination in speaks:
             both = speaks[source], speaks[destination]
-            yield from zip(both, _between(*both, start, end), strict=True)
+            yield from zip(both, _between(*both, start, end, how), strict=True)
             below = min(end, max(cleaned.get(source, 0), cleaned.get(destination, 0)))
             yield from _compacted(
                 [both[0], *(r for r in replicas if r.cluster in (source, destination))], below
@@ -142,13 +145,15 @@ def differing(model: Replica, other: Replica, *, since: int = 0) -> tuple[Ints, 
     return _between(model, other, since, min(model.high_watermark, other.high_watermark))
 
 
-def _between(model: Replica, other: Replica, start: int, end: int) -> tuple[Ints, Ints]:
+def _between(
+    model: Replica, other: Replica, start: int, end: int, how: ProducerIds = "kept"
+) -> tuple[Ints, Ints]:
     ours, theirs = model.batches, other.batches
     at = locate(ours.base_offset, theirs.base_offset)
     start = max(start, model.log_start, other.log_start)
     rows = np.flatnonzero((at >= 0) & (theirs.last_offset < end) & (theirs.base_offset >= start))
-    changed = np.zeros(len(rows), np.bool_)
-    for name in ("crc", "crc_ok", "length", "count"):
+    changed = bytes_differ(ours, theirs, at[rows], rows, how)
+    for name in ("crc_ok", "count"):
         changed |= getattr(ours, name)[at[rows]] != getattr(theirs, name)[rows]
     rows = rows[changed][:MOST]
     return at[rows], rows
@@ -196,14 +201,9 @@ def _records(log: batches.Log, row: int) -> list[reference.Record]:
     """The records of one batch, or none where they cannot be read."""
     if not 0 <= row < len(log.headers):
         return []
-    begin = int(log.headers.position[row])
-    data = (
-        log.segments[int(log.headers.segment[row])]
-        .data[begin : begin + int(log.headers.length[row])]
-        .tobytes()
-    )
+    if log.headers.control[row] != DATA:
+        return []
     try:
-        (batch,) = reference.batches(data)
-        return [] if batch.is_control else reference.records(batch)
+        return old_messages.records_of(log.bytes_of(row))
     except (Malformed, CannotInflate):
         return []

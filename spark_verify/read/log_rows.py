@@ -15,10 +15,22 @@ from numpy.typing import NDArray
 from linkflap.harness.log import batches, coordinators, records
 from linkflap.harness.log.segment_files import Damage as Torn
 from linkflap.harness.model.topology import INTERNAL_TOPICS
-from linkflap.spark_verify.facts.view import DATA, Ints
+from linkflap.spark_verify.facts.view import DATA, WHOLE, Ints
 from linkflap.spark_verify.read.captures import Captured
 from linkflap.spark_verify.read.rows import BATCHES, BYTES_AT_ONCE, HEADER_FIELDS, RECORD_FIELDS
 
+_LOSES_BATCHES: Final = frozenset(
+    {
+        "unreadable-file",
+        "torn-tail",
+        "impossible-length",
+        "unknown-magic",
+        "bytes-after-zeros",
+        "impossible-offset",
+    }
+)
+"""Damage of which no header is there; any other leaves the header of each batch."""
+_DISORDER: Final = frozenset({"overlap", "misplaced-segment"})
 _BATCHES_AT_ONCE: Final = 4096
 _RECORDS_AT_ONCE: Final = 32768
 
@@ -44,8 +56,9 @@ def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
 
     What pieces cannot know of each other goes with it, for `spark_verify.read.assemble`: `lowest`
     and `highest` offset of a batch, null where there is none; whether records were `decoded`, null
-    where there were none to decode; and `torn_from`, null of what is whole, -1 where nothing that
-    can be read is before the damage.
+    where there were none to decode; `torn_from`, null of what is whole, -1 where nothing that can
+    be read is before the damage; and the offsets [start, end) of which no batch could be `unread`,
+    where an end of -1 is the piece's.
     """
     bounds = captured.bounds
     key = [
@@ -95,6 +108,9 @@ def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
         "unreadable": [str(d) for d in unreadable],
         "torn_from": (
             -1 if captured.damage or not captured.paths else _torn_from(log, [*torn, *unreadable])
+        ),
+        "unread": (
+            [[-1, WHOLE]] if captured.damage or not captured.paths else list(_unread(log, torn))
         ),
         "decoded": decoding if ((log.headers.control == DATA) & log.headers.crc_ok).any() else None,
         **_span(log),
@@ -148,6 +164,24 @@ def _torn(captured: Captured, log: batches.Log) -> Sequence[Torn]:
     return [
         d for d in log.damage if (d.kind, d.file, d.position) != ("torn-tail", last.name, begins)
     ]
+
+
+def _unread(log: batches.Log, damage: Sequence[Torn]) -> Iterator[list[int]]:
+    """The offsets whose batches are not among the headers: from the batch before the damage to the
+    one behind it. Where batches are in disorder nothing behind can be located."""
+    order = {segment.name: index for index, segment in enumerate(log.segments)}
+    at = log.headers
+    for each in damage:
+        if each.kind not in _LOSES_BATCHES and each.kind not in _DISORDER:
+            continue
+        segment, position = order[each.file], each.position
+        before = (at.segment < segment) | ((at.segment == segment) & (at.position < position))
+        behind = at.base_offset[~before & ((at.segment > segment) | (at.position != position))]
+        start = int(at.last_offset[before].max(initial=-2)) + 1
+        if each.kind in _DISORDER:
+            yield [start, WHOLE]
+        else:
+            yield [start, int(behind[0]) if len(behind) else -1]
 
 
 def _torn_from(log: batches.Log, damage: Sequence[Torn]) -> int | None:

@@ -3,7 +3,7 @@ and its damage."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Final
 
@@ -87,6 +87,7 @@ def replica_of(
         moment=moment,
         captured=head["captured"],
         torn_from=_torn_from([heads[piece] for piece in sorted(heads)]),
+        unread=tuple(_unread([heads[piece] for piece in sorted(heads)])),
         entries=tuple(
             entry for piece in sorted(heads) for entry in _entries(heads[piece]["entries"])
         ),
@@ -100,6 +101,18 @@ def _entries(encoded: bytes | None) -> list[CoordinatorEntry]:
     for kind in (TransactionState, GroupCommit, GroupMembers):
         found += msgspec.convert(written.get(kind.__name__, []), type=list[kind])  # type: ignore[valid-type]
     return sorted(found, key=lambda entry: entry.offset)
+
+
+def _unread(pieces: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, int]]:
+    """The offsets that no piece could read; what is missing at a piece's end or beginning reaches
+    to its neighbour."""
+    reached = -1
+    for n, piece in enumerate(pieces):
+        behind = (p["lowest"] for p in pieces[n + 1 :] if p["lowest"] is not None)
+        ends = next(behind, WHOLE)
+        for start, end in piece["unread"]:
+            yield max(start, reached + 1), ends if end == -1 else end
+        reached = max(reached, -1 if piece["highest"] is None else piece["highest"])
 
 
 def _torn_from(pieces: Sequence[Mapping[str, Any]]) -> int:

@@ -49,6 +49,7 @@ BATCHES: Final = pa.schema(
                     ("damage", pa.list_(pa.string())),
                     ("unreadable", pa.list_(pa.string())),
                     ("torn_from", pa.int64()),
+                    ("unread", pa.list_(pa.list_(pa.int64()))),
                     ("decoded", pa.bool_()),
                     ("lowest", pa.int64()),
                     ("highest", pa.int64()),

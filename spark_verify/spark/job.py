@@ -98,11 +98,7 @@ def with_needed_records(planned: RunPlan, checks: Sequence[Check]) -> RunPlan:
         if ("records" in c.inputs or not c.inputs)
         and c.runs_on(planned.facts.mirror.guarantee, recorded=planned.facts.recorded)
     ]
-    every = (
-        planned.facts.recorded
-        or planned.facts.mirror.guarantee.producer_ids_mapped
-        or not all(c.only_our_records for c in asking)
-    )
+    every = planned.facts.recorded or not all(c.only_our_records for c in asking)
     records: Literal["every", "ours", "none"] = (
         "none" if not asking else "every" if every else "ours"
     )

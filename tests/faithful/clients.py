@@ -22,6 +22,7 @@ from tests.faithful.clusters import Cluster, Log, Spot
 from tests.faithful.coordinators import began, decided, done, fence, goes_on
 from tests.faithful.entries import ABORT, COMMIT, WRAP, Entry, Rec
 from tests.faithful.notes import MS, Clock, Notes, Writing
+from tests.kafka_log import WITHOUT_ID
 
 
 @dataclass(slots=True)
@@ -144,13 +145,15 @@ class Producer:
             )
             for i in range(size)
         )
-        sequence = self._sequence(spot, size)
+        epoch, sequence = self.epoch, self._sequence(spot, size)
+        if self.pid == -1:
+            epoch, sequence = WITHOUT_ID[writing.row.number % len(WITHOUT_ID)]
         entry = Entry(
             offset=0,
             records=records,
             span=size,
             pid=self.pid,
-            epoch=self.epoch,
+            epoch=epoch,
             sequence=sequence,
             codec=rng.choice(self.codecs),
             transactional=self.transactional,

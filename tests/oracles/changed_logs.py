@@ -6,6 +6,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
+from tests.kafka_log import crc_with_id
 from tests.oracles.worlds import ABORT, COMMIT, DATA, RESET, Row, World
 
 
@@ -262,8 +263,10 @@ def map_ids(made: World) -> bool:
             "region": (-(2**63) + (5 << 31)) | pid,
         }
         batch["pid"] = -1 if pid == -1 else _long(changed[str(made.options["producer_ids"])])
-        batch["crc"] += 1
-    records = [r for b in made.logs["B", made.random.choice(made.partitions)] for r in b["records"]]
-    if records and made.random.random() < 0.5:
-        made.random.choice(records)["digest"] += 1
+        batch["crc"] = crc_with_id(batch["crc"], batch["length"], pid, batch["pid"])
+    batches = [b for b in made.logs["B", made.random.choice(made.partitions)] if b["records"]]
+    if batches and made.random.random() < 0.5:
+        batch = made.random.choice(batches)
+        made.random.choice(batch["records"])["digest"] += 1
+        batch["crc"] += made.random.choice([0, 1])
     return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from random import Random
 
+from tests.kafka_log import WITHOUT_ID
 from tests.oracles.mirrors import copy_on, end_of_run, fail_back, fail_over
 from tests.oracles.readers import (
     add_read,
@@ -126,9 +127,8 @@ def _group(
             for uid in uids
         ]
         seq = producer["seqs"].get(partition, 0)
-        batch: Row = (
-            {} if producer["pid"] < 0 else {"pid": producer["pid"], "pepoch": 0, "seq": seq}
-        )
+        pepoch, sequence = WITHOUT_ID[number % 3] if producer["pid"] < 0 else (0, seq)
+        batch: Row = {"pid": producer["pid"], "pepoch": pepoch, "seq": sequence}
         base = made.append(
             cluster, partition, records=records, txn=producer["kind"] == "transaction", **batch
         )

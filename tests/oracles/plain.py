@@ -38,6 +38,7 @@ class PlainLog:
     captured: int
     torn: bool
     torn_from: int
+    unread: list[tuple[int, int]]
     last_stable: int
     stable_above: int
     batches: list[Any]
@@ -165,6 +166,7 @@ def _log(replica: Replica) -> PlainLog:
         "moment",
         "captured",
         "torn_from",
+        "unread",
     ]
     names += ["last_stable", "stable_above"]
     log = PlainLog(

@@ -99,6 +99,7 @@ def replica(
         high_watermark=max(end, noted), high_watermark_from="sampled", moment=moment,
         captured=captured,
         damage=damage, torn_from=_torn_from(headers) if damage else WHOLE,
+        unread=((end, WHOLE),) if torn else (),
         last_stable=stable[0], stable_above=stable[1],
         batches=Batches(**_arrays(headers, names, ("crc_ok", "transactional"))),
         records=Records(**_arrays(records, {name: name for name in columns})),

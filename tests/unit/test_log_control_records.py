@@ -13,26 +13,35 @@ FOLDER = "A.t-0"
 
 
 @pytest.mark.parametrize(
-    ("control", "wrong"),
+    ("control", "kind"),
     [
-        (marker(0, ABORT, pid=1, epoch=0), False),
-        (mirror_pid_reset(0), False),
-        (marker(0, 8, pid=1, epoch=0), True),
-        (marker(0, -2, pid=1, epoch=0), True),
-        (marker(0, COMMIT, pid=1, epoch=0, version=1), True),
-        (batch(0, [Plain(key=None, value=None)], control=True), True),
-        (batch(0, [Plain(key=b"\x00\x00", value=None)], control=True), True),
+        (marker(0, ABORT, pid=1, epoch=0), layout.ABORT),
+        (marker(0, COMMIT, pid=1, epoch=0, version=1), layout.COMMIT),
+        (mirror_pid_reset(0), layout.OTHER_CONTROL),
+        (marker(0, 4, pid=1, epoch=0), layout.SKIPPED_CONTROL),
+        (marker(0, 8, pid=1, epoch=0), layout.SKIPPED_CONTROL),
+        (marker(0, -2, pid=1, epoch=0), layout.SKIPPED_CONTROL),
     ],
 )
-def test_unknown_control_records_are_damage(tmp_path: Path, control: bytes, wrong: bool) -> None:
+def test_control_records_are_read_as_consumers_read_them(
+    tmp_path: Path, control: bytes, kind: int
+) -> None:
     found = batches.scan([segment(tmp_path / FOLDER, [control])])
-    assert [d.kind for d in found.damage] == (["unknown-control"] if wrong else [])
-    expected = (
-        layout.ABORT
-        if not wrong and b"\x00\x00\x00\x00" in control[layout.HEADER_SIZE :]
-        else layout.OTHER_CONTROL
-    )
-    assert found.headers.control.tolist() == [expected]
+    assert (found.headers.control.tolist(), found.damage) == ([kind], ())
+
+
+@pytest.mark.parametrize(
+    "control",
+    [
+        marker(0, ABORT, pid=1, epoch=0, version=-1),
+        batch(0, [Plain(key=None, value=None)], control=True),
+        batch(0, [Plain(key=b"\x00\x00", value=None)], control=True),
+    ],
+)
+def test_control_records_that_consumers_refuse_are_damage(tmp_path: Path, control: bytes) -> None:
+    found = batches.scan([segment(tmp_path / FOLDER, [control])])
+    assert [d.kind for d in found.damage] == ["unknown-control"]
+    assert found.headers.control.tolist() == [layout.SKIPPED_CONTROL]
 
 
 def test_a_control_batch_that_compaction_emptied_is_no_reset_and_no_damage(tmp_path: Path) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
 
-from linkflap.harness.model.guarantee import ProducerIds
-from linkflap.spark_verify.checks.base import Found
+from linkflap.harness.model.guarantee import MAPPED, ProducerIds
 from linkflap.spark_verify.checks.parts.changed_records import changed_records
 from linkflap.spark_verify.checks.parts.logs import locate, read
-from linkflap.spark_verify.facts.view import ABORT, COMMIT, Ints, Replica
+from linkflap.spark_verify.checks.parts.producer_ids import crc_as_mapped
+from linkflap.spark_verify.facts.view import ABORT, COMMIT, Batches, Bools, Ints, Replica
 
 _CHANGED: Final = 5
 """Records per batch whose differences are shown."""
@@ -70,20 +70,19 @@ def changes_of(source: Replica, destination: Replica, row: int) -> Mapping[str, 
     return {"records": [c["offset"] for c in changed], "changed": changed[:_CHANGED]}
 
 
-def records_beside(source: Replica, destination: Replica, start: int, end: int) -> Iterator[Found]:
-    """Where a mirror changes ids no CRC can be compared: then records are, one by one."""
-    theirs, ours = source.records, destination.records
-    rows = np.flatnonzero((ours.offset >= start) & (ours.offset < end))
-    at = locate(theirs.offset, ours.offset[rows])
-    rows, at = rows[at >= 0], at[at >= 0]
-    for row in rows[ours.digest[rows] != theirs.digest[at]].tolist():
-        evidence = {"source": source.cluster, "uid": int(ours.uid[row])}
-        yield Found(
-            kind="record-divergence",
-            cluster=destination.cluster,
-            offset=int(ours.offset[row]),
-            evidence=evidence,
-        )
+def bytes_differ(
+    source: Batches, destination: Batches, theirs: Ints, ours: Ints, how: ProducerIds
+) -> Bools:
+    """Per pair of rows of batches at one offset, whether they differ in more than what a mapping of
+    ids changes: the id, and what follows for the CRC."""
+    wrong = source.crc[theirs] != destination.crc[ours]
+    if how in MAPPED:
+        ids = source.producer_id[theirs], destination.producer_id[ours]
+        expected = crc_as_mapped(source.crc[theirs], source.length[theirs], *ids)
+        wrong = expected != destination.crc[ours]
+    for name in ("last_offset", "length"):
+        wrong |= getattr(source, name)[theirs] != getattr(destination, name)[ours]
+    return np.asarray(wrong)
 
 
 def mapped_over(how: ProducerIds, links: int) -> ProducerIds:

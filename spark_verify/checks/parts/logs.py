@@ -293,3 +293,8 @@ def written(view: PartitionView, cluster: str, offset: int) -> list[int]:
     earliest = int(marks.time[after - 1]) if after else 0
     latest = int(marks.returned[after]) if after < len(marks.time) else view.ended
     return [earliest, latest]
+
+
+def outside(batches: Batches, rows: Ints, start: int, end: int) -> Ints:
+    """The rows of batches that have no offset in [start, end)."""
+    return rows[(batches.last_offset[rows] < start) | (batches.base_offset[rows] >= end)]

@@ -11,14 +11,22 @@ from numpy.typing import NDArray
 from linkflap.spark_verify.checks.base import Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.changed_records import changed_records
 from linkflap.spark_verify.checks.parts.cleaning import changed_headers
-from linkflap.spark_verify.facts.view import ABORT, COMMIT, DATA, Batches, PartitionView, Replica
+from linkflap.spark_verify.facts.view import (
+    ABORT,
+    COMMIT,
+    DATA,
+    NO_EPOCH,
+    Batches,
+    PartitionView,
+    Replica,
+)
 
 
 def falls(replica: Replica) -> Sequence[Finding]:
     """Batches of one log with a lower leader epoch than one before them, each range once."""
     epochs = replica.batches.leader_epoch
     highest = np.maximum.accumulate(epochs) if len(epochs) else epochs
-    rows = np.flatnonzero(epochs[1:] < highest[:-1]) + 1
+    rows = np.flatnonzero((epochs[1:] < highest[:-1]) & (epochs[1:] != NO_EPOCH)) + 1
     # One range below the mark is one anomaly.
     first = rows[np.concatenate(([True], np.diff(rows) != 1))] if len(rows) else rows
     return [

@@ -8,7 +8,7 @@ import numpy as np
 
 from linkflap.spark_verify.checks.base import Finding, Found
 from linkflap.spark_verify.checks.parts.cleaning import KEPT
-from linkflap.spark_verify.facts.view import Bools, Ints, Replica
+from linkflap.spark_verify.facts.view import NO_EPOCH, Bools, Ints, Replica
 
 
 def reused(replicas: Sequence[Replica], *, cleaned: int) -> Sequence[Finding]:
@@ -29,7 +29,7 @@ def reused(replicas: Sequence[Replica], *, cleaned: int) -> Sequence[Finding]:
     rows = np.concatenate(good)
     order = np.lexsort((which, columns[1], columns[0]))
     epoch, base, crc, length = (column[order] for column in columns)
-    same = (epoch[1:] == epoch[:-1]) & (base[1:] == base[:-1])
+    same = (epoch[1:] == epoch[:-1]) & (base[1:] == base[:-1]) & (epoch[1:] != NO_EPOCH)
     differ = (crc[1:] != crc[:-1]) | (length[1:] != length[:-1])
     if cleaned:
         header = [

@@ -13,9 +13,10 @@ that aborts the transactions that it leaves open: the markers in its journal are
 journal, and without a known promotion, the last marker of an id is not judged if it is an ABORT in
 a new leader epoch.
 
-A batch that is transactional, or has a sequence or an epoch, has a producer id (KIP-98, message
-format). A batch with an id has an epoch. A marker is transactional. No producer, broker or
-coordinator writes anything else.
+A batch with a producer id has an epoch, a transactional batch has a producer id, and a marker is
+transactional (KIP-98, message format). Where there is no producer id, epoch and sequence mean
+nothing, and brokers ignore them: franz-go, sarama and aiokafka write sequence 0 there, KafkaJS and
+older releases of sarama epoch 0 as well (`tests/data/logs/clients`).
 """
 
 from __future__ import annotations
@@ -80,14 +81,14 @@ def not_transactional(generation: LogGeneration, log: Log) -> Sequence[Found]:
 
 
 def impossible(log: Log) -> Sequence[Found]:
-    """Batches that name a producer in part: without an id, without an epoch, or as a marker of no
-    transaction."""
+    """Transactional batches and markers without an id, batches with an id and without an epoch, and
+    markers of no transaction."""
     batches = log.replica.batches
     marker = (batches.control == COMMIT) | (batches.control == ABORT)
     data = batches.control == DATA
     without = batches.producer_id == -1
-    partly = batches.transactional | (batches.base_sequence >= 0) | (batches.producer_epoch >= 0)
-    wrong = (data & without & partly) | ((data | marker) & ~without & (batches.producer_epoch < 0))
+    wrong = data & without & batches.transactional
+    wrong |= (data | marker) & ~without & (batches.producer_epoch < 0)
     wrong |= marker & (without | ~batches.transactional)
     return [
         Found(

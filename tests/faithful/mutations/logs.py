@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from tests.faithful.entries import Entry, Rec
+from tests.faithful.entries import ABORT, COMMIT, Entry, Rec
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import (
     FORCED,
@@ -124,13 +124,24 @@ def value_changed(made: Made, rng: Random) -> None:
 
 @mutation(
     mapped(PAIR, producer_ids="complement"),
-    must="byte-equality/record-divergence order-equality/mirror-divergence",
+    must=(
+        "byte-equality/byte-divergence record-equality/record-divergence "
+        "order-equality/mirror-divergence"
+    ),
 )
 def value_changed_under_another_id(made: Made, rng: Random) -> None:
     """One byte of a record has changed on B. The mirror changes producer ids, so every CRC differs
     anyway."""
     batch = known_committed(made, "B", rng, native=False)
     made.change("B", 0, put(batch, records=changed_records(batch.records)))
+
+
+@mutation(mapped(PAIR, producer_ids="complement"), must="byte-equality/byte-divergence")
+def marker_time_changed_under_another_id(made: Made, rng: Random) -> None:
+    """A mirrored marker has another timestamp on B, and the CRC was recomputed. The mirror changes
+    producer ids, so every CRC differs anyway."""
+    marker = next(e for e in made.log("B") if e.ends in (ABORT, COMMIT))
+    made.change("B", 0, put(marker, timestamp=marker.timestamp + 1))
 
 
 @mutation(MM2_PAIR, must="order-equality/mirror-divergence")

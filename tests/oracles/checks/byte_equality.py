@@ -6,64 +6,53 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tests.kafka_log import crc_with_id
 from tests.oracles.checks.replica_agreement import KEPT, changed, ended_is_there
 from tests.oracles.mirrored_ranges import Compared, appended, mirrored_ranges
 from tests.oracles.plain import Anomaly, Plain
 from tests.oracles.story import Story
 
 EACH: frozenset[str] = frozenset()
-DESPITE_TORN = frozenset({"byte-divergence", "record-divergence", "byte-hole", "byte-stranger"})
+DESPITE_TORN = frozenset({"byte-divergence", "byte-hole", "byte-stranger"})
 BESIDE = "only one of the two clusters was changed, so their bytes differ at one offset"
-BYTES = ("last_offset", "length", "crc")
-MAPPED = (
-    "last_offset",
-    "length",
-    "count",
-    "producer_epoch",
-    "base_sequence",
-    "transactional",
-    "control",
-    "coordinator_epoch",
-)
 LARGEST = 2**63 - 1
 
 
 def reference(views: Sequence[Plain]) -> list[Anomaly]:
     found: list[Anomaly] = []
+    mapped: dict[tuple[str, str], list[tuple[Anomaly, list[int]]]] = {}
     for plain in views:
         for compared in mirrored_ranges(plain, Story(plain), far=True) if plain.keeps else ():
+            source, destination = compared.source.cluster, compared.destination.cluster
             found += [
-                plain.anomaly(kind, compared.destination.cluster, offset)
+                plain.anomaly(kind, destination, offset)
                 for kind, offset in _compare(plain, compared)
             ]
+            right = _right(plain, compared, *_pairs(plain, compared))
+            ours = [b for b in right if b.producer_id != -1]
+            if plain.options.get("producer_ids") == "region" and ours and not _far(compared):
+                first = plain.anomaly("byte-divergence", destination, ours[0].base_offset)
+                regions = [b.producer_id >> 31 for b in ours]
+                mapped.setdefault((source, destination), []).append((first, regions))
+    # A region names the source's cluster: the partitions of one source cannot have several.
+    for partitions in mapped.values():
+        usual = _usual([region for _, regions in sorted(partitions) for region in regions])
+        found += [first for first, regions in partitions if regions[0] != usual]
     return found
 
 
 def _compare(plain: Plain, compared: Compared) -> list[tuple[str, int]]:
-    start, end = window(plain, compared)
-    ours = [b for b in compared.destination.batches if start <= b.last_offset < end]
-    theirs = [b for b in compared.source.batches if start <= b.last_offset < end]
-    how, links = plain.options.get("producer_ids"), compared.mirrored_range.far
-    if how in ("negate", "complement") and links and links % 2 == 0:
-        how = "keep"
-    mapped = how in ("negate", "complement", "region")
-    pairs = [(b, next((t for t in theirs if t.base_offset == b.base_offset), None)) for b in ours]
-    regions = {b.producer_id >> 31 for b, t in pairs if t is not None and t.producer_id != -1}
-    found = []
+    ours, theirs, pairs = _pairs(plain, compared)
+    right = _right(plain, compared, ours, theirs, pairs)
+    found = [("byte-stranger", b.base_offset) for b, source in pairs if source is None]
     for batch, source in pairs:
         if source is None:
-            found.append(("byte-stranger", batch.base_offset))
             continue
-        same = all(
-            getattr(batch, name) == getattr(source, name) for name in (MAPPED if mapped else BYTES)
-        )
-        if how == "region":
-            right = links > 0 or _region(
-                source.producer_id, batch.producer_id, one=len(regions) <= 1
-            )
-        else:
-            right = batch.producer_id == _mapped(how, source.producer_id)
-        if not (same and right):
+        crc = source.crc
+        if mapping(plain, compared) != "keep":
+            crc = crc_with_id(crc, source.length, source.producer_id, batch.producer_id)
+        expected = (source.last_offset, source.length, crc)
+        if (batch.last_offset, batch.length, batch.crc) != expected or batch not in right:
             found.append(("byte-divergence", batch.base_offset))
     found += [
         ("byte-hole", t.base_offset)
@@ -71,27 +60,77 @@ def _compare(plain: Plain, compared: Compared) -> list[tuple[str, int]]:
         if all(t.base_offset != b.base_offset for b in ours)
     ]
     cleaned = max(plain.cleaned(log) for log in (compared.source, compared.destination))
-    found = [
+    right_ids = [b.base_offset for b in right]
+    return [
         (kind, offset)
         for kind, offset in found
-        if offset >= cleaned or _not_by_a_cleaner(plain, compared, kind, offset, mapped=mapped)
+        if offset >= cleaned or _not_by_a_cleaner(plain, compared, kind, offset, right_ids)
     ]
-    if mapped:
-        inside = [
-            (r, compared.source.at(r.offset))
-            for r in compared.destination.records
-            if start <= r.offset < end
+
+
+def _pairs(plain: Plain, compared: Compared) -> tuple[list[Any], list[Any], list[tuple[Any, Any]]]:
+    """The batches of the destination, those of the source, and of the former each with the latter's
+    at its offset."""
+    start, end = _mirrored(plain, compared)
+    unread = [*compared.source.unread, *compared.destination.unread]
+    ours, theirs = (
+        [
+            b
+            for b in log.batches
+            if start <= b.last_offset < end
+            and not any(first <= b.last_offset and b.base_offset < last for first, last in unread)
         ]
-        found += [
-            ("record-divergence", r.offset)
-            for r, s in inside
-            if s is not None and s.digest != r.digest
-        ]
-    return found
+        for log in (compared.destination, compared.source)
+    )
+    return (
+        ours,
+        theirs,
+        [(b, next((t for t in theirs if t.base_offset == b.base_offset), None)) for b in ours],
+    )
+
+
+def _far(compared: Compared) -> bool:
+    return bool(compared.mirrored_range.far)
+
+
+def mapping(plain: Plain, compared: Compared) -> str:
+    how, links = str(plain.options.get("producer_ids")), compared.mirrored_range.far
+    if (how in ("negate", "complement") and not (links and links % 2 == 0)) or how == "region":
+        return how
+    return "keep"
+
+
+def _right(
+    plain: Plain, compared: Compared, ours: list[Any], theirs: list[Any], pairs: list[Any]
+) -> list[Any]:
+    """The batches whose producer id is what the mapping makes of the source's."""
+    how = mapping(plain, compared)
+    both = [(b, t) for b, t in pairs if t is not None]
+    if how != "region":
+        return [b for b, t in both if b.producer_id == _mapped(how, t.producer_id)]
+    if _far(compared):
+        return [b for b, _ in both]
+    alike = [(b, t) for b, t in both if _region(t.producer_id, b.producer_id)]
+    region = _usual([b.producer_id >> 31 for b, t in alike if t.producer_id != -1])
+    first: dict[int, int] = {}
+    for b, t in both:
+        if t.producer_id != -1:
+            first.setdefault(b.producer_id, t.producer_id)
+    return [
+        b
+        for b, t in alike
+        if t.producer_id == -1
+        or (b.producer_id >> 31 == region and first[b.producer_id] == t.producer_id)
+    ]
+
+
+def _usual(regions: list[int]) -> int | None:
+    """The most frequent one; of several the one that comes first."""
+    return max(regions, key=regions.count, default=None)
 
 
 def _not_by_a_cleaner(
-    plain: Plain, compared: Compared, kind: str, offset: int, *, mapped: bool
+    plain: Plain, compared: Compared, kind: str, offset: int, right: list[int]
 ) -> bool:
     """Whether two batches differ in more than a log cleaner changes, or one is missing that it
     keeps: a marker of a transaction that is there, or a producer's last batch."""
@@ -103,11 +142,9 @@ def _not_by_a_cleaner(
     if kind == "byte-divergence":
         assert ours is not None
         assert theirs is not None
-        names = [n for n in (*KEPT, "coordinator_epoch") if n != "leader_epoch"]
-        differing = changed(ours, theirs, [n for n in names if n != "producer_id" or not mapped])
-        if mapped and not changed(ours, theirs, MAPPED):
-            return True  # then it is the id
-        return bool(differing)
+        ids = ("leader_epoch", "producer_id")
+        names = [n for n in (*KEPT, "coordinator_epoch") if n not in ids]
+        return offset not in right or bool(changed(ours, theirs, names))
     holder, lacking = (
         (compared.source, compared.destination)
         if kind == "byte-hole"
@@ -133,11 +170,16 @@ def _not_by_a_cleaner(
 
 
 def window(plain: Plain, compared: Compared) -> tuple[int, int]:
-    """Offsets that both logs must have and that are readable in both."""
+    """Offsets that both logs must have, up to where one of them is torn."""
+    start, end = _mirrored(plain, compared)
+    return start, min(end, compared.source.torn_from, compared.destination.torn_from)
+
+
+def _mirrored(plain: Plain, compared: Compared) -> tuple[int, int]:
+    """Offsets that both logs must have."""
     start = max(compared.source.begins, compared.destination.begins, compared.mirrored_range.start)
     own = appended(plain, compared.mirrored_range, compared.destination)
     end = min(compared.destination.end, compared.mirrored_range.end, own)
-    end = min(end, compared.source.torn_from, compared.destination.torn_from)
     return start, min(end, compared.source.end) if compared.mirrored_range.far else end
 
 
@@ -148,8 +190,8 @@ def _mapped(how: Any, pid: int) -> int:
     return (mapped + 2**63) % 2**64 - 2**63
 
 
-def _region(source: int, destination: int, *, one: bool) -> bool:
-    """The sign bit and 32 bits of one region, and the lower 31 bits of the id."""
+def _region(source: int, destination: int) -> bool:
+    """The sign bit and 32 bits of a region, and the lower 31 bits of the id."""
     if source == -1:
         return destination == -1
-    return destination < -1 and destination % 2**31 == source % 2**31 and one
+    return destination < -1 and destination % 2**31 == source % 2**31

@@ -112,13 +112,14 @@ def _reuse(logs: Sequence[PlainLog], cleaned: int) -> list[int]:
 def _not_kept(plain: Plain, compared: Compared) -> list[int]:
     """The first batch of each run of mirrored batches with another epoch."""
     own = appended(plain, compared.mirrored_range, compared.destination)
-    end = min(
-        compared.mirrored_range.end, own, compared.source.torn_from, compared.destination.torn_from
-    )
+    unread = [*compared.source.unread, *compared.destination.unread]
+    end = min(compared.mirrored_range.end, own)
     came = [
         b
         for b in compared.destination.batches
-        if b.base_offset >= compared.mirrored_range.start and b.last_offset < end
+        if b.base_offset >= compared.mirrored_range.start
+        and b.last_offset < end
+        and not any(first <= b.last_offset and b.base_offset < last for first, last in unread)
     ]
     pairs = [
         (b, next((t for t in compared.source.batches if t.base_offset == b.base_offset), None))

@@ -56,8 +56,7 @@ def _impossible(batch: Any) -> bool:
         return False
     if batch.ends:
         return batch.producer_id == -1 or batch.producer_epoch < 0 or not batch.transactional
-    says = [batch.producer_epoch >= 0, batch.base_sequence >= 0, batch.transactional]
-    return any(says) if batch.producer_id == -1 else not says[0]
+    return bool(batch.transactional if batch.producer_id == -1 else batch.producer_epoch < 0)
 
 
 def _left_open(log: PlainLog) -> list[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""With a mirror that keeps offsets and ids, the mirrored era has the source's record at every
+"""With a mirror that keeps offsets, the mirrored era has the source's record at every
 offset, in any batching."""
 
 from __future__ import annotations
@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tests.oracles.checks.byte_equality import window
+from tests.kafka_log import crc_with_id
+from tests.oracles.checks.byte_equality import mapping, window
 from tests.oracles.checks.replica_agreement import may_go
 from tests.oracles.mirrored_ranges import Compared, mirrored_ranges
 from tests.oracles.plain import Anomaly, Plain, PlainLog
@@ -15,17 +16,13 @@ from tests.oracles.story import Story
 EACH = frozenset({"record-divergence", "record-hole", "record-stranger"})
 DESPITE_TORN = frozenset({"record-divergence", "record-hole", "record-stranger"})
 BESIDE = "only one of the two clusters was changed, so their records differ at one offset"
-HEADER = ("base_offset", "last_offset", "length", "count", "crc")
+HEADER = ("base_offset", "last_offset", "length", "count")
 
 
 def reference(views: Sequence[Plain]) -> list[Anomaly]:
     found: list[Anomaly] = []
     for plain in views:
-        if plain.keeps and plain.options.get("producer_ids") not in (
-            "negate",
-            "complement",
-            "region",
-        ):
+        if plain.keeps:
             for compared in mirrored_ranges(plain, Story(plain), far=True):
                 found += [
                     plain.anomaly(kind, compared.destination.cluster, at)
@@ -37,15 +34,16 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
 def _compare(plain: Plain, compared: Compared) -> list[tuple[str, int]]:
     start, end = window(plain, compared)
     source, destination = compared.source, compared.destination
+    mapped = mapping(plain, compared) != "keep"
     ours = {
         r.offset: r
         for r in destination.records
-        if start <= r.offset < end and not _proven(r.batch, source)
+        if start <= r.offset < end and not _proven(r.batch, source, mapped=mapped)
     }
     theirs = {
         r.offset: r
         for r in source.records
-        if start <= r.offset < end and not _proven(r.batch, destination)
+        if start <= r.offset < end and not _proven(r.batch, destination, mapped=mapped)
     }
     strangers = _kept(plain, ours.keys() - theirs.keys(), destination, source, end)
     holes = _kept(plain, theirs.keys() - ours.keys(), source, destination, end)
@@ -77,9 +75,14 @@ def _kept(
     ]
 
 
-def _proven(batch: Any, other: PlainLog) -> bool:
+def _proven(batch: Any, other: PlainLog, *, mapped: bool) -> bool:
     """Whether the other log has a batch with the same header and CRC, both correct: its records are
     then the same."""
     twin = next((b for b in other.batches if b.base_offset == batch.base_offset), None)
-    alike = twin is not None and all(getattr(batch, name) == getattr(twin, name) for name in HEADER)
-    return bool(twin is not None and alike and batch.crc_ok and twin.crc_ok)
+    if twin is None or not (batch.crc_ok and twin.crc_ok):
+        return False
+    crc = twin.crc
+    if mapped:
+        crc = crc_with_id(crc, twin.length, twin.producer_id, batch.producer_id)
+    alike = all(getattr(batch, name) == getattr(twin, name) for name in HEADER)
+    return alike and bool(batch.crc == crc)

@@ -233,6 +233,7 @@ class Log:
             moment=self.moment,
             captured=self.captured,
             torn_from=self.torn_from,
+            unread=((self.torn_from, WHOLE),) if self.damage else (),
             last_stable=self.last_stable,
             stable_above=self.stable_above,
             parts=Parts(

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Unpack
 
 import pytest
 
+from linkflap.harness.capture.folders import record as record_logs
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.partition_facts import Stop
 from linkflap.spark_verify.facts.view import PartitionView
+from tests.copied_logs import asked
+from tests.kafka_log import (
+    COMMIT,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    batch,
+    changed,
+    crc_with_id,
+    marker,
+    record,
+    segment,
+)
+from tests.oracles import agreement
+from tests.run_views import views
 from tests.unit.checks.histories import History, but, promoted, view
 from tests.unit.checks.logs import SECOND, Header, Log
 from tests.unit.checks.verdicts import (
@@ -46,23 +65,13 @@ ACCEPTED = {
         {"B/mirrored": 1}),
     "ids mapped as declared": (
         kept([Log("A").data(1, pid=3),
-            Log("B").data(1, pid=-5, epoch=0, crc=4, producer_epoch=0, base_sequence=0)],
+            Log("B").data(1, pid=-5, epoch=0, crc=crc_with_id(1000, 71, 3, -5), producer_epoch=0,
+                base_sequence=0)],
              options={"producer_ids": "negate"}),
         {"B/mirrored": 1},
     ),
 }  # fmt: skip
 REJECTS = {
-    "record-divergence": Rejected(
-        view=kept(
-            [
-                Log("A").data(1, pid=3),
-                Log("B").data(1, pid=-5, producer_epoch=0, base_sequence=0, digest={1: 5}),
-            ],
-            options={"producer_ids": "negate"},
-        ),
-        cluster="B",
-        offset=0,
-    ),
     "byte-divergence": Rejected(
         view=kept([Log("A").data(1), Log("B").data(1, crc=5)]), cluster="B", offset=0
     ),
@@ -147,7 +156,8 @@ def mapped(how: str, source: int, *pids: int) -> PartitionView:
     a, b = Log("A"), Log("B")
     for n, pid in enumerate(pids):
         a.data(n, pid=source, producer_epoch=0, base_sequence=n)
-        b.data(n, pid=pid, producer_epoch=0, base_sequence=n, crc=n)
+        crc = crc_with_id(1000 + n, 71, source, pid)
+        b.data(n, pid=pid, producer_epoch=0, base_sequence=n, crc=crc)
     return kept([a, b], options={"producer_ids": how})
 
 
@@ -163,15 +173,98 @@ REGION = -(1 << 63) + (77 << 31)
         ("complement", 3, (2**63 - 5, 3), [1]),
         ("region", 3, (REGION + 3, REGION + 3), []),
         ("region", 3, (REGION + 3, REGION + 4), [1]),
-        ("region", 3, (REGION + 3, REGION + 3 + (1 << 31)), [0, 1]),
+        ("region", 3, (REGION + 3, REGION + 3 + (1 << 31)), [1]),
+        ("region", 3, (REGION + 3 + (1 << 31), REGION + 3, REGION + 3), [0]),
+        ("region", 3, (REGION + 3, 3, -4), [1, 2]),
     ],
 )
 def test_each_id_equals_its_mapping(
-    how: str, source: int, pids: tuple[int, int], wrong: list[int]
+    how: str, source: int, pids: tuple[int, ...], wrong: list[int]
 ) -> None:
     assert anomalies(NAME, mapped(how, source, *pids)) == [
         ("byte-divergence", "B", offset) for offset in wrong
     ]
+
+
+def test_two_ids_never_become_one() -> None:
+    a, b = Log("A"), Log("B")
+    for n, pid in enumerate((3, 3 + (1 << 31))):
+        a.data(n, pid=pid, producer_epoch=0, base_sequence=0)
+        crc = crc_with_id(1000 + n, 71, pid, REGION + 3)
+        b.data(n, pid=REGION + 3, producer_epoch=0, base_sequence=0, crc=crc)
+    seen = kept([a, b], options={"producer_ids": "region"})
+    assert anomalies(NAME, seen) == [("byte-divergence", "B", 1)]
+
+
+def test_a_region_is_one_for_all_partitions_of_a_source() -> None:
+    rest = mapped("region", 3, REGION + 3, REGION + 3)
+    one = mapped("region", 3, REGION + 3 + (1 << 31))
+    facts = replace(one.partition_facts, partition=1)
+    views = [rest, replace(one, partition_facts=facts)]
+    rows = agreement.findings(REGISTRY[NAME], views)
+    found = [(row.kind, row.cluster, row.partition) for row in rows if row.finding == "found"]
+    assert found == [("byte-divergence", "B", 1)]
+    assert agreement.disagreement(NAME, rows, views) == ""
+
+
+def _record(value: bytes | None = b"value", **rest: object) -> bytes:
+    return batch(0, [record(value, **rest)], pid=3, epoch=0, seq=0)
+
+
+def _value(key: bytes, value: bytes) -> bytes:
+    return batch(
+        0, [record(value, key=key)], pid=3, epoch=0, transactional=True, control=True, seq=-1
+    )
+
+
+PLAIN = _record(key=b"k")
+MARKER = marker(0, COMMIT, pid=3, epoch=0, coordinator=4)
+KEY, END = struct.pack(">hh", 0, COMMIT), struct.pack(">hi", 0, 4)
+HEADERS = [("a", b"1"), ("b", b"2")]
+TURNED = batch(0, [record(b"x", headers=HEADERS[::-1])], pid=3, epoch=0, seq=0, codec="gzip")
+CHANGES = {
+    "an attribute bit": (PLAIN, changed(PLAIN, attributes=0x80)),
+    "the timestamps' type": (PLAIN, changed(PLAIN, attributes=LOG_APPEND_TIME)),
+    "the transactional bit": (PLAIN, changed(PLAIN, attributes=TRANSACTIONAL)),
+    "the base timestamp": (PLAIN, changed(PLAIN, base_timestamp=5)),
+    "the latest timestamp": (PLAIN, changed(PLAIN, max_timestamp=5)),
+    "the epoch": (PLAIN, changed(PLAIN, epoch=1)),
+    "the sequence": (PLAIN, changed(PLAIN, seq=1)),
+    "a marker's timestamp": (MARKER, changed(MARKER, base_timestamp=5)),
+    "a marker's latest timestamp": (MARKER, changed(MARKER, max_timestamp=5)),
+    "a marker's coordinator": (MARKER, marker(0, COMMIT, pid=3, epoch=0, coordinator=5)),
+    "a marker's version": (MARKER, marker(0, COMMIT, pid=3, epoch=0, coordinator=4, version=1)),
+    "a marker's value": (MARKER, _value(KEY, END[:-1] + b"\x05")),
+    "a longer marker": (MARKER, _value(KEY, END + b"\x00")),
+    "a null key": (_record(key=b""), _record(key=None)),
+    "a null value": (_record(b""), _record(None)),
+    "a null header": (_record(headers=[("a", b"")]), _record(headers=[("a", None)])),
+    "the headers' order": (
+        _record(headers=HEADERS), _record(headers=HEADERS[::-1])
+    ),
+    "the codec": (
+        batch(0, [record(b"x", headers=HEADERS[::-1])], pid=3, epoch=0, seq=0), TURNED
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["keep", "negate", "complement", "region"])
+@pytest.mark.parametrize("what", CHANGES)
+def test_nothing_but_the_declared_id_may_differ(tmp_path: Path, what: str, how: str) -> None:
+    theirs, ours = CHANGES[what]
+    pid = {"keep": 3, "negate": -5, "complement": 2**63 - 5, "region": REGION + 3}[how]
+
+    def found(name: str, data: bytes) -> list[tuple[str, str, int]]:
+        segment(tmp_path / name / "A" / "t-0", [theirs])
+        segment(tmp_path / name / "B" / "t-0", [changed(data, pid=pid)])
+        logs = {cluster: tmp_path / name / cluster for cluster in "AB"}
+        wanted = replace(asked(logs, "A->B"), options={"producer_ids": how})
+        record_logs(tmp_path / name / "judged", wanted, "")
+        (seen,) = views(tmp_path / name / "judged")
+        return anomalies(NAME, seen)
+
+    assert found("same", theirs) == []
+    assert found("changed", ours) == [("byte-divergence", "B", 0)]
 
 
 @pytest.mark.parametrize("case", ACCEPTED)

@@ -12,6 +12,7 @@ from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.spark_verify.facts.partition_facts import Stop
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.topologies import parse
+from tests.kafka_log import crc_with_id
 from tests.unit.checks.histories import History, but, promoted, view
 from tests.unit.checks.logs import SECOND, Log
 from tests.unit.checks.round_trip import on_a, on_b, trip
@@ -58,12 +59,12 @@ ACCEPTED = {
         kept([Log("A").marker("abort", pid=7), Log("B").marker("abort", pid=7)]),
         {},
     ),
-    "ids that are mapped are byte-equality's": (
+    "ids mapped as declared, and so another CRC": (
         kept(
-            [Log("A").data(1, pid=3), Log("B").data(1, pid=-5, digest={1: 5})],
+            [Log("A").data(1, pid=3), Log("B").data(1, pid=-5, crc=crc_with_id(1000, 71, 3, -5))],
             options={"producer_ids": "negate"},
         ),
-        {},
+        {"B/mirrored": 1},
     ),
     "there and back": (trip(), {"A/mirrored": 2, "B/mirrored": 2}),
 }
@@ -152,6 +153,13 @@ def test_a_log_that_is_torn_or_was_not_captured_is_unjudged() -> None:
     assert unjudged(NAME, behind)
 
 
+def test_mapped_ids_prove_no_record() -> None:
+    """The CRC is not the one that follows from the id, so the records are looked into."""
+    logs = [Log("A").data(1, pid=3), Log("B").data(1, pid=-5, digest={1: 5})]
+    seen = kept(logs, options={"producer_ids": "negate"})
+    assert anomalies(NAME, seen) == [("record-divergence", "B", 0)]
+
+
 def test_records_before_the_damage_are_compared() -> None:
     seen = kept([Log("A").data(1).data(2), Log("B").data(1, crc=5, digest={1: 5}).torn()])
     assert anomalies(NAME, seen) == [("record-divergence", "B", 0)]
@@ -162,16 +170,17 @@ def test_records_before_the_damage_are_compared() -> None:
     ("mirror", "due"),
     [
         (declared(MirrorSpec(kind="shadow")), {("B", "mirrored")}),
-        (declared(MirrorSpec(kind="shadow", options={"producer_ids": "negate"})), set()),
+        (
+            declared(MirrorSpec(kind="shadow", options={"producer_ids": "negate"})),
+            {("B", "mirrored")},
+        ),
         (declared(MirrorSpec(kind="mm2")), set()),
     ],
     ids=str,
 )
-def test_it_is_due_where_offsets_and_ids_are_kept(
-    mirror: MirrorSpec, due: set[tuple[str, str]]
-) -> None:
+def test_it_is_due_where_offsets_are_kept(mirror: MirrorSpec, due: set[tuple[str, str]]) -> None:
     scenario = Scenario(
-        name="s", about="", seed=1, topology=parse("A->B"), mirror=mirror, schedule=(),
+        name="s", about="", seed=1, topology=parse("A->B"), mirror=declared(mirror), schedule=(),
         workloads=(WorkloadSpec(kind="transactional", home="A"),),
     )  # fmt: skip
     assert set(due_at(NAME, scenario, [])) == due

@@ -61,15 +61,13 @@ def test_a_damaged_marker_fences_no_producer(
 @pytest.mark.parametrize(
     "log",
     [
-        Log("A").data(1, base_sequence=0),
-        Log("A").data(1, producer_epoch=0),
+        Log("A").data(1, transactional=True, base_sequence=0, producer_epoch=0),
         Log("A").data(1, pid=7, producer_epoch=-1),
         Log("A").marker("commit", pid=-1),
         Log("A").marker("abort", pid=7, epoch=-1),
     ],
     ids=[
-        "a sequence",
-        "an epoch",
+        "a transaction of nobody",
         "an id alone",
         "a marker of nobody",
         "a marker without an epoch",
@@ -92,6 +90,8 @@ def test_a_marker_is_transactional() -> None:
     "log",
     [
         Log("A").data(1),
+        Log("A").data(1, base_sequence=0),
+        Log("A").data(1, base_sequence=0, producer_epoch=0),
         Log("A").data(1, pid=-9, producer_epoch=0),
         Log("A").marker("reset", pid=-1),
     ],

@@ -12,6 +12,7 @@ import pytest
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.partition_facts import Promotion, Window
 from linkflap.spark_verify.facts.view import PartitionView
+from tests.kafka_log import crc_with_id
 from tests.unit.checks.clients import commit, poll, send
 from tests.unit.checks.histories import WholeHistory, promoted, reversed_, samples, view
 from tests.unit.checks.logs import SECOND, Log, uid
@@ -105,7 +106,8 @@ def test_the_end_of_a_chain_is_compared_with_its_owner() -> None:
 
 def test_negated_ids_are_restored_on_a_second_hop() -> None:
     def log(name: str, pid: int) -> Log:
-        return Log(name).data(1, pid=pid, epoch=0, crc=5 + pid, producer_epoch=0, base_sequence=0)
+        crc = crc_with_id(5, 71, 3, pid)
+        return Log(name).data(1, pid=pid, epoch=0, crc=crc, producer_epoch=0, base_sequence=0)
 
     seen = view(
         [log("A", 3), log("B", -5), log("C", 3)],
