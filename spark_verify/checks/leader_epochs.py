@@ -91,8 +91,8 @@ def _not_kept(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     theirs, ours = source.batches, destination.batches
     end = min(mirrored_range.end, appended_since(view, mirrored_range, ours))
     rows = np.flatnonzero((ours.base_offset >= mirrored_range.start) & (ours.last_offset < end))
-    for first, last in (*source.unread, *destination.unread):
-        rows = outside(ours, rows, first, last)
+    for begin, until in (*source.unread, *destination.unread):
+        rows = outside(ours, rows, begin, until)
     at = locate(theirs.base_offset, ours.base_offset[rows])
     rows, at = rows[at >= 0], at[at >= 0]
     # A batch that ends elsewhere is another one, which byte-equality finds.
