@@ -29,6 +29,7 @@ ALLOWED: Final[Mapping[str, tuple[Allowance, ...]]] = {
     "shadow": shadow.ALLOWED,
     "cluster-mirroring": cluster_mirroring.ALLOWED,
     **{f"any, after {fault}": lines for fault, lines in faults.LOSSES.items()},
+    "any": faults.BROKERS,
 }
 """The anomalies that these declarations allow, by mirror and options, and those that lossy faults
 allow: for the docs."""

@@ -69,3 +69,22 @@ LOSSES: Final[Mapping[str, tuple[Allowance, ...]]] = {
     )
 }
 """Fault -> its declared losses."""
+
+BROKERS: Final = (
+    Allowance(
+        kind="sequence-start",
+        rule="refused-before",
+        window=(
+            "the sends whose records are missing were refused or timed out, and were in flight "
+            "when the batch was sent"
+        ),
+        bound="as many records as the batch's sequence, sent directly before it, none acknowledged",
+        citation=(
+            "KAFKA-15591, KAFKA-14312, KAFKA-19880: since Kafka 2.5 (KIP-360) a broker without "
+            "state of a producer accepts any first sequence; from 4.5 on only where a partition "
+            "had records before"
+        ),
+        because="a broker that does not know a producer accepts any first sequence (KAFKA-15591)",
+    ),
+)
+"""What released brokers do, whatever the mirror promises."""

@@ -31,6 +31,7 @@ Rule = Literal[
     "forced-failover",
     "below-truncation",
     "lost",
+    "refused-before",
 ]
 """How an allowed anomaly is distinguished from a violation (`spark_verify.verdict.allowances`)."""
 

@@ -15,6 +15,13 @@ earlier records were truncated, and were not captured before, the result is unkn
 continues exactly where another cluster's producer of that id and epoch ended. And a batch that is
 there twice, with one id, epoch and sequence and the same bytes, is a repeat, whatever lies between.
 
+A broker that has no state of a producer accepts any first sequence: since Kafka 2.5 (KIP-360), and
+from 4.5 on only in a partition that had records before (KAFKA-15591, 14312, 19880). So a batch in
+flight may be appended while the one before it is refused, and then its retries are out of order
+until its time is up. The finding says so where the history of that producer on that cluster has
+exactly the records that are missing, all directly before, in flight when the batch was sent, none
+acknowledged and none in the log; then it is allowed (`harness.guarantees.faults`).
+
 In a recorded run a cleaner's checkpoint shows how far a log is compacted: below it a sequence may
 lack as many records as offsets are missing there, and no more. Whether logs that linkflap did not
 record were compacted is unknown: there a gap where offsets are missing is unknown.
@@ -22,10 +29,13 @@ record were compacted is unknown: there a gap where offsets are missing is unkno
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
+from linkflap.harness.model.payload import PROCESS_SHIFT
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.generations import examined, judged
 from linkflap.spark_verify.checks.parts.logs import Log
@@ -46,6 +56,11 @@ from linkflap.spark_verify.facts.view import (
     PartitionView,
     Replica,
 )
+
+_SINCE: Final = (2, 5)
+"""KIP-360: before, brokers refuse a first sequence above 0."""
+_ONLY_WITH_RECORDS: Final = (4, 5)
+"""KAFKA-15591: from here on they refuse it in a partition that never had a record."""
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -136,7 +151,7 @@ def _judge(
     )
     return [
         *(Unjudged(reason=f"{count} {reason}") for count, reason in reasons if count),
-        *_breaks(replica, kinds, every, expected, before),
+        *_breaks(view, generation, replica, kinds, every, expected, before),
     ]
 
 
@@ -157,6 +172,8 @@ def _same_bytes(replica: Replica, order: Ints) -> Bools:
 
 
 def _breaks(
+    view: PartitionView,
+    generation: LogGeneration,
     replica: Replica,
     kinds: Sequence[tuple[str, Bools]],
     every: Sessions,
@@ -164,14 +181,82 @@ def _breaks(
     before: Ints,
 ) -> Sequence[Finding]:
     return [
-        _found(replica, kind, every, i, int(expected[i]), int(before[i]))
+        _found(
+            replica,
+            kind,
+            every,
+            i,
+            int(expected[i]),
+            int(before[i]),
+            _refused_before(view, generation, replica, int(every.row[i]))
+            if kind == "sequence-start" and not every.follows[i]
+            else {},
+        )
         for kind, mask in kinds
         for i in np.flatnonzero(mask).tolist()
     ]
 
 
+def _refused_before(
+    view: PartitionView, generation: LogGeneration, replica: Replica, row: int
+) -> dict[str, object]:
+    """The records that a producer's first batch in a log lacks, where its client had sent them
+    directly before, was still trying when it sent the batch, and got no acknowledgement."""
+    batches, records = replica.batches, replica.records
+    base, missing = int(batches.base_offset[row]), int(batches.base_sequence[row])
+    owner = generation.era(base).owner
+    mine = records.uid[(records.batch == row) & (records.uid >= 0)]
+    if not len(mine) or not _accepts_any(view, owner, base):
+        return {}
+    first = int(mine.min())
+    sends = [
+        send
+        for send in view.sends
+        if send.cluster == owner
+        and send.process == first >> PROCESS_SHIFT
+        and send.producer_id in (-1, int(batches.producer_id[row]))
+        and send.first_uid <= first
+    ]
+    sends.sort(key=lambda send: send.first_uid)
+    ours = sends[-1] if sends else None
+    if ours is None or first >= ours.first_uid + len(ours.offsets):
+        return {}
+    before = [
+        (send.first_uid + i, int(offset), send)
+        for send in sends
+        for i, offset in enumerate(send.offsets.tolist())
+        if send.first_uid + i < first
+    ][-missing:]
+    uids = np.array([uid for uid, _, _ in before], np.int64)
+    tried = all(send.returned == -1 or send.returned >= ours.invoked for _, _, send in before)
+    refused = all(offset == -1 for _, offset, _ in before)
+    if len(before) < missing or not (tried and refused) or np.isin(uids, records.uid).any():
+        return {}
+    return {
+        "not_acknowledged": missing,
+        "client": ours.client,
+        "operation": before[0][2].number,
+        "sent": min(send.invoked for _, _, send in before),
+        "given_up": max(send.returned for _, _, send in before),
+    }
+
+
+def _accepts_any(view: PartitionView, cluster: str, offset: int) -> bool:
+    """Whether brokers of this cluster accept any first sequence of a producer that they do not know
+    at this offset. Of builds that do not say their release nothing else is known."""
+    release = re.match(r"(\d+)\.(\d+)", view.topology.cluster(cluster).kafka)
+    number = tuple(map(int, release.groups())) if release else _SINCE
+    return number >= _SINCE and (number < _ONLY_WITH_RECORDS or offset > 0)
+
+
 def _found(
-    replica: Replica, kind: str, every: Sessions, i: int, expected: int, epoch_before: int
+    replica: Replica,
+    kind: str,
+    every: Sessions,
+    i: int,
+    expected: int,
+    epoch_before: int,
+    refused: dict[str, object],
 ) -> Found:
     batches, row = replica.batches, int(every.row[i])
     evidence: dict[str, object] = {
@@ -181,6 +266,7 @@ def _found(
         "sequence": int(batches.base_sequence[row]),
         "expected": expected,
         "records": int(batches.count[row]),
+        **refused,
     }
     if every.adopted[i] >= 0:
         evidence["goes_on_from"] = int(batches.base_offset[every.adopted[i]])
@@ -196,7 +282,7 @@ CHECK = Check(
         "gap or repeat."
     ),
     source="KIP-98; KIP-360",
-    inputs=frozenset({"batches", "promotions"}),
+    inputs=frozenset({"batches", "records", "sends", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="sequence-gap",
@@ -272,6 +358,7 @@ CHECK = Check(
     from_bytes=True,
     unit="batches",
     only_of="producer ids",
+    only_our_records=True,
     due=frozenset({"native"}),
     of_one_cluster=True,
 )

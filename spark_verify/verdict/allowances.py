@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from linkflap.harness.guarantees.faults import LOSSES
+from linkflap.harness.guarantees.faults import BROKERS, LOSSES
 from linkflap.harness.model.guarantee import Allowance, Guarantee, Rule
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.checks.parts.lost_records import EVIDENCE
@@ -92,6 +92,18 @@ def _below_truncation(
     return f"{line.because}: the log was truncated to {truncated_to}, it stood at {stood}"
 
 
+def _refused_before(
+    line: Allowance, anomaly: Anomaly, _link: str, _windows: Sequence[Window]
+) -> str | None:
+    """Allowed where exactly what is missing was sent directly before, and not acknowledged."""
+    missing, refused = (anomaly.evidence.get(n) for n in ("sequence", "not_acknowledged"))
+    if not isinstance(refused, int) or refused != missing:
+        return None
+    client, number = anomaly.evidence.get("client"), anomaly.evidence.get("operation")
+    records = "1 record" if refused == 1 else f"{refused} records"
+    return f"{line.because}; {records} of {client} from #{number} on had not been acknowledged"
+
+
 def _lost(line: Allowance, anomaly: Anomaly, _link: str, windows: Sequence[Window]) -> str | None:
     """All of it is what the fault took away: its check compared each record with the list of the
     fault's bite (`spark_verify.checks.parts.lost_records`)."""
@@ -113,6 +125,7 @@ _RULES: Final[Mapping[Rule, Decide]] = {
     "forced-failover": _forced_failover,
     "below-truncation": _below_truncation,
     "lost": _lost,
+    "refused-before": _refused_before,
 }
 
 
@@ -128,7 +141,7 @@ def why_allowed(
     )
     found = (
         _RULES[line.rule](line, anomaly, link, windows)
-        for line in (*guarantee.allowed, *lossy)
+        for line in (*guarantee.allowed, *lossy, *BROKERS)
         if line.kind == anomaly.kind
     )
     return next((why for why in found if why is not None), None)

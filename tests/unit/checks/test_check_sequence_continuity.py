@@ -7,15 +7,23 @@ from typing import Unpack
 
 import pytest
 
+from linkflap.harness.guarantees import declared
+from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
+from linkflap.harness.model.verdict import Anomaly
+from linkflap.spark_verify.facts.sends_and_reads import Send
 from linkflap.spark_verify.facts.view import PartitionView
+from linkflap.spark_verify.verdict.allowances import why_allowed
+from tests.unit.checks.clients import Sent, send
 from tests.unit.checks.histories import History, but, promoted, view
-from tests.unit.checks.logs import Log
+from tests.unit.checks.logs import SECOND, Log, uid
 from tests.unit.checks.round_trip import AWAY, BACK, home_again
 from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
     assert_accepted,
     assert_rejected,
+    findings,
     unjudged,
 )
 
@@ -217,3 +225,104 @@ def test_where_retention_took_the_mark_of_a_promotion_an_era_may_have_begun_belo
         ),
     )
     assert anomalies(NAME, seen) == found
+
+
+def refused(*numbers: int, process: int = 1, **rest: Unpack[Sent]) -> Send:
+    """Records of a producer that its client got no acknowledgement of."""
+    given: Sent = {
+        "outcome": "fail", "process": process, "producer_id": 7, "invoked": 10 * SECOND,
+        "returned": 130 * SECOND,
+    }  # fmt: skip
+    return send(*(uid(process, n) for n in numbers), **(given | rest))
+
+
+def accepted(process: int = 1, **rest: Unpack[Sent]) -> Send:
+    given: Sent = {"process": process, "invoked": 11 * SECOND, "returned": 12 * SECOND}
+    return send(uid(process, 3), acked=1, **(given | rest))
+
+
+def why(*sends: Send, kafka: str = "4.3.1", at: int = 1, sequence: int = 2) -> str | None:
+    """Why the first batch of producer 7, its third record, may begin at a sequence above 0."""
+    log = Log("A").data(90).data(uid(1, 3), pid=7, sequence=sequence)
+    if at == 0:
+        log = Log("A").data(uid(1, 3), pid=7, sequence=sequence)
+    seen = view([log], sends=sends)
+    clusters = (ClusterSpec(name="A", kafka=kafka), ClusterSpec(name="B"))
+    topology = Topology(clusters=clusters, links=(LinkSpec(source="A", destination="B"),))
+    facts = replace(seen.partition_facts.facts, topology=topology)
+    seen = replace(seen, partition_facts=replace(seen.partition_facts, facts=facts))
+    (found,) = findings(NAME, seen)
+    assert found.kind == "sequence-start"
+    anomaly = Anomaly(
+        check=NAME, kind=found.kind, cluster=found.cluster, topic="A.t", partition=0,
+        offset=found.offset, evidence=found.evidence,
+    )  # fmt: skip
+    guarantee = declared(MirrorSpec(kind="none")).guarantee
+    return why_allowed(anomaly, guarantee, "", [])
+
+
+def test_a_broker_without_state_accepts_any_first_sequence() -> None:
+    assert why(refused(1, 2), accepted()) == (
+        "a broker that does not know a producer accepts any first sequence (KAFKA-15591); 2 records"
+        f" of client from #{uid(1, 1)} on had not been acknowledged"
+    )
+    assert why(refused(1), refused(2), accepted())
+    assert why(refused(1, 2, outcome="info", returned=-1), accepted())
+
+
+@pytest.mark.parametrize(
+    "sends",
+    [
+        (accepted(),),
+        (refused(2), accepted()),
+        (refused(0, 1), refused(2, offsets=[0], outcome="ok"), accepted()),
+        (refused(1, 2, offsets=[5, -1], outcome="ok"), accepted()),
+        (refused(1, 2, returned=10 * SECOND), accepted()),
+        (refused(1, 2, cluster="B"), accepted()),
+        (refused(1, 2, process=2), accepted()),
+        (refused(1, 2, producer_id=8), accepted()),
+        (refused(4, 5), accepted()),
+        (refused(1, 2),),
+    ],
+    ids=[
+        "nothing was refused", "fewer than are missing", "the one before was acknowledged",
+        "one was acknowledged", "given up before", "on another cluster", "of another client",
+        "of another producer", "sent later", "the batch was not sent",
+    ],
+)  # fmt: skip
+def test_a_first_sequence_above_zero_is_allowed_for_no_other_reason(
+    sends: tuple[Send, ...],
+) -> None:
+    assert why(*sends) is None
+
+
+@pytest.mark.parametrize(
+    ("kafka", "at", "allowed"),
+    [
+        ("2.4.1", 1, False),
+        ("2.5.0", 0, True),
+        ("4.4.0", 0, True),
+        ("4.5.0", 0, False),
+        ("4.5.0", 1, True),
+        ("/opt/kafka", 0, True),
+    ],
+)
+def test_it_is_allowed_for_the_releases_that_do_so(kafka: str, at: int, allowed: bool) -> None:
+    assert (why(refused(1, 2), accepted(), kafka=kafka, at=at) is not None) == allowed
+
+
+def test_more_is_missing_than_was_refused() -> None:
+    assert why(refused(1, 2), accepted(), sequence=3) is None
+
+
+def test_records_that_are_there_elsewhere_were_not_refused() -> None:
+    log = Log("A").data(uid(1, 2)).data(uid(1, 3), pid=7, sequence=2)
+    (found,) = findings(NAME, view([log], sends=[refused(1, 2), accepted()]))
+    assert "not_acknowledged" not in found.evidence
+
+
+def test_a_new_epoch_begins_at_zero_whatever_was_refused() -> None:
+    """A broker that has state of a producer accepts no other first sequence of a new epoch."""
+    log = Log("A").data(uid(1, 0), pid=7).data(uid(1, 3), pid=7, epoch=1, sequence=2)
+    (found,) = findings(NAME, view([log], sends=[refused(1, 2), accepted()]))
+    assert "not_acknowledged" not in found.evidence
