@@ -227,18 +227,19 @@ def test_where_retention_took_the_mark_of_a_promotion_an_era_may_have_begun_belo
     assert anomalies(NAME, seen) == found
 
 
-def refused(*numbers: int, process: int = 1, **rest: Unpack[Sent]) -> Send:
+def refused(*numbers: int, **rest: Unpack[Sent]) -> Send:
     """Records of a producer that its client got no acknowledgement of."""
+    process = rest.get("process", 1)
     given: Sent = {
         "outcome": "fail", "process": process, "producer_id": 7, "invoked": 10 * SECOND,
         "returned": 130 * SECOND,
     }  # fmt: skip
-    return send(*(uid(process, n) for n in numbers), **(given | rest))
+    given.update(rest)
+    return send(*(uid(process, n) for n in numbers), **given)
 
 
-def accepted(process: int = 1, **rest: Unpack[Sent]) -> Send:
-    given: Sent = {"process": process, "invoked": 11 * SECOND, "returned": 12 * SECOND}
-    return send(uid(process, 3), acked=1, **(given | rest))
+def accepted() -> Send:
+    return send(uid(1, 3), acked=1, process=1, invoked=11 * SECOND, returned=12 * SECOND)
 
 
 def why(*sends: Send, kafka: str = "4.3.1", at: int = 1, sequence: int = 2) -> str | None:
