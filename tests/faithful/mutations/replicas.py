@@ -26,7 +26,9 @@ def changed_records(records: tuple[Rec, ...]) -> tuple[Rec, ...]:
     return (first._replace(value=bytes(value)), *rest)
 
 
-@mutation(PAIR, must="replica-agreement/corrupt-batch", unknown="recording")
+@mutation(
+    PAIR, must="replica-agreement/corrupt-batch byte-equality/byte-divergence", unknown="recording"
+)
 def crc_wrong(made: Made, rng: Random) -> None:
     """A mirrored batch has a wrong CRC, in every replica of B."""
     made.change("B", 0, put(known_committed(made, "B", rng, native=False), crc_flip=0x5A))
