@@ -251,12 +251,14 @@ CHANGES = {
 @pytest.mark.parametrize("how", ["keep", "negate", "complement", "region"])
 @pytest.mark.parametrize("what", CHANGES)
 def test_nothing_but_the_declared_id_may_differ(tmp_path: Path, what: str, how: str) -> None:
-    theirs, ours = CHANGES[what]
+    theirs, mine = CHANGES[what]
     pid = {"keep": 3, "negate": -5, "complement": 2**63 - 5, "region": REGION + 3}[how]
 
     def found(name: str, data: bytes) -> list[tuple[str, str, int]]:
-        segment(tmp_path / name / "A" / "t-0", [theirs])
-        segment(tmp_path / name / "B" / "t-0", [changed(data, pid=pid)])
+        alike = batch(0, [record(b"alike")])
+        segment(tmp_path / name / "A" / "t-0", [alike, changed(theirs, base_offset=1)])
+        ours = changed(data, base_offset=1, pid=pid)
+        segment(tmp_path / name / "B" / "t-0", [alike, ours])
         logs = {cluster: tmp_path / name / cluster for cluster in "AB"}
         wanted = replace(asked(logs, "A->B"), options={"producer_ids": how})
         record_logs(tmp_path / name / "judged", wanted, "")
@@ -264,7 +266,7 @@ def test_nothing_but_the_declared_id_may_differ(tmp_path: Path, what: str, how: 
         return anomalies(NAME, seen)
 
     assert found("same", theirs) == []
-    assert found("changed", ours) == [("byte-divergence", "B", 0)]
+    assert found("changed", mine) == [("byte-divergence", "B", 1)]
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
