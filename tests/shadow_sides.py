@@ -97,11 +97,11 @@ class Shadowed(ShadowMirror):
         return super()._config()
 
     def step(self) -> str:
-        status = control.ask(self._port, "status", within=2)
+        status = control.ask(self._port, "status", folder=self.folder, within=2)
         return status.step if status is not None else ""
 
     def go_on(self) -> None:
-        control.ask(self._port, "go-on", within=2)
+        control.ask(self._port, "go-on", folder=self.folder, within=2)
 
 
 def shadow(deployment: Deployment, sides: Sides | None = None, **options: Option) -> Shadowed:

@@ -5,23 +5,27 @@ in each direction.
  {"do": "fail-over"}   starts the failover, or continues it
  {"do": "go-on"}       resumes a shadow that is paused at a failpoint (`failpoints`)
 
-Each command is answered at once with the `Status`.
+Each has the `token` of the shadow's folder (`settings.control_token`), for any user of the machine
+reaches the port; one without it closes the connection. Each command is answered at once with the
+`Status`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import json
 import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from linkflap.harness.mirrors.shadow.journal import Phase
-from linkflap.harness.mirrors.shadow.settings import Config
+from linkflap.harness.mirrors.shadow.settings import Config, control_token
 from linkflap.harness.mirrors.shadow.shadow import Shadow
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.wire.connection import quietly_closed
@@ -89,8 +93,8 @@ def bound(config: Config) -> socket.socket:
 class Control:
     """The server side, on a port from `bound`."""
 
-    def __init__(self, shadow: Shadow, port: socket.socket) -> None:
-        self._shadow, self._port = shadow, port
+    def __init__(self, shadow: Shadow, port: socket.socket, token: str) -> None:
+        self._shadow, self._port, self._token = shadow, port, token.encode()
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -103,14 +107,17 @@ class Control:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while line := await reader.readline():
-                verb = json.loads(line)["do"]
+                command = json.loads(line)
+                if not hmac.compare_digest(str(command["token"]).encode(), self._token):
+                    return
+                verb = command["do"]
                 if verb == "fail-over":
                     self._shadow.fail_over()
                 elif verb == "go-on":
                     self._shadow.log.steps.go_on()
                 writer.write(msgspec.json.encode(self._status()) + b"\n")
                 await writer.drain()
-        except (OSError, ValueError, TypeError, KeyError, asyncio.CancelledError):
+        except (OSError, ValueError, TypeError, KeyError, RecursionError, asyncio.CancelledError):
             pass  # the harness disconnected, or the client is not the harness
         finally:
             await quietly_closed(writer)
@@ -145,15 +152,16 @@ class Control:
         )
 
 
-def ask(port: int, verb: Verb, *, within: float) -> Status | None:
-    """The client side: sends one command and returns the shadow's status. None when it does not
-    answer within `within` seconds."""
+def ask(port: int, verb: Verb, *, folder: Path, within: float) -> Status | None:
+    """The client side: sends one command to the shadow of a folder and returns its status. None
+    when it does not answer within `within` seconds."""
     try:
+        token = control_token(folder)
         with (
             socket.create_connection(("127.0.0.1", port), timeout=within) as connection,
             connection.makefile("rwb") as lines,
         ):
-            question: dict[str, Any] = {"do": verb}
+            question: dict[str, Any] = {"do": verb, "token": token}
             lines.write(json.dumps(question).encode() + b"\n")
             lines.flush()
             answer = lines.readline()

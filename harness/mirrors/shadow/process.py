@@ -74,7 +74,7 @@ class ShadowProcess:
             raise kind(f"the shadow of {self._link} ended: {last[2] or _tail(self.log)}")
 
     def _ask(self, verb: control.Verb = "status") -> control.Status | None:
-        return control.ask(self._port, verb, within=ASK_SECONDS)
+        return control.ask(self._port, verb, folder=self._folder, within=ASK_SECONDS)
 
     def _state(self) -> str:
         return (

@@ -3,7 +3,10 @@ processes."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import secrets
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -29,6 +32,7 @@ from linkflap.harness.model.topology import (
 FIRST_BROKER_ID: Final = 1000
 """Shadows have broker ids from here on; real brokers of a deployment have lower ones."""
 CONFIG: Final = "shadow.json"
+TOKEN: Final = "control.token"
 JOURNAL: Final = "journal.json"
 
 ProducerIds = Literal["keep", "negate", "complement", "region", "jump", "reset"]
@@ -237,6 +241,21 @@ def folder_at(cluster: Cluster) -> Path:
 def write(config: Config, folder: Path) -> None:
     public = replace(config, entries=Entries(), entries_file=_write_entries(config.entries))
     (folder / CONFIG).write_bytes(msgspec.json.encode(public))
+    _make_token(folder / TOKEN)
+
+
+def control_token(folder: Path) -> str:
+    """What every command to the shadow of this folder must have. Raises OSError where `write` was
+    never called."""
+    return (folder / TOKEN).read_text(encoding="ascii")
+
+
+def _make_token(path: Path) -> None:
+    """A file that only this user can read. A shadow that is started again keeps its token."""
+    with contextlib.suppress(FileExistsError):
+        made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(made, "w", encoding="ascii") as file:
+            file.write(secrets.token_hex(32))
 
 
 def _write_entries(entries: Entries) -> str:
