@@ -127,7 +127,8 @@ def _findings(
     spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Check], tell: ShowsProgress
 ) -> list[FindingRow]:
     try:
-        return job.judged(spark, plans, checks, watched=Watch(spark.sparkContext, tell))
+        with session.ended_if_stopped():
+            return job.judged(spark, plans, checks, watched=Watch(spark.sparkContext, tell))
     except (Py4JError, PySparkException, pa.ArrowException, OSError, EOFError) as error:
         if interrupts.asked():
             # the signal went to the whole group: Spark died of it, and no verdict is due

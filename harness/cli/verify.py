@@ -138,11 +138,13 @@ def _outs(folders: Sequence[Path], out: Path | None) -> dict[Path, Path]:
 
 def _judge_again(folders: Sequence[Path], out: Path | None, judged: Judge) -> int:
     from linkflap.harness.rundir import RunReader
+    from linkflap.spark_verify.read.plan import plan
 
     readable, refused = [], []
     for folder in dict.fromkeys(folders):
         try:
-            RunReader(folder)  # before Spark takes its time
+            # Before Spark takes its time; and none of several spoils the verdicts of the others.
+            RunReader(folder) if len(folders) == 1 else plan(folder)
             readable.append(folder)
         except InputError as unreadable:
             refused.append(unreadable)

@@ -21,6 +21,7 @@ import msgspec
 LARGEST_DOCUMENT: Final = 256 << 20
 """Bytes of a file that is decoded as one."""
 LONGEST_LINE: Final = 64 << 20
+_LONGEST_NAME: Final = 255
 _KINDS: Final = {
     stat.S_IFIFO: "a FIFO",
     stat.S_IFSOCK: "a socket",
@@ -106,7 +107,12 @@ def listed(root: Path, folder: Path, ending: str = "") -> list[Path]:
 
 def is_name(text: str) -> bool:
     """Whether a text that was read from a file can be one step of a path."""
-    return bool(text) and "/" not in text and "\0" not in text and text not in (".", "..")
+    return (
+        0 < len(text) <= _LONGEST_NAME
+        and "/" not in text
+        and "\0" not in text
+        and text not in (".", "..")
+    )
 
 
 def special_entries(root: Path) -> Iterator[tuple[str, str]]:
@@ -136,12 +142,11 @@ def content(path: Path, *, root: Path | None = None, most: int = LARGEST_DOCUMEN
 
 
 def lines(file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file. Of one that is too long, only the first LONGEST_LINE bytes: it does not
-    decode."""
+    """The lines of a file. One that is too long is the last, and does not end."""
     while line := file.readline(LONGEST_LINE):
-        yield line if line.endswith(b"\n") or len(line) < LONGEST_LINE else line + b"\n"
-        while len(line) == LONGEST_LINE and not line.endswith(b"\n"):
-            line = file.readline(LONGEST_LINE)
+        yield line
+        if len(line) == LONGEST_LINE and not line.endswith(b"\n"):
+            return
 
 
 def decoded(document: bytes, kind: type[_Value] | msgspec.json.Decoder[_Value]) -> _Value:

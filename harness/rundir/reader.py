@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,6 +23,7 @@ from linkflap.harness.rundir.renamed import with_current_kinds
 from linkflap.harness.rundir.values import FORMAT, Damage, Row, Run
 
 EVENTS: Final = "events.jsonl"
+_MOST_CLIENTS: Final = 1 << 20
 _FOLDERS: Final[Mapping[type, str]] = {
     Operation: "operations",
     Poll: "polls",
@@ -53,6 +55,11 @@ class RunReader:
             raise InputError(
                 f"{root} has format {run.format}, this linkflap reads format {FORMAT}; use the "
                 "linkflap that wrote it"
+            )
+        if sum(workload.clients for workload in run.scenario.workloads) > _MOST_CLIENTS:
+            raise InputError(
+                f"{root}/run.json has more than {_MOST_CLIENTS} clients; the run directory is "
+                "damaged beyond judging"
             )
         self.run = _with_guarantee(root, run)
         self._clusters = frozenset(cluster.name for cluster in run.scenario.topology.clusters)
@@ -169,7 +176,7 @@ class RunReader:
         damaged (`damage`). Of logs that linkflap did not record, the folder is a link to where they
         are."""
         folder = self.folder(moment, bounds)
-        root = folder if not self.run.recorded and folder.is_symlink() else self.root
+        root = folder if not self.run.recorded and os.path.islink(folder) else self.root
         found = untrusted_files.listed(root, folder, ".log")
         return [path for path in found if not self._manifest.distrusts(path)]
 

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from linkflap.harness.model import events as happened
+from linkflap.harness.model.errors import InputError, LinkflapError
 from linkflap.harness.model.events import Event, of_kind
 from linkflap.harness.model.faults import UNCLEAN
 from linkflap.harness.model.history import Bounds
@@ -35,6 +37,8 @@ from linkflap.spark_verify.read.missing_parts import (
     out_of_time,
     unnoted_captures,
 )
+
+UNFORESEEN: Final = "says something that no run directory says"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +80,18 @@ class RunPlan:
 
 def plan(root: Path) -> RunPlan:
     """Reads what is small of a run directory. Raises InputError when it is not one."""
+    try:
+        return _planned(root)
+    except LinkflapError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"{root} {UNFORESEEN} ({type(error).__name__}: {error}); the run directory is damaged "
+            "beyond judging"
+        ) from error
+
+
+def _planned(root: Path) -> RunPlan:
     reader = RunReader(root)
     run = str(root)
     events, damage = reader.events()

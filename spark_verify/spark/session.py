@@ -18,12 +18,14 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from importlib.util import find_spec
 from typing import Final
 
+import psutil
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.core.context import SparkContext
 from pyspark.errors import PySparkException
@@ -43,6 +45,12 @@ _ARCHIVED: Final = 300.0
 """Seconds for a JVM to write its classes when it ends."""
 _MOURNED: Final = 10.0
 """Seconds in which a JVM that broke its connection has ended."""
+STOPPED_WITHIN: Final = 30.0
+"""Seconds for which a stopped process of Spark is waited for."""
+_LOOKS_EVERY: Final = 1.0
+LOG: Final = logging.getLogger("linkflap")
+_ended: Final[dict[int, str]] = {}
+"""Why a JVM was ended, by its pid."""
 _lock = threading.Lock()
 _started: Future[SparkSession] | None = None
 _jvm: subprocess.Popen[bytes] | None = None
@@ -115,7 +123,11 @@ def close(*, within: float = 10.0) -> None:
         jvm, _jvm = _jvm, None
     if started is not None and started.done() and started.exception() is None:
         # A JVM that died cannot be asked to stop; what is left of it here must go all the same.
-        with contextlib.suppress(Py4JError, OSError), warnings.catch_warnings():
+        with (
+            contextlib.suppress(Py4JError, OSError),
+            warnings.catch_warnings(),
+            ended_if_stopped(jvm),
+        ):
             # pyspark warns of a JVM that crashed; the caller of the job gets an error in words of
             # ours (`reason_of_failure`).
             warnings.simplefilter("ignore", RuntimeWarning)
@@ -127,6 +139,9 @@ def close(*, within: float = 10.0) -> None:
         if gateway is not None:
             gateway.shutdown()
         _end(jvm, within)
+        # Of a JVM that was ended, pyspark could not clear them.
+        SparkContext._active_spark_context = None
+        SparkSession._instantiatedSession = None
     _room.close()
     os.environ.pop("PYSPARK_GATEWAY_PORT", None)
     os.environ.pop("PYSPARK_GATEWAY_SECRET", None)
@@ -266,6 +281,58 @@ def _open_gateway(
     os.environ["PYSPARK_GATEWAY_SECRET"] = content[8:].decode()
 
 
+@contextlib.contextmanager
+def ended_if_stopped(jvm: subprocess.Popen[bytes] | None = None) -> Iterator[None]:
+    """While the block waits for Spark: a JVM or worker of it that somebody stopped (SIGSTOP) would
+    be waited for without end. It is named, and after a while all of Spark is ended."""
+    with _lock:
+        jvm = jvm or _jvm
+    over = threading.Event()
+    if jvm is not None:
+        threading.Thread(
+            target=_end_if_stopped, args=(jvm, over), name="spark-stopped", daemon=True
+        ).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def _end_if_stopped(jvm: subprocess.Popen[bytes], over: threading.Event) -> None:
+    since = 0.0
+    while not over.wait(_LOOKS_EVERY):
+        stopped = [each for each in _processes(jvm) if _is_stopped(each)]
+        if not stopped:
+            since = 0.0
+        elif not since:
+            since = time.monotonic()
+            LOG.warning(
+                "process %d of Spark is stopped (SIGSTOP); let it go on (kill -CONT %d), or Spark "
+                "is ended in %d s", stopped[0].pid, stopped[0].pid, STOPPED_WITHIN,
+            )  # fmt: skip
+        elif time.monotonic() - since > STOPPED_WITHIN:
+            _ended[jvm.pid] = f"process {stopped[0].pid} was stopped for {STOPPED_WITHIN:g} s"
+            for each in reversed(_processes(jvm)):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.kill()
+            return
+
+
+def _processes(jvm: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """The JVM and what it started; nothing once it has ended."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        if jvm.poll() is None:
+            process = psutil.Process(jvm.pid)
+            return [process, *process.children(recursive=True)]
+    return []
+
+
+def _is_stopped(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return bool(process.status() == psutil.STATUS_STOPPED)
+    return False
+
+
 def reason_of_failure(error: BaseException) -> str:
     """The reason of an error during a job: that the JVM died, and its cause; else Spark's own
     reason."""
@@ -276,5 +343,6 @@ def reason_of_failure(error: BaseException) -> str:
     within = 0.0 if isinstance(error, Py4JJavaError | PySparkException) else _MOURNED
     if jvm is not None:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return f"Spark's JVM {death(jvm.wait(within))}"
+            status = jvm.wait(within)
+            return _ended.get(jvm.pid) or f"Spark's JVM {death(status)}"
     return cause(str(error))
