@@ -3,9 +3,10 @@
 
     TransactionLogKey 0      i16 version, string transactional id
     TransactionLogValue 0    i64 producer id, i16 epoch, i32 timeout, i8 state, [string topic, [i32
-                             partition]], i64, i64
+                             partition]], i64 last update, i64 start of the transaction
                         1    the same, flexible (KIP-482): compact strings and arrays, tagged fields
-                             behind each structure
+                             behind each structure: 0 i64 previous producer id, 1 i64 next producer
+                             id, 2 i16 transaction version of the client (KIP-890)
     OffsetCommitKey 0, 1     i16 version, string group, string topic, i32 partition
     OffsetCommitValue 0-4    i64 offset first, whatever follows; a null value takes the commit back
     GroupMetadataKey 2       i16 version, string group: a classic group
@@ -32,6 +33,8 @@ from linkflap.harness.log.reference_cursor import Malformed
 TRANSACTIONS: Final = "__transaction_state"
 GROUPS: Final = "__consumer_offsets"
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = range(6)
+FORGOTTEN: Final = -1
+"""TransactionState.state of a record without a value: the transactional id expired."""
 _NEWEST_COMMIT_KEY: Final = 1
 _VARINT_BITS: Final = 35
 _CLASSIC_KEY: Final = 2
@@ -43,15 +46,27 @@ _FLEXIBLE_CLASSIC: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionState:
-    """What a transaction coordinator wrote of one transactional id, at `offset`. State -1: it
-    forgot the id."""
+    """What a transaction coordinator wrote of one transactional id, at `offset`.
+
+    `timeout` and the times are milliseconds: `updated` and `started` (-1: no transaction) are in
+    the value, `written` is the record's timestamp. `previous_id` and `next_id` are producer ids,
+    -1 where there is none or an older broker wrote the record; `version` is the transaction version
+    of the client (KIP-890), of its coordinator where that ended the transaction by itself.
+    """
 
     offset: int
     transactional_id: str
     producer_id: int = -1
     producer_epoch: int = -1
-    state: int = -1
+    state: int = FORGOTTEN
     partitions: tuple[tuple[str, int], ...] = ()
+    timeout: int = -1
+    updated: int = -1
+    started: int = -1
+    written: int = -1
+    previous_id: int = -1
+    next_id: int = -1
+    version: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,11 +142,14 @@ class _Reader:
         """How many elements an array has; a null one has none."""
         return max(0, self.varint() - 1 if flexible else self.number(">i"))
 
-    def tags(self) -> None:
+    def tags(self) -> dict[int, bytes]:
+        """The tagged fields of a flexible structure, by tag."""
+        found: dict[int, bytes] = {}
         for _ in range(self.varint()):
-            self.varint()
-            size = self.varint()
+            tag, size = self.varint(), self.varint()
+            found[tag] = self._data[self._at : self._at + size]
             self._at += size
+        return found
 
 
 def transaction_state(record: reference.Record) -> TransactionState | None:
@@ -143,19 +161,31 @@ def transaction_state(record: reference.Record) -> TransactionState | None:
             return None
         name = key.text()
         if record.value is None:
-            return TransactionState(offset=record.offset, transactional_id=name)
-        value = _Reader(record.value)
-        version = value.number(">h")
-        if version not in (0, 1):
-            raise Undecodable(f"a state of version {version}")
-        pid, epoch, _, state = (value.number(form) for form in (">q", ">h", ">i", ">b"))
-        return TransactionState(
-            offset=record.offset, transactional_id=name, producer_id=pid, producer_epoch=epoch,
-            state=state,
-            partitions=tuple(_partitions(value, flexible=version == 1)),
-        )  # fmt: skip
+            return TransactionState(
+                offset=record.offset, transactional_id=name, written=record.timestamp
+            )
+        return _state(record, name, _Reader(record.value))
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise Undecodable(str(error)) from error
+
+
+def _state(record: reference.Record, name: str, value: _Reader) -> TransactionState:
+    version = value.number(">h")
+    if version not in (0, 1):
+        raise Undecodable(f"a state of version {version}")
+    pid, epoch, timeout, state = (value.number(form) for form in (">q", ">h", ">i", ">b"))
+    partitions = tuple(_partitions(value, flexible=version == 1))
+    updated, started = value.number(">q"), value.number(">q")
+    tagged = value.tags() if version == 1 else {}
+    previous, following, client = (
+        int.from_bytes(tagged[tag], "big", signed=True) if tag in tagged else default
+        for tag, default in ((0, -1), (1, -1), (2, 0))
+    )
+    return TransactionState(
+        offset=record.offset, transactional_id=name, producer_id=pid, producer_epoch=epoch,
+        state=state, partitions=partitions, timeout=timeout, updated=updated, started=started,
+        written=record.timestamp, previous_id=previous, next_id=following, version=client,
+    )  # fmt: skip
 
 
 def _partitions(value: _Reader, *, flexible: bool) -> Iterator[tuple[str, int]]:

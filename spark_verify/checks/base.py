@@ -51,6 +51,7 @@ class AnomalyKind:
     latent: bool = False
     alone: str = ""
     failover_cost: FailoverCost | None = None
+    noted: bool = False
     repeats_sequence: bool = False
 
 

@@ -6,7 +6,8 @@ KIP-1279, `__mirror_state`, below the high watermark: CRCs are right, replicas a
 is missing where no cleaner has been. Above the high watermark, a capture of a running cluster may
 stop in the middle of a batch.
 
-A coordinator writes that a transaction is complete when every partition has its marker
+Each record of a transactional id follows from the one before it (`parts.transaction_states`). A
+coordinator writes that a transaction is complete when every partition has its marker
 (`parts.coordinator_decisions`). So per partition, producer id and epoch, the markers that a
 cluster's own coordinators wrote are the outcomes that they decided, in that order. The last
 decisions of a killed cluster may not have arrived: prepared, or still open, is legal. Every group
@@ -47,8 +48,10 @@ from linkflap.spark_verify.checks.parts.internal_replicas import (
     absent_offsets,
     below_high_watermark,
     led,
+    sound,
 )
 from linkflap.spark_verify.checks.parts.replicas import between, falls, within
+from linkflap.spark_verify.checks.parts.transaction_states import IMPOSSIBLE, impossible_states
 from linkflap.spark_verify.facts.view import PartitionView, Replica
 
 
@@ -78,16 +81,15 @@ def _examined(replica: Replica) -> Iterator[Examined]:
         yield Examined(cluster=replica.cluster, origin="native", count=len(replica.batches))
 
 
-def _coordinators(view: PartitionView) -> Iterator[PartialFinding]:
+def _coordinators(view: PartitionView) -> Iterator[Finding]:
     """What the coordinators of each cluster wrote into this partition."""
     for cluster, replica in view.canonical().items():
         begins = max(replica.log_start, view.compacted.get(cluster, 0))
-        sound = not [
-            *absent_offsets(view, below_high_watermark(replica)),
-            *within(below_high_watermark(replica)),
-        ]
-        data: dict[str, object] = {"sound": sound, "begins": begins}
+        whole = sound(view, replica)
+        data: dict[str, object] = {"sound": whole, "begins": begins}
         if view.topic == TRANSACTIONS:
+            if whole:
+                yield from impossible_states(view, replica, begins)
             data |= state_columns(
                 [e for e in replica.entries if isinstance(e, TransactionState)],
                 replica.high_watermark,
@@ -96,8 +98,10 @@ def _coordinators(view: PartitionView) -> Iterator[PartialFinding]:
             yield marked_partial(
                 replica,
                 np.ones(len(replica.batches), np.bool_),
-                exact=sound and begins == 0,
-                known=sound,
+                from_start=whole and begins == 0,
+                to_end=True,
+                known=whole,
+                recorded=view.recorded,
             )
             data |= commit_columns(replica)
         else:
@@ -117,8 +121,8 @@ CHECK = Check(
         "data and with the clients' observations."
     ),
     source=(
-        "KIP-98 (transaction coordinator); KIP-890; KIP-447 (offsets in transactions); KIP-595 "
-        "(metadata log)"
+        "KIP-98 (transaction coordinator); KIP-360 and KIP-890 (epochs); KIP-447 (offsets in "
+        "transactions); KIP-595 (metadata log)"
     ),
     inputs=frozenset({"batches", "reads", "groups", "promotions"}),
     anomalies=(
@@ -197,6 +201,26 @@ CHECK = Check(
             ),
             alone="should this broker lead, its coordinators lack what was acknowledged",
             smallest="a leader reported high watermark 2, and its file ends at 1: at offset 1.",
+        ),
+        AnomalyKind(
+            name=IMPOSSIBLE,
+            meaning=(
+                "A record of a transactional id does not follow from the one before it: by its "
+                "state, producer id and epoch, partitions, timeout or times; or its producer id "
+                "is another transactional id's. (A record whose append failed counts for nothing: "
+                "its coordinator goes on from the one before. That takes a fault of the "
+                "cluster's brokers; without a history it is unknown.)"
+            ),
+            sentence=(
+                "the coordinator of {cluster} recorded {state} of {transactional_id} at {at}: "
+                "{wrong}"
+            ),
+            counted="impossible state of a transactional id|impossible states of transactional ids",
+            alone="a coordinator that loads it goes on from there",
+            smallest=(
+                "the states of an id are Empty, Ongoing, PrepareCommit, CompleteAbort: at offset 3."
+            ),
+            despite_torn=True,
         ),
         AnomalyKind(
             name="outcome-disagreement",

@@ -11,6 +11,7 @@ unless brokers were broken, or a mirror ended or began, between them. When a mir
 it may truncate its destination's log, and no capture has the truncated part. A sample from before
 that is not recomputed if a high watermark above the truncation may have given it. Nor is an LSO
 below the log start, or below the compacted offset: the transaction that began there may be gone.
+Bytes that were captured before a sample judge it only if the log was no longer then.
 
 A log start only rises, and so does the LSO, which is requested after it. A new leader may have
 deleted less than the old one.
@@ -18,7 +19,8 @@ deleted less than the old one.
 A mirror that makes producer ids negative hides transactions from brokers: they treat such batches
 as plain, and their LSO is above the one that follows from the bytes. And a transaction that a
 mirror which keeps offsets left open is open forever once its cluster was promoted: no coordinator
-there knows it.
+there knows it. What else is open at the end, its coordinator knows, or it hangs
+(`parts.hanging_transactions`).
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from linkflap.harness.log.coordinators import TRANSACTIONS
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from linkflap.spark_verify.checks.parts.generation_truncations import marks_in, truncations_in
 from linkflap.spark_verify.checks.parts.generations import (
@@ -39,19 +42,28 @@ from linkflap.spark_verify.checks.parts.generations import (
     log_of,
     replica_of,
 )
-from linkflap.spark_verify.checks.parts.hanging_transactions import hanging, recomputed
+from linkflap.spark_verify.checks.parts.hanging_transactions import (
+    HANGING,
+    LINGERING,
+    combine,
+    last_states,
+    open_ones,
+    recomputed,
+)
 from linkflap.spark_verify.checks.parts.logs import NOWHERE, read
 from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.sampled_replicas import ahead, shortened
 from linkflap.spark_verify.checks.parts.sampled_watermarks import out_of_order
 from linkflap.spark_verify.facts.eras import LogGeneration
-from linkflap.spark_verify.facts.view import Ints, PartitionView, Watermarks
+from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Replica, Watermarks
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Judges every sample against the bytes of its log generation, and what is still open at the
     end."""
     findings: list[Finding] = []
+    if view.internal:
+        return list(last_states(view)) if view.topic == TRANSACTIONS else findings
     for generation in every(view):
         log, marks = log_of(view, generation), marks_in(view, generation)
         if marks is not None:
@@ -65,43 +77,35 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             findings += shortened(view, generation.cluster, marks)
             findings += ahead(view, generation.cluster, marks)
         if generation.last and generation.lost is None and log is not None and log.whole:
-            findings += hanging(view, generation, log)
+            findings += open_ones(view, generation, log)
     return findings
 
 
 def _against_bytes(
     view: PartitionView, generation: LogGeneration, marks: Watermarks, sampled: Ints
 ) -> Iterator[Finding]:
-    """Samples against the log of their time: until a reversal began as it was captured first, then
-    as it was before that truncated it.
+    """Samples against the log of their time: the first capture that covers them, of those next to a
+    loss of the cluster and right before a truncation.
 
-    What a coordinator ended after that capture (its cluster was started for the reversal) no
-    capture shows, and which log a sample saw that was asked for in the moment of a truncation
-    cannot be known.
+    What a coordinator ended after a capture (its cluster was started again) is in no capture, and
+    which log a sample saw that was requested at the moment of a truncation cannot be known.
     """
-    since, last = (
-        truncations_in(view, generation),
-        None if generation.last else before_truncation(view, generation),
-    )
-    over = marks.time[sampled] >= generation.ended
-    clear = np.ones(len(sampled), np.bool_)
+    since, clear = truncations_in(view, generation), np.ones(len(sampled), np.bool_)
     for time in [
         generation.began,
         *(t.time for t in view.truncations if t.cluster == generation.cluster),
     ]:
         clear &= (marks.time[sampled] > time) | (time > marks.returned[sampled])
-    # The LSO may have been requested when the next sample's high watermark was reached.
-    next_high = np.append(marks.high_watermark[sampled[1:]], NOWHERE)[: len(sampled)]
     taken = Taken(view, generation.cluster)
-    shown = over & (next_high <= (last.end if last is not None else -1))
-    for replica, here in ((replica_of(view, generation), ~over), (last, shown)):
+    last = None if generation.last else before_truncation(view, generation)
+    for replica in (replica_of(view, generation), last):
         if replica is not None and not replica.damage:
+            here = clear & _covered(generation, replica, marks, sampled)
+            clear &= ~here
             floor = max(replica.log_start, compacted(view, replica))
             found = recomputed(read(replica, untracked=True), marks, sampled, since, floor)
             yield from (
-                _explained(taken, marks, sampled[row], each)
-                for row, each in found
-                if (here & clear)[row]
+                _explained(taken, marks, sampled[row], each) for row, each in found if here[row]
             )
 
 
@@ -111,6 +115,18 @@ def _explained(taken: Taken, marks: Watermarks, row: int, found: Found) -> Found
         int(marks.returned[row]), int(marks.high_watermark[row]), int(marks.leader_epoch[row])
     )
     return replace(found, evidence={**found.evidence, **taken.evidence(number)})
+
+
+def _covered(
+    generation: LogGeneration, replica: Replica, marks: Watermarks, sampled: Ints
+) -> Bools:
+    """Per sample, whether a capture has all bytes that it can be about: it was taken later, and
+    before the next reversal began; or the log was no longer than that."""
+    # The LSO may have been requested when the next sample's high watermark was reached.
+    high = marks.high_watermark[sampled]
+    reached = np.maximum(high, np.append(high[1:], NOWHERE)[: len(sampled)])
+    later = (marks.returned[sampled] <= replica.captured) | (replica.captured == 0)
+    return np.asarray((later & (marks.time[sampled] < generation.ended)) | (reached <= replica.end))
 
 
 def _above_the_log(
@@ -128,14 +144,9 @@ def _above_the_log(
     ]
     if not shown or any(replica.damage for replica in shown):
         return
-    # What a cluster that was started for a reversal appends after its capture shows in how its
-    # mirror truncated it, if at all.
-    noted = any(
-        t.cluster == generation.cluster and t.time >= generation.ended for t in view.truncations
-    )
-    until = (
-        max(replica.captured for replica in shown) if generation.last or noted else generation.ended
-    )
+    # What a cluster that was started again appends after its capture shows in how its mirror
+    # truncated it, if at all.
+    until = max(replica.captured for replica in shown)
     end = end_of(view, generation)
     above = (marks.high_watermark > end) & ((marks.returned <= until) | (until == 0))
     for time, offset in truncations_in(view, generation):
@@ -297,17 +308,42 @@ CHECK = Check(
             smallest="A has 1 at offset 0, a sample says high watermark 2: at offset 1.",
         ),
         AnomalyKind(
-            name="hanging-transaction",
+            name=HANGING,
             meaning=(
-                "On a live cluster a transaction is open longer than its timeout allows, or a "
-                "mirror left it open: at a promotion, or because a forced failover was refused."
+                "On a live cluster a transaction is open that its coordinator does not know as "
+                "open, or has not ended although its timeout passed; without the coordinator's "
+                "log, one that is open for longer than transaction.max.timeout.ms. Or a mirror "
+                "left it open: at a promotion, or because a forced failover was refused."
             ),
             sentence=(
                 "producer id {producer_id} left a transaction open on {cluster} from {at} on, which"
                 " holds up every read_committed reader"
             ),
             counted="transaction hangs|transactions hang",
-            smallest="A has 1 open at offset 0, written 80 s before the end: at offset 0.",
+            smallest=(
+                "A has 1 open at offset 0, and the coordinator's last state of its producer is "
+                "CompleteCommit: at offset 0."
+            ),
+            despite_torn=True,
+        ),
+        AnomalyKind(
+            name=LINGERING,
+            meaning=(
+                "A transaction is open for more than 10 s at the end (the coordinator's interval), "
+                "and may be: its timeout has not passed. It holds up readers of committed records "
+                "until then. That is no violation: it is always allowed."
+            ),
+            sentence=(
+                "producer id {producer_id} has had a transaction open on {cluster} from {at} on "
+                "for {open_seconds} s, which holds up read_committed readers for {timeout_seconds} "
+                "s at most"
+            ),
+            smallest=(
+                "A has 1 open at offset 0, written 80 s before the end, and the coordinator says "
+                "Ongoing, with a timeout of 900 s: at offset 0."
+            ),
+            despite_torn=True,
+            noted=True,
         ),
     ),
     complete=frozenset({"promotions"}),
@@ -322,6 +358,8 @@ CHECK = Check(
         }
     ),
     kernel=kernel,
+    combine=combine,
+    internal=True,
     unit="samples",
     time_based=True,
 )

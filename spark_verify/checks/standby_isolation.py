@@ -11,16 +11,30 @@ was not recorded.
 In the opposite direction, a cycle of mirrors writes to a log that has an owner: a cluster was made
 to follow one that follows it (KIP-1279 refuses that), or a native era has a record that clients
 sent to another cluster.
+
+A mirror that refuses a failover, or does not come to its end, changes nothing: every partition
+stays mirrored. Where it says that a partition is promoted, or wrote the end of a mirror into it
+(the ABORT of an open transaction, the reset of the producer state), the failover took effect all
+the same, in part or in full. What follows in that partition follows from this.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from linkflap.harness.model.topology import LinkSpec
-from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.base import (
+    AnomalyKind,
+    Check,
+    Combined,
+    Finding,
+    Found,
+    PartialFinding,
+    Unjudged,
+)
 from linkflap.spark_verify.checks.parts.generation_clients import sends_of, sends_to
 from linkflap.spark_verify.checks.parts.generations import (
     apart,
@@ -31,15 +45,15 @@ from linkflap.spark_verify.checks.parts.generations import (
     number_at,
     numbers_at,
 )
-from linkflap.spark_verify.checks.parts.logs import Log, runs
+from linkflap.spark_verify.checks.parts.logs import Log, locate, runs
 from linkflap.spark_verify.checks.parts.outcomes import planned, planner
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
-from linkflap.spark_verify.facts.partition_facts import Promotion, Truncation
+from linkflap.spark_verify.facts.partition_facts import Promotion, Refusal, Truncation
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.sends_and_reads import Send
-from linkflap.spark_verify.facts.view import Bools, PartitionView
+from linkflap.spark_verify.facts.view import ABORT, OTHER_CONTROL, Bools, PartitionView
 
-KIND, CIRCLE = "standby-write", "circular-mirror"
+KIND, CIRCLE, PARTIAL = "standby-write", "circular-mirror", "partial-promotion"
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -65,7 +79,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
                     view, send, int(acked[0]), len(acked), "acknowledged while it was mirrored"
                 )
             )
-    return [*findings, *_circles(view)]
+    return [*findings, *_circles(view), *_carried_out(view)]
 
 
 def _circles(view: PartitionView) -> Iterator[Finding]:
@@ -90,6 +104,96 @@ def _circles(view: PartitionView) -> Iterator[Finding]:
             }
             yield Found(kind=CIRCLE, cluster=step.cluster, offset=step.offset, evidence=evidence)
         follows[step.cluster] = source
+
+
+def _carried_out(view: PartitionView) -> Iterator[PartialFinding]:
+    """For each failover without a promotion of this partition, whether it was promoted all the
+    same."""
+    for link, (kind, start, refusal) in _attempts(view).items():
+        way = LinkSpec.parse(link)
+        # The second: a mirror that was reversed.
+        led = any(
+            each in view.topology.links and view.home in view.topology.homes_over(each)
+            for each in (way, way.reverse)
+        )
+        if led:
+            own, end = _own_end(view, way)
+            said = any(
+                d.link == link and d.promoted and d.asked >= start for d in view.descriptions
+            )
+            data = {
+                "link": link, "failover": kind,
+                "error": f"{refusal.error} ({refusal.code})" if refusal else "",
+                "took_place": any(p.link == link and p.time >= start for p in view.promotions),
+                "promoted": own >= 0 or said, "records": end - own if own >= 0 else 1,
+            }  # fmt: skip
+            yield PartialFinding(
+                cluster=way.destination, offset=own if own >= 0 else end, data=data
+            )
+
+
+def _attempts(view: PartitionView) -> Mapping[str, tuple[str, int, Refusal | None]]:
+    """Link -> how and when the last failover over it began, and how it was refused: of those that
+    were, or did not come to their end."""
+    begun = {w.target: w for w in sorted(view.windows, key=lambda w: w.start) if w.name.fails_over}
+    refused = {refusal.link: refusal for refusal in view.refusals}
+    return {
+        link: (
+            refused[link].kind if link in refused else begun[link].fault.removeprefix("failover-"),
+            begun[link].start if link in begun else 0,
+            refused.get(link),
+        )
+        for link in sorted(begun.keys() | refused.keys())
+        if link in refused or not begun[link].took_effect
+    }
+
+
+def _own_end(view: PartitionView, link: LinkSpec) -> tuple[int, int]:
+    """Where the end of a mirror begins that only the destination's log has (-1: it has none), and
+    that log's end."""
+    ours, theirs = (view.canonical().get(cluster) for cluster in (link.destination, link.source))
+    kept = view.mirror.guarantee.offsets_kept
+    if ours is None or theirs is None or ours.damage or theirs.damage or not kept:
+        return -1, -1 if ours is None else ours.end
+    b, other = ours.batches, theirs.batches
+    last = generations(view)[link.destination][-1]
+    rows = np.flatnonzero(
+        ((b.control == ABORT) | (b.control == OTHER_CONTROL))
+        & b.crc_ok
+        & ~native(last, b.base_offset)
+    )
+    at = locate(other.base_offset, b.base_offset[rows])
+    both = np.flatnonzero(at >= 0)
+    same = np.zeros(len(rows), np.bool_)
+    same[both] = other.control[at[both]] == b.control[rows[both]]
+    rows = rows[~same]
+    return (int(b.base_offset[rows[0]]) if len(rows) else -1), ours.end
+
+
+def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
+    """The partitions that a failover promoted although it was refused, or never came to its end."""
+    by_link: dict[str, list[PartialFinding]] = defaultdict(list)
+    for partial in partials:
+        by_link[str(partial.data["link"])].append(partial)
+    found: list[Combined] = []
+    for link, mine in sorted(by_link.items()):
+        promoted = [partial for partial in mine if partial.data["promoted"]]
+        if any(partial.data["took_place"] for partial in mine):
+            continue
+        for partial in sorted(promoted, key=lambda each: (each.topic, each.partition)):
+            error = partial.data["error"]
+            how = f"was refused with {error}" if error else "did not come to its end"
+            extent = "full" if len(promoted) == len(mine) else "partial"
+            evidence = {
+                "link": link, "refused_over": link, "failover": partial.data["failover"],
+                "records": partial.data["records"], "how": how, "extent": extent,
+                "promoted": len(promoted), "partitions": len(mine),
+            }  # fmt: skip
+            one = Found(
+                kind=PARTIAL, cluster=partial.cluster, offset=partial.offset, evidence=evidence
+            )
+            found.append(Combined(found=one, topic=partial.topic, partition=partial.partition))
+    return found
 
 
 def _elsewhere(every: Mapping[str, Sequence[LogGeneration]], sends: Sends) -> Bools:
@@ -211,6 +315,26 @@ CHECK = Check(
     inputs=frozenset({"batches", "records", "sends", "promotions"}),
     anomalies=(
         AnomalyKind(
+            name=PARTIAL,
+            meaning=(
+                "A failover was refused at every request, or did not come to its end, and took "
+                "effect all the same: the mirror reports a partition as promoted, or wrote its own "
+                "end (ABORT markers, a reset) into it. The offset is the first of that, or the "
+                "log's end."
+            ),
+            sentence=(
+                "{extent} promotion: the {failover} failover over {link} {how}, and {promoted} of "
+                "{partitions} partitions were promoted all the same, among them {at} on {cluster}"
+            ),
+            counted="partition was promoted by a failover that failed|"
+            "partitions were promoted by a failover that failed",
+            smallest=(
+                "A and B have 1, the failover over A->B is refused, and B has a reset at offset 1: "
+                "at offset 1 on B."
+            ),
+            despite_torn=True,
+        ),
+        AnomalyKind(
             name=KIND,
             meaning=(
                 "A cluster that mirrored the partition acknowledged a client's write to it, or has "
@@ -240,5 +364,6 @@ CHECK = Check(
     ),
     complete=frozenset({"promotions"}),
     kernel=kernel,
+    combine=combine,
     due=frozenset({"mirrored"}),
 )

@@ -168,7 +168,8 @@ class Window:
     """A fault's window: [start, end] in nanoseconds; `end` is after the heal.
 
     `took_effect` is False of a reversal of a mirror that never came to the point: its cluster's log
-    was not truncated. `lost` is what an unclean election took away, by partition.
+    was not truncated; and of a failover that was refused, or did not come to its end. `lost` is
+    what an unclean election took away, by partition.
     """
 
     id: str

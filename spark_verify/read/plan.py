@@ -253,7 +253,7 @@ def _windows(events: Sequence[Event], ended: int) -> list[Window]:
             target=fault.target,
             start=fault.time,
             end=ends.get(fault.id, ended),
-            took_effect=not fault.name.reverses or _reversed(events, fault),
+            took_effect=_took_effect(events, fault),
             lost=_lost(fault, bites.get(fault.id)) if fault.fault == UNCLEAN else (),
         )
         for fault in of_kind(events, happened.FaultStart)
@@ -300,6 +300,14 @@ def _measured(measured: object) -> Sequence[tuple[str, int, int, int]]:
         ):
             found.append((topic, int(number), ends[0], ends[1]))
     return sorted(found)
+
+
+def _took_effect(events: Sequence[Event], fault: happened.FaultStart) -> bool:
+    """Whether a failover or a reversal that had begun came to the point; other faults do."""
+    if fault.name.fails_over:
+        done = of_kind(events, happened.Failover)
+        return any(e.link == fault.target and e.time >= fault.time for e in done)
+    return not fault.name.reverses or _reversed(events, fault)
 
 
 def _reversed(events: Sequence[Event], fault: happened.FaultStart) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from linkflap.harness.model.verdict import Anomaly
+from linkflap.spark_verify.checks.base import Check
 from linkflap.spark_verify.facts.lineages import history
 from linkflap.spark_verify.read.plan import RunPlan
 from linkflap.spark_verify.spark.finding_rows import FindingRow
@@ -25,8 +26,12 @@ def came_from(planned: RunPlan) -> Callable[[Anomaly], str]:
     return upstream
 
 
-def anomaly_rows(rows: Sequence[FindingRow], planned: RunPlan) -> list[Anomaly]:
-    return [_anomaly_row(row, planned) for row in rows if row.finding == "found"]
+def anomaly_rows(check: Check, rows: Sequence[FindingRow], planned: RunPlan) -> list[Anomaly]:
+    noted = {kind.name for kind in check.anomalies if kind.noted}
+    return [
+        replace(each, allowed=True) if each.kind in noted else each
+        for each in (_anomaly_row(row, planned) for row in rows if row.finding == "found")
+    ]
 
 
 def _anomaly_row(row: FindingRow, planned: RunPlan) -> Anomaly:

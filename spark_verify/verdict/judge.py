@@ -115,7 +115,7 @@ def judge(
         if not check.runs_on(guarantee, recorded=reader.run.recorded):
             results.append(_without_history(check))
             continue
-        found = anomaly_rows(by_check[check.name], planned)
+        found = anomaly_rows(check, by_check[check.name], planned)
         measured = _measured(check, by_check[check.name], events)
         failovers += measured.failovers
         result = check_result(

@@ -19,7 +19,7 @@ from linkflap.harness.model.history import (
 )
 from linkflap.harness.model.payload import PROCESS_SHIFT
 from tests.faithful.clusters import Cluster, Log, Spot
-from tests.faithful.coordinators import began, decided, done, fence, goes_on
+from tests.faithful.coordinators import began, decided, done, fence, goes_on, ongoing
 from tests.faithful.entries import ABORT, COMMIT, WRAP, Entry, Rec
 from tests.faithful.notes import MS, Clock, Notes, Writing
 from tests.kafka_log import WITHOUT_ID
@@ -78,7 +78,7 @@ class Producer:
         known = cluster.transactional.get(self.name)
         if known is None:
             known = cluster.transactional[self.name] = [cluster.new_pid(), -1]
-        elif any(known[0] in log.open for log in cluster.logs.values()):
+        elif ongoing(cluster, self.name):
             fence(cluster, self.name, self.clock.ms)
         known[1] += 1
         began(cluster, self.name, known[0], known[1], self.clock.ms)

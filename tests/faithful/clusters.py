@@ -136,11 +136,27 @@ def cleaned_again(
     ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """The state of a transactional id, as its coordinator writes it. `started` is when its
+    transaction began, in milliseconds, `version` the transaction version of the client (KIP-890),
+    `previous` the producer id before."""
+
+    pid: int
+    epoch: int
+    state: int
+    spots: tuple[Spot, ...]
+    started: int = -1
+    version: int = 0
+    previous: int = -1
+
+
 @dataclass(slots=True)
 class Cluster:
     """A cluster: its logs by topic and partition, its transaction coordinators with their epoch,
-    and the producer ids that it assigns. `own` are the logs of Kafka's own topics. `present` says
-    for each group whether it had members in the coordinator's last record."""
+    and the producer ids that it assigns. `own` are the logs of Kafka's own topics, `states` the
+    last state of each transactional id. `present` says for each group whether it had members in the
+    coordinator's last record."""
 
     name: str
     brokers: int
@@ -148,6 +164,7 @@ class Cluster:
     logs: dict[Spot, Log] = field(default_factory=dict)
     transactional: dict[str, list[int]] = field(default_factory=dict)
     own: dict[Spot, Log] = field(default_factory=dict)
+    states: dict[str, State] = field(default_factory=dict)
     present: dict[str, bool] = field(default_factory=dict)
     alive: bool = True
     stopped: bool = False

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tests.faithful.clusters import Cluster, Log, Spot
+from tests.faithful.clusters import Cluster, Log, Spot, State
 from tests.faithful.entries import ABORT, COMMIT, Entry, Rec
 
 STATES: Spot = ("__transaction_state", 0)
@@ -20,31 +20,54 @@ METADATA: Spot = ("__cluster_metadata", 0)
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = range(6)
 
 
+TIMEOUT = 10000
+
+
 def began(cluster: Cluster, name: str, pid: int, epoch: int, ms: int) -> None:
     """State Empty: a transactional id has a producer id and epoch, and no transaction."""
-    _write(cluster, STATES, *state_of(name, pid, epoch, EMPTY, [], ms), ms)
+    _writes(cluster, name, State(pid=pid, epoch=epoch, state=EMPTY, spots=()), ms)
 
 
 def goes_on(
     cluster: Cluster, name: str, pid: int, epoch: int, spots: Iterable[Spot], ms: int
 ) -> None:
     """State Ongoing: a transaction has added partitions."""
-    _write(cluster, STATES, *state_of(name, pid, epoch, ONGOING, sorted(spots), ms), ms)
+    state = State(pid=pid, epoch=epoch, state=ONGOING, spots=tuple(sorted(spots)))
+    _writes(cluster, name, state, ms)
 
 
 def decided(
     cluster: Cluster, name: str, pid: int, epoch: int, ends: int, spots: Iterable[Spot], ms: int
 ) -> None:
-    """State PrepareCommit or PrepareAbort: the coordinator writes the markers next, in this
-    epoch."""
-    state = PREPARE_COMMIT if ends == COMMIT else PREPARE_ABORT
-    _write(cluster, STATES, *state_of(name, pid, epoch, state, sorted(spots), ms), ms)
+    """State PrepareCommit or PrepareAbort: the coordinator writes the markers next, in this epoch.
+    With transactions v2 it is one above the data's."""
+    kind = PREPARE_COMMIT if ends == COMMIT else PREPARE_ABORT
+    before = cluster.states[name]
+    version = 2 if epoch > before.epoch else 0
+    spots = tuple(sorted(spots))
+    _writes(
+        cluster, name, State(pid=pid, epoch=epoch, state=kind, spots=spots, version=version), ms
+    )
 
 
 def done(cluster: Cluster, name: str, pid: int, epoch: int, ends: int, ms: int) -> None:
     """State CompleteCommit or CompleteAbort: all markers are written."""
-    state = COMPLETE_COMMIT if ends == COMMIT else COMPLETE_ABORT
-    _write(cluster, STATES, *state_of(name, pid, epoch, state, [], ms), ms)
+    kind = COMPLETE_COMMIT if ends == COMMIT else COMPLETE_ABORT
+    version = cluster.states[name].version
+    _writes(cluster, name, State(pid=pid, epoch=epoch, state=kind, spots=(), version=version), ms)
+
+
+def _writes(cluster: Cluster, name: str, state: State, ms: int) -> None:
+    """Writes a state with what it takes over from the one before: the producer id then, and when
+    the transaction started."""
+    before = cluster.states.get(name)
+    begins = before is None or before.state in (EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT)
+    started = -1 if state.state == EMPTY else ms if begins or before is None else before.started
+    state = replace(
+        state, started=started, previous=before.pid if before is not None else state.pid
+    )
+    cluster.states[name] = state
+    _write(cluster, STATES, *value_of(name, state, ms), ms)
 
 
 def joined(cluster: Cluster, group: str, ms: int, *, members: int) -> None:
@@ -87,19 +110,21 @@ def _write(cluster: Cluster, spot: Spot, key: bytes, value: bytes, ms: int) -> N
     log.append(Entry(offset=0, records=(Rec(0, -1, -1, -1, ms, key, value),)))
 
 
-def state_of(
-    name: str, pid: int, epoch: int, state: int, spots: list[Spot], ms: int
-) -> tuple[bytes, bytes]:
+def value_of(name: str, state: State, ms: int) -> tuple[bytes, bytes]:
     """Key and value of one state: version 0 of the key, and version 1 of the value, which is a
     flexible version."""
-    topics = sorted({topic for topic, _ in spots})
-    value = struct.pack(">hqhib", 1, pid, epoch, 10000, state)
-    value += bytes([len(topics) + 1]) if spots or state == ONGOING else b"\x00"
+    topics = sorted({topic for topic, _ in state.spots})
+    value = struct.pack(">hqhib", 1, state.pid, state.epoch, TIMEOUT, state.state)
+    value += b"\x00" if state.state == EMPTY else bytes([len(topics) + 1])
     for topic in topics:
-        mine = [partition for name_, partition in spots if name_ == topic]
+        mine = [partition for name_, partition in state.spots if name_ == topic]
         value += bytes([len(topic) + 1]) + topic.encode() + bytes([len(mine) + 1])
         value += b"".join(struct.pack(">i", partition) for partition in mine) + b"\x00"
-    value += struct.pack(">qq", ms, ms) + b"\x01\x00\x08" + struct.pack(">q", pid)
+    tagged = [(0, struct.pack(">q", state.previous))]
+    if state.version:
+        tagged.append((2, struct.pack(">h", state.version)))
+    value += struct.pack(">qq", ms, state.started) + bytes([len(tagged)])
+    value += b"".join(bytes([tag, len(data)]) + data for tag, data in tagged)
     return struct.pack(">h", 0) + _text(name), value
 
 
@@ -114,11 +139,55 @@ def state_in(entry: Entry) -> int:
 
 def with_state(entry: Entry, state: int) -> Entry:
     """The same batch with another state."""
+    return _patched(entry, 16, bytes([state]))
+
+
+def with_producer(entry: Entry, *, pid: int = 0, epoch: int = 0) -> Entry:
+    """The same batch with a producer id and epoch that are higher by so much."""
+    was = struct.unpack_from(">qh", entry.records[0].value or b"", 2)
+    return _patched(entry, 2, struct.pack(">qh", was[0] + pid, was[1] + epoch))
+
+
+def with_timeout(entry: Entry, timeout: int) -> Entry:
+    """The same batch with another timeout of the transaction, in milliseconds."""
+    return _patched(entry, 12, struct.pack(">i", timeout))
+
+
+def with_start(entry: Entry, *, later: int) -> Entry:
+    """The same batch with another start of the transaction, so many milliseconds later."""
+    at = _times_at(entry) + 8
+    (was,) = struct.unpack_from(">q", entry.records[0].value or b"", at)
+    return _patched(entry, at, struct.pack(">q", was + later))
+
+
+def with_partitions(entry: Entry, *, fewer: int) -> Entry:
+    """The same batch without the last partitions of its last topic."""
+    (record,) = entry.records
+    value, end = record.value or b"", _times_at(entry)
+    topic = value.rfind(b"A.", 0, end)
+    size = topic + value[topic - 1] - 1
+    if value[size] - 1 <= fewer:
+        raise LookupError("the transaction has no more partitions than that")
+    changed = value[:size] + bytes([value[size] - fewer]) + value[size + 1 : end - 1 - 4 * fewer]
+    return replace(entry, records=(record._replace(value=changed + value[end - 1 :]),))
+
+
+def _times_at(entry: Entry) -> int:
+    """Where the two times of a state begin: behind them are its tagged fields, the first of which
+    is the previous producer id."""
+    return (entry.records[0].value or b"").rfind(b"\x00\x08") - 17
+
+
+def _patched(entry: Entry, at: int, data: bytes) -> Entry:
     (record,) = entry.records
     value = record.value or b""
-    return replace(
-        entry, records=(record._replace(value=value[:16] + bytes([state]) + value[17:]),)
-    )
+    changed = value[:at] + data + value[at + len(data) :]
+    return replace(entry, records=(record._replace(value=changed),))
+
+
+def name_in(entry: Entry) -> bytes:
+    """The key of a batch of `__transaction_state`: its transactional id."""
+    return entry.records[0].key or b""
 
 
 def decided_in(log: list[Entry], pid: int) -> list[Entry]:
@@ -130,13 +199,14 @@ def decided_in(log: list[Entry], pid: int) -> list[Entry]:
         if state_in(e) == ONGOING
         and struct.unpack_from(">q", e.records[0].value or b"", 2)[0] == pid
     ][-1]
-    states = (PREPARE_COMMIT, COMPLETE_COMMIT)
+    prepared = replace(with_state(ongoing, PREPARE_COMMIT), offset=log[-1].end)
+    (record,) = ongoing.records
+    value, times = record.value or b"", _times_at(ongoing)
+    complete = value[:16] + bytes([COMPLETE_COMMIT, 1]) + value[times:]
     return [
         *log,
-        *(
-            replace(with_state(ongoing, state), offset=log[-1].end + n)
-            for n, state in enumerate(states)
-        ),
+        prepared,
+        replace(ongoing, offset=prepared.end, records=(record._replace(value=complete),)),
     ]
 
 
@@ -155,12 +225,18 @@ def committed_at(entry: Entry) -> tuple[str, Spot, int]:
 
 
 def fence(cluster: Cluster, transactional_id: str, ms: int) -> None:
-    """A successor starts, or the coordinator's timeout expires: the epoch is raised, and open
-    transactions are aborted in the new epoch."""
+    """A successor starts, or the coordinator's timeout expires: the epoch is raised, and what is
+    ongoing is aborted in the new epoch, in every partition that it has."""
     known = cluster.transactional[transactional_id]
     known[1] += 1
-    spots = [spot for spot, log in sorted(cluster.logs.items()) if known[0] in log.open]
+    spots = cluster.states[transactional_id].spots
     decided(cluster, transactional_id, known[0], known[1], ABORT, spots, ms)
     for spot in spots:
         cluster.logs[spot].mark(ABORT, pid=known[0], epoch=known[1], timestamp=ms)
     done(cluster, transactional_id, known[0], known[1], ABORT, ms)
+
+
+def ongoing(cluster: Cluster, transactional_id: str) -> bool:
+    """Whether the coordinator knows a transaction of this id that has not ended."""
+    known = cluster.states.get(transactional_id)
+    return known is not None and known.state == ONGOING

@@ -15,7 +15,7 @@ from typing import Protocol
 from linkflap.harness.model.history import GroupOffset
 from tests.faithful import coordinators
 from tests.faithful.clusters import Cluster, Log, Spot
-from tests.faithful.coordinators import decided, done
+from tests.faithful.coordinators import began, decided, done, goes_on
 from tests.faithful.endings import ended, truncated_back
 from tests.faithful.entries import COMMIT, Entry, Rec
 from tests.faithful.notes import Clock, Notes
@@ -176,6 +176,9 @@ class Connector:
         )
         transaction = f"connector-{self.source.name}", self.pid, self.epoch
         if self.exactly_once:
+            if transaction[0] not in self.destination.states:
+                began(self.destination, *transaction, self.clock.ms)
+            goes_on(self.destination, *transaction, [spot], self.clock.ms)
             decided(self.destination, *transaction, COMMIT, [spot], self.clock.ms)
         offset = log.append(entry).offset
         self.where.setdefault(spot, []).extend(

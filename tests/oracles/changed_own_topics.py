@@ -86,7 +86,20 @@ def _otherwise(made: World, entry: Any) -> Any:
         return replace(entry, committed=max(0, entry.committed + made.random.choice([1, -1, 3])))
     if isinstance(entry, GroupMembers):
         return replace(entry, present=not entry.present)
-    state = made.random.choice([0, 1, 2, 3, 4, 5])
-    return replace(
-        entry, state=state, producer_id=entry.producer_id + made.random.choice([0, 0, 0, 1])
-    )
+    rng = made.random
+    changes: list[dict[str, Any]] = [
+        {"state": rng.choice([-1, 0, 1, 2, 3, 4, 5, 6])},
+        {"state": rng.choice([0, 1, 2, 3, 4, 5])},
+        {"producer_id": entry.producer_id + 1},
+        {"producer_epoch": entry.producer_epoch + rng.choice([1, 2, 32766])},
+        {"partitions": entry.partitions[1:]},
+        {"timeout": entry.timeout * 15},
+        {"started": entry.started + rng.choice([-100_000, 1])},
+        {"updated": entry.updated + 1},
+        {"version": 2},
+        {"version": 2, "producer_epoch": entry.producer_epoch + 1},
+        {"next_id": entry.producer_id + 1},
+        {"previous_id": entry.producer_id + 1},
+        {"transactional_id": "t1"},
+    ]
+    return replace(entry, **rng.choice(changes))

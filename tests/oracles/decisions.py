@@ -12,32 +12,128 @@ from tests.oracles.plain import Plain, PlainLog
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = range(6)
 
 
+def states_of(plain: Plain, cluster: str) -> list[TransactionState]:
+    replica = next(r for r in reversed(plain.view.replicas) if r.cluster == cluster and r.canonical)
+    return [entry for entry in replica.entries if isinstance(entry, TransactionState)]
+
+
 def decided_by(plain: Plain, cluster: str) -> list[dict[str, Any]]:
-    """Every prepared transaction, in order."""
+    """Every prepared transaction, in order; complete once that is below the high watermark."""
     replica = next(r for r in reversed(plain.view.replicas) if r.cluster == cluster and r.canonical)
     found: list[dict[str, Any]] = []
-    for entry in replica.entries:
-        assert isinstance(entry, TransactionState)
-        mine = [row for row in found if row["id"] == entry.transactional_id and not row["closed"]]
-        producer = entry.producer_id, entry.producer_epoch
+    pending: dict[str, dict[str, Any]] = {}
+    for entry in states_of(plain, cluster):
+        name = entry.transactional_id
         if entry.state in (PREPARE_COMMIT, PREPARE_ABORT):
-            if mine and mine[-1]["producer"] == producer:
-                continue
-            for row in mine:
-                row["closed"] = True
-            commit = entry.state == PREPARE_COMMIT
-            row = {
-                "id": entry.transactional_id,
-                "producer": producer,
-                "commit": commit,
+            pending[name] = {
+                "producer": (entry.producer_id, entry.producer_epoch),
+                "commit": entry.state == PREPARE_COMMIT,
                 "partitions": set(entry.partitions),
+                "complete": False,
             }
-            found.append(row | {"complete": False, "closed": False})
-        elif entry.state in (COMPLETE_COMMIT, COMPLETE_ABORT) and mine:
-            mine[-1]["closed"] = True
-            same = mine[-1]["commit"] == (entry.state == COMPLETE_COMMIT)
-            mine[-1]["complete"] = same and entry.offset < replica.high_watermark
+            found.append(pending[name])
+        elif entry.state in (COMPLETE_COMMIT, COMPLETE_ABORT) and name in pending:
+            row = pending.pop(name)
+            same = row["commit"] == (entry.state == COMPLETE_COMMIT)
+            row["complete"] = same and entry.offset < replica.high_watermark
     return found
+
+
+ENDED = (EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT)
+BEFORE: dict[int, tuple[int, ...]] = {
+    EMPTY: ENDED,
+    ONGOING: (*ENDED, ONGOING),
+    PREPARE_COMMIT: (ONGOING,),
+    PREPARE_ABORT: (ONGOING,),
+    COMPLETE_COMMIT: (PREPARE_COMMIT,),
+    COMPLETE_ABORT: (PREPARE_ABORT,),
+    -1: ENDED,
+}
+"""The valid previous states of each state (Kafka's TransactionState); -1: a record without a value.
+With transactions v2 a producer may abort when nothing is ongoing."""
+
+
+def impossible(plain: Plain, cluster: str, log: PlainLog) -> Iterator[int]:
+    """The offsets of records of `__transaction_state` that cannot follow the record before them of
+    their transactional id: at or above what a cleaner may have removed."""
+    past: dict[str, list[TransactionState]] = {}
+    for state in states_of(plain, cluster):
+        mine = past.setdefault(state.transactional_id, [])
+        mine.append(state)
+        if state.offset < max(plain.compacted.get(cluster, 0), log.log_start):
+            continue
+        if len(mine) == 1 and log.log_start:
+            continue
+        if not follows(mine[-2] if len(mine) > 1 else None, state) and not _retried(
+            plain, cluster, log, mine
+        ):
+            yield state.offset
+
+
+def _retried(plain: Plain, cluster: str, log: PlainLog, mine: Sequence[TransactionState]) -> bool:
+    """Whether the coordinator that wrote the last record may have failed to append those before it,
+    and so have gone on from an earlier one: a fault of its cluster's brokers is near."""
+    last = mine[-1]
+
+    def leader(state: TransactionState) -> int:
+        return int([b for b in log.batches if b.base_offset <= state.offset][-1].leader_epoch)
+
+    for n in range(len(mine) - 2, -1, -1):
+        if leader(mine[n]) != leader(last):
+            return False
+        if follows(mine[n - 1] if n else None, last):
+            begin, end = mine[n].updated / 1000 - 10, last.written / 1000 + 10
+            return any(
+                w.start / 1e9 <= end and begin <= w.end / 1e9
+                for w in plain.view.windows
+                if w.target.split("/")[0] == cluster
+                or (w.fault, w.target.split("->")[0]) == ("failover-forced", cluster)
+            )
+    return False
+
+
+def follows(before: TransactionState | None, now: TransactionState) -> bool:
+    """KIP-98, KIP-360, KIP-890: the transitions, with what each keeps and changes."""
+    if before is None or before.state == -1:
+        previous = now.previous_id in (-1, now.producer_id)
+        nothing = not now.partitions and now.started == -1 and now.next_id < 0
+        return now.state == EMPTY and now.producer_epoch == 0 and previous and nothing
+    bumps = now.version >= 2
+    allowed = BEFORE.get(now.state, ())
+    if now.state == PREPARE_ABORT and bumps:
+        allowed = (*allowed, *ENDED)
+    if before.state not in allowed:
+        return False
+    if now.state == -1:
+        return now.written - before.updated >= 7 * 24 * 3600 * 1000
+    same_id = now.producer_id == before.producer_id
+    up = now.producer_epoch - before.producer_epoch
+    ended = now.state in (COMPLETE_COMMIT, COMPLETE_ABORT)
+    prepared = now.state in (PREPARE_COMMIT, PREPARE_ABORT)
+    used_up = before.producer_epoch >= 32766
+    if now.state == EMPTY:
+        fresh = now.producer_epoch == 0 and not same_id
+        producer = fresh if used_up else same_id and up in (0, 1)
+    elif ended and before.next_id >= 0:
+        producer = (now.producer_id, now.producer_epoch) == (before.next_id, 0)
+    elif prepared and bumps:
+        producer = same_id and up == (0 if before.producer_epoch == 32767 else 1)
+    else:
+        producer = same_id and (up == 0 or (now.state == PREPARE_ABORT and up == 1))
+    keeps = now.state == EMPTY or now.timeout == before.timeout
+    started = now.started == (now.updated if before.state in ENDED else before.started)
+    touched = {
+        EMPTY: not now.partitions and now.started == -1,
+        ONGOING: before.state != ONGOING or set(before.partitions) <= set(now.partitions),
+    }.get(now.state, set(now.partitions) == (set() if ended else set(before.partitions)))
+    following = now.next_id < 0 or (prepared and bumps and used_up)
+    previous = now.previous_id in (-1, before.producer_id)
+    version = now.version == before.version if ended else True
+    if prepared and before.state == ONGOING and before.version >= 2:
+        version = bumps
+    return all(
+        (producer, keeps, started or now.state == EMPTY, touched, following, previous, version)
+    )
 
 
 def written_again(log: PlainLog, markers: Sequence[Any]) -> list[Any]:
@@ -92,12 +188,31 @@ def exactly(wanted: Sequence[dict[str, Any]], markers: Sequence[Any]) -> list[tu
     return [("marker-unexplained", markers[at].base_offset)] if at < len(had) else []
 
 
-def ends_alike(wanted: Sequence[dict[str, Any]], markers: Sequence[Any]) -> bool:
-    decided, had = [row["commit"] for row in wanted], [b.control == 1 for b in markers]
-    for left in range(len(decided), -1, -1):
-        size = min(left, len(had))
-        if decided[:left][left - size :] == had[len(had) - size :]:
-            return True
-        if left and wanted[left - 1]["complete"]:
-            return False
-    return True
+def can_agree(
+    wanted: Sequence[dict[str, Any]],
+    markers: Sequence[Any],
+    again: Sequence[Any],
+    *,
+    every: bool,
+    from_start: bool,
+) -> bool:
+    """Whether there is a way to leave out what need not be there, so that the rest is the same:
+    incomplete decisions, repeated markers, and the first decisions or markers where the other log
+    has lost its beginning."""
+    lost_decisions = range(len(markers) + 1) if not every else (0,)
+    lost_markers = range(len(wanted) + 1) if not from_start else (0,)
+    for n in lost_markers:
+        for some in leaving_out(markers, again):
+            for m in lost_decisions:
+                had = [b.control == 1 for b in some[m:]]
+                if _without_open(list(wanted[n:]), had):
+                    return True
+    return False
+
+
+def _without_open(wanted: list[dict[str, Any]], had: list[bool]) -> bool:
+    if not wanted:
+        return not had
+    if had and had[0] == wanted[0]["commit"] and _without_open(wanted[1:], had[1:]):
+        return True
+    return not wanted[0]["complete"] and _without_open(wanted[1:], had)

@@ -80,6 +80,8 @@ def _write(made: World, cluster: str) -> None:
         for partition in (partitions if transaction else partitions[:1])
     ]
     asked = made.tick()
+    if ending == "open":
+        made.begin(cluster, producer["pid"], partitions)
     if ending in ("commit", "abort"):
         made.decide(cluster, producer["pid"], COMMIT if ending == "commit" else ABORT, partitions)
     for partition in partitions if ending in ("commit", "abort") else ():

@@ -184,9 +184,9 @@ def _abort_open(made: World, cluster: str, partition: int) -> list[tuple[int, st
 
 
 def _end_transactions(made: World, cluster: str) -> None:
+    for pid in sorted({pid for n in made.partitions for pid in _open_ids(made, cluster, n)}):
+        made.decide(cluster, pid, ABORT, [])
     for partition in made.partitions:
-        for pid in _open_ids(made, cluster, partition):
-            made.decide(cluster, pid, ABORT, [partition])
         _abort_open(made, cluster, partition)
 
 

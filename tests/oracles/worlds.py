@@ -13,7 +13,9 @@ from random import Random
 from typing import Any
 
 from linkflap.harness.log.coordinators import (
+    EMPTY,
     GROUPS,
+    ONGOING,
     PREPARE_ABORT,
     PREPARE_COMMIT,
     TRANSACTIONS,
@@ -70,6 +72,7 @@ class World:
         self.others: dict[tuple[str, int], list[Row]] = {}
         self.own: dict[tuple[str, str], list[Row]] = {}
         self.present: dict[tuple[str, str], bool] = {}
+        self.states: dict[tuple[str, int], TransactionState] = {}
         self.own_others: dict[tuple[str, str], list[Row]] = {}
         self.highs: dict[tuple[str, str], int] = {}
         self.noted: dict[tuple[str, int, int], int] = {}
@@ -162,22 +165,38 @@ class World:
         }
         log.append(row | {"entry": replace(entry, offset=len(log))})
 
-    def decide(self, cluster: str, pid: int, control: int, partitions: Iterable[int]) -> None:
-        """A transaction coordinator ends a transaction; the caller writes its markers."""
-        state = PREPARE_COMMIT if control == COMMIT else PREPARE_ABORT
-        common: Row = {
-            "offset": 0,
-            "transactional_id": f"t{pid}",
-            "producer_id": pid,
-            "producer_epoch": 0,
-        }
-        topic_partitions = tuple((TOPIC, partition) for partition in partitions)
-        self.note(
+    def begin(self, cluster: str, pid: int, partitions: Iterable[int]) -> None:
+        """A transaction coordinator writes that a producer, new or known, has begun a
+        transaction."""
+        now = self.time // 1_000_000
+        known = self.states.get((cluster, pid))
+        if known is None:
+            known = TransactionState(
+                offset=0, transactional_id=f"t{pid}", producer_id=pid, producer_epoch=0,
+                state=EMPTY, timeout=60_000, updated=now, written=now, previous_id=pid,
+            )  # fmt: skip
+            self._state(cluster, known)
+        there = tuple((TOPIC, partition) for partition in partitions)
+        self._state(
             cluster,
-            TRANSACTIONS,
-            TransactionState(**common, state=state, partitions=topic_partitions),
+            replace(known, state=ONGOING, partitions=there, started=now, updated=now, written=now),
         )
-        self.note(cluster, TRANSACTIONS, TransactionState(**common, state=state + 2))
+
+    def decide(self, cluster: str, pid: int, control: int, partitions: Iterable[int]) -> None:
+        """A transaction coordinator ends a transaction, which it may not know yet; the caller
+        writes its markers."""
+        known = self.states.get((cluster, pid))
+        if known is None or known.state != ONGOING:
+            self.begin(cluster, pid, partitions)
+        prepared = PREPARE_COMMIT if control == COMMIT else PREPARE_ABORT
+        now = self.time // 1_000_000
+        state = replace(self.states[cluster, pid], state=prepared, updated=now, written=now)
+        self._state(cluster, state)
+        self._state(cluster, replace(state, state=prepared + 2, partitions=()))
+
+    def _state(self, cluster: str, state: TransactionState) -> None:
+        self.states[cluster, state.producer_id] = state
+        self.note(cluster, TRANSACTIONS, state)
 
     def members(self, cluster: str, group: str, *, present: bool) -> None:
         """A group coordinator writes that a group has members, or has become empty."""

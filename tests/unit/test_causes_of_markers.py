@@ -119,3 +119,33 @@ def test_a_hanging_transaction_follows_from_the_refused_failover() -> None:
         ("failover-refused", {"hanging-transaction": 1}),
         ("hanging-transaction", {}),
     ]
+
+
+def test_a_partial_promotion_is_said_first() -> None:
+    """B's own ABORT and reset, and the refusal, follow from what the refused stop did."""
+    promoted = found(
+        "standby-isolation",
+        "partial-promotion",
+        100,
+        link="A->B",
+        refused_over="A->B",
+        records=2,
+        failover="forced",
+        how="was refused with NOT_STOPPED (145)",
+        extent="partial",
+        promoted=1,
+        partitions=10,
+    )
+    strangers = [
+        found("byte-equality", "byte-stranger", at, source="A", producer_id=3) for at in (100, 101)
+    ]
+    refused = found("failover", "failover-refused", -1, "B", link="A->B", refused_over="A->B")
+    elsewhere = found("byte-equality", "byte-stranger", 100, partition=1, source="A")
+    assert ranked(*strangers, refused, promoted, elsewhere) == [
+        ("partial-promotion", {"byte-stranger": 2, "failover-refused": 1}),
+        ("byte-stranger", {}),
+    ]
+    assert sentence(promoted, REGISTRY, NAMES) == (
+        "partial promotion: the forced failover over A->B was refused with NOT_STOPPED (145), and "
+        "1 of 10 partitions were promoted all the same, among them A.orders-0 @ 100 on B"
+    )

@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 from linkflap.harness.cli.commands import linkflap
 from tests.copied_logs import BAD, KIP_1279, sound
-from tests.faithful.coordinators import COMPLETE_COMMIT, ONGOING, PREPARE_COMMIT, state_of
+from tests.faithful.clusters import State
+from tests.faithful.coordinators import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT, value_of
 from tests.kafka_log import (
     ABORT,
     COMMIT,
@@ -228,7 +229,17 @@ def coordinated(tmp_path: Path, *states: int, end: int = COMMIT) -> Path:
     """A transaction of orders-0, and its coordinator's entries."""
     data = batch(0, ONE, pid=7, epoch=0, seq=0, transactional=True)
     segment(tmp_path / "orders-0", [data, marker(1, end, pid=7, epoch=0)])
-    output = [state_of("t", 7, 0, kind, [("orders", 0)] if kind < 4 else [], 0) for kind in states]
+    output = [
+        value_of(
+            "t",
+            State(
+                pid=7, epoch=0, state=kind, spots=(("orders", 0),) if 0 < kind < 4 else (),
+                started=0 if kind else -1, previous=7,
+            ),
+            0,
+        )
+        for kind in (EMPTY, *states)
+    ]  # fmt: skip
     segment(
         tmp_path / "__transaction_state-0",
         [batch(n, [record(v, key=k)]) for n, (k, v) in enumerate(output)],
@@ -258,8 +269,8 @@ def test_a_hole_and_a_torn_end_of_kafkas_own_topics_are_seen(tmp_path: Path) -> 
         / "__transaction_state-0"
         / f"{0:020}.log"
     )
-    first, second, third = (data for _, data in batches_in(path))
-    rewrite(path, [first, third])
-    assert found(look(tmp_path, code=1)) == [("offsets-missing", "__transaction_state", 0, 1)]
-    rewrite(path, [first, second, third[:-5]])
+    *first, second, third = (data for _, data in batches_in(path))
+    rewrite(path, [*first, third])
+    assert found(look(tmp_path, code=1)) == [("offsets-missing", "__transaction_state", 0, 2)]
+    rewrite(path, [*first, second, third[:-5]])
     assert any("__transaction_state-0" in line for line in look(tmp_path, code=2)["unreadable"])

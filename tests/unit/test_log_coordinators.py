@@ -102,6 +102,10 @@ def test_tagged_fields_are_passed_over() -> None:
     value = struct.pack(">hqhib", 1, 9, 0, 1000, 1) + bytes([3])
     for topic in ("t", "u"):
         value += compact(topic) + bytes([2]) + struct.pack(">i", 1) + bytes([1, 0, 3]) + b"xyz"
+    value += struct.pack(">qq", 20, 10) + bytes([3, 1, 8]) + struct.pack(">q", 11)
+    value += bytes([2, 2]) + struct.pack(">h", 2) + bytes([9, 1]) + b"?"
     found = transaction_state(record(struct.pack(">h", 0) + text("id"), value))
     assert found is not None
     assert found.partitions == (("t", 1), ("u", 1))
+    assert (found.timeout, found.updated, found.started) == (1000, 20, 10)
+    assert (found.previous_id, found.next_id, found.version) == (-1, 11, 2)

@@ -3,18 +3,20 @@ partitions of the cluster.
 
 A transaction is decided when it is prepared (PrepareCommit, PrepareAbort), with its partitions.
 Then every one of them gets a marker of the recorded producer id and epoch; then the transaction is
-complete. One producer id and epoch may decide many transactions (before KIP-890), so outcomes are
-compared in order. If the beginning of either log is gone, the last outcomes are compared: the
-markers of those at the very end may not be there yet, unless they are complete. A coordinator that
-gets no answer writes a marker again, so a marker that repeats another may be of the same decision,
-or of the next.
+complete. So per partition and producer id, the markers are the decisions, in that order. The marker
+of what is not complete may not be there yet. A coordinator that gets no answer writes a marker
+again, so a marker that repeats another may be of the same decision, or of the next.
+
+Where the beginning of either log is gone, the other's beginning has no counterpart: any number of
+the first decisions may lack their markers, or of the first markers their decisions. Of a log that
+was captured before it was truncated, the end is not known either.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from linkflap.harness.log.coordinators import (
@@ -27,10 +29,8 @@ from linkflap.harness.model.topology import TopicPartition
 from linkflap.spark_verify.checks.base import Combined, Found, PartialFinding
 from linkflap.spark_verify.checks.parts.coordinator_groups import groups_seen, of_cluster, rows_of
 from linkflap.spark_verify.checks.parts.lost_records import EVIDENCE
+from linkflap.spark_verify.checks.parts.transaction_states import IMPOSSIBLE, name_of
 
-"""Topic, partition."""
-Producer = tuple[int, int]
-"""Producer id, epoch."""
 _Lost = tuple[int, int, int, int, str]
 """Producer id, epoch, control type, where the loss begins, and the fault."""
 
@@ -41,7 +41,8 @@ class _Decided:
     below the high watermark."""
 
     transactional_id: str
-    producer: Producer
+    producer_id: int
+    epoch: int
     commit: bool
     offset: int
     partitions: Sequence[TopicPartition]
@@ -53,6 +54,7 @@ class _Marker:
     """A marker of one producer in one partition; `again`: it may be the one before it, written once
     more."""
 
+    epoch: int
     commit: bool
     offset: int
     again: bool
@@ -60,11 +62,13 @@ class _Marker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Decisions:
-    """What the coordinators of a cluster decided, in their order, per partition and producer;
-    `every`: since the beginning."""
+    """What the coordinators of a cluster decided, in their order, per partition and producer id;
+    `every`: since the beginning. `known`: else, the lowest epoch of each producer id that a state
+    is there of; what was decided in a higher one is there."""
 
-    decided: Mapping[TopicPartition, Mapping[Producer, Sequence[_Decided]]]
+    decided: Mapping[TopicPartition, Mapping[int, Sequence[_Decided]]]
     every: bool
+    known: Mapping[int, int]
 
 
 def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
@@ -81,38 +85,61 @@ def _outcomes(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
     # A log with a hole says of no transaction how it ended.
     if not states or not all(partial.data["sound"] for partial in states):
         return
+    yield from _shared_ids(states)
     decisions = _decisions(states)
     for partial in of_cluster(partials, "markers"):
-        tp = partial.topic, partial.partition
-        actual: dict[Producer, list[_Marker]] = defaultdict(list)
+        if not partial.data["known"]:
+            continue
+        actual: dict[int, list[_Marker]] = defaultdict(list)
         for pid, epoch, control, offset, again in rows_of(partial.data["markers"], 5):
-            actual[pid, epoch].append(_Marker(commit=control == 1, offset=offset, again=again == 1))
-        expected = decisions.decided.get(tp, {})
-        exact = bool(partial.data["exact"]) and decisions.every
-        for producer in sorted(expected.keys() | actual.keys()):
-            wanted, markers = expected.get(producer, ()), actual.get(producer, [])
-            compare = _in_order if exact else _at_the_end if partial.data["known"] else None
-            one = compare(wanted, markers) if compare is not None else None
-            if compare is not None and one is not None:
-                kind, offset, decided = one
-                evidence = {
-                    "producer_id": producer[0],
-                    "producer_epoch": producer[1],
-                    **_shown(decided),
+            actual[pid].append(
+                _Marker(epoch=epoch, commit=control == 1, offset=offset, again=again == 1)
+            )
+        expected = decisions.decided.get((partial.topic, partial.partition), {})
+        for pid in sorted(expected.keys() | actual.keys()):
+            for epoch, group in _groups(
+                expected.get(pid, ()), actual.get(pid, []), decisions, pid, partial.data
+            ):
+                if (one := group.mismatch()) is not None:
+                    kind, offset, decided = one
+                    evidence = {"producer_id": pid, "producer_epoch": epoch, **_shown(decided)}
+                    taken: Any = partial.data.get("lost", ())
+                    lost = [row for row in taken if (row[0], row[1]) == (pid, epoch)]
+                    back = replace(group, markers=_with(group.markers, lost))
+                    if lost and back.mismatch() is None:
+                        evidence[EVIDENCE] = lost[0][4]
+                    found = Found(
+                        kind=kind, cluster=partial.cluster, offset=offset, evidence=evidence
+                    )
+                    yield Combined(found=found, topic=partial.topic, partition=partial.partition)
+
+
+def _shared_ids(states: Sequence[PartialFinding]) -> Iterator[Combined]:
+    """Producer ids that two transactional ids have: each id gets its own."""
+    owners: dict[int, str] = {}
+    for partial in sorted(states, key=lambda each: each.partition):
+        ids: Sequence[str] = partial.data["ids"]  # type: ignore[assignment]
+        reported: set[int] = set()
+        for name, pid, _, state, offset, _ in rows_of(partial.data["states"], 6):
+            owner = owners.setdefault(pid, ids[name]) if pid >= 0 else ids[name]
+            if owner != ids[name] and pid not in reported:
+                reported.add(pid)
+                evidence: dict[str, object] = {
+                    "transactional_id": ids[name],
+                    "state": name_of(state),
+                    "wrong": f"producer id {pid} is that of {owner}",
                 }
-                taken: Any = partial.data.get("lost", ())
-                lost = [row for row in taken if (row[0], row[1]) == producer]
-                if lost and compare(wanted, _with(markers, lost)) is None:
-                    evidence[EVIDENCE] = lost[0][4]
-                found = Found(kind=kind, cluster=partial.cluster, offset=offset, evidence=evidence)
+                found = Found(
+                    kind=IMPOSSIBLE, cluster=partial.cluster, offset=offset, evidence=evidence
+                )
                 yield Combined(found=found, topic=partial.topic, partition=partial.partition)
 
 
 def _with(markers: Sequence[_Marker], lost: Sequence[_Lost]) -> Sequence[_Marker]:
     """The markers with those that a loss took away, before what was written from its start on."""
     rows = [
-        (at, 0, _Marker(commit=control == 1, offset=at, again=False))
-        for _, _, control, at, _ in lost
+        (at, 0, _Marker(epoch=epoch, commit=control == 1, offset=at, again=False))
+        for _, epoch, control, at, _ in lost
     ]
     rows += [(marker.offset, 1, marker) for marker in markers]
     return [marker for _, _, marker in sorted(rows, key=lambda row: row[:2])]
@@ -130,14 +157,16 @@ def _shown(decided: _Decided | None) -> dict[str, object]:
 
 
 def _decisions(states: Sequence[PartialFinding]) -> _Decisions:
-    found: dict[TopicPartition, dict[Producer, list[_Decided]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
+    found: dict[TopicPartition, dict[int, list[_Decided]]] = defaultdict(lambda: defaultdict(list))
+    known: dict[int, int] = {}
     for partial in states:
+        for _, pid, epoch, *_ in rows_of(partial.data["states"], 6):
+            known[pid] = min(epoch, known.get(pid, epoch))
         for decided in _transactions(partial.data):
             for tp in decided.partitions:
-                found[tp][decided.producer].append(decided)
-    return _Decisions(decided=found, every=all(partial.data["begins"] == 0 for partial in states))
+                found[tp][decided.producer_id].append(decided)
+    every = all(partial.data["begins"] == 0 for partial in states)
+    return _Decisions(decided=found, every=every, known=known)
 
 
 def _transactions(data: Mapping[str, Any]) -> list[_Decided]:
@@ -151,15 +180,12 @@ def _transactions(data: Mapping[str, Any]) -> list[_Decided]:
     prepared: dict[int, _Decided] = {}
     for row, (name, pid, epoch, state, offset, below) in enumerate(rows_of(data["states"], 6)):
         if state in (PREPARE_COMMIT, PREPARE_ABORT):
-            # A coordinator that moved prepares again what it finds prepared.
-            known = prepared.get(name)
-            if known is None or known.producer != (pid, epoch) or known.complete:
-                prepared[name] = _Decided(
-                    transactional_id=ids[name], producer=(pid, epoch),
-                    commit=state == PREPARE_COMMIT, offset=offset,
-                    partitions=partitions[row],
-                )  # fmt: skip
-                found.append(prepared[name])
+            prepared[name] = _Decided(
+                transactional_id=ids[name], producer_id=pid, epoch=epoch,
+                commit=state == PREPARE_COMMIT, offset=offset,
+                partitions=partitions[row],
+            )  # fmt: skip
+            found.append(prepared[name])
         elif state in (COMPLETE_COMMIT, COMPLETE_ABORT) and name in prepared:
             done = prepared.pop(name)
             done.complete = bool(below) and done.commit == (state == COMPLETE_COMMIT)
@@ -170,11 +196,84 @@ One = tuple[str, int, _Decided | None]
 """Kind, offset, and what was decided."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """What was decided in one epoch of a producer id, and its markers in one partition.
+
+    `every`: all that was decided is there; `from_start`: all markers are, from the first on.
+    """
+
+    wanted: Sequence[_Decided]
+    markers: Sequence[_Marker]
+    every: bool
+    from_start: bool
+
+    def mismatch(self) -> One | None:
+        """The first place at which the markers are not what was decided; None where they can be."""
+        if self._alike():
+            return None
+        if self.every and self.from_start:
+            return _in_order(self.wanted, self.markers)
+        owed = [decided for decided in self.wanted if decided.complete]
+        if self.from_start and len(self.markers) < len(owed):
+            return "marker-missing", -1, owed[0]
+        last = owed[-1] if owed else None
+        extra = not self.wanted or (self.every and len(self.markers) > len(self.wanted))
+        kind = "marker-unexplained" if extra else "outcome-disagreement"
+        return (kind, self.markers[-1].offset, last) if self.markers else None
+
+    def _alike(self) -> bool:
+        """Whether each marker is of the next decision, or of the same one again, and none that is
+        complete lacks its own."""
+        wanted = self.wanted
+        reached = _skipping(wanted, {0} if self.from_start else {*range(len(wanted) + 1)})
+        for marker in self.markers:
+            matched = {
+                n + 1 for n in reached if n < len(wanted) and wanted[n].commit == marker.commit
+            }
+            before = set() if self.every else {0}
+            reached = _skipping(wanted, matched | before | (reached if marker.again else set()))
+        return len(wanted) in reached
+
+
+def _groups(
+    wanted: Sequence[_Decided],
+    markers: Sequence[_Marker],
+    decisions: _Decisions,
+    pid: int,
+    data: Mapping[str, Any],
+) -> Iterator[tuple[int, _Group]]:
+    """The epochs of a producer id, in order. They rise along both logs: of an epoch above one that
+    a log has, that log has all."""
+    lowest = min((marker.epoch for marker in markers), default=-1)
+    known = decisions.known.get(pid, -1)
+    epochs = sorted({*(each.epoch for each in wanted), *(each.epoch for each in markers)})
+    shared = min(
+        max((decided.epoch for decided in wanted), default=-1),
+        max((marker.epoch for marker in markers), default=-1),
+    )
+    for epoch in epochs:
+        # Copied logs may be of two moments: what is in one alone at the end may be later.
+        if not data["recorded"] and epoch > shared:
+            continue
+        owed = [decided for decided in wanted if decided.epoch == epoch]
+        if not data["to_end"]:
+            # What was decided behind the last marker that is known may have been marked later.
+            owed = [replace(decided, complete=False) for decided in owed]
+        yield (
+            epoch,
+            _Group(
+                wanted=owed,
+                markers=[marker for marker in markers if marker.epoch == epoch],
+                every=decisions.every or -1 < known < epoch,
+                from_start=bool(data["from_start"]) or -1 < lowest < epoch,
+            ),
+        )
+
+
 def _in_order(wanted: Sequence[_Decided], markers: Sequence[_Marker]) -> One | None:
     """The first place at which markers are not what was decided; of what is not complete they may
     be missing."""
-    if any(marker.again for marker in markers) and _explained(wanted, markers):
-        return None
     complete = sum(decided.complete for decided in wanted)
     index = 0
     for decided in wanted:
@@ -188,16 +287,6 @@ def _in_order(wanted: Sequence[_Decided], markers: Sequence[_Marker]) -> One | N
     return ("marker-unexplained", markers[index].offset, None) if index < len(markers) else None
 
 
-def _explained(wanted: Sequence[_Decided], markers: Sequence[_Marker]) -> bool:
-    """Whether each marker is of the next decision, or of the same one again, and none that is
-    complete lacks its own."""
-    reached = _skipping(wanted, {0})
-    for marker in markers:
-        matched = {n + 1 for n in reached if n < len(wanted) and wanted[n].commit == marker.commit}
-        reached = _skipping(wanted, matched | (reached if marker.again else set()))
-    return len(wanted) in reached
-
-
 def _skipping(wanted: Sequence[_Decided], reached: set[int]) -> set[int]:
     """With what is not complete skipped, from each of these on."""
     found = set(reached)
@@ -206,23 +295,3 @@ def _skipping(wanted: Sequence[_Decided], reached: set[int]) -> set[int]:
             number += 1
             found.add(number)
     return found
-
-
-def _at_the_end(wanted: Sequence[_Decided], markers: Sequence[_Marker]) -> One | None:
-    """Of logs that lost their beginning: the last marker that is not what was decided."""
-    if not markers or not wanted or _ends_alike(wanted, markers):
-        return None
-    last = next((d for d in reversed(wanted) if d.complete), wanted[-1])
-    return "outcome-disagreement", markers[-1].offset, last
-
-
-def _ends_alike(wanted: Sequence[_Decided], markers: Sequence[_Marker]) -> bool:
-    """Whether the last markers are the last decisions, as far back as both are known."""
-    open_ = next((n for n, decided in enumerate(reversed(wanted)) if decided.complete), len(wanted))
-    left = {len(wanted) - n for n in range(open_ + 1)}
-    for marker in reversed(markers):
-        if 0 in left:
-            return True
-        matched = {n - 1 for n in left if wanted[n - 1].commit == marker.commit}
-        left = matched | (left if marker.again else set())
-    return bool(left)

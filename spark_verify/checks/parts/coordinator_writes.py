@@ -10,7 +10,7 @@ import numpy as np
 
 from linkflap.harness.log.coordinators import TransactionState
 from linkflap.spark_verify.checks.base import PartialFinding
-from linkflap.spark_verify.checks.parts.generations import generations, native
+from linkflap.spark_verify.checks.parts.generations import generations, native, replica_of
 from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.sampled_offsets import (
     disturbed_from,
@@ -77,31 +77,44 @@ def commit_columns(replica: Replica) -> dict[str, object]:
 
 
 def marker_partials(view: PartitionView) -> Iterator[PartialFinding]:
-    """The markers of each cluster's own coordinators in this partition."""
-    known = generations(view)
-    for cluster, replica in view.canonical().items():
-        truncated = len(known[cluster]) > 1 or _was_truncated(view, cluster)
-        whole = (
-            not (truncated or replica.damage or replica.log_start or view.compacted.get(cluster))
-            and view.recorded
-        )
-        # Behind a reset (KIP-1279) producer ids are another cluster's; without a history nothing
-        # says whose.
-        reset = not view.recorded and bool((replica.batches.control == OTHER_CONTROL).any())
-        own = _of_its_coordinators(view, known[cluster][-1], replica)
-        partial = marked_partial(
-            replica, own, exact=whole, known=not (truncated or replica.damage or reset)
-        )
-        lost = Taken(view, cluster).markers()
-        yield replace(partial, data={**partial.data, "lost": lost}) if lost else partial
+    """The markers of each cluster's own coordinators in this partition: those that are there in the
+    end, and in each log before it was truncated."""
+    for cluster, mine in generations(view).items():
+        for generation in mine:
+            replica = replica_of(view, generation)
+            if replica is None or replica.damage:
+                continue
+            floor = _truncated_to(view, generation)
+            own = _of_its_coordinators(view, generation, replica)
+            own &= replica.batches.base_offset >= floor
+            whole = not (floor or replica.log_start or view.compacted.get(cluster))
+            # Behind a reset (KIP-1279) producer ids are another cluster's; without a history
+            # nothing says whose.
+            reset = not view.recorded and bool((replica.batches.control == OTHER_CONTROL).any())
+            partial = marked_partial(
+                replica,
+                own,
+                from_start=whole and view.recorded,
+                to_end=generation.last,
+                known=not reset,
+                recorded=view.recorded,
+            )
+            lost = Taken(view, cluster).markers()
+            yield replace(partial, data={**partial.data, "lost": lost}) if lost else partial
 
 
-def _was_truncated(view: PartitionView, cluster: str) -> bool:
-    """Whether a mirror, beginning or ending, says that it truncated the log of this cluster."""
-    clusters = {t.cluster for t in view.truncations} | {
-        stop.cluster for stop in view.stops if stop.truncated
-    }
-    return cluster in clusters
+def _truncated_to(view: PartitionView, generation: LogGeneration) -> int:
+    """The offset from which on a log was never truncated until the end of a generation, as its
+    mirrors say: what was above it is in no log."""
+    cluster, ended = generation.cluster, generation.ended
+    begun = [t.offset for t in view.truncations if t.cluster == cluster and t.time <= ended]
+    stopped = [
+        to
+        for stop in view.stops
+        if stop.cluster == cluster and stop.time <= ended
+        for _, to in stop.truncated
+    ]
+    return max([*begun, *stopped, *generation.earlier], default=0)
 
 
 def _of_its_coordinators(view: PartitionView, generation: LogGeneration, replica: Replica) -> Bools:
@@ -123,8 +136,11 @@ def _of_its_coordinators(view: PartitionView, generation: LogGeneration, replica
     return own & (offsets >= view.compacted.get(replica.cluster, 0)) & ~np.isin(offsets, appended)
 
 
-def marked_partial(replica: Replica, own: Bools, *, exact: bool, known: bool) -> PartialFinding:
-    """`exact`: all markers that were ever written there are there. `known`: the last ones are."""
+def marked_partial(
+    replica: Replica, own: Bools, *, from_start: bool, to_end: bool, known: bool, recorded: bool
+) -> PartialFinding:
+    """`from_start`: all markers that were ever written there are there, `to_end`: and the last
+    ones. `known`: they are all of this cluster's coordinators."""
     batches = replica.batches
     rows = np.flatnonzero(
         own & batches.crc_ok & ((batches.control == COMMIT) | (batches.control == ABORT))
@@ -137,11 +153,10 @@ def marked_partial(replica: Replica, own: Bools, *, exact: bool, known: bool) ->
         _written_again(batches),
     )
     data = {
-        "what": "markers",
-        "exact": exact,
-        "known": known,
+        "what": "markers", "from_start": from_start, "to_end": to_end, "known": known,
+        "recorded": recorded,
         "markers": np.stack([c[rows] for c in columns], axis=1).reshape(-1),
-    }
+    }  # fmt: skip
     return PartialFinding(
         cluster=replica.cluster, offset=replica.log_start, data=data, together=replica.cluster
     )

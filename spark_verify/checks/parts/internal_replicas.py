@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 import numpy as np
 
 from linkflap.spark_verify.checks.base import Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.replicas import copied_while_running, missing
+from linkflap.spark_verify.checks.parts.replicas import copied_while_running, missing, within
 from linkflap.spark_verify.facts.view import Batches, Bools, PartitionView, Replica
 
 METADATA = "__cluster_metadata"
@@ -54,6 +54,13 @@ def absent_offsets(view: PartitionView, replica: Replica) -> Iterator[Finding]:
         yield Found(
             kind="ends-early", cluster=replica.cluster, offset=replica.end, evidence=evidence
         )
+
+
+def sound(view: PartitionView, replica: Replica) -> bool:
+    """Whether nothing is missing from a log below its high watermark, and its bytes are in order: a
+    log with a hole says of nothing how it ended."""
+    below = below_high_watermark(replica)
+    return not [*absent_offsets(view, below), *within(below)]
 
 
 def led(view: PartitionView, replicas: Sequence[Replica]) -> Sequence[Replica]:

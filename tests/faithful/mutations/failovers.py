@@ -8,7 +8,7 @@ from random import Random
 
 from linkflap.harness.model.history import EventRow, SendGroup
 from linkflap.harness.model.scenario import Budgets
-from tests.faithful.entries import Entry
+from tests.faithful.entries import RESET, Entry
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import (
     FORCED,
@@ -250,9 +250,8 @@ def slower_than_allowed(made: Made, rng: Random) -> None:
     made.scenario = replace(made.scenario, budgets=Budgets(rto_seconds=0.001))
 
 
-@mutation(PAIR, must="failover/failover-refused")
-def failover_that_was_refused(made: Made, rng: Random) -> None:
-    """The mirror refused every request for a failover, and clients stayed on the old cluster."""
+def _refused(made: Made) -> None:
+    """The mirror refused every request for a failover."""
     data = {
         "kind": "forced",
         "error": "INVALID_CLUSTER_MIRROR_STATES",
@@ -261,3 +260,32 @@ def failover_that_was_refused(made: Made, rng: Random) -> None:
     }
     at = max(e.time for e in made.events if e.kind != "phase")
     made.events.append(EventRow(time=at, kind="failover-refused", subject="A->B", data=data))
+
+
+@mutation(PAIR, must="failover/failover-refused")
+def failover_that_was_refused(made: Made, rng: Random) -> None:
+    """The mirror refused every request for a failover, and clients stayed on the old cluster."""
+    _refused(made)
+
+
+@mutation(
+    PAIR,
+    must=(
+        "standby-isolation/partial-promotion failover/failover-refused byte-equality/byte-stranger"
+    ),
+)
+def refused_and_carried_out_in_part(made: Made, rng: Random) -> None:
+    """The mirror refused every request for a failover, and promoted one partition of B all the
+    same: it has a reset of the producer state."""
+    _refused(made)
+    made.change(
+        "B",
+        0,
+        lambda log: [
+            *log,
+            Entry(
+                offset=log[-1].end, ends=RESET, leader_epoch=log[-1].leader_epoch,
+                timestamp=made.ended // MS,
+            ),
+        ],
+    )  # fmt: skip

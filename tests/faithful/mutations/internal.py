@@ -14,18 +14,25 @@ from tests.faithful.coordinators import (
     COMPLETE_COMMIT,
     EMPTY,
     METADATA,
+    ONGOING,
     PREPARE_ABORT,
     PREPARE_COMMIT,
     STATES,
     committed_at,
+    name_in,
     state_in,
+    with_partitions,
+    with_producer,
+    with_start,
     with_state,
+    with_timeout,
 )
 from tests.faithful.entries import Entry
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import (
     FORCED,
     PAIR,
+    V1,
     Afterwards,
     NothingToChange,
     kept_out,
@@ -145,7 +152,7 @@ def _changed(entry: Entry) -> Entry:
     return with_state(entry, OTHER[state_in(entry)])
 
 
-@mutation(FORCED, must="internal-topics/marker-unexplained")
+@mutation(FORCED, must="internal-topics/marker-unexplained internal-topics/impossible-state")
 def nobody_decided_it(made: Made, rng: Random) -> None:
     """The partitions have a COMMIT marker of B's own that no coordinator prepared."""
     log = _own(made, "B", STATES)
@@ -158,14 +165,134 @@ def nobody_decided_it(made: Made, rng: Random) -> None:
     )
 
 
-@mutation(FORCED, must="internal-topics/marker-missing")
+@mutation({**FORCED, **V1}, must="internal-topics/marker-missing")
 def completed_without_markers(made: Made, rng: Random) -> None:
-    """B's coordinator recorded that a transaction is complete, and the partitions have no marker of
-    it."""
+    """B's coordinator recorded a transaction, from its beginning to its end, and the partitions
+    have no marker of it."""
     log = _own(made, "B", STATES)
-    first = next(n for n, e in enumerate(log) if state_in(e) == PREPARE_COMMIT)
-    again = [replace(e, offset=log[-1].end + n) for n, e in enumerate(log[first : first + 2])]
+    last = {name_in(e): e for e in log}
+    done = next(e for e in last.values() if state_in(e) == COMPLETE_COMMIT)
+    mine = [e for e in log if name_in(e) == name_in(done)]
+    again = [replace(e, offset=log[-1].end + n) for n, e in enumerate(mine[-3:])]
+    if [state_in(e) for e in again] != [ONGOING, PREPARE_COMMIT, COMPLETE_COMMIT]:
+        raise NothingToChange("the last transaction that was committed has other states too")
     _rewrite(made, "B", STATES, lambda all_: [*all_, *again])
+
+
+def _state(made: Made, rng: Random, *states: int) -> tuple[str, Entry, Entry]:
+    """One of these states of A's coordinator or of B's, in the middle or the last of its id; and
+    the record before it of its id."""
+    found = []
+    for cluster in ("A", "B"):
+        before: dict[bytes, Entry] = {}
+        for entry in _own(made, cluster, STATES):
+            if state_in(entry) in states and name_in(entry) in before:
+                found.append((cluster, entry, before[name_in(entry)]))
+            before[name_in(entry)] = entry
+    if not found:
+        raise NothingToChange("no coordinator wrote such a state")
+    return rng.choice(found)
+
+
+def _put_state(made: Made, cluster: str, old: Entry, new: Entry) -> None:
+    _rewrite(made, cluster, STATES, lambda log: [new if e is old else e for e in log])
+
+
+IMPOSSIBLE = "internal-topics/impossible-state"
+OUTCOMES = (
+    "internal-topics/marker-missing internal-topics/marker-unexplained "
+    "internal-topics/outcome-disagreement"
+)
+
+
+@mutation(FORCED, must=IMPOSSIBLE)
+def completed_otherwise(made: Made, rng: Random) -> None:
+    """PrepareCommit is followed by CompleteAbort, or PrepareAbort by CompleteCommit."""
+    cluster, entry, _ = _state(made, rng, COMPLETE_COMMIT, COMPLETE_ABORT)
+    other = {COMPLETE_COMMIT: COMPLETE_ABORT, COMPLETE_ABORT: COMPLETE_COMMIT}[state_in(entry)]
+    _put_state(made, cluster, entry, with_state(entry, other))
+
+
+@mutation(FORCED, must=IMPOSSIBLE, may=OUTCOMES)
+def prepared_in_another_epoch(made: Made, rng: Random) -> None:
+    """The end of a transaction is prepared in a producer epoch that is not the next one."""
+    cluster, entry, _ = _state(made, rng, PREPARE_COMMIT, PREPARE_ABORT)
+    _put_state(made, cluster, entry, with_producer(entry, epoch=rng.choice((3, 4))))
+
+
+@mutation(FORCED, must=IMPOSSIBLE, may=OUTCOMES)
+def prepared_with_another_id(made: Made, rng: Random) -> None:
+    """The end of a transaction is prepared with another producer id."""
+    cluster, entry, _ = _state(made, rng, PREPARE_COMMIT, PREPARE_ABORT)
+    _put_state(made, cluster, entry, with_producer(entry, pid=1_000_000))
+
+
+@mutation(FORCED, must=IMPOSSIBLE, may=OUTCOMES)
+def completed_in_another_epoch(made: Made, rng: Random) -> None:
+    """A transaction is complete in another producer epoch than the one in which it was prepared."""
+    cluster, entry, _ = _state(made, rng, COMPLETE_COMMIT, COMPLETE_ABORT)
+    _put_state(made, cluster, entry, with_producer(entry, epoch=rng.choice((1, 2))))
+
+
+@mutation(FORCED, must=IMPOSSIBLE, may=OUTCOMES)
+def begun_in_another_epoch(made: Made, rng: Random) -> None:
+    """A transaction begins in another producer epoch than the one that its producer got."""
+    cluster, entry, _ = _state(made, rng, ONGOING)
+    _put_state(made, cluster, entry, with_producer(entry, epoch=rng.choice((1, 2))))
+
+
+@mutation(FORCED, must=IMPOSSIBLE, may=OUTCOMES)
+def prepared_without_a_beginning(made: Made, rng: Random) -> None:
+    """A commit is prepared, and no transaction was ongoing."""
+    cluster, entry, before = _state(made, rng, PREPARE_COMMIT)
+    _put_state(made, cluster, before, with_state(before, EMPTY))
+    del entry
+
+
+@mutation(FORCED, must=IMPOSSIBLE, may=OUTCOMES)
+def completed_without_preparation(made: Made, rng: Random) -> None:
+    """A transaction is ongoing, and then complete."""
+    cluster, entry, before = _state(made, rng, COMPLETE_COMMIT, COMPLETE_ABORT)
+    _put_state(made, cluster, before, with_state(before, ONGOING))
+    del entry
+
+
+@mutation({**FORCED, "partitions": 3}, must=IMPOSSIBLE, may=OUTCOMES)
+def prepared_without_a_partition(made: Made, rng: Random) -> None:
+    """The end of a transaction is prepared for fewer partitions than it has."""
+    cluster, entry, _ = _state(made, rng, PREPARE_COMMIT, PREPARE_ABORT)
+    try:
+        _put_state(made, cluster, entry, with_partitions(entry, fewer=1))
+    except LookupError as error:
+        raise NothingToChange(str(error)) from error
+
+
+@mutation(FORCED, must=IMPOSSIBLE)
+def begun_at_another_time(made: Made, rng: Random) -> None:
+    """A transaction started at another time than the one at which it was first recorded."""
+    cluster, entry, _ = _state(made, rng, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_ABORT)
+    _put_state(made, cluster, entry, with_start(entry, later=rng.choice((-5000, 700_000))))
+
+
+@mutation(FORCED, must=IMPOSSIBLE)
+def timeout_changed_meanwhile(made: Made, rng: Random) -> None:
+    """The timeout of a transaction changes while it is open."""
+    cluster, entry, _ = _state(made, rng, ONGOING, PREPARE_COMMIT, PREPARE_ABORT)
+    _put_state(made, cluster, entry, with_timeout(entry, 900_000))
+
+
+@mutation(FORCED, must=IMPOSSIBLE)
+def forgotten_too_early(made: Made, rng: Random) -> None:
+    """A transactional id was forgotten long before it expired."""
+    cluster = rng.choice("AB")
+    log = _own(made, cluster, STATES)
+    last = list({name_in(e): e for e in log}.values())
+    ended = [e for e in last if state_in(e) in (EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT)]
+    if not ended:
+        raise NothingToChange("no transactional id is without a transaction")
+    (record,) = rng.choice(ended).records
+    forgotten = replace(ended[0], offset=log[-1].end, records=(record._replace(value=None),))
+    _rewrite(made, cluster, STATES, lambda all_: [*all_, forgotten])
 
 
 @mutation(PAIR, must="internal-topics/commit-missing")

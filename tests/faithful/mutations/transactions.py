@@ -5,6 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
+from tests.faithful.coordinators import (
+    COMPLETE_COMMIT,
+    EMPTY,
+    ONGOING,
+    STATES,
+    name_in,
+    state_in,
+    with_state,
+    with_timeout,
+)
 from tests.faithful.entries import ABORT, COMMIT, Entry
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import (
@@ -107,7 +117,8 @@ def marker_lost_in_its_epoch(made: Made, rng: Random) -> None:
     FORCED,
     must="commit-aborted/commit-unmarked",
     may=(
-        "internal-topics/marker-missing last-stable-offset/high-watermark-above-log "
+        "internal-topics/marker-missing last-stable-offset/hanging-transaction "
+        "last-stable-offset/high-watermark-above-log "
         "last-stable-offset/lso-mismatch lost-write/lost-write poll-continuity/position-beyond-end "
         "read-committed-visibility/phantom-read torn-transaction/torn-transaction"
     ),
@@ -134,6 +145,45 @@ def transaction_hangs(made: Made, rng: Random) -> None:
     made.ended += 100 * SECOND
 
 
+OPEN = {**FORCED, "open_at_end": True}
+LINGERS, HANGS = (f"last-stable-offset/{kind}-transaction" for kind in ("lingering", "hanging"))
+
+
+def _open_at_the_end(made: Made, last: int = ONGOING) -> None:
+    """The transaction that is open at the end has a timeout of 900 s, and the run goes on for 80 s.
+    `last`: the last state of its transactional id."""
+    log = made.log("B", STATES[1], topic=STATES[0])
+    if state_in(log[-1]) != ONGOING:
+        raise NothingToChange("no transaction is open")
+
+    def changed(entry: Entry) -> Entry:
+        if name_in(entry) != name_in(log[-1]):
+            return entry
+        longer = with_timeout(entry, 900_000)
+        return with_state(longer, last) if entry is log[-1] else longer
+
+    made.change("B", STATES[1], lambda all_: [changed(e) for e in all_], topic=STATES[0])
+    made.ended += 80 * SECOND
+
+
+@mutation(OPEN, must=LINGERS, verdict="valid")
+def transaction_lingers(made: Made, rng: Random) -> None:
+    """A transaction is open at the end. Its timeout is 900 s, and the run continued for 80 s."""
+    _open_at_the_end(made)
+
+
+@mutation(OPEN, must=f"{HANGS} internal-topics/impossible-state")
+def transaction_that_nobody_knows(made: Made, rng: Random) -> None:
+    """The same, and its coordinator's last state is CompleteCommit: nothing will end it."""
+    _open_at_the_end(made, COMPLETE_COMMIT)
+
+
+@mutation(OPEN, must=f"{HANGS} internal-topics/impossible-state")
+def transaction_that_never_began(made: Made, rng: Random) -> None:
+    """The same, and its coordinator's last state is Empty."""
+    _open_at_the_end(made, EMPTY)
+
+
 @mutation(
     {**FORCED, "open_at_death": True},
     must="last-stable-offset/hanging-transaction truncation-accounting/marker-not-appended",
@@ -157,7 +207,8 @@ def _appended(made: Made) -> Entry:
     FORCED,
     must="commit-aborted/commit-unmarked",
     may=(
-        "ghost-ack inconsistent-offset last-stable-offset/lso-mismatch lost-write/lost-write "
+        "ghost-ack inconsistent-offset last-stable-offset/hanging-transaction "
+        "last-stable-offset/lso-mismatch lost-write/lost-write "
         "marker-pairing poll-continuity read-committed-visibility "
         "read-committed-visibility/phantom-read torn-transaction/torn-transaction"
     ),

@@ -1,8 +1,9 @@
 """Kafka's own topics are undamaged, and agree with the data and the clients about transactions and
 groups.
 
-Logs are checked one at a time, batch by batch. For the decisions of coordinators, it tries every
-way to leave out decisions that are incomplete at the end; one of them must agree with the markers.
+Logs are checked one at a time, batch by batch, and states of transactional ids one after the other.
+For the decisions of coordinators, it tries every way to leave out what need not be there; one of
+them must agree with the markers.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ from typing import Any
 from linkflap.harness.log.coordinators import GroupMembers, TransactionState
 from tests.oracles.checks.leader_epochs import _falls
 from tests.oracles.checks.replica_agreement import _alone, _between
-from tests.oracles.decisions import decided_by, ends_alike, exactly, leaving_out, written_again
+from tests.oracles.decisions import (
+    can_agree,
+    decided_by,
+    exactly,
+    impossible,
+    states_of,
+    written_again,
+)
 from tests.oracles.plain import Anomaly, Plain, PlainLog
 
 EACH: frozenset[str] = frozenset()
@@ -25,6 +33,7 @@ DESPITE_TORN = frozenset(
         "replica-disagreement",
         "replica-missing",
         "leader-epoch-regression",
+        "impossible-state",
         "outcome-disagreement",
         "marker-missing",
         "marker-unexplained",
@@ -103,70 +112,109 @@ def _outcomes(cluster: str, views: Sequence[Plain], states: Sequence[Plain]) -> 
         log.log_start == 0 and not plain.compacted.get(cluster) for plain, log in logs if log
     )
     decided = [row for plain, log in logs for row in decided_by(plain, cluster)]
+    lowest: dict[int, int] = {}
+    for plain, log in logs:
+        assert log is not None
+        yield from (
+            plain.anomaly("impossible-state", cluster, at) for at in impossible(plain, cluster, log)
+        )
+        for state in states_of(plain, cluster):
+            pid = state.producer_id
+            lowest[pid] = min(state.producer_epoch, lowest.get(pid, state.producer_epoch))
+    yield from _shared(cluster, states)
     for plain in views:
-        log = plain.final(cluster)
-        if log is None or plain.topic in ("__transaction_state", "__cluster_metadata"):
+        if plain.topic in ("__transaction_state", "__cluster_metadata"):
             continue
-        exact, known, own = _markers(plain, log)
-        producers = {(b.producer_id, b.producer_epoch) for b in own}
-        producers |= {
-            row["producer"]
-            for row in decided
-            if (plain.topic, plain.partition) in row["partitions"]
-        }
-        for producer in sorted(producers):
-            mine = [b for b in own if (b.producer_id, b.producer_epoch) == producer]
-            wanted = [
-                r
-                for r in decided
-                if r["producer"] == producer and (plain.topic, plain.partition) in r["partitions"]
-            ]
-            again = written_again(log, mine)
-            if (
-                exact
-                and every
-                and any(not exactly(wanted, some) for some in leaving_out(mine, again))
-            ):
-                continue
-            if exact and every:
-                yield from (
-                    plain.anomaly(kind, cluster, offset) for kind, offset in exactly(wanted, mine)
-                )
-            elif (
-                known
-                and mine
-                and wanted
-                and not any(ends_alike(wanted, some) for some in leaving_out(mine, again))
-            ):
-                yield plain.anomaly("outcome-disagreement", cluster, mine[-1].base_offset)
+        rows = [row for row in decided if (plain.topic, plain.partition) in row["partitions"]]
+        for log, own, from_start, to_end in _markers(plain, cluster):
+            given = [row if to_end else row | {"complete": False} for row in rows]
+            yield from _compared(plain, log, own, given, lowest, every=every, start=from_start)
 
 
-def _markers(plain: Plain, log: PlainLog) -> tuple[bool, bool, list[Any]]:
-    """Whether all markers ever written are there, whether the last ones are, and those of the
-    cluster's own coordinators."""
-    markers = [b for b in log.batches if b.ends and b.crc_ok]
+def _shared(cluster: str, states: Sequence[Plain]) -> Iterator[Anomaly]:
+    """The first record in each partition of a producer id that is another transactional id's."""
+    owners: dict[int, str] = {}
+    for plain in states:
+        reported = set()
+        for state in states_of(plain, cluster) if plain.final(cluster) else ():
+            pid = state.producer_id
+            other = pid >= 0 and owners.setdefault(pid, state.transactional_id)
+            if other not in (False, state.transactional_id) and pid not in reported:
+                reported.add(pid)
+                yield plain.anomaly("impossible-state", cluster, state.offset)
+
+
+def _compared(
+    plain: Plain, log: PlainLog, own: Sequence[Any], rows: Sequence[dict[str, Any]],
+    lowest: dict[int, int], *, every: bool, start: bool,
+) -> Iterator[Anomaly]:  # fmt: skip
+    """The markers of one log, by producer id and epoch, with what was decided."""
+    first: dict[int, int] = {}
+    for b in own:
+        first[b.producer_id] = min(b.producer_epoch, first.get(b.producer_id, 1 << 15))
+    producers = {(b.producer_id, b.producer_epoch) for b in own}
+    for producer in sorted(producers | {row["producer"] for row in rows}):
+        pid, epoch = producer
+        mine = [b for b in own if (b.producer_id, b.producer_epoch) == producer]
+        wanted = [row for row in rows if row["producer"] == producer]
+        has_all = every or (pid in lowest and lowest[pid] < epoch)
+        whole = start or (pid in first and first[pid] < epoch)
+        again = written_again(log, mine)
+        if can_agree(wanted, mine, again, every=has_all, from_start=whole):
+            continue
+        for kind, at in _difference(wanted, mine, has_all=has_all, whole=whole):
+            yield plain.anomaly(kind, log.cluster, at)
+
+
+def _difference(
+    wanted: Sequence[dict[str, Any]], mine: Sequence[Any], *, has_all: bool, whole: bool
+) -> Sequence[tuple[str, int]]:
+    if has_all and whole:
+        return exactly(wanted, mine)
+    if whole and len(mine) < sum(row["complete"] for row in wanted):
+        return [("marker-missing", -1)]
+    extra = not wanted or (has_all and len(mine) > len(wanted))
+    kind = "marker-unexplained" if extra else "outcome-disagreement"
+    return [(kind, mine[-1].base_offset)] if mine else []
+
+
+def _markers(plain: Plain, cluster: str) -> Iterator[tuple[PlainLog, list[Any], bool, bool]]:
+    """Each log of a cluster, what its own coordinators marked in it, whether that is all from the
+    beginning on, and whether it is all to the end."""
     if plain.view.internal:
-        sound = _sound(plain, log.cluster) is not None
-        return sound and log.log_start == 0 and not plain.compacted.get(log.cluster), sound, markers
+        log = plain.final(cluster)
+        if log is not None and _sound(plain, cluster) is not None:
+            whole = log.log_start == 0 and not plain.compacted.get(cluster)
+            yield log, [b for b in log.batches if b.ends and b.crc_ok], whole, True
+        return
     from tests.oracles.story import Story
 
-    generations = Story(plain).generations[log.cluster]
-    stops = [s for s in plain.view.stops if s.cluster == log.cluster]
-    truncated = (
-        len(generations) > 1
-        or any(t.cluster == log.cluster for t in plain.view.truncations)
-        or any(s.truncated for s in stops)
-    )
+    story = Story(plain)
+    stops = [s for s in plain.view.stops if s.cluster == cluster]
     appended = {offset for s in stops for offset, _ in s.appended}
-    if plain.keeps:
-        markers = [b for b in markers if generations[-1].native(b.base_offset)]
-    cleaned = plain.compacted.get(log.cluster, 0)
-    markers = [b for b in markers if b.base_offset not in appended and b.base_offset >= cleaned]
-    whole = (
-        not (truncated or log.torn or log.log_start or plain.compacted.get(log.cluster))
-        and plain.view.recorded
-    )
-    return whole, not (truncated or log.torn), markers
+    cleaned = plain.compacted.get(cluster, 0)
+    for generation in story.generations.get(cluster, ()):
+        log = story.log(generation)
+        if log is None or log.torn:
+            continue
+        cuts = [
+            t.offset
+            for t in plain.view.truncations
+            if t.cluster == cluster and t.time <= generation.ended
+        ]
+        cuts += [to for s in stops if s.time <= generation.ended for _, to in s.truncated]
+        floor = max([*cuts, *generation.earlier], default=0)
+        markers = [
+            b
+            for b in log.batches
+            if b.ends
+            and b.crc_ok
+            and b.base_offset not in appended
+            and b.base_offset >= max(cleaned, floor)
+            and (not plain.keeps or generation.native(b.base_offset))
+        ]
+        whole = not (floor or log.log_start or cleaned) and plain.view.recorded
+        yield log, markers, whole, generation.last
 
 
 def _groups(cluster: str, views: Sequence[Plain], offsets: Sequence[Plain]) -> Iterator[Anomaly]:

@@ -7,6 +7,14 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
+from tests.oracles.checks.internal_topics import _sound
+from tests.oracles.decisions import (
+    COMPLETE_ABORT,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    states_of,
+)
 from tests.oracles.generations import PlainGeneration
 from tests.oracles.plain import NEVER, Anomaly, Plain, PlainLog, of_send, pair, transactions
 from tests.oracles.replica_ends import ahead, shortened
@@ -22,16 +30,22 @@ DESPITE_TORN = frozenset(
         "log-start-above-lso",
         "replica-end-regression",
         "high-watermark-ahead",
+        "hanging-transaction",
+        "lingering-transaction",
     }
 )
 FAITHFUL_TOO = True
 BESIDE = "a sample was taken of a log in which that transaction ended elsewhere, or never"
-TIMEOUT = 75_000_000_000
+SECOND = 1_000_000_000
+SWEEP, GRACE = 10 * SECOND, 5 * SECOND
+"""transaction.abort.timed.out.transaction.cleanup.interval.ms, and what a coordinator may take."""
+LONGEST = 900 * SECOND
+"""transaction.max.timeout.ms."""
 
 
 def reference(views: Sequence[Plain]) -> list[Anomaly]:
     found: list[Anomaly] = []
-    for plain in views:
+    for plain in (each for each in views if not each.view.internal):
         story = Story(plain)
         for generation in story.every():
             log = story.log(generation)
@@ -43,22 +57,10 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             suspects += list(shortened(plain, generation.cluster, story.marks(generation)))
             suspects += list(ahead(plain, generation.cluster, story.marks(generation)))
             if log is not None:
-                suspects += [
-                    anomaly
-                    for n, anomaly in _recomputed(plain, generation, log, marks)
-                    if marks[n].time < generation.ended
-                ]
                 dead = generation.lost is not None or generation.cluster in plain.view.deaths
-                if generation.last and not dead:
-                    suspects += list(_hanging(plain, generation, log))
-            last = None if generation.last else story.before_truncation(generation)
-            if last is not None:
-                late = _recomputed(plain, generation, last, marks)
-                suspects += [
-                    anomaly
-                    for n, anomaly in late
-                    if marks[n].time >= generation.ended and _shows(last, marks[n + 1 : n + 2])
-                ]
+                if generation.last and not dead and not log.torn:
+                    suspects += list(_hanging(plain, generation, log, views))
+            suspects += list(_mismatches(plain, story, generation, marks))
             found += [plain.anomaly(kind, generation.cluster, offset) for kind, offset in suspects]
     return found
 
@@ -127,15 +129,7 @@ def _above(plain: Plain, story: Story, generation: PlainGeneration) -> Iterator[
     ]
     if not logs:
         return
-    said = any(
-        t.cluster == generation.cluster and t.time >= generation.ended
-        for t in plain.view.truncations
-    )
-    until = (
-        (max(log.captured for log in logs) or NEVER)
-        if generation.last or said
-        else generation.ended
-    )
+    until = max(log.captured for log in logs) or NEVER
     end = story.end(generation)
     for mark in story.marks(generation):
         if mark.returned <= until and end < mark.high_watermark <= _truncated_since(
@@ -145,10 +139,36 @@ def _above(plain: Plain, story: Story, generation: PlainGeneration) -> Iterator[
             return
 
 
-def _shows(log: PlainLog, following: Sequence[Any]) -> bool:
-    """Whether a log that was captured during a reversal has everything that existed at the request
-    of the next sample."""
-    return any(mark.high_watermark <= log.end for mark in following)
+def _mismatches(
+    plain: Plain, story: Story, generation: PlainGeneration, marks: Sequence[Any]
+) -> Iterator[tuple[str, int]]:
+    """Each sample with the first capture that has all that it can be about."""
+    logs = [
+        log
+        for log in (
+            story.log(generation),
+            None if generation.last else story.before_truncation(generation),
+        )
+        if log is not None
+    ]
+    found = [dict(_recomputed(plain, generation, log, marks)) for log in logs]
+    for n in range(len(marks)):
+        shown = [
+            wrong
+            for log, wrong in zip(logs, found, strict=True)
+            if _shows(generation, log, marks[n : n + 2])
+        ]
+        if shown and n in shown[0]:
+            yield shown[0][n]
+
+
+def _shows(generation: PlainGeneration, log: PlainLog, marks: Sequence[Any]) -> bool:
+    """Whether a log has everything that existed at a request: it was captured after that and before
+    a reversal, or has all that existed then and at the request of the next sample."""
+    later = marks[0].returned <= (log.captured or NEVER)
+    return (later and marks[0].time < generation.ended) or (
+        len(marks) > 1 and all(mark.high_watermark <= log.end for mark in marks)
+    )
 
 
 def _recomputed(
@@ -211,7 +231,9 @@ def _lso(every: Sequence[Any], high: int) -> int:
     return int(min([high, *open_ones]))
 
 
-def _hanging(plain: Plain, generation: PlainGeneration, log: PlainLog) -> Iterator[tuple[str, int]]:
+def _hanging(
+    plain: Plain, generation: PlainGeneration, log: PlainLog, views: Sequence[Plain]
+) -> Iterator[tuple[str, int]]:
     own = (
         [start for start, _, _, source in generation.eras()[1:] if not source]
         if plain.keeps
@@ -236,12 +258,51 @@ def _hanging(plain: Plain, generation: PlainGeneration, log: PlainLog) -> Iterat
         if each.marker is not None:
             continue
         first = next((r for r in log.records if r.offset >= each.first), None)
-        if first is not None and (
-            never_promoted
-            or plain.ended - _sent(plain, first) > TIMEOUT
-            or each.first < max(own, default=0)
-        ):
+        if first is None:
+            continue
+        if never_promoted or each.first < max(own, default=0):
             yield "hanging-transaction", each.first
+            continue
+        begun = _sent(plain, first)
+        over = (
+            begun + LONGEST
+            if plain.keeps and follows
+            else _over(plain, generation.cluster, each, views, begun + LONGEST)
+        )
+        healed = [w.end for w in plain.view.windows if w.on.cluster == generation.cluster]
+        if over is None:
+            continue
+        if over < 0 or plain.ended > max([over, *healed]) + SWEEP + GRACE:
+            yield "hanging-transaction", each.first
+        elif plain.ended - begun > SWEEP:
+            yield "lingering-transaction", each.first
+
+
+def _over(
+    plain: Plain, cluster: str, transaction: Any, views: Sequence[Plain], longest: int
+) -> int | None:
+    """When the coordinator may end a transaction at the latest; -1 if it knows of none, None if
+    nobody can know."""
+    topics = [v for v in views if v.topic == "__transaction_state" and v.final(cluster)]
+    if not topics:
+        return longest
+    if any(_sound(v, cluster) is None for v in topics):
+        return longest if plain.ended > longest + SWEEP + GRACE else None
+    last = {s.transactional_id: s for v in topics for s in states_of(v, cluster)}
+    mine = [s for s in last.values() if s.producer_id == transaction.pid]
+    if not mine:
+        return -1
+    state = mine[-1]
+    listed = (plain.topic, plain.partition) in state.partitions
+    epoch = max(b.producer_epoch for b in transaction.batches)
+    if listed and state.state == ONGOING and state.producer_epoch == epoch:
+        return (state.started + state.timeout) * 1_000_000
+    if listed and state.state in (PREPARE_COMMIT, PREPARE_ABORT) and state.producer_epoch >= epoch:
+        return int(state.updated) * 1_000_000
+    log = plain.final(cluster)
+    captured = (log.captured if log else 0) or plain.ended
+    aborted = state.state == COMPLETE_ABORT
+    return None if aborted and state.updated * 1_000_000 + 2 * SECOND >= captured else -1
 
 
 def _sent(plain: Plain, record: Any) -> int:

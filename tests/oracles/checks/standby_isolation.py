@@ -1,5 +1,5 @@
-"""While a partition is mirrored to a cluster no client writes to it there, and no mirror writes to
-its owner."""
+"""While a partition is mirrored to a cluster no client writes to it there, no mirror writes to its
+owner, and a failover that promotes nothing changes nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from linkflap.spark_verify.facts.partition_facts import Promotion, Truncation
 from tests.oracles.generations import kept
-from tests.oracles.plain import NEVER, Anomaly, Plain, of_send
+from tests.oracles.plain import NEVER, Anomaly, Plain, PlainLog, of_send
 from tests.oracles.story import Story
 
 EACH = frozenset({"circular-mirror"})
@@ -60,7 +60,58 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             plain.anomaly("circular-mirror", truncation.cluster, truncation.offset)
             for truncation in _circles(plain)
         ]
+    return [*found, *_promoted_all_the_same(views)]
+
+
+def _promoted_all_the_same(views: Sequence[Plain]) -> list[Anomaly]:
+    """Partitions that are reported as promoted, or have a mirror's end, over a link whose last
+    failover promoted nothing by any record."""
+    found: list[Anomaly] = []
+    tried = {
+        w.target
+        for plain in views
+        for w in plain.view.windows
+        if w.fault.startswith("failover-") and not w.took_effect
+    } | {r.link for plain in views for r in plain.view.refusals}
+    for link in sorted(tried):
+        source, destination = link.split("->")
+        mine = []
+        took_place = False
+        for plain in views:
+            if not {(source, destination), (destination, source)} & set(plain.hops):
+                continue
+            start = max((w.start for w in plain.view.windows if w.target == link
+                and w.fault.startswith("failover-")), default=0)  # fmt: skip
+            took_place |= any(p.link == link and p.time >= start for p in plain.view.promotions)
+            log = plain.final(destination)
+            at = _end_of_a_mirror(plain, source, log) if log else None
+            said = any(
+                d.link == link and d.promoted and d.asked >= start for d in plain.view.descriptions
+            )
+            if at is not None or said:
+                end = log.end if log else -1
+                where = end if at is None else at
+                mine.append(plain.anomaly("partial-promotion", destination, where))
+        found += [] if took_place else mine
     return found
+
+
+def _end_of_a_mirror(plain: Plain, source: str, log: PlainLog) -> int | None:
+    """The first ABORT or reset in a mirrored era that the source does not have there."""
+    theirs = plain.final(source)
+    if theirs is None or theirs.torn or log.torn or not plain.keeps:
+        return None
+    generation = Story(plain).generations[log.cluster][-1]
+    controls = {b.base_offset: b.control for b in theirs.batches}
+    own = [
+        b.base_offset
+        for b in log.batches
+        if b.crc_ok
+        and b.control in (0, 2)
+        and not generation.native(b.base_offset)
+        and controls.get(b.base_offset) != b.control
+    ]
+    return own[0] if own else None
 
 
 def _circles(plain: Plain) -> list[Any]:
@@ -106,5 +157,5 @@ def _mirrored_then(story: Story, send: Any) -> bool:
     return bool(generation.began <= send.invoked and 0 <= send.returned < min(own, default=NEVER))
 
 
-DESPITE_TORN = frozenset({"standby-write", "circular-mirror"})
+DESPITE_TORN = frozenset({"standby-write", "circular-mirror", "partial-promotion"})
 BESIDE = "another promotion offset is reported, so an acknowledged write is in the mirrored range"

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TypedDict, Unpack
 
 from linkflap.harness.log.coordinators import (
+    EMPTY,
     GROUPS,
     PREPARE_ABORT,
     PREPARE_COMMIT,
@@ -56,8 +57,26 @@ def written(records: int, **header: Unpack[Header]) -> Log:
     return log
 
 
+class Fields(TypedDict, total=False):
+    """The other fields of a state."""
+
+    timeout: int
+    updated: int
+    started: int
+    written: int
+    previous_id: int
+    next_id: int
+    version: int
+
+
 def state(
-    kind: int, *partitions: tuple[str, int], at: int, pid: int = 7, epoch: int = 0, name: str = "t"
+    kind: int,
+    *partitions: tuple[str, int],
+    at: int = 0,
+    pid: int = 7,
+    epoch: int = 0,
+    name: str = "t",
+    **rest: Unpack[Fields],
 ) -> TransactionState:
     return TransactionState(
         offset=at,
@@ -66,6 +85,7 @@ def state(
         producer_epoch=epoch,
         state=kind,
         partitions=tuple(partitions),
+        **rest,
     )
 
 
@@ -89,13 +109,36 @@ def coordinator(
     log: Log | None = None,
     **rest: Unpack[Producer],
 ) -> PartitionView:
-    """The entries of A's coordinator, one state after the other; those that prepare an end name the
-    partitions."""
-    entries = [
-        state(k, *(partitions if k <= PREPARE_ABORT else ()), at=n, **rest)
-        for n, k in enumerate(kinds)
+    """The entries of A's coordinator, one state after the other; those of a transaction that goes
+    on or is prepared name the partitions. Behind an Empty for each epoch up to the one that is
+    given."""
+    begun = rest.get("epoch", 0) + 1
+    first = state(EMPTY, **rest)
+    entries = [replace(first, offset=n, producer_epoch=n) for n in range(begun)]
+    entries += [
+        state(k, *(partitions if EMPTY < k <= PREPARE_ABORT else ()), at=n, **rest)
+        for n, k in enumerate(kinds, start=begun)
     ]
-    return own(log or written(len(kinds)), entries=entries)
+    return own(log or written(len(entries)), entries=entries)
+
+
+def states(*each: TransactionState, log: Log | None = None) -> PartitionView:
+    """The entries of A's coordinator as they are, with their places as offsets."""
+    entries = [replace(one, offset=n) for n, one in enumerate(each)]
+    return own(log or written(len(entries)), entries=entries)
+
+
+def set_to(
+    seen: PartitionView, name: str = "", value: int = 0, *, kafka: str = "4.3.1"
+) -> PartitionView:
+    """The same, of clusters with this setting of their brokers, or of this release."""
+    topology = seen.topology
+    clusters = tuple(
+        replace(c, config={name: str(value)} if name else {}, kafka=kafka)
+        for c in topology.clusters
+    )
+    facts = replace(seen.partition_facts.facts, topology=replace(topology, clusters=clusters))
+    return replace(seen, partition_facts=replace(seen.partition_facts, facts=facts))
 
 
 def groups(*committed: int, log: Log | None = None) -> PartitionView:

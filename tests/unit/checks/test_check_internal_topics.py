@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 
 from linkflap.harness.log.coordinators import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
+    EMPTY,
+    FORGOTTEN,
     GROUPS,
     ONGOING,
     PREPARE_ABORT,
     PREPARE_COMMIT,
     TRANSACTIONS,
+    TransactionState,
 )
 from linkflap.harness.model.topology import MIRROR_STATE
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Examined
+from linkflap.spark_verify.facts.partition_facts import Window
+from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.spark.job import examine
 from tests.unit.checks.coordinator_logs import (
     CHECK,
@@ -32,18 +40,21 @@ from tests.unit.checks.coordinator_logs import (
     own,
     sampled,
     second,
+    set_to,
     state,
+    states,
     torn,
     transaction,
     twice,
     written,
 )
 from tests.unit.checks.histories import but, promoted, view
-from tests.unit.checks.logs import Log
+from tests.unit.checks.logs import SECOND, Log
 from tests.unit.checks.verdicts import Rejected
 
 DONE = (ONGOING, PREPARE_COMMIT, COMPLETE_COMMIT)
 UNDONE = (ONGOING, PREPARE_ABORT, COMPLETE_ABORT)
+DOWN = (Window(id="f", fault="broker-kill", target="A/1", start=0, end=SECOND),)
 
 
 ACCEPTED = {
@@ -64,20 +75,23 @@ ACCEPTED = {
     "killed before the markers were written": [coordinator(ONGOING, PREPARE_COMMIT), data(None)],
     "killed before that was written down": [coordinator(ONGOING, PREPARE_COMMIT), data("commit")],
     "killed while it was open": [coordinator(ONGOING), data(None)],
-    "prepared again by a coordinator that moved": [coordinator(ONGOING, *[PREPARE_COMMIT] * 2,
-        COMPLETE_COMMIT), data("commit")],
+    "prepared again while a broker was down: the first append had failed": [
+        but(coordinator(ONGOING, *[PREPARE_COMMIT] * 2, COMPLETE_COMMIT), windows=DOWN),
+        data("commit"),
+    ],
     "complete above the high watermark": [
-        coordinator(*DONE, log=above(written(3), 2)), data(None),
+        coordinator(*DONE, log=above(written(4), 3)), data(None),
     ],
     "transactions v2, the epochs used up: prepared with one id, complete with the next": [
         own(
             written(5),
+            compacted={"A": 1},
             entries=[
                 state(ONGOING, TOPIC_PARTITION, at=0, epoch=32766),
-                state(PREPARE_COMMIT, TOPIC_PARTITION, at=1, epoch=32767),
-                state(COMPLETE_COMMIT, at=2, pid=8),
+                state(PREPARE_COMMIT, TOPIC_PARTITION, at=1, epoch=32767, version=2, next_id=8),
+                state(COMPLETE_COMMIT, at=2, pid=8, version=2),
                 state(ONGOING, TOPIC_PARTITION, at=3, pid=8),
-                state(PREPARE_ABORT, TOPIC_PARTITION, at=4, pid=8, epoch=1),
+                state(PREPARE_ABORT, TOPIC_PARTITION, at=4, pid=8, epoch=1, version=2),
             ],
         ),
         view([Log("A").txn(1, pid=7, epoch=32766, marker_epoch=32767).txn(2, pid=8, end="abort",
@@ -123,6 +137,7 @@ SMALLEST = {
     "ends-early": ([own(above(written(1), 2))], TRANSACTIONS, 1),
     "outcome-disagreement": ([coordinator(*DONE), data("abort")], "A.t", 1),
     "marker-missing": ([coordinator(*DONE), data(None)], "A.t", -1),
+    "impossible-state": ([coordinator(ONGOING, PREPARE_COMMIT, COMPLETE_ABORT)], TRANSACTIONS, 3),
     "marker-unexplained": ([coordinator(ONGOING, partitions=()), data("commit")], "A.t", 1),
     "commit-missing": ([groups(3), sampled(3, 5)], "A.t", 5),
 }
@@ -182,6 +197,162 @@ NEIGHBOURS = {
 }  # fmt: skip
 
 
+ID = state(EMPTY)
+BEGUN = state(ONGOING, TOPIC_PARTITION, updated=5, started=5)
+COMMITS = replace(BEGUN, state=PREPARE_COMMIT, updated=7)
+COMMITTED = replace(COMMITS, state=COMPLETE_COMMIT, partitions=(), updated=8)
+ABORTS = replace(COMMITS, state=PREPARE_ABORT)
+ABORTED = replace(COMMITTED, state=COMPLETE_ABORT)
+V2 = [
+    replace(COMMITS, version=2, producer_epoch=1),
+    replace(COMMITTED, version=2, producer_epoch=1),
+]
+USED_UP = [replace(BEGUN, producer_epoch=32766), replace(COMMITS, version=2, producer_epoch=32767,
+    next_id=8), replace(COMMITTED, version=2, producer_id=8)]  # fmt: skip
+EXPIRED = state(FORGOTTEN, pid=-1, epoch=-1, written=8 + 7 * 24 * 3600 * 1000)
+OTHER = ("A.u", 1)
+FOLLOWS = {
+    "two transactions of one epoch (v1)": [ID, BEGUN, COMMITS, COMMITTED, replace(BEGUN,
+        updated=9, started=9)],
+    "more partitions": [ID, BEGUN, replace(BEGUN, partitions=(TOPIC_PARTITION, OTHER), updated=6)],
+    "each end in the next epoch (v2)": [ID, BEGUN, *V2, replace(BEGUN, producer_epoch=1)],
+    "v2: aborted, and nothing was ongoing": [
+        ID, state(PREPARE_ABORT, epoch=1, updated=6, started=6, version=2),
+        state(COMPLETE_ABORT, epoch=1, updated=7, started=6, version=2),
+    ],
+    "its timeout passed, or a successor came": [ID, BEGUN, replace(ABORTS, producer_epoch=1),
+        replace(ABORTED, producer_epoch=1), state(EMPTY, epoch=2)],
+    "a producer asks again for the same epoch": [ID, state(EMPTY, epoch=1), state(EMPTY, epoch=1)],
+    "another timeout of a new producer": [ID, state(EMPTY, epoch=1, timeout=900_000)],
+    "a new producer id when the epochs are used up": [state(EMPTY, epoch=32766), state(EMPTY,
+        pid=8, previous_id=7)],
+    "v2, used up: complete with the next producer id": USED_UP,
+    "used up, and its timeout passed": [replace(BEGUN, producer_epoch=32766), replace(ABORTS,
+        producer_epoch=32767), replace(ABORTED, producer_epoch=32767), state(EMPTY, pid=8)],
+    "forgotten after a week, and known again": [ID, BEGUN, COMMITS, COMMITTED, EXPIRED,
+        state(EMPTY, pid=8)],
+}  # fmt: skip
+DOES_NOT = {
+    "committed, and complete as aborted": [ID, BEGUN, COMMITS, ABORTED],
+    "aborted, and complete as committed": [ID, BEGUN, ABORTS, COMMITTED],
+    "complete without being prepared": [ID, BEGUN, COMMITTED],
+    "prepared, and nothing was ongoing": [ID, COMMITS],
+    "v1: aborted, and nothing was ongoing": [ID, replace(ABORTS, partitions=(), started=7)],
+    "aborted after commit was prepared": [ID, BEGUN, COMMITS, ABORTS],
+    "a new producer while one is prepared": [ID, BEGUN, COMMITS, state(EMPTY, epoch=1)],
+    "a new producer while one is ongoing": [ID, BEGUN, state(EMPTY, epoch=1)],
+    "it begins again while it is prepared": [ID, BEGUN, COMMITS, BEGUN],
+    "no beginning": [BEGUN],
+    "the first epoch is not 0": [state(EMPTY, epoch=1)],
+    "an epoch is left out": [ID, state(EMPTY, epoch=2)],
+    "an epoch goes back": [ID, state(EMPTY, epoch=1), state(EMPTY)],
+    "it begins in another epoch": [ID, replace(BEGUN, producer_epoch=1)],
+    "v1: committed in another epoch": [ID, BEGUN, replace(COMMITS, producer_epoch=1)],
+    "v2: committed in the same epoch": [ID, BEGUN, replace(V2[0], producer_epoch=0)],
+    "aborted two epochs later": [ID, BEGUN, replace(ABORTS, version=2, producer_epoch=2)],
+    "complete in another epoch": [ID, BEGUN, COMMITS, replace(COMMITTED, producer_epoch=1)],
+    "prepared with another producer id": [ID, BEGUN, replace(COMMITS, producer_id=8)],
+    "a new producer id, and epochs are left": [ID, state(EMPTY, pid=8)],
+    "used up, and no new producer id": [state(EMPTY, epoch=32766), state(EMPTY, epoch=32767)],
+    "the next producer id, and epochs are left": [ID, BEGUN, replace(V2[0], next_id=8)],
+    "complete with another than the next producer id": [*USED_UP[:2], replace(USED_UP[2],
+        producer_id=9)],
+    "another previous producer id": [ID, replace(BEGUN, previous_id=6)],
+    "a partition is lost while it is ongoing": [ID, BEGUN, replace(BEGUN, partitions=(OTHER,))],
+    "prepared for fewer partitions": [ID, BEGUN, replace(COMMITS, partitions=())],
+    "prepared for more partitions": [ID, BEGUN, replace(COMMITS, partitions=(TOPIC_PARTITION,
+        OTHER))],
+    "complete, with partitions": [ID, BEGUN, COMMITS, replace(COMMITTED,
+        partitions=(TOPIC_PARTITION,))],
+    "another timeout of an open transaction": [ID, BEGUN, replace(COMMITS, timeout=900_000)],
+    "a timeout above the longest": [replace(ID, timeout=900_001)],
+    "another start": [ID, BEGUN, replace(COMMITS, started=6)],
+    "a start that is not its first record's": [ID, replace(BEGUN, started=4)],
+    "Empty, with a transaction": [ID, state(EMPTY, epoch=1, started=5)],
+    "another version when it is complete": [ID, BEGUN, COMMITS, replace(COMMITTED, version=1)],
+    "begun with v2, committed with v1": [ID, replace(BEGUN, version=2), COMMITS],
+    "the next producer id while it is ongoing": [ID, replace(BEGUN, next_id=8)],
+    "the next producer id of a new one": [replace(ID, next_id=8)],
+    "the next producer id when it is complete": [ID, BEGUN, COMMITS, replace(COMMITTED,
+        next_id=8)],
+    "forgotten too early": [ID, BEGUN, COMMITS, COMMITTED, replace(EXPIRED,
+        written=EXPIRED.written - 1)],
+    "forgotten while it is open": [ID, BEGUN, EXPIRED],
+    "forgotten, and it goes on": [ID, BEGUN, COMMITS, COMMITTED, EXPIRED, BEGUN],
+    "a state that is in no log": [ID, BEGUN, replace(COMMITS, state=7)],
+    "one producer id of two transactional ids": [ID, replace(ID, transactional_id="u")],
+}  # fmt: skip
+
+
+def chain(of: Sequence[TransactionState]) -> PartitionView:
+    """States of which those before the first Empty of epoch 0 were compacted."""
+    seen = states(*of)
+    begun = of[0].state == EMPTY or of[0].producer_epoch == 0
+    return seen if begun and of[0].producer_epoch < 2 else but(seen, compacted={"A": 1})
+
+
+@pytest.mark.parametrize("case", FOLLOWS)
+def test_a_state_follows(case: str) -> None:
+    assert judged(chain(FOLLOWS[case])) == ([], [])
+
+
+@pytest.mark.parametrize("case", DOES_NOT)
+def test_a_state_does_not_follow(case: str) -> None:
+    wrong = DOES_NOT[case]
+    found, _ = judged(chain(wrong))
+    assert [each for each in found if each[0] == "impossible-state"] == [
+        ("impossible-state", "A", TRANSACTIONS, len(wrong) - 1)
+    ]
+
+
+def test_a_cleaner_leaves_the_last_state_and_what_follows_is_held_against_it() -> None:
+    left = [COMMITS, COMMITTED, BEGUN]
+    assert judged(but(states(*left), compacted={"A": 1})) == ([], [])
+    assert judged(but(states(*left), compacted={"A": 3})) == ([], [])
+    wrong = [COMMITS, ABORTED, BEGUN]
+    assert judged(but(states(*wrong), compacted={"A": 1}))[0][0][0] == "impossible-state"
+    assert judged(but(states(*wrong), compacted={"A": 2})) == ([], [])
+
+
+FAILED = [ID, BEGUN, COMMITS, ABORTS, ABORTED]
+"""The append of PrepareCommit failed: the coordinator aborted after that."""
+
+
+def test_an_append_that_failed_counts_for_nothing_once_brokers_were_down() -> None:
+    now = [replace(each, updated=2000, written=2000, started=each.started) for each in FAILED]
+    now[1:] = [replace(each, started=2000) for each in now[1:]]
+    wrong = [("impossible-state", "A", TRANSACTIONS, 3)]
+    assert judged(but(states(*now), windows=DOWN)) == ([], [])
+    assert judged(states(*now))[0] == wrong
+    later = tuple(replace(w, start=30 * SECOND, end=31 * SECOND) for w in DOWN)
+    elsewhere = tuple(replace(w, target="B/1") for w in DOWN)
+    for windows in (later, elsewhere):
+        assert judged(but(states(*now), windows=windows))[0] == wrong
+    moved = Log("A").data(-1).data(-1).data(-1).data(-1, leader_epoch=1).data(-1, leader_epoch=1)
+    assert judged(but(states(*now, log=moved), windows=DOWN))[0] == wrong
+
+
+def test_without_a_history_nobody_knows_whether_an_append_failed() -> None:
+    found, unknown = judged(but(states(*FAILED), recorded=False))
+    assert found == []
+    assert len(unknown) == 1
+    assert "PrepareAbort of t at offset 3" in unknown[0]
+
+
+def test_settings_of_the_brokers_decide_where_they_are_recorded() -> None:
+    soon = [ID, state(FORGOTTEN, pid=-1, epoch=-1, written=2000)]
+    assert judged(set_to(states(*soon), "transactional.id.expiration.ms", 2000)) == ([], [])
+    assert judged(but(states(*soon), recorded=False)) == ([], [])
+    slow = replace(ID, timeout=1_000_000)
+    assert judged(set_to(states(slow), "transaction.max.timeout.ms", 1_000_000)) == ([], [])
+
+
+def test_kafka_4_0_0_raises_the_epoch_twice() -> None:
+    twice_ = states(ID, BEGUN, replace(ABORTS, version=2, producer_epoch=2))
+    assert judged(set_to(twice_, kafka="4.0.0")) == ([], [])
+    assert judged(set_to(twice_, kafka="4.0.1"))[0] != []
+
+
 @pytest.mark.parametrize("case", ACCEPTED)
 def test_accepts(case: str) -> None:
     assert judged(*ACCEPTED[case]) == ([], [])
@@ -203,10 +374,10 @@ def test_rejects_the_neighbours_too(case: str) -> None:
 
 
 def test_below_the_high_watermark_a_torn_log_is_unknown_and_no_coordinator_is_believed() -> None:
-    seen = coordinator(*DONE, log=torn(written(3)))
+    seen = coordinator(*DONE, log=torn(written(4)))
     assert judged(seen, data("abort")) == (
         [],
-        [f"the log of {TRANSACTIONS}-0 on A/1 is torn from offset 3 on"],
+        [f"the log of {TRANSACTIONS}-0 on A/1 is torn from offset 4 on"],
     )
 
 
@@ -224,7 +395,7 @@ def test_commits_of_a_transaction_count_when_it_committed() -> None:
 
 def test_markers_that_a_mirror_brought_or_wrote_are_no_coordinators_own() -> None:
     log = Log("B").txn(1, pid=7, end="commit").txn(2, pid=7, end="abort")
-    states = own(Log("B").data(-1), entries=[state(ONGOING, at=0)])
+    states = own(Log("B").data(-1), entries=[state(EMPTY, at=0)])
     mirrored = view([log], mirror_kind="shadow", promotions=[promoted(4)])
     assert judged(states, mirrored) == ([], [])
     native = view([log], mirror_kind="shadow", promotions=[promoted(2)])
@@ -237,11 +408,11 @@ def test_batches_of_internal_topics_are_counted_as_examined() -> None:
     assert [f for f in CHECK.kernel(data("commit")) if isinstance(f, Examined)] == []
 
 
-def test_no_other_check_looks_at_them() -> None:
+def test_no_other_check_reports_them() -> None:
     corrupt = own(written(1, crc_ok=False))
-    assert {name for name, check in REGISTRY.items() if examine(check, corrupt)} == {
-        "internal-topics"
-    }
+    rows = {name: examine(check, corrupt) for name, check in REGISTRY.items()}
+    found = {name for name, some in rows.items() if any(r.finding == "found" for r in some)}
+    assert found == {"internal-topics"}
 
 
 def test_where_a_cluster_keeps_the_states_of_its_mirrors_is_held_to_its_bytes_too() -> None:

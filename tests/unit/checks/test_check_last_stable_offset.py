@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from linkflap.harness.log.coordinators import COMPLETE_COMMIT, ONGOING
 from linkflap.spark_verify.checks.parts.last_stable import high_watermarks_of, recompute_last_stable
 from linkflap.spark_verify.checks.parts.logs import read
 from linkflap.spark_verify.facts.partition_facts import Stop
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.clients import commit
+from tests.unit.checks.coordinator_logs import TOPIC_PARTITION, state, states
 from tests.unit.checks.histories import promoted, samples, view
 from tests.unit.checks.logs import ENDED, SECOND, Log, ints
 from tests.unit.checks.replica_histories import REPLICAS_ACCEPTED, replica
@@ -28,6 +30,9 @@ from tests.unit.checks.verdicts import (
 
 NAME = "last-stable-offset"
 OPEN = Log("A").txn(1, pid=7, end=None)
+SINCE = ENDED // 1_000_000
+GOES_ON = [state(ONGOING, TOPIC_PARTITION, timeout=900_000, updated=SINCE, started=SINCE)]
+COMMITTED = [*GOES_ON, replace(GOES_ON[0], state=COMPLETE_COMMIT, partitions=())]
 
 
 def truncated_back(truncated: list[tuple[int, int]], *marks: tuple[int, int]) -> PartitionView:
@@ -161,6 +166,13 @@ REJECTS = {
     ),
     "hanging-transaction": Rejected(
         view=view([OPEN], watermarks={"A": samples((0, 1))}, ended=ENDED + 80 * SECOND),
+        beside=(states(*COMMITTED),),
+        cluster="A",
+        offset=0,
+    ),
+    "lingering-transaction": Rejected(
+        view=view([OPEN], watermarks={"A": samples((0, 1))}, ended=ENDED + 80 * SECOND),
+        beside=(states(*GOES_ON),),
         cluster="A",
         offset=0,
     ),

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Unpack
+
 import pytest
 
-from linkflap.spark_verify.facts.partition_facts import Truncation, Window
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks.base import Found, PartialFinding
+from linkflap.spark_verify.facts.partition_facts import Description, Refusal, Truncation, Window
 from linkflap.spark_verify.facts.sends_and_reads import Send
+from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.clients import send
-from tests.unit.checks.histories import promoted, view
+from tests.unit.checks.histories import History, promoted, view
 from tests.unit.checks.logs import SECOND, Log
 from tests.unit.checks.round_trip import ACKED, emptied, on_b, trip
 from tests.unit.checks.verdicts import (
@@ -20,6 +26,7 @@ from tests.unit.checks.verdicts import (
 )
 
 NAME = "standby-isolation"
+CHECK = REGISTRY[NAME]
 
 
 def at(second: int, *uids: int, acked: int, cluster: str = "B") -> Send:
@@ -29,6 +36,29 @@ def at(second: int, *uids: int, acked: int, cluster: str = "B") -> Send:
 
 
 A = Log("A").data(1)
+REFUSED = Refusal(link="A->B", kind="forced", error="NOT_STOPPED", code=145, seconds=60.0)
+GIVEN_UP = Window(
+    id="f", fault="failover-forced", target="A->B", start=SECOND, end=2 * SECOND, took_effect=False
+)
+
+
+def refused(b: Log, a: Log = A, **rest: Unpack[History]) -> PartitionView:
+    """The failover over A->B was refused at every request, unless the rest says otherwise."""
+    given: History = {"mirror_kind": "cluster-mirroring", "refusals": [REFUSED]}
+    return view([a, b], **(given | rest))
+
+
+def reset() -> Log:
+    return Log("B").data(1).marker("reset", pid=-1)
+
+
+def said(*, promoted: bool, second: int = 10) -> Description:
+    return Description(
+        link="A->B", state="STOPPED", mirrors=False, lag=-1, asked=second * SECOND,
+        returned=second * SECOND + 1, promoted=promoted,
+    )  # fmt: skip
+
+
 ACCEPTED = {
     "only the mirror": (view([A, Log("B").data(1)], sends=[send(1, acked=0)]), {"B/mirrored": 1}),
     "after the promotion": (
@@ -40,8 +70,31 @@ ACCEPTED = {
         {"B/mirrored": 1},
     ),
     "there and back": (trip(), {"A/mirrored": 2, "B/mirrored": 2}),
-}
+    "refused, and nothing changed": (refused(Log("B").data(1)), {"B/mirrored": 1}),
+    "refused, and the reset is its source's": (
+        refused(reset(), Log("A").data(1).marker("reset", pid=-1)), {"B/mirrored": 1},
+    ),
+    "refused, and reported as stopped in between": (
+        refused(Log("B").data(1), descriptions=[said(promoted=False)]), {"B/mirrored": 1},
+    ),
+    "it took place, and its promotion was not recorded": (
+        refused(reset(), refusals=[], windows=[replace(GIVEN_UP, took_effect=True)]),
+        {"B/mirrored": 1},
+    ),
+    "not refused: it is promoted": (
+        refused(reset(), refusals=[], windows=[GIVEN_UP], promotions=[promoted(2)]),
+        {"B/mirrored": 1},
+    ),
+    "reported as promoted before it was asked to fail over": (
+        refused(
+            Log("B").data(1), refusals=[], windows=[GIVEN_UP],
+            descriptions=[said(promoted=True, second=0)],
+        ),
+        {"B/mirrored": 1},
+    ),
+}  # fmt: skip
 REJECTS = {
+    "partial-promotion": Rejected(view=refused(reset()), cluster="B", offset=1),
     "standby-write": Rejected(
         view=view([A, Log("B").data(9)], sends=[send(1, acked=0), at(7, 9, acked=0)]),
         cluster="B",
@@ -65,6 +118,39 @@ def test_accepts(case: str) -> None:
 @pytest.mark.parametrize("kind", REJECTS)
 def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
+
+
+def test_a_failover_that_failed_and_took_effect() -> None:
+    aborted = Log("A").data(1, pid=7, transactional=True)
+    abort = Log("B").data(1, pid=7, transactional=True).marker("abort", pid=7)
+    for seen, offset in (
+        (refused(abort, aborted), 1),
+        (refused(reset(), Log("A").data(1).data(2)), 1),
+        (refused(reset(), refusals=[], windows=[GIVEN_UP]), 1),
+        (refused(Log("B").data(1), descriptions=[said(promoted=True)]), 1),
+    ):
+        assert ("partial-promotion", "B", offset) in anomalies(NAME, seen)
+
+
+def test_how_many_partitions_a_refused_failover_promoted() -> None:
+    promoted_, left = (
+        replace(next(f for f in CHECK.kernel(refused(log)) if isinstance(f, PartialFinding)),
+            topic="A.t", partition=n)
+        for n, log in enumerate((reset(), Log("B").data(1)))
+    )  # fmt: skip
+    assert CHECK.combine is not None
+    (one,) = CHECK.combine([left, promoted_])
+    assert isinstance(one.found, Found)
+    assert (one.partition, one.found.offset) == (0, 1)
+    evidence = one.found.evidence
+    assert (evidence["promoted"], evidence["partitions"], evidence["extent"]) == (1, 2, "partial")
+    assert evidence["how"] == "was refused with NOT_STOPPED (145)"
+    (alone,) = CHECK.combine([promoted_])
+    assert isinstance(alone.found, Found)
+    assert alone.found.evidence["extent"] == "full"
+    assert CHECK.combine([left]) == []
+    done = replace(left, data={**left.data, "took_place": True})
+    assert CHECK.combine([done, promoted_]) == []
 
 
 def test_an_acknowledgement_from_before_the_promotion_whatever_became_of_it() -> None:

@@ -242,10 +242,36 @@ def test_no_capture_has_a_marker_appended_before_the_truncation() -> None:
     old = Log("A").data(1).data(2).txn(3, pid=7, end=None).taken("1-reverse-600", at=605)
     rows = [(606, 2, 3, 0), (610, 2, 3, 0), (612, 4, 4, 0), (622, 2, 2, 3)]
     assert anomalies("last-stable-offset", sampled(*rows, earlier=[old])) == []
+    # The log is truncated in steps: a later sample is below the end of the capture again.
+    steps = [(606, 2, 3, 0), (612, 4, 4, 0), (614, 2, 2, 1), (622, 2, 2, 3)]
+    assert anomalies("last-stable-offset", sampled(*steps, earlier=[old])) == []
     wrong = [(606, 2, 3, 0), (608, 3, 3, 0), (610, 3, 3, 0)]
     assert ("lso-mismatch", "A", 3) in anomalies(
         "last-stable-offset", sampled(*wrong, earlier=[old])
     )
+
+
+def test_a_capture_from_before_a_restart_judges_no_sample_of_what_was_appended_since() -> None:
+    """A was captured when it was lost; it came back by itself, and its coordinator appended an
+    ABORT, long before the reversal."""
+    old = Log("A").data(1).data(2).txn(3, pid=7, end=None).taken("1-away", at=510)
+    name = "last-stable-offset"
+    first, after = [(505, 2, 3, 0), (508, 2, 3, 0)], [(622, 2, 2, 3), (630, 4, 4, 3)]
+    assert anomalies(name, sampled(*first, (560, 4, 4, 0), *after, earlier=[old])) == []
+    assert (
+        anomalies(name, sampled(*first, (560, 4, 4, 0), (570, 4, 4, 0), *after, earlier=[old]))
+        == []
+    )
+    # As long as nothing was appended, the capture is what was sampled.
+    late = [(560, 3, 3, 0), (570, 3, 3, 0)]
+    assert ("lso-mismatch", "A", 3) in anomalies(
+        name, sampled(*first, *late, *after, earlier=[old])
+    )
+    early = [(505, 3, 3, 0), (508, 3, 3, 0)]
+    assert ("lso-mismatch", "A", 3) in anomalies(name, sampled(*early, *after, earlier=[old]))
+    high = [(505, 2, 4, 0), (508, 2, 4, 0)]
+    found = {kind for kind, *_ in anomalies(name, sampled(*high, *after, earlier=[old]))}
+    assert "high-watermark-above-log" in found
 
 
 @pytest.mark.parametrize(
