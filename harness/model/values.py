@@ -26,13 +26,15 @@ class Values:
     """Keys and values of one run. `size` is bytes per value (1 to `LARGEST`); values come from a
     pool of random bytes, so they are incompressible. There are `keys` keys, used in turn; with a
     `skew` above 1, the first ones are used more often, so that some keys are written all the time
-    and some once. `tombstones` is the share of records without a value."""
+    and some once. `tombstones` is the share of records without a value. Two of the same arguments
+    are equal, and only the arguments are pickled."""
 
-    __slots__ = ("_keys", "_pool", "_skew", "_tombstones", "size")
+    __slots__ = ("_keys", "_made_of", "_pool", "_skew", "_tombstones", "size")
 
     def __init__(
         self, seed: int, size: int, *, keys: int = KEYS, skew: float = 1.0, tombstones: float = 0.0
     ) -> None:
+        self._made_of = (seed, size, keys, skew, tombstones)
         rng = random.Random(f"linkflap values {seed}")
         pool = rng.randbytes(max(_POOL, size))
         self.size = size
@@ -40,6 +42,15 @@ class Values:
         self._keys = [b"key-%d-%d" % (seed % 1000, n) for n in range(keys)]
         self._skew = skew
         self._tombstones = int(tombstones * (_HASHED + 1))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Values) and self._made_of == other._made_of
+
+    def __hash__(self) -> int:
+        return hash(self._made_of)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _again, self._made_of
 
     def value(self, uid: int) -> bytes | None:
         """The `size` bytes of this uid, or None if its record is a tombstone."""
@@ -54,3 +65,7 @@ class Values:
             return self._keys[uid % len(self._keys)]
         evenly = (uid * _MULTIPLIER & _HASHED) / (_HASHED + 1)
         return self._keys[min(int(len(self._keys) * evenly**self._skew), len(self._keys) - 1)]
+
+
+def _again(seed: int, size: int, keys: int, skew: float, tombstones: float) -> Values:
+    return Values(seed, size, keys=keys, skew=skew, tombstones=tombstones)

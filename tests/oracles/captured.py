@@ -65,7 +65,11 @@ def captures(made: World, writer: RunWriter) -> Iterator[EventRow]:
             )
             high = max(bounds_of.high_watermark, noted)
             bounds_of = replace(
-                bounds_of, high_watermark=high, last_stable=stable, stable_above=above
+                bounds_of,
+                alive=cluster not in made.dead,
+                high_watermark=high,
+                last_stable=stable,
+                stable_above=above,
             )
             held.setdefault((END, cluster), []).append(bounds_of)
     for (moment, cluster), bounds in held.items():

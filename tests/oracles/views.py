@@ -192,10 +192,7 @@ def _view(world: World, partition: int, run: str) -> PartitionView:
         mirror=declared(MirrorSpec(kind=world.mirror, options=world.options)),
         windows=[Window(**row) for row in world.windows],
         refusals=[Refusal(**row) for row in world.refusals],
-        deaths={
-            r["link"].partition("->")[0]: ended for r in world.refusals if r["kind"] == "forced"
-        }
-        | world.deaths,
+        deaths=world.dead,
         ended=ended,
         budgets=Budgets(rpo_records=rpo, rto_seconds=rto),
         recorded=world.recorded,

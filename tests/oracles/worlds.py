@@ -105,6 +105,13 @@ class World:
         self.positions: dict[tuple[str, str, int], int] = {}
         self.links = list(zip(self.clusters, self.clusters[1:], strict=False))
 
+    @property
+    def dead(self) -> dict[str, int]:
+        """When each cluster died that was dead at the end: it was lost, or a forced failover from
+        it was refused."""
+        refused = (r["link"] for r in self.refusals if r["kind"] == "forced")
+        return {link.partition("->")[0]: self.time for link in refused} | self.deaths
+
     def tick(self) -> int:
         self.time += self.random.choice([1, 1, 2, 7]) * SECOND
         return self.time

@@ -163,6 +163,9 @@ def _events(made: World) -> Iterator[EventRow]:
         yield EventRow(time=row["time"], kind="promotion", subject=row["link"], data=position)
         data = {"kind": row["kind"], "fault_time": row["fault_time"], "open_transactions": 0}
         yield EventRow(time=row["time"], kind="failover", subject=row["link"], data=data)
+    for cluster, died in made.deaths.items():
+        data = {"by": "itself", "status": -9, "out_of_memory": None, "last_words": []}
+        yield EventRow(time=died, kind="broker-died", subject=f"{cluster}/1", data=data)
     for row in made.refusals:
         data = {name: row[name] for name in ("kind", "error", "code", "seconds")}
         yield EventRow(time=made.time, kind="failover-refused", subject=row["link"], data=data)

@@ -84,7 +84,7 @@ def test_sentences_are_plain_fields_without_a_full_stop(check: str, kind: str) -
     assert all(name.isidentifier() for name in fields)
     assert not declared.sentence.endswith(".")
     assert declared.counted.count("|") == (1 if declared.counted else 0)
-    assert declared.counted or declared.alone, (
+    assert declared.counted or declared.alone or declared.noted, (
         "a first screen names what it comes to, or can come to"
     )
     assert declared.alone or not declared.latent
@@ -93,6 +93,10 @@ def test_sentences_are_plain_fields_without_a_full_stop(check: str, kind: str) -
         "source",
     }
     assert not declared.alone.endswith(".")
+
+
+OF_A_CLIENT = {("progress", "stalled"), ("progress", "client-unusable")}
+"""About a client as a whole: what it waited for names the partition, where there is one."""
 
 
 OF_A_LINK = {
@@ -132,6 +136,9 @@ def test_a_sentence_names_cluster_partition_and_offset(check: str, kind: str) ->
         assert {"failover", "link"} <= fields
         return
     assert "cluster" in fields
+    if (check, kind) in OF_A_CLIENT:
+        assert "client" in fields
+        return
     assert fields & {"at", "tp"}
     assert fields & OFFSETS or (check, kind) in NOWHERE
 

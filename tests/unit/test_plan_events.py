@@ -111,12 +111,12 @@ def test_a_failover_that_was_refused_and_the_source_that_it_had_killed(tmp_path:
     ("fault", "promoted", "dead"),
     [
         ("failover-forced", False, True),
-        ("failover-forced", True, False),
+        ("failover-forced", True, True),
         ("failover-planned", False, False),
     ],
     ids=["killed, and nothing was promoted", "promoted", "drained, and nothing was promoted"],
 )
-def test_a_source_that_was_killed_for_a_failover_that_was_not_completed(
+def test_the_source_of_a_forced_failover_is_dead(
     tmp_path: Path, fault: str, promoted: bool, dead: bool
 ) -> None:
     writer = RunWriter(tmp_path / "run", run())

@@ -25,8 +25,8 @@ import os, threading
 from linkflap.spark_verify.spark import daemon
 threading.Thread(target=threading.Event().wait, daemon=True).start()
 taken = []
-wanted = ["pyspark.daemon", "pyspark.worker"]
-os.execv = lambda program, words: taken.append(words) or os._exit(words[2:] != wanted)
+wanted = ["-P", "-m", "pyspark.daemon", "pyspark.worker"]
+os.execv = lambda program, words: taken.append(words) or os._exit(words[1:] != wanted)
 import sys
 sys.argv = ["daemon", "pyspark.worker"]
 daemon.main()
