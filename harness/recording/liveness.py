@@ -134,7 +134,12 @@ def await_progress(world: RunWorld, scenario: Scenario, watch: Callable[[], bool
 
     longest = max(client.within for client in clients)
     with contextlib.suppress(DeadlineExceeded):
-        until(over, within=longest + 10 * SAMPLED_WITHIN, what="every client to make progress")
+        until(
+            over,
+            within=longest + 10 * SAMPLED_WITHIN,
+            what="every client to make progress",
+            every=0.2,
+        )
     up = world.running_clusters
     for client in clients:
         if begun and client.cluster() in up and not (client.goes_on or client.works()):

@@ -13,7 +13,7 @@ from tests.oracles.worlds import SECOND
 EACH: frozenset[str] = frozenset()
 KNOWS_TORN = True
 FAITHFUL_TOO = True
-FATAL = ("_FENCED", "_FATAL", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STATE")
+FATAL = ("_FENCED", "_FATAL", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 
 
 def reference(views: Sequence[Plain]) -> list[Anomaly]:
