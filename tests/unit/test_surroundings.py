@@ -15,7 +15,7 @@ import confluent_kafka
 import msgspec
 import pytest
 
-from linkflap.harness.machine import java
+from linkflap.harness.machine import java, wheels
 from linkflap.harness.machine.java import Java
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.topology import ClusterSpec, Topology
@@ -112,8 +112,8 @@ def test_where_no_java_will_do_the_package_is_named_and_not_installed(
 ) -> None:
     (one_java / "release").write_text('JAVA_VERSION="11.0.1"\n')
     monkeypatch.setenv("PATH", str(one_java))
-    assert java.described("4.3.1") == java.PACKAGE
-    assert java.described("3.9.2") == java.PACKAGE_FOR_KAFKA_3
+    assert java.described("4.3.1") == wheels.JAVA
+    assert java.described("3.9.2") == wheels.JAVA_FOR_KAFKA_3
 
 
 def test_a_machine_that_does_not_name_its_processors_says_how_many(

