@@ -68,6 +68,11 @@ class WorkloadSpec:
     progress_within: float | None = None
 
 
+def program_at(home: str) -> WorkloadSpec:
+    """A program of the user's that uses a cluster's topics; nothing else is known of it."""
+    return WorkloadSpec(kind="command", home=home)
+
+
 def with_library(workloads: Sequence[WorkloadSpec], library: str) -> tuple[WorkloadSpec, ...]:
     """The same workloads with the clients of another library; programs of the user's have their
     own."""

@@ -49,6 +49,7 @@ from linkflap.spark_verify.checks.parts.producer_sessions import (
     sessions,
 )
 from linkflap.spark_verify.facts.eras import LogGeneration
+from linkflap.spark_verify.facts.sends_and_reads import Send
 from linkflap.spark_verify.facts.view import (
     DATA,
     Bools,
@@ -209,28 +210,13 @@ def _refused_before(
     if not len(mine) or not _accepts_any(view, owner, base):
         return {}
     first = int(mine.min())
-    sends = [
-        send
-        for send in view.sends
-        if send.cluster == owner
-        and send.process == first >> PROCESS_SHIFT
-        and send.producer_id in (-1, int(batches.producer_id[row]))
-        and send.first_uid <= first
-    ]
-    sends.sort(key=lambda send: send.first_uid)
+    sends = _sends_up_to(view, owner, int(batches.producer_id[row]), first)
     ours = sends[-1] if sends else None
     if ours is None or first >= ours.first_uid + len(ours.offsets):
         return {}
-    before = [
-        (send.first_uid + i, int(offset), send)
-        for send in sends
-        for i, offset in enumerate(send.offsets.tolist())
-        if send.first_uid + i < first
-    ][-missing:]
-    uids = np.array([uid for uid, _, _ in before], np.int64)
-    tried = all(send.returned == -1 or send.returned >= ours.invoked for _, _, send in before)
-    refused = all(offset == -1 for _, offset, _ in before)
-    if len(before) < missing or not (tried and refused) or np.isin(uids, records.uid).any():
+    before = _sent_before(sends, first)[-missing:]
+    written = np.isin(np.array([uid for uid, _, _ in before], np.int64), records.uid).any()
+    if len(before) < missing or written or not _all_in_flight(before, ours.invoked):
         return {}
     return {
         "not_acknowledged": missing,
@@ -239,6 +225,38 @@ def _refused_before(
         "sent": min(send.invoked for _, _, send in before),
         "given_up": max(send.returned for _, _, send in before),
     }
+
+
+def _sends_up_to(view: PartitionView, cluster: str, producer_id: int, uid: int) -> Sequence[Send]:
+    """The sends of a payload's client to a cluster, by order of payloads, up to that of the
+    payload."""
+    sends = [
+        send
+        for send in view.sends
+        if send.cluster == cluster
+        and send.process == uid >> PROCESS_SHIFT
+        and send.producer_id in (-1, producer_id)
+        and send.first_uid <= uid
+    ]
+    return sorted(sends, key=lambda send: send.first_uid)
+
+
+def _sent_before(sends: Sequence[Send], uid: int) -> Sequence[tuple[int, int, Send]]:
+    """Payload, acknowledged offset (or -1) and send of each record before a payload."""
+    return [
+        (send.first_uid + i, int(offset), send)
+        for send in sends
+        for i, offset in enumerate(send.offsets.tolist())
+        if send.first_uid + i < uid
+    ]
+
+
+def _all_in_flight(records: Sequence[tuple[int, int, Send]], time: int) -> bool:
+    """Whether no record was acknowledged, and the client was still trying each at a time."""
+    return all(
+        offset == -1 and (send.returned == -1 or send.returned >= time)
+        for _, offset, send in records
+    )
 
 
 def _accepts_any(view: PartitionView, cluster: str, offset: int) -> bool:

@@ -65,11 +65,7 @@ def check_result(
     examined = _examined(rows)
     allowed = sum(a.allowed for a in found)
     broken = Counter(a.kind for a in found if not a.allowed)
-    counted = ", ".join(f"{count} {kind}" for kind, count in broken.most_common())
-    doubts = _unfounded(check, broken.keys(), damage, run) if broken else ()
-    unfounded = [
-        f"{path} is damaged, so these may be false positives: {counted}" for path in doubts
-    ]
+    unfounded = _perhaps_false(check, broken, damage, run)
     due, failed = all_due(check, planned, run, asked_for, foreign), failed_parts(events)
     something = bool(due or examined)
     reasons = [
@@ -83,7 +79,7 @@ def check_result(
             failed,
             run=run,
             foreign=bool(foreign),
-            promoted={p.cluster for some in planned.promotions.values() for p in some},
+            promoted=_promoted(planned),
         ),
         *not_carried(check, due, failed, planned.facts.mirror.guarantee.group_offsets_by),
         *_stalls(check, events),
@@ -91,7 +87,7 @@ def check_result(
     ]
     proven = bool(broken) and not unfounded
     verdict = _decided(proven=proven, unknown=bool(reasons), something=something)
-    notes = [counted] if proven else []
+    notes = [_counted(broken)] if proven else []
     if verdict is Verdict.NOT_DUE:
         notes = [_nothing_due(check, run, foreign=bool(foreign))]
     notes += [*never_synced(examined, due), *unread_after_failback(check, examined, planned)]
@@ -138,6 +134,28 @@ def _decided(*, proven: bool, unknown: bool, something: bool) -> Verdict:
     if unknown:
         return Verdict.UNKNOWN
     return Verdict.VALID if something else Verdict.NOT_DUE
+
+
+def _counted(kinds: Counter[str]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+
+
+def _promoted(planned: RunPlan) -> Collection[str]:
+    """The clusters that were promoted, for any partition."""
+    return {p.cluster for several in planned.promotions.values() for p in several}
+
+
+def _perhaps_false(
+    check: Check, broken: Counter[str], damage: Sequence[Damage], run: Run
+) -> Sequence[str]:
+    """Why a check's anomalies, counted by kind, may be false positives."""
+    if not broken:
+        return ()
+    counted = _counted(broken)
+    return [
+        f"{path} is damaged, so these may be false positives: {counted}"
+        for path in _unfounded(check, broken.keys(), damage, run)
+    ]
 
 
 def _unfounded(

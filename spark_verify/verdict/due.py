@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from linkflap.harness.model.scenario import WorkloadSpec, add_readers, unread
+from linkflap.harness.model.scenario import add_readers, program_at, unread
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.rundir import Run
 from linkflap.spark_verify.checks.base import Check
@@ -44,21 +44,29 @@ def all_due(
     promotions = [p for found in planned.promotions.values() for p in found]
     if foreign:
         return sorted(_due_to_foreign(check, planned, run, promotions, foreign))
-    if not (run.recorded or check.examines_any_log) or (
-        run.recorded and check.only_of and check.only_of not in asked_for
-    ):
+    if not _has_a_subject(check, run, asked_for):
         return []
-    due: list[tuple[str, str]]
-    if check.due_at is not None:
-        due = sorted(check.due_at(run.scenario, promotions))
-    elif run.recorded and check.judges_readers and not run.scenario.has_readers:
-        due = []
-    else:
-        due = [
-            each for each in _due_anywhere(check, planned, run, promotions) if each[1] in check.due
-        ]
     gone = set() if run.recorded else _deleted(planned)
-    return [each for each in due if each not in gone]
+    return [each for each in _due_by_scenario(check, planned, run, promotions) if each not in gone]
+
+
+def _has_a_subject(check: Check, run: Run, asked_for: Collection[str]) -> bool:
+    """Whether a directory has what a check is of: copied logs as such, or a history in which the
+    clients did what it is only of."""
+    if not run.recorded:
+        return check.examines_any_log
+    return not check.only_of or check.only_of in asked_for
+
+
+def _due_by_scenario(
+    check: Check, planned: RunPlan, run: Run, promotions: Sequence[Promotion]
+) -> Sequence[tuple[str, str]]:
+    """What is due by the check's own rule, else of all that the scenario leaves."""
+    if check.due_at is not None:
+        return sorted(check.due_at(run.scenario, promotions))
+    if run.recorded and check.judges_readers and not run.scenario.has_readers:
+        return []
+    return [each for each in _due_anywhere(check, planned, run, promotions) if each[1] in check.due]
 
 
 def _due_to_foreign(
@@ -70,7 +78,7 @@ def _due_to_foreign(
 ) -> Iterable[tuple[str, str]]:
     """What bytes without acknowledgements must show: what any log shows, and what checks promise
     that need no acknowledgement."""
-    programs = tuple(WorkloadSpec(kind="command", home=home) for home in homes)
+    programs = tuple(program_at(home) for home in homes)
     scenario = replace(run.scenario, workloads=programs)
     if check.examines_any_log and check.due_at is not None:
         return check.due_at(scenario, promotions)
@@ -156,38 +164,42 @@ def nothing_seen(
     """Where something was due and nothing was examined, with the failed mirror parts that explain
     it, or with the readers that are missing."""
     silent = unread(run.scenario) if run.recorded and check.judges_readers else {}
-    silent = {c: home for c, home in silent.items() if c not in promoted}
+    without_reader = {c: home for c, home in silent.items() if c not in promoted}
     for cluster, origin in due:
         if examined.get((cluster, origin)):
             continue
-        if origin == "checkpoints":
-            yield (
-                f"no committed offset of a group was ever sampled on {cluster}, so how far groups "
-                "were there is unknown"
-            )
-        else:
-            why = [
-                str(part)
-                for part in failed
-                if origin == "mirrored" and part.link.endswith(f"->{cluster}")
-            ]
-            what = f"no {origin} {check.unit} of {cluster} were there to examine"
-            if cluster in silent:
-                what = (
-                    f"no reader read the {origin} records of {cluster}: "
-                    f"{add_readers(cluster, silent[cluster])}"
-                )
-            yield "; ".join([what, *why])
-    if (
-        not due
-        and check.due_at is None
-        and "native" in check.due
-        and run.recorded
-        and not foreign
-        and not check.only_of
-        and not check.judges_readers
-    ):
+        what = _none_of(check, cluster, origin, without_reader)
+        failures = _failures_at(cluster, failed) if origin == "mirrored" else ()
+        yield "; ".join([what, *failures])
+    if not due and run.recorded and not foreign and _needs_a_workload(check):
         yield "nothing was due to be examined: the scenario has no workload"
+
+
+def _none_of(check: Check, cluster: str, origin: str, without_reader: Mapping[str, str]) -> str:
+    """That nothing of a cluster was examined. `without_reader`: clusters that no reader reads, and
+    the home whose workload needs one."""
+    if origin == "checkpoints":
+        return (
+            f"no committed offset of a group was ever sampled on {cluster}, so how far groups "
+            "were there is unknown"
+        )
+    if cluster in without_reader:
+        return (
+            f"no reader read the {origin} records of {cluster}: "
+            f"{add_readers(cluster, without_reader[cluster])}"
+        )
+    return f"no {origin} {check.unit} of {cluster} were there to examine"
+
+
+def _failures_at(cluster: str, failed: Sequence[FailedPart]) -> Sequence[str]:
+    """The failed parts of mirrors to a cluster."""
+    return [str(part) for part in failed if part.link.endswith(f"->{cluster}")]
+
+
+def _needs_a_workload(check: Check) -> bool:
+    """Whether any workload gives a check something to examine."""
+    own_rule = check.due_at is not None or check.only_of or check.judges_readers
+    return "native" in check.due and not own_rule
 
 
 def not_carried(

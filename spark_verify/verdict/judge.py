@@ -95,18 +95,12 @@ def judge(
     events, _ = reader.events()
     by_check = _by_check(rows)
     done = done_in(reader) if reader.run.recorded else Done()
-    quiet = (
-        silent(reader.run.scenario, events, done.readers, planned.replicas)
-        if asks_readers(reader.run)
-        else ()
-    )
-    missing = [each.damage for each in quiet if each.missing]
-    # Spark returns rows in the order in which its tasks ended, which is another one each time.
-    reported = sorted(map(_damage, by_check[""]), key=lambda d: (d.path, len(d.reason), d.reason))
+    quiet = _quiet_readers(reader, planned, events, done)
     foreign = foreign_homes(planned, reader.run, done.rows)
     needless = unwritten(reader.run.scenario, foreign=bool(foreign))
-    known = dict.fromkeys([*planned.damage, *reported, *missing])
-    damage = [each for each in known if each.path not in needless]
+    damage = [
+        each for each in _all_damage(planned, by_check[""], quiet) if each.path not in needless
+    ]
     anomalies: list[Anomaly] = []
     results: list[CheckResult] = []
     failovers: list[Failover] = []
@@ -200,6 +194,27 @@ def _of_the_run(
         unfinished,
         foreign=foreign,
     )
+
+
+def _quiet_readers(
+    reader: RunReader, planned: RunPlan, events: Sequence[Event], done: Done
+) -> Sequence[UnheardReader]:
+    """Readers that left no rows, or did not read to the end; none where nothing asks for
+    readers."""
+    if not asks_readers(reader.run):
+        return ()
+    return silent(reader.run.scenario, events, done.readers, planned.replicas)
+
+
+def _all_damage(
+    planned: RunPlan, rows: Sequence[FindingRow], quiet: Sequence[UnheardReader]
+) -> Iterable[Damage]:
+    """What is damaged or missing, once each: found by the plan, by Spark's tasks (their rows of no
+    check), and of readers."""
+    # Spark returns rows in the order in which its tasks ended, which is another one each time.
+    reported = sorted(map(_damage, rows), key=lambda d: (d.path, len(d.reason), d.reason))
+    missing = [each.damage for each in quiet if each.missing]
+    return dict.fromkeys([*planned.damage, *reported, *missing])
 
 
 def _damage(row: FindingRow) -> Damage:

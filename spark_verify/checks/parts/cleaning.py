@@ -278,21 +278,30 @@ def gone_tombstones(
         return np.zeros(len(rows), np.int64)
     if not view.partition_facts.facts.values:
         return np.full(len(rows), -1, np.int64)
-    expired = tombstones_expired(view, lacking)
-    known, possible = set[int](), set[int]()
-    for send in view.sends:
-        late = expired is not None and send.invoked // 1_000_000 > expired
-        if send.cluster != lacking.cluster or send.ending == "abort" or late:
-            continue
-        for index, offset in enumerate(send.offsets.tolist()):
-            if not send.refused[index] and (offset < 0 or since <= offset < upto):
-                keys = _deleted_keys(view, send.first_uid + index)
-                (known if offset >= 0 and send.outcome == "ok" else possible).update(keys)
+    known, possible = _tombstones_sent(view, lacking, since, upto)
     said = [
         1 if key in known else -1 if key in possible else 0
         for key in holder.parts.key[rows].tolist()
     ]
     return np.array(said, np.int64)
+
+
+def _tombstones_sent(
+    view: PartitionView, replica: Replica, since: int, upto: int
+) -> tuple[set[int], set[int]]:
+    """The keys of tombstones that clients sent to a log and that can be gone from it: those
+    acknowledged within the offsets, and those that may have been written there."""
+    expired = tombstones_expired(view, replica)
+    known, possible = set[int](), set[int]()
+    for send in view.sends:
+        late = expired is not None and send.invoked // 1_000_000 > expired
+        if send.cluster != replica.cluster or send.ending == "abort" or late:
+            continue
+        for index, offset in enumerate(send.offsets.tolist()):
+            if not send.refused[index] and (offset < 0 or since <= offset < upto):
+                keys = _deleted_keys(view, send.first_uid + index)
+                (known if offset >= 0 and send.outcome == "ok" else possible).update(keys)
+    return known, possible
 
 
 def _deleted_keys(view: PartitionView, uid: int) -> Iterator[int]:

@@ -248,27 +248,35 @@ def _groups(
     lowest = min((marker.epoch for marker in markers), default=-1)
     known = decisions.known.get(pid, -1)
     epochs = sorted({*(each.epoch for each in wanted), *(each.epoch for each in markers)})
-    shared = min(
-        max((decided.epoch for decided in wanted), default=-1),
-        max((marker.epoch for marker in markers), default=-1),
-    )
+    shared = _last_shared_epoch(wanted, markers)
     for epoch in epochs:
         # Copied logs may be of two moments: what is in one alone at the end may be later.
         if not data["recorded"] and epoch > shared:
             continue
-        owed = [decided for decided in wanted if decided.epoch == epoch]
-        if not data["to_end"]:
-            # What was decided behind the last marker that is known may have been marked later.
-            owed = [replace(decided, complete=False) for decided in owed]
         yield (
             epoch,
             _Group(
-                wanted=owed,
+                wanted=_decided_in(epoch, wanted, to_end=bool(data["to_end"])),
                 markers=[marker for marker in markers if marker.epoch == epoch],
                 every=decisions.every or -1 < known < epoch,
                 from_start=bool(data["from_start"]) or -1 < lowest < epoch,
             ),
         )
+
+
+def _last_shared_epoch(wanted: Sequence[_Decided], markers: Sequence[_Marker]) -> int:
+    """The epoch up to which both logs have some of a producer id; -1 where one has none."""
+    return min(
+        max((decided.epoch for decided in wanted), default=-1),
+        max((marker.epoch for marker in markers), default=-1),
+    )
+
+
+def _decided_in(epoch: int, wanted: Sequence[_Decided], *, to_end: bool) -> Sequence[_Decided]:
+    """What was decided in an epoch. Unless the markers are known `to_end`, what was decided behind
+    the last of them may have been marked later."""
+    decided = [each for each in wanted if each.epoch == epoch]
+    return decided if to_end else [replace(each, complete=False) for each in decided]
 
 
 def _in_order(wanted: Sequence[_Decided], markers: Sequence[_Marker]) -> One | None:

@@ -146,22 +146,26 @@ def last_states(view: PartitionView) -> Iterator[PartialFinding]:
 
 def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
     """What is open, with what its coordinator says of it: of each cluster."""
-    found: list[Combined] = []
-    for cluster in sorted({partial.cluster for partial in partials}):
-        mine = [partial for partial in partials if partial.cluster == cluster]
-        logs = [partial.data for partial in mine if partial.data["what"] == "ids"]
-        states = {state["producer_id"]: state for data in logs for state in data["ids"]}  # type: ignore[attr-defined]
-        known = bool(logs) and all(data["sound"] for data in logs)
-        for one in (partial for partial in mine if partial.data["what"] == "open"):
-            judged = (
-                _by_coordinator(one, states.get(one.data["evidence"]["producer_id"]))  # type: ignore[index]
-                if known and not one.data["elsewhere"]
-                else _by_age(one, torn=bool(logs) and not one.data["elsewhere"])
-            )
-            found += [
-                Combined(found=each, topic=one.topic, partition=one.partition) for each in judged
-            ]
-    return found
+    return [
+        combined
+        for cluster in sorted({partial.cluster for partial in partials})
+        for combined in _in_cluster([each for each in partials if each.cluster == cluster])
+    ]
+
+
+def _in_cluster(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
+    """What is open in one cluster: by its coordinators where their logs are sound, else by age."""
+    logs = [partial.data for partial in partials if partial.data["what"] == "ids"]
+    states = {state["producer_id"]: state for data in logs for state in data["ids"]}  # type: ignore[attr-defined]
+    known = bool(logs) and all(data["sound"] for data in logs)
+    for one in (partial for partial in partials if partial.data["what"] == "open"):
+        judged = (
+            _by_coordinator(one, states.get(one.data["evidence"]["producer_id"]))  # type: ignore[index]
+            if known and not one.data["elsewhere"]
+            else _by_age(one, torn=bool(logs) and not one.data["elsewhere"])
+        )
+        for each in judged:
+            yield Combined(found=each, topic=one.topic, partition=one.partition)
 
 
 def _by_coordinator(

@@ -111,11 +111,7 @@ def impossible_states(view: PartitionView, replica: Replica, begins: int) -> Ite
     """Records of `__transaction_state` that do not follow from the one before them of their id."""
     rules = _rules(view, replica.cluster)
     epochs, bases = replica.batches.leader_epoch, replica.batches.base_offset
-    by_id: dict[str, list[TransactionState]] = defaultdict(list)
-    for entry in replica.entries:
-        if isinstance(entry, TransactionState):
-            by_id[entry.transactional_id].append(entry)
-    for states in by_id.values():
+    for states in _by_id(replica).values():
         rows = np.searchsorted(bases, [s.offset for s in states], side="right") - 1
         leaders = epochs[rows].tolist()
         for number, state in enumerate(states):
@@ -123,17 +119,35 @@ def impossible_states(view: PartitionView, replica: Replica, begins: int) -> Ite
             if state.offset < begins or (before is None and replica.log_start > 0):
                 continue
             wrong = _wrong(before, state, rules)
-            since = _gone_back(states[: number + 1], leaders, rules) if wrong else None
-            if wrong and (since is None or not _may_fail(view, replica.cluster, since, state)):
+            if not wrong:
+                continue
+            since = _gone_back(states[: number + 1], leaders, rules)
+            if since is None or not _may_fail(view, replica.cluster, since, state):
                 yield _found(replica, before, state, wrong)
-            elif wrong and not view.recorded:
-                where = f"{view.topic}-{view.partition} on {replica.cluster}"
-                reason = (
-                    f"{name_of(state.state)} of {state.transactional_id} at offset {state.offset} "
-                    f"of {where} follows only if the append before it failed, and no history "
-                    "says whether brokers were broken"
-                )
-                yield Unjudged(reason=reason)
+            elif not view.recorded:
+                yield _if_an_append_failed(view, replica, state)
+
+
+def _by_id(replica: Replica) -> Mapping[str, Sequence[TransactionState]]:
+    """The states of each transactional id, in the order of the log."""
+    by_id: dict[str, list[TransactionState]] = defaultdict(list)
+    for entry in replica.entries:
+        if isinstance(entry, TransactionState):
+            by_id[entry.transactional_id].append(entry)
+    return by_id
+
+
+def _if_an_append_failed(
+    view: PartitionView, replica: Replica, state: TransactionState
+) -> Unjudged:
+    where = f"{view.topic}-{view.partition} on {replica.cluster}"
+    return Unjudged(
+        reason=(
+            f"{name_of(state.state)} of {state.transactional_id} at offset {state.offset} "
+            f"of {where} follows only if the append before it failed, and no history "
+            "says whether brokers were broken"
+        )
+    )
 
 
 def _rules(view: PartitionView, cluster: str) -> _Rules:
