@@ -162,19 +162,7 @@ def _clients(world: RunWorld, scenario: Scenario) -> Iterator[_Client]:
 def _of_crew(world: RunWorld, crew: Crew, within: float) -> Iterator[_Client]:
     spec, group = crew.spec, group_of(crew.spec)
     if isinstance(crew, Command):
-        program = _Client(
-            name=crew.name,
-            within=within,
-            cluster=lambda: crew.cluster,
-            done=crew.written,
-            group=group,
-            last_words=crew.last_words,
-        )
-        if group:
-            topics = frozenset(topic_name(spec.home, topic) for topic in spec.reads)
-            _reads(world, program, lambda tp: tp[0] in topics)
-        if group or spec.writes:
-            yield program
+        yield from _of_command(world, crew, within)
     elif isinstance(crew, ShareGroup):
         yield _Client(
             name=f"group {group}",
@@ -197,6 +185,24 @@ def _of_crew(world: RunWorld, crew: Crew, within: float) -> Iterator[_Client]:
     elif isinstance(crew, Producers):
         for number in range(len(crew.members)):
             yield _producer(crew, number, within)
+
+
+def _of_command(world: RunWorld, crew: Command, within: float) -> Iterator[_Client]:
+    """A program of the user, if it has a group or writes: else nothing shows its progress."""
+    spec, group = crew.spec, group_of(crew.spec)
+    program = _Client(
+        name=crew.name,
+        within=within,
+        cluster=lambda: crew.cluster,
+        done=crew.written,
+        group=group,
+        last_words=crew.last_words,
+    )
+    if group:
+        topics = frozenset(topic_name(spec.home, topic) for topic in spec.reads)
+        _reads(world, program, lambda tp: tp[0] in topics)
+    if group or spec.writes:
+        yield program
 
 
 def _reader(world: RunWorld, crew: Crew, number: int, within: float) -> _Client:

@@ -218,13 +218,29 @@ def perform(
     drain(world, world.topics, watch)
     clients.stop()
     # Before the watermarks: what a replica had counts only before the last sample of its leader.
-    for each in replicas:
-        each.ask_to_stop()
-    for each in replicas:
-        each.stop()
+    _stop_replica_samplers(replicas)
     sampler.stop()
     settings.stop()
     watch()
+    _stop_mirrors(world)
+    _phase(writer, progress, "capturing logs")
+    for name in world.to_capture(bystanders.clusters):
+        world.capture("2-end", name)
+    if clients.crashes:
+        raise EnvironmentFailure(
+            f"a client of the workload failed: {clients.crashes[0]}; report it with {writer.root}"
+        )
+
+
+def _stop_replica_samplers(samplers: Sequence[replica_ends.ReplicaSampler]) -> None:
+    """Stops them side by side."""
+    for each in samplers:
+        each.ask_to_stop()
+    for each in samplers:
+        each.stop()
+
+
+def _stop_mirrors(world: RunWorld) -> None:
     able = world.able_mirrors
     for mirror in world.running_mirrors:
         if mirror in able:
@@ -233,13 +249,6 @@ def perform(
             # what a failover appends, to end what the dead source left open, would belong to no
             # failover of the schedule
             mirror.crash()
-    _phase(writer, progress, "capturing logs")
-    for name in world.to_capture(bystanders.clusters):
-        world.capture("2-end", name)
-    if clients.crashes:
-        raise EnvironmentFailure(
-            f"a client of the workload failed: {clients.crashes[0]}; report it with {writer.root}"
-        )
 
 
 def make_topics(scenario: Scenario, deployment: Deployment) -> dict[str, int]:

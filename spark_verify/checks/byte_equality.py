@@ -132,11 +132,19 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
         theirs = outside(source.batches, theirs, first, last)
     if not (view.recorded or mirrored_range.far):
         findings += _nothing_arrived(view, source, destination)
-    cleaned = max(compacted(view, replica) for replica in (source, destination))
     later = _copied_later(view, compared, destination.batches, ours)
     findings += _order_of_copying(view, compared, destination.batches, ours[later])
     ours = ours[~later]
-    differences = _differences(view, compared, ours, theirs)
+    findings += _without_cleaning(view, compared, _differences(view, compared, ours, theirs))
+    return [*findings, *_region(view, compared, ours, theirs)]
+
+
+def _without_cleaning(
+    view: PartitionView, compared: Hop, differences: Sequence[Found]
+) -> Iterator[Finding]:
+    """The differences that no cleaner made; how many others are unsure is said first."""
+    replicas = compared.source.replica, compared.destination.replica
+    cleaned = max(compacted(view, replica) for replica in replicas)
     judged = [
         found
         for found in differences
@@ -148,8 +156,8 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
             f"{unsure} batches differ below offset {cleaned}, where a log is compacted: by that, or"
             " lost"
         )
-        findings.append(Unjudged(reason=reason))
-    return [*findings, *judged, *_region(view, compared, ours, theirs)]
+        yield Unjudged(reason=reason)
+    yield from judged
 
 
 def _copied_later(view: PartitionView, compared: Hop, batches: Batches, ours: Ints) -> Bools:

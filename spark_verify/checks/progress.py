@@ -385,8 +385,8 @@ def _judge(mine: Sequence[PartialFinding]) -> Iterator[Combined]:
         return
     data: Any = mine[0].data
     since, until, within = data["since"], data["until"], data["within"]
-    done = _times(part for part in mine if part.data["role"] in ("producer", "writes"))
-    inputs = _times(part for part in mine if part.data["role"] == "reads")
+    done = _times(mine, "producer", "writes")
+    inputs = _times(mine, "reads")
     if since >= until or not _had_work(data, done, inputs, mine):
         return
     inside = done[(done > since) & (done <= until)]
@@ -422,8 +422,9 @@ def _had_work(
     return bool(len(before)) and int(before[-1]) >= (data["broken"] or since) - within
 
 
-def _times(parts: Iterator[PartialFinding]) -> Ints:
-    return np.sort(_column(list(parts), "done"))
+def _times(parts: Sequence[PartialFinding], *roles: str) -> Ints:
+    """What was done in these roles, by time."""
+    return np.sort(_column([part for part in parts if part.data["role"] in roles], "done"))
 
 
 def _column(parts: Sequence[PartialFinding], name: str) -> Ints:

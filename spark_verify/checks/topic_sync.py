@@ -76,12 +76,19 @@ def _restored(view: PartitionView, promotion: Promotion) -> Iterator[Finding]:
         yield Unjudged(reason=f"nothing says what was set on {view.topic} on {missing}")
         return
     yield Examined(cluster=cluster, origin="mirrored", count=1)
-    wanted = [
-        sample
-        for sample, later in zip(theirs, [*theirs[1:], None], strict=True)
-        if later is None or later.asked > promotion.fault_time - FOLLOWED_WITHIN
-    ]
-    for sample in [*[s for s in ours if s.asked <= by][-1:], *(s for s in ours if s.asked > by)]:
+    yield from _not_restored(view, promotion, theirs, _in_force_from(ours, by))
+
+
+def _not_restored(
+    view: PartitionView,
+    promotion: Promotion,
+    theirs: Sequence[TopicSettings],
+    ours: Sequence[TopicSettings],
+) -> Iterator[Found]:
+    """The first sample of the promoted cluster that differs from each that its home may have had."""
+    home, cluster = _owner(view, promotion), promotion.cluster
+    wanted = _in_force_from(theirs, promotion.fault_time - FOLLOWED_WITHIN)
+    for sample in ours:
         differing = [_differing(view, each, sample, theirs) for each in wanted]
         if all(differing):
             settings = "; ".join(
@@ -126,6 +133,14 @@ def _until(view: PartitionView, promotion: Promotion) -> int:
         )
     ]
     return min([view.ended, *changes])
+
+
+def _in_force_from(samples: Sequence[TopicSettings], time: int) -> Sequence[TopicSettings]:
+    """The last sample that was asked for until then, and those after it."""
+    return [
+        *[sample for sample in samples if sample.asked <= time][-1:],
+        *(sample for sample in samples if sample.asked > time),
+    ]
 
 
 def _differing(

@@ -8,7 +8,7 @@ that did not get that far has no end of the wait, so nothing is promised in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -93,8 +93,7 @@ def _of(
     kind = _kind(spec)
     if kind is None:
         return None
-    within = spec.progress_within
-    within = run.scenario.progress_within if within is None else within
+    within = _within(spec, run)
     cluster, until = _cluster(spec, events), wait.ends if _reads_only(spec) else wait.settles
     if not within or cluster not in wait.clusters:
         until = wait.since
@@ -111,16 +110,31 @@ def _of(
         within=int((within + _stands_still(spec)) * 1e9),
         group=group,
         isolation=str(spec.options.get("isolation", "read_committed")),
-        topics=frozenset(topic_name(spec.home, topic) for topic in spec.reads),
-        outputs=frozenset(topic_name(spec.home, topic) for topic in spec.writes),
+        topics=_full_names(spec, spec.reads),
+        outputs=_full_names(spec, spec.writes),
         produces=spec.kind in ("transactional", "idempotent", "relay"),
         timeout=int(_number(spec, "timeout") * 1e9),
         broken=wait.broken,
-        exits=tuple(
-            e.time for e in of_kind(events, ClientDied) if e.process == name and e.by == "itself"
-        ),
+        exits=_exits(events, name),
         said=stalled[-1].coordinator if stalled else "",
         last_words=stalled[-1].last_words if stalled else (),
+    )
+
+
+def _within(spec: WorkloadSpec, run: Run) -> float:
+    """Seconds in which it has to make progress: its own, or the scenario's."""
+    own = spec.progress_within
+    return run.scenario.progress_within if own is None else own
+
+
+def _full_names(spec: WorkloadSpec, topics: Iterable[str]) -> frozenset[str]:
+    return frozenset(topic_name(spec.home, topic) for topic in topics)
+
+
+def _exits(events: Sequence[Event], name: str) -> tuple[int, ...]:
+    """When it ended by itself."""
+    return tuple(
+        e.time for e in of_kind(events, ClientDied) if e.process == name and e.by == "itself"
     )
 
 

@@ -3,7 +3,7 @@ of each replica."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -72,20 +72,7 @@ def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
     ]
     log, decoding = _scanned(captured)
     torn = _torn(captured, log)
-    unreadable = list[Torn]()
-    for begin, end in records.spans(log) if decoding else [(0, len(log.headers))]:
-        packed = np.zeros((0, len(RECORD_FIELDS)), np.int64)
-        if decoding:
-            decoded, wrong = records.decode(log, begin, end)
-            unreadable += wrong
-            packed = _packed(decoded, RECORD_FIELDS)
-        starts = np.searchsorted(packed[:, RECORD_FIELDS.index("batch")], np.arange(begin, end + 1))
-        for first, after in _pieces(starts):
-            headers = _packed(log.headers, HEADER_FIELDS, slice(begin + first, begin + after))
-            mine = packed[starts[first] : starts[after]]
-            yield _record_batch(
-                [*key, begin + first, None, headers.tobytes(), mine.tobytes(), None]
-            )
+    unreadable = yield from _rows_of_batches(key, log, decoding)
     if not decoding and captured.canonical:
         unreadable += records.unknown_codecs(log)
     entries, undecodable = (
@@ -118,6 +105,27 @@ def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
         "last": captured.last,
     }
     yield _record_batch([*key, -1, head, b"", b"", _encoded(entries)])
+
+
+def _rows_of_batches(
+    key: Sequence[object], log: batches.Log, decoding: bool
+) -> Generator[pa.RecordBatch, None, list[Torn]]:
+    """The rows with headers and decoded records; returns what could not be decoded."""
+    unreadable = list[Torn]()
+    for begin, end in records.spans(log) if decoding else [(0, len(log.headers))]:
+        packed = np.zeros((0, len(RECORD_FIELDS)), np.int64)
+        if decoding:
+            decoded, wrong = records.decode(log, begin, end)
+            unreadable += wrong
+            packed = _packed(decoded, RECORD_FIELDS)
+        starts = np.searchsorted(packed[:, RECORD_FIELDS.index("batch")], np.arange(begin, end + 1))
+        for first, after in _pieces(starts):
+            headers = _packed(log.headers, HEADER_FIELDS, slice(begin + first, begin + after))
+            mine = packed[starts[first] : starts[after]]
+            yield _record_batch(
+                [*key, begin + first, None, headers.tobytes(), mine.tobytes(), None]
+            )
+    return unreadable
 
 
 def _encoded(entries: Sequence[coordinators.CoordinatorEntry]) -> bytes | None:

@@ -22,7 +22,7 @@ from linkflap.harness.model.faults import UNCLEAN
 from linkflap.spark_verify.checks.base import Found
 from linkflap.spark_verify.facts.eras import on_cluster
 from linkflap.spark_verify.facts.partition_facts import ReplicaSample
-from linkflap.spark_verify.facts.view import Ints, PartitionView, Watermarks
+from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Watermarks
 
 KIND: Final = "replica-end-regression"
 AHEAD: Final = "high-watermark-ahead"
@@ -77,30 +77,39 @@ def ahead(view: PartitionView, cluster: str, marks: Watermarks) -> Iterator[Foun
     if not leads.any():
         return
     for broker in sorted({s.broker for s in view.replica_samples if s.cluster == cluster}):
-        mine = sorted(
-            (s for s in view.replica_samples if (s.cluster, s.broker) == (cluster, broker)),
-            key=lambda s: s.asked,
-        )
-        asked = np.array([s.asked for s in mine], np.int64)
-        returned = np.array([s.returned for s in mine], np.int64)
-        ends = np.array([s.log_end for s in mine], np.int64)
-        grew = np.flatnonzero(np.diff(ends) > 0)
-        after = np.searchsorted(asked, marks.returned)
-        for row in np.flatnonzero(leads[1:-1] & (after[1:-1] < len(mine))).tolist():
-            row, at = row + 1, int(after[row + 1])
-            high, time = int(marks.high_watermark[row]), int(marks.time[row])
-            late = asked[at] - marks.returned[row] > BESIDE
-            in_sync = ((asked[grew] >= time - GREW) & (returned[grew + 1] <= time)).any()
-            if ends[at] < high and not late and in_sync and _steady(view, cluster, marks, row):
-                evidence = {
-                    "broker": broker,
-                    "leader": int(marks.leader[row]),
-                    "high_watermark": high,
-                    "log_end": int(ends[at]),
-                    "time": int(asked[at]),
-                }
-                yield Found(kind=AHEAD, cluster=cluster, offset=int(ends[at]), evidence=evidence)
-                break
+        found = _ahead_of(view, cluster, broker, marks, leads)
+        if found is not None:
+            yield found
+
+
+def _ahead_of(
+    view: PartitionView, cluster: str, broker: int, marks: Watermarks, leads: Bools
+) -> Found | None:
+    """The first high watermark that this follower did not have afterwards."""
+    mine = sorted(
+        (s for s in view.replica_samples if (s.cluster, s.broker) == (cluster, broker)),
+        key=lambda s: s.asked,
+    )
+    asked = np.array([s.asked for s in mine], np.int64)
+    returned = np.array([s.returned for s in mine], np.int64)
+    ends = np.array([s.log_end for s in mine], np.int64)
+    grew = np.flatnonzero(np.diff(ends) > 0)
+    after = np.searchsorted(asked, marks.returned)
+    for row in np.flatnonzero(leads[1:-1] & (after[1:-1] < len(mine))).tolist():
+        row, at = row + 1, int(after[row + 1])
+        high, time = int(marks.high_watermark[row]), int(marks.time[row])
+        late = asked[at] - marks.returned[row] > BESIDE
+        in_sync = ((asked[grew] >= time - GREW) & (returned[grew + 1] <= time)).any()
+        if ends[at] < high and not late and in_sync and _steady(view, cluster, marks, row):
+            evidence = {
+                "broker": broker,
+                "leader": int(marks.leader[row]),
+                "high_watermark": high,
+                "log_end": int(ends[at]),
+                "time": int(asked[at]),
+            }
+            return Found(kind=AHEAD, cluster=cluster, offset=int(ends[at]), evidence=evidence)
+    return None
 
 
 def _steady(view: PartitionView, cluster: str, marks: Watermarks, row: int) -> bool:
