@@ -85,7 +85,7 @@ def _not_restored(
     theirs: Sequence[TopicSettings],
     ours: Sequence[TopicSettings],
 ) -> Iterator[Found]:
-    """The first sample of the promoted cluster that differs from each that its home may have had."""
+    """The first sample of the promoted cluster that differs from all its home may have had."""
     home, cluster = _owner(view, promotion), promotion.cluster
     wanted = _in_force_from(theirs, promotion.fault_time - FOLLOWED_WITHIN)
     for sample in ours:
