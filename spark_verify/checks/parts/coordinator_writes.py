@@ -86,8 +86,8 @@ def marker_partials(view: PartitionView) -> Iterator[PartialFinding]:
                 continue
             floor = _truncated_to(view, generation)
             own = _of_its_coordinators(view, generation, replica)
-            own &= replica.batches.base_offset >= floor
-            whole = not (floor or replica.log_start or view.compacted.get(cluster))
+            own &= replica.batches.base_offset >= (floor or 0)
+            whole = floor is None and not (replica.log_start or view.compacted.get(cluster))
             # Behind a reset (KIP-1279) producer ids are another cluster's; without a history
             # nothing says whose.
             reset = not view.recorded and bool((replica.batches.control == OTHER_CONTROL).any())
@@ -103,9 +103,9 @@ def marker_partials(view: PartitionView) -> Iterator[PartialFinding]:
             yield replace(partial, data={**partial.data, "lost": lost}) if lost else partial
 
 
-def _truncated_to(view: PartitionView, generation: LogGeneration) -> int:
-    """The offset from which on a log was never truncated until the end of a generation, as its
-    mirrors say: what was above it is in no log."""
+def _truncated_to(view: PartitionView, generation: LogGeneration) -> int | None:
+    """The offset below which a log was never truncated until the end of a generation, as its
+    mirrors say: what was above it is in no log. None if it was not truncated at all."""
     cluster, ended = generation.cluster, generation.ended
     begun = [t.offset for t in view.truncations if t.cluster == cluster and t.time <= ended]
     stopped = [
@@ -114,7 +114,7 @@ def _truncated_to(view: PartitionView, generation: LogGeneration) -> int:
         if stop.cluster == cluster and stop.time <= ended
         for _, to in stop.truncated
     ]
-    return max([*begun, *stopped, *generation.earlier], default=0)
+    return max([*begun, *stopped, *generation.earlier], default=None)
 
 
 def _of_its_coordinators(view: PartitionView, generation: LogGeneration, replica: Replica) -> Bools:

@@ -203,7 +203,7 @@ def _markers(plain: Plain, cluster: str) -> Iterator[tuple[PlainLog, list[Any], 
             if t.cluster == cluster and t.time <= generation.ended
         ]
         cuts += [to for s in stops if s.time <= generation.ended for _, to in s.truncated]
-        floor = max([*cuts, *generation.earlier], default=0)
+        floor = max([*cuts, *generation.earlier], default=-1)
         markers = [
             b
             for b in log.batches
@@ -213,7 +213,7 @@ def _markers(plain: Plain, cluster: str) -> Iterator[tuple[PlainLog, list[Any], 
             and b.base_offset >= max(cleaned, floor)
             and (not plain.keeps or generation.native(b.base_offset))
         ]
-        whole = not (floor or log.log_start or cleaned) and plain.view.recorded
+        whole = floor < 0 and not (log.log_start or cleaned) and plain.view.recorded
         yield log, markers, whole, generation.last
 
 
