@@ -103,7 +103,7 @@ def _flip(rng: random.Random, data: bytes) -> bytes:
     return bytes(changed)
 
 
-def _cut(rng: random.Random, data: bytes) -> bytes:
+def _shorten(rng: random.Random, data: bytes) -> bytes:
     return data[: _at(rng, data)]
 
 
@@ -145,7 +145,7 @@ def _number(rng: random.Random, data: bytes) -> bytes:
     return data[:at] + put + data[at + size :]
 
 
-_BYTES: Final = (_flip, _cut, _behead, _remove, _double, _swap, _noise, _insert, _number)
+_BYTES: Final = (_flip, _shorten, _behead, _remove, _double, _swap, _noise, _insert, _number)
 
 
 # --- changes of logs, under a right CRC ---------------------------------------------------------
@@ -268,19 +268,19 @@ def _value(rng: random.Random) -> Any:
 
 def _changed(rng: random.Random, document: Any) -> Any:
     """The document with one value of it changed."""
-    places = list(_places(document))
-    if not places:
+    positions = list(_positions(document))
+    if not positions:
         return _value(rng)
-    holder, key = rng.choice(places)
+    holder, key = rng.choice(positions)
     match rng.randrange(5):
         case 0:
             del holder[key]
         case 1 if isinstance(holder, list):
             holder.insert(rng.randrange(len(holder) + 1), holder[key])
         case 2:
-            other, place = rng.choice(places)
+            other, position = rng.choice(positions)
             with contextlib.suppress(KeyError, IndexError):
-                holder[key], other[place] = other[place], holder[key]
+                holder[key], other[position] = other[position], holder[key]
         case 3 if isinstance(holder[key], int) and not isinstance(holder[key], bool):
             holder[key] += rng.choice((1, -1, 1000, -1000))
         case _:
@@ -291,7 +291,7 @@ def _changed(rng: random.Random, document: Any) -> Any:
     return document
 
 
-def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+def _positions(value: Any) -> Iterator[tuple[Any, Any]]:
     waiting = [value]
     while waiting:
         holder = waiting.pop()

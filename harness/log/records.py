@@ -100,8 +100,8 @@ def spans(log: Log) -> Iterator[tuple[int, int]]:
     """All batches, [first, after) each, so many at a time as take a bounded number of bytes, and
     have a bounded number of records: what to decode at once."""
     window = np.cumsum(log.headers.length) // WINDOW
-    told = np.where(log.headers.count <= layout.MOST_RECORDS, log.headers.count, 0)
-    records = np.cumsum(np.maximum(told, 0)) // _RECORDS
+    claimed = np.where(log.headers.count <= layout.MOST_RECORDS, log.headers.count, 0)
+    records = np.cumsum(np.maximum(claimed, 0)) // _RECORDS
     turns = (np.diff(window) != 0) | (np.diff(records) != 0)
     edges = [0, *(np.flatnonzero(turns) + 1).tolist(), len(log.headers)]
     yield from ((first, after) for first, after in pairwise(edges) if after > first)
@@ -129,9 +129,9 @@ def readable_batches(log: Log) -> int:
     headers = log.headers
     possible = headers.crc_ok & (headers.control == layout.DATA)
     possible &= (headers.count > 0) & (headers.count <= layout.MOST_RECORDS)
-    told = np.cumsum(np.where(possible, headers.count, 0))
+    claimed = np.cumsum(np.where(possible, headers.count, 0))
     able = _RECORDS_FOR_NOTHING + _RECORDS_EACH_BYTE * np.cumsum(log.headers.length)
-    return int(np.argmax(told > able)) if (told > able).any() else len(told)
+    return int(np.argmax(claimed > able)) if (claimed > able).any() else len(claimed)
 
 
 def _let_go(log: Log, batches: Ints) -> None:

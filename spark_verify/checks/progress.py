@@ -55,7 +55,7 @@ FATAL: Final = (
     "PRODUCER_FENCED",
     "INVALID_PRODUCER_EPOCH",
 )
-"""Names of errors by which a producer is told that it was fenced, and can do no more. Of others it
+"""Names of errors that tell a producer that it was fenced, and can do no more. Of others it
 recovers by a new epoch (KIP-360). INVALID_TXN_STATE is none of them: librdkafka asks for the abort
 of a transaction to which no partition was added (its issue 4849), which harms nobody."""
 UNSAMPLED: Final = int(5e9)
@@ -113,7 +113,7 @@ def _consumer(view: PartitionView, client: Awaited) -> Iterator[Finding]:
     waits = there & (over > began)
     if len(at) > 1 or not waits.any():
         yield Examined(cluster=client.cluster, origin=_origin(view, client), count=1)
-    # the last stretch may have been cut short
+    # the last interval may have been shortened
     asked = waits & (over - began >= client.within)
     asked[-1] |= waits[-1] and len(at) == 1 and over[-1] - began[-1] > SOON
     asked &= [not _exited(client.exits, *pair) for pair in zip(began, over, strict=True)]

@@ -127,8 +127,8 @@ def _judge(
     findings: list[Finding] = list(examined(generation, np.concatenate(everything), whole=True))
     for name, mine in got.items():
         gone = (mine.offset < compacted) & ~among(mine.offset, log.replica.records.offset)
-        cut = _cut_since(view, mine)
-        findings += _phantoms(log, name, mine, ~(gone | late[name] | cut), taken)
+        truncated = _truncated_since(view, mine)
+        findings += _phantoms(log, name, mine, ~(gone | late[name] | truncated), taken)
     for name, reads in audience.items():
         offsets = got[name].offset if name in got else np.empty(0, np.int64)
         findings += _hidden(log, name, reads, offsets, taken)
@@ -157,7 +157,7 @@ def _committed_after_capture(
     )
 
 
-def _cut_since(view: PartitionView, got: Delivered) -> Bools:
+def _truncated_since(view: PartitionView, got: Delivered) -> Bools:
     """Per record, whether it was read uncommitted, and a mirror that ended has truncated it since:
     a reader with read_committed must not have got it before."""
     ends = [

@@ -407,7 +407,7 @@ def _starts(
 
 def _stays(view: PartitionView, row: Read, highest: Read, later: Sequence[Read]) -> bool:
     """Whether a start offset that is lower than before is no stale answer: a coordinator that was
-    cut off or suspended may still answer what it knew."""
+    disconnected or suspended may still answer what it knew."""
     return _calm(view, row.cluster, highest.time, row.returned) or all(
         r.position < highest.position for r in later
     )
@@ -598,7 +598,7 @@ CHECK = Check(
                 "release was confirmed."
             ),
             sentence=(
-                "{reader} was told that {who} of {cluster} at {at} had been delivered {witness}"
+                "a delivery of {who} of {cluster} at {at} reached {reader} with the count {witness}"
             ),
             counted=(
                 "delivery of a share group was counted wrongly|deliveries of a share group were "

@@ -24,7 +24,7 @@ from linkflap.spark_verify.read.rows import BYTES_AT_ONCE, HISTORY
 
 _ROWS_AT_ONCE: Final = 4096
 _NAME: Final = 60
-"""Characters of an error's name at most: a text without one is cut there."""
+"""Characters of an error's name at most: a text without one ends there."""
 
 Row = tuple[object, ...]
 """A row of the history: topic, partition, and the fields of its kind."""

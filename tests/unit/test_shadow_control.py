@@ -18,7 +18,7 @@ from tests.shadows import config
 
 
 class _Shadow:
-    """Stands in for the mirror behind the port, and counts what it is told."""
+    """Stands in for the mirror behind the port, and counts its commands."""
 
     def __init__(self) -> None:
         self.failovers = 0
@@ -32,7 +32,7 @@ class _Shadow:
         self.failovers += 1
 
 
-def told(folder: Path, *lines: bytes, own: control.Verb | None = None) -> tuple[int, list[bytes]]:
+def sent(folder: Path, *lines: bytes, own: control.Verb | None = None) -> tuple[int, list[bytes]]:
     """How many failovers a shadow makes for these lines, and its answers; or for the harness's own
     command."""
     settings.write(config(), folder)
@@ -64,19 +64,19 @@ def told(folder: Path, *lines: bytes, own: control.Verb | None = None) -> tuple[
 
 
 def test_the_harness_is_obeyed(tmp_path: Path) -> None:
-    assert told(tmp_path, own="fail-over") == (1, [b"answer"])
-    assert told(tmp_path, own="status") == (0, [b"answer"])
+    assert sent(tmp_path, own="fail-over") == (1, [b"answer"])
+    assert sent(tmp_path, own="status") == (0, [b"answer"])
 
 
 @pytest.mark.parametrize("token", [None, "", "x", "0" * 64, 1, ["a"], "\u00e9"])
 def test_without_the_token_nothing_is_done_or_answered(tmp_path: Path, token: object) -> None:
     command = {"do": "fail-over"} | ({} if token is None else {"token": token})
-    assert told(tmp_path, json.dumps(command).encode()) == (0, [b""])
+    assert sent(tmp_path, json.dumps(command).encode()) == (0, [b""])
 
 
 def test_other_lines_end_a_connection(tmp_path: Path) -> None:
     deep = b"[" * 30_000
-    assert told(tmp_path, b"", b"[]", b"{}", b"\xff", deep)[1] == [b""] * 5
+    assert sent(tmp_path, b"", b"[]", b"{}", b"\xff", deep)[1] == [b""] * 5
 
 
 def test_the_token_is_this_users_alone_and_stays(tmp_path: Path) -> None:

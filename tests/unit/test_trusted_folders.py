@@ -66,8 +66,8 @@ def attack(what: Callable[[], object], *, stays: bool = False) -> int:
         finally:
             os._exit(0)
     os.close(tell)
-    with open(done, "rb") as told:
-        assert told.read(4) == b"done"
+    with open(done, "rb") as written:
+        assert written.read(4) == b"done"
     if not stays:
         os.waitpid(pid, 0)
     return pid
@@ -146,7 +146,7 @@ def test_a_ledger_in_which_others_may_write_is_not_read(shared: Path, mode: int)
 
 
 @needs_root
-def test_clean_follows_no_link_that_took_the_place_of_a_folder(
+def test_clean_follows_no_link_that_replaced_a_folder(
     shared: Path, precious: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ledger is right: its folder is gone since, and somebody else has the name now."""

@@ -125,10 +125,10 @@ def _steady(view: PartitionView, cluster: str, marks: Watermarks, row: int) -> b
         window.start <= over and window.end + LEARNS >= time
         for window in on_cluster(view.windows, cluster)
     )
-    cut = any(
+    truncated = any(
         on == cluster and began <= over for on, began, _ in (*_truncations(view), *_reversals(view))
     )
-    return bool(same.all()) and rises and not faults and not cut
+    return bool(same.all()) and rises and not faults and not truncated
 
 
 def _high(found: Found) -> int:

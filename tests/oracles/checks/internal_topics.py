@@ -197,13 +197,13 @@ def _markers(plain: Plain, cluster: str) -> Iterator[tuple[PlainLog, list[Any], 
         log = story.log(generation)
         if log is None or log.torn:
             continue
-        cuts = [
+        truncations = [
             t.offset
             for t in plain.view.truncations
             if t.cluster == cluster and t.time <= generation.ended
         ]
-        cuts += [to for s in stops if s.time <= generation.ended for _, to in s.truncated]
-        floor = max([*cuts, *generation.earlier], default=-1)
+        truncations += [to for s in stops if s.time <= generation.ended for _, to in s.truncated]
+        floor = max([*truncations, *generation.earlier], default=-1)
         markers = [
             b
             for b in log.batches

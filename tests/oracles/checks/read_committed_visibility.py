@@ -59,8 +59,10 @@ def _phantoms(
                 or read.isolation == "read_uncommitted"
                 or _late(plain, generation, record, read)
             )
-            cut = read.isolation == "read_uncommitted" and offset >= truncated_since(plain, read)
-            if offset >= log.log_start and not right and not cut:
+            truncated = read.isolation == "read_uncommitted" and offset >= truncated_since(
+                plain, read
+            )
+            if offset >= log.log_start and not right and not truncated:
                 wrong.add(offset)
     return [("phantom-read", offset) for offset in wrong]
 

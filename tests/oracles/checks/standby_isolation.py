@@ -76,13 +76,13 @@ def _promoted_all_the_same(views: Sequence[Plain]) -> list[Anomaly]:
     for link in sorted(tried):
         source, destination = link.split("->")
         mine = []
-        took_place = False
+        promoted = False
         for plain in views:
             if not {(source, destination), (destination, source)} & set(plain.hops):
                 continue
             start = max((w.start for w in plain.view.windows if w.target == link
                 and w.fault.startswith("failover-")), default=0)  # fmt: skip
-            took_place |= any(p.link == link and p.time >= start for p in plain.view.promotions)
+            promoted |= any(p.link == link and p.time >= start for p in plain.view.promotions)
             log = plain.final(destination)
             at = _end_of_a_mirror(plain, source, log) if log else None
             said = any(
@@ -92,7 +92,7 @@ def _promoted_all_the_same(views: Sequence[Plain]) -> list[Anomaly]:
                 end = log.end if log else -1
                 where = end if at is None else at
                 mine.append(plain.anomaly("partial-promotion", destination, where))
-        found += [] if took_place else mine
+        found += [] if promoted else mine
     return found
 
 

@@ -47,7 +47,7 @@ def test_every_order_is_paid_once_over_a_failover(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize("stuck", [True, False])
-def test_an_application_that_polls_no_more_after_a_cut_has_stalled(tmp_path, stuck):
+def test_an_application_that_polls_no_more_after_the_link_was_down_has_stalled(tmp_path, stuck):
     text = (HERE / "stuck.toml").read_text()
     arguments = ', "--stuck-after", "300"'
     text = text.replace(
