@@ -598,7 +598,7 @@ CHECK = Check(
                 "release was confirmed."
             ),
             sentence=(
-                "a delivery of {who} of {cluster} at {at} reached {reader} with the count {witness}"
+                "{cluster} answered {reader} that {who} at {at} had been delivered {witness}"
             ),
             counted=(
                 "delivery of a share group was counted wrongly|deliveries of a share group were "
