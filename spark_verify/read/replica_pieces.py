@@ -3,7 +3,7 @@ and its damage."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Final
 
@@ -87,7 +87,7 @@ def replica_of(
         moment=moment,
         captured=head["captured"],
         torn_from=_torn_from([heads[piece] for piece in sorted(heads)]),
-        unread=tuple(_unread([heads[piece] for piece in sorted(heads)])),
+        unread=_united(_unread([heads[piece] for piece in sorted(heads)])),
         entries=tuple(
             entry for piece in sorted(heads) for entry in _entries(heads[piece]["entries"])
         ),
@@ -113,6 +113,17 @@ def _unread(pieces: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, int]]:
         for start, end in piece["unread"]:
             yield max(start, reached + 1), ends if end == -1 else end
         reached = max(reached, -1 if piece["highest"] is None else piece["highest"])
+
+
+def _united(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """The same offsets [start, end) in ranges that neither touch nor overlap, in their order."""
+    found: list[tuple[int, int]] = []
+    for start, end in sorted(each for each in ranges if each[0] < each[1]):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((start, end))
+    return tuple(found)
 
 
 def _torn_from(pieces: Sequence[Mapping[str, Any]]) -> int:

@@ -44,4 +44,4 @@ def test_another_packing_changes_no_record(tmp_path: Path) -> None:
     (found,) = differing(tmp_path, 0, batch(0, [record(b"one"), record(b"two")], codec="lz4"))
     assert found.offset == 0
     assert found.evidence["records"] == []
-    assert "crc" in cast(list[str], found.evidence["fields"])
+    assert "length" in cast(list[str], found.evidence["fields"])
