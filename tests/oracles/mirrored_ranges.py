@@ -121,7 +121,8 @@ def compare(
         arrived=arrived,
         holes=[r for n, r in missing if n < sure and r not in late and r not in gone],
         behind=[r for n, r in missing if (n > front or r in late) and r not in gone],
-        after_front=[r for n, r in missing if n > front],
+        # A cleaner took nothing above its checkpoint, and the covered offsets lie above it.
+        after_front=[r for n, r in missing if n > front and r not in gone],
         tail=_tail(
             plain,
             mirrored_range,

@@ -144,3 +144,19 @@ def test_a_dead_destination_must_have_what_it_had_shown_and_no_more(
         watermarks={"A": samples(*[(covered, covered)] * 10)},
     )
     assert anomalies(NAME, seen) == lost
+
+
+@pytest.mark.parametrize(("covered", "lost"), [(2, []), (3, [("lost-write", "B", 2)])])
+def test_what_a_cleaner_took_is_not_the_record_that_a_dead_destination_lost(
+    covered: int, lost: list[tuple[str, str, int]]
+) -> None:
+    seen = view(
+        [Log("B").data(1, 2, 3), Log("A").data(1)],
+        topology="A<->B",
+        topic="B.t",
+        deaths={"A": DIED},
+        compacted={"A": 2},
+        sends=[send(1, 2, 3, acked=0, cluster="B")],
+        watermarks={"A": samples(*[(covered, covered)] * 10)},
+    )
+    assert anomalies(NAME, seen) == lost
