@@ -14,6 +14,7 @@ import msgspec
 from linkflap.chaos.cases.case import Case, Outcome
 from linkflap.chaos.cases.rates import interval
 from linkflap.chaos.cases.variant import Client, Protocol
+from linkflap.harness.machine import untrusted_files
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.rundir import with_current_kinds
 from linkflap.harness.version import VERSION
@@ -103,9 +104,15 @@ def load(folder: Path) -> list[Row]:
 
 
 def _rows(path: Path) -> Iterable[Row]:
-    for index, line in enumerate(path.read_bytes().splitlines(), start=1):
+    try:
+        content = untrusted_files.content(path)
+    except OSError as error:
+        raise InputError(
+            f"{path} has no stored results that can be read ({error.strerror}); remove it"
+        ) from None
+    for index, line in enumerate(content.splitlines(), start=1):
         try:
-            found = msgspec.json.decode(with_current_kinds(line), type=Row)
+            found = untrusted_files.decoded(with_current_kinds(line), Row)
         except msgspec.DecodeError as error:
             raise InputError(
                 f"{path}, line {index}, is no stored result ({error}); remove that line"

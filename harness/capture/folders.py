@@ -8,6 +8,7 @@ has no client history, and `Run.recorded` is false.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,6 +35,7 @@ from linkflap.harness.capture.promotions_from_bytes import promotions_in
 from linkflap.harness.capture.replicas import log_end, offsets_in
 from linkflap.harness.log import batches, records
 from linkflap.harness.log.segment_files import offset_in
+from linkflap.harness.machine import untrusted_files
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import Captured
 from linkflap.harness.model.history import Bounds
@@ -52,6 +54,8 @@ _PARTITION: Final = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>
 _NODE: Final = re.compile(r"^(?:node|broker)\.id\s*=\s*(\d{1,9})\s*$", re.MULTILINE)
 _CLUSTER: Final = re.compile(r"^cluster\.id\s*=\s*(\S+)\s*$", re.MULTILINE)
 _NUMBER: Final = re.compile(r"(?<![0-9])([0-9]{1,9})$")
+_LARGEST_PROPERTIES: Final = 1 << 20
+_MOST_FOLDERS: Final = 1 << 18
 _DEPTH: Final = 5
 """How far below the given folder log directories are looked for."""
 
@@ -61,15 +65,16 @@ def _folders_in(cluster: str, root: Path) -> Mapping[Path, list[tuple[Path, str,
     partition folders. InputError without a `root`."""
     if not root.is_dir():
         raise InputError(f"there is no folder {root} to read {cluster}'s logs from")
+    tree = _Tree(root)
     found: dict[Path, list[tuple[Path, str, int]]] = {}
-    seen: set[Path] = set()
+    seen: set[tuple[int, int]] = set()
 
     def enter(path: Path, depth: int) -> None:
-        if path.resolve() in seen:  # a link to another of them, or a loop of links
+        if (same := _identity(path)) in seen:  # a link to another of them, or a loop of links
             return
-        seen.add(path.resolve())
-        found[path] = _partitions(path)
-        for inner in _brokers(path) if depth else ():
+        seen.add(same)
+        found[path] = tree.partitions(path)
+        for inner in tree.brokers(path) if depth else ():
             enter(inner, depth - 1)
 
     enter(root, _DEPTH)
@@ -164,7 +169,7 @@ def _properties(root: Path) -> Mapping[str, str]:
     """The node id and the cluster's id in a log directory's meta.properties, as far as they are
     there."""
     try:
-        text = (root / "meta.properties").read_text(errors="replace")
+        text = untrusted_files.text(root / "meta.properties", most=_LARGEST_PROPERTIES)
     except OSError:
         return {}
     found = {"node": _NODE.search(text), "cluster": _CLUSTER.search(text)}
@@ -181,31 +186,70 @@ def _called(path: Path, root: Path) -> int:
     return 0
 
 
-def _brokers(root: Path) -> list[Path]:
-    """The folders in it that are no partitions; those that are called as if they were (kafka-0)
-    have partitions in them."""
-    return [
-        path
-        for path in _folders(root)
-        if not _PARTITION.fullmatch(path.name) or _holds_partitions(path)
-    ]
+class _Tree:
+    """The folders below a root. Each is listed once, however many links lead to it: links may be a
+    loop."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._listed: dict[tuple[int, int], list[str]] = {}
+        self._holding: dict[tuple[int, int], bool] = {}
+
+    def partitions(self, root: Path) -> list[tuple[Path, str, int]]:
+        """The partition folders in a folder."""
+        matches = ((path, _PARTITION.fullmatch(path.name)) for path in self._folders(root))
+        return [
+            (path, m["topic"], int(m["partition"]))
+            for path, m in matches
+            if m and not self._holds_partitions(path)
+        ]
+
+    def brokers(self, root: Path) -> list[Path]:
+        """The folders in it that are no partitions; those that are called as if they were (kafka-0)
+        have partitions in them."""
+        return [
+            path
+            for path in self._folders(root)
+            if not _PARTITION.fullmatch(path.name) or self._holds_partitions(path)
+        ]
+
+    def _holds_partitions(self, path: Path, depth: int = _DEPTH) -> bool:
+        """Whether it is no partition, and has one somewhere below (kafka-0/data). Raises InputError
+        for far more than brokers have."""
+        same = _identity(path)
+        if same not in self._holding:
+            if len(self._holding) >= _MOST_FOLDERS:
+                raise InputError(
+                    f"{self._root} has more than {_MOST_FOLDERS} folders; give a Kafka log "
+                    "directory, or a folder of copied partition folders"
+                )
+            self._holding[same] = False  # for whoever comes back here
+            self._holding[same] = not _written(path) and any(
+                _PARTITION.fullmatch(inner.name)
+                or (depth and self._holds_partitions(inner, depth - 1))
+                for inner in self._folders(path)
+            )
+        return self._holding[same]
+
+    def _folders(self, root: Path) -> list[Path]:
+        """Sorted; empty if the folder cannot be read."""
+        same = _identity(root)
+        if same not in self._listed:
+            try:
+                with os.scandir(root) as entries:
+                    self._listed[same] = sorted(each.name for each in entries if each.is_dir())
+            except OSError:
+                self._listed[same] = []
+        return [root / name for name in self._listed[same]]
 
 
-def _holds_partitions(path: Path, depth: int = _DEPTH) -> bool:
-    """Whether it is no partition, and has one somewhere below (kafka-0/data)."""
-    return not _written(path) and any(
-        _PARTITION.fullmatch(inner.name) or (depth and _holds_partitions(inner, depth - 1))
-        for inner in _folders(path)
-    )
-
-
-def _partitions(root: Path) -> list[tuple[Path, str, int]]:
-    matches = ((path, _PARTITION.fullmatch(path.name)) for path in _folders(root))
-    return [
-        (path, m["topic"], int(m["partition"]))
-        for path, m in matches
-        if m and not _holds_partitions(path)
-    ]
+def _identity(path: Path) -> tuple[int, int]:
+    """The same for all paths that lead to one folder."""
+    try:
+        status = path.stat()
+    except OSError:
+        return -1, -1
+    return status.st_dev, status.st_ino
 
 
 def _written(path: Path) -> bool:
@@ -213,14 +257,6 @@ def _written(path: Path) -> bool:
     return (path / "partition.metadata").exists() or any(
         offset_in(each.name) >= 0 for each in path.glob("*.log")
     )
-
-
-def _folders(root: Path) -> list[Path]:
-    """Sorted; empty if the folder cannot be read."""
-    try:
-        return sorted(path for path in root.iterdir() if path.is_dir())
-    except OSError:
-        return []
 
 
 def bounds(found: Iterable[Folder], scanned: Mapping[Path, int] | None = None) -> list[Bounds]:

@@ -10,7 +10,6 @@ watermark is the greatest known lower bound: the last one sampled, or a broker's
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,17 +17,22 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, Literal
 
+import msgspec
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from linkflap.harness.log import segment_files, segments
-from linkflap.harness.model.history import Bounds, Watermark
+from linkflap.harness.machine import untrusted_files
+from linkflap.harness.model.history import LARGEST, Bounds, Watermark
 from linkflap.harness.model.protocols import Broker, Cluster, is_running
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire.offsets import answered_bounds, quiet
 
 METADATA: Final = "__cluster_metadata"
 _ASK_SECONDS: Final = 5.0
+_LARGEST_NOTES: Final = 64 << 20
+"""Bytes of a file in which a broker notes offsets: a line for each of its partitions."""
+_DIGITS: Final = 19
 
 HighWatermark = tuple[int, Literal["sampled", "checkpoint", "recomputed"]]
 
@@ -189,14 +193,20 @@ def _last_leader(replicas: list[Replica], sampled: Watermark | None) -> int:
     ).broker.id
 
 
+class _QuorumState(msgspec.Struct):
+    leaderEpoch: int = -1
+    leaderId: int = -1
+
+
 def _quorum(replica: Replica) -> tuple[int, int]:
     """Leader epoch and leader of the metadata quorum, as this node last wrote it down (KRaft's
     quorum-state)."""
     try:
-        state = json.loads((replica.folder / "quorum-state").read_bytes())
-    except (OSError, ValueError):
+        content = untrusted_files.content(replica.folder / "quorum-state", most=_LARGEST_NOTES)
+        state = untrusted_files.decoded(content, _QuorumState)
+    except (OSError, msgspec.DecodeError):
         return -1, -1
-    return int(state.get("leaderEpoch", -1)), int(state.get("leaderId", -1))
+    return state.leaderEpoch, state.leaderId
 
 
 def _newest_epoch(replica: Replica) -> int:
@@ -220,22 +230,26 @@ def epochs_in(folder: Path) -> dict[int, int]:
     """The leader epochs of a partition folder's log, by its broker's checkpoint file, and the
     offset at which each begins."""
     rows = (row for row in _rows(folder / "leader-epoch-checkpoint") if len(row) == 2)
-    return {int(epoch): int(offset) for epoch, offset in rows}
+    return {int(epoch): int(offset) for epoch, offset in rows if _numbers(epoch, offset)}
 
 
 def offsets_in(path: Path) -> dict[TopicPartition, int]:
     """A broker's offset checkpoint file: version, count, then `topic partition offset` per line;
     other lines are ignored."""
-    rows = (
-        row for row in _rows(path) if len(row) == 3 and row[1].isdecimal() and row[2].isdecimal()
-    )
+    rows = (row for row in _rows(path) if len(row) == 3 and _numbers(row[1], row[2]))
     return {(topic, int(partition)): int(offset) for topic, partition, offset in rows}
+
+
+def _numbers(*texts: str) -> bool:
+    """Whether each is a number that an offset can have."""
+    return all(t.isdecimal() and len(t) <= _DIGITS and int(t) <= LARGEST for t in texts)
 
 
 def _rows(path: Path) -> list[list[str]]:
     """The lines of a checkpoint file after version and count; none when the broker has not written
-    it."""
+    one that can be read."""
     try:
-        return [line.split() for line in path.read_text().splitlines()[2:]]
+        text = untrusted_files.text(path, most=_LARGEST_NOTES)
     except OSError:
         return []
+    return [line.split() for line in text.splitlines()[2:]]

@@ -141,6 +141,11 @@ def content(path: Path, *, root: Path | None = None, most: int = LARGEST_DOCUMEN
     return found
 
 
+def text(path: Path, *, root: Path | None = None, most: int = LARGEST_DOCUMENT) -> str:
+    """The content of a file as text; what is not UTF-8 is replaced. Raises OSError."""
+    return content(path, root=root, most=most).decode(errors="replace")
+
+
 def lines(file: BinaryIO) -> Iterator[bytes]:
     """The lines of a file. One that is too long is the last, and does not end."""
     while line := file.readline(LONGEST_LINE):

@@ -9,8 +9,11 @@ change to itself.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
+from msgspec import Meta
+
+Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 Equality = Literal["bytes", "records", "order"]
 """From the strongest: batches byte for byte at the same offsets, records at the same offsets,
 records in the same order."""
@@ -52,8 +55,8 @@ class Allowance:
     bound: str
     citation: str
     because: str
-    reach_before: float = 0.0
-    reach_after: float = 0.0
+    reach_before: Seconds = 0.0
+    reach_after: Seconds = 0.0
     cluster: str = ""
     era: str = ""
 
@@ -90,7 +93,7 @@ class Guarantee:
     isolation: Isolation = "read_uncommitted"
     group_offsets: GroupOffsets = "none"
     group_offset_records: int = 100
-    group_offset_seconds: float = 5.0
+    group_offset_seconds: Seconds = 5.0
     group_offsets_by: str | None = None
     appended_at_promotion: tuple[Appended, ...] = ()
     reversible: bool = False

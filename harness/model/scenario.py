@@ -10,7 +10,7 @@ from typing import Final
 
 from linkflap.harness.model.clients import LIBRDKAFKA
 from linkflap.harness.model.faults import FaultName, Target
-from linkflap.harness.model.guarantee import Guarantee
+from linkflap.harness.model.guarantee import Guarantee, Seconds
 from linkflap.harness.model.topology import Topology
 
 SCHEMA_VERSION: Final = 1
@@ -65,7 +65,7 @@ class WorkloadSpec:
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     exactly_once: bool = False
-    progress_within: float | None = None
+    progress_within: Seconds | None = None
 
 
 def program_at(home: str) -> WorkloadSpec:
@@ -165,7 +165,7 @@ class Budgets:
     is measured and not judged."""
 
     rpo_records: int | None = None
-    rto_seconds: float | None = None
+    rto_seconds: Seconds | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,8 +188,8 @@ class Scenario:
     minimums: Minimums = Minimums()
     budgets: Budgets = Budgets()
     topics: TopicSpec = TopicSpec()
-    duration: float = 10.0
-    progress_within: float = PROGRESS_WITHIN
+    duration: Seconds = 10.0
+    progress_within: Seconds = PROGRESS_WITHIN
     runtime: str | None = None
     """The runtime, if the scenario names one."""
 

@@ -39,7 +39,7 @@ class Values:
         pool = rng.randbytes(max(_POOL, size))
         self.size = size
         self._pool = pool + pool[: min(size, _POOL)]
-        self._keys = [b"key-%d-%d" % (seed % 1000, n) for n in range(keys)]
+        self._keys = keys
         self._skew = skew
         self._tombstones = int(tombstones * (_HASHED + 1))
 
@@ -61,10 +61,11 @@ class Values:
 
     def key(self, uid: int) -> bytes:
         """One of the keys."""
-        if self._skew == 1.0:
-            return self._keys[uid % len(self._keys)]
-        evenly = (uid * _MULTIPLIER & _HASHED) / (_HASHED + 1)
-        return self._keys[min(int(len(self._keys) * evenly**self._skew), len(self._keys) - 1)]
+        number = uid % self._keys
+        if self._skew != 1.0:
+            evenly = (uid * _MULTIPLIER & _HASHED) / (_HASHED + 1)
+            number = min(int(self._keys * evenly**self._skew), self._keys - 1)
+        return b"key-%d-%d" % (self._made_of[0] % 1000, number)
 
 
 def _again(seed: int, size: int, keys: int, skew: float, tombstones: float) -> Values:

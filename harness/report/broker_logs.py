@@ -7,14 +7,18 @@ when the run did.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
+
+from linkflap.harness.machine import untrusted_files
 
 MOST_LINES: Final = 14
+_MOST_LOGS: Final = 60
 _AROUND: Final = 2.0
 _MOST_BYTES: Final = 16 << 20
 _WIDEST: Final = 300
@@ -36,10 +40,16 @@ def excerpts(folder: Path, started: int, moment: int | None) -> Sequence[Excerpt
     """Every log of a process; with lines where there is a moment (nanoseconds) and the log has
     times."""
     found = []
-    for path in sorted(folder.glob("logs/**/*.log"))[:60]:
+    for path in sorted(folder.glob("logs/**/*.log"))[:_MOST_LOGS]:
         try:
-            if path.stat().st_size:
-                numbered = list(_around(path, started, moment)) if moment is not None else []
+            with untrusted_files.opened(path, root=folder) as file:
+                size = os.fstat(file.fileno()).st_size
+                numbered = (
+                    list(_around(file, started, moment))
+                    if moment is not None and size <= _MOST_BYTES
+                    else []
+                )
+            if size:
                 first, lines = numbered[0][0] if numbered else 0, [line for _, line in numbered]
                 found.append(
                     Excerpt(path=path.relative_to(folder).as_posix(), lines=lines, line=first)
@@ -49,24 +59,22 @@ def excerpts(folder: Path, started: int, moment: int | None) -> Sequence[Excerpt
     return found
 
 
-def _around(path: Path, started: int, moment: int) -> Iterator[tuple[int, str]]:
+def _around(file: BinaryIO, started: int, moment: int) -> Iterator[tuple[int, str]]:
     """Lines with their numbers."""
-    if path.stat().st_size > _MOST_BYTES:
-        return
     zone: float | None = None
     taken = 0
-    with path.open(errors="replace") as lines:
-        for number, line in enumerate(lines, start=1):
-            seconds = _seconds(line)
-            if seconds is None:
-                continue
-            if zone is None:
-                zone = round((seconds - started / 1e9) / _QUARTER) * _QUARTER
-            if abs(seconds - zone - moment / 1e9) <= _AROUND:
-                yield number, line.rstrip("\n")[:_WIDEST]
-                taken += 1
-                if taken == MOST_LINES:
-                    return
+    for number, content in enumerate(untrusted_files.lines(file), start=1):
+        line = content.decode(errors="replace")
+        seconds = _seconds(line)
+        if seconds is None:
+            continue
+        if zone is None:
+            zone = round((seconds - started / 1e9) / _QUARTER) * _QUARTER
+        if abs(seconds - zone - moment / 1e9) <= _AROUND:
+            yield number, line.rstrip("\n")[:_WIDEST]
+            taken += 1
+            if taken == MOST_LINES:
+                return
 
 
 def _seconds(line: str) -> float | None:

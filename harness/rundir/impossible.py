@@ -26,6 +26,12 @@ def _impossible_operation(row: Operation) -> str:
         for index, count in group.refused:
             if index + count > group.count:
                 return _beyond(group, index, count, "refused")
+        ended = sum(count for _, count, _ in group.acks) + sum(count for _, count in group.refused)
+        if ended > group.count:
+            return (
+                f"{ended} records were acknowledged or refused, of {group.count} sent to "
+                f"{group.topic}-{group.partition}"
+            )
     return ""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -17,6 +18,7 @@ from linkflap.harness.machine import untrusted_files
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import KINDS, Event, read
 from linkflap.harness.model.history import Bounds, EventRow, GroupOffset, Operation, Poll, Watermark
+from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.rundir.impossible import IMPOSSIBLE
 from linkflap.harness.rundir.manifest import Manifest
 from linkflap.harness.rundir.renamed import with_current_kinds
@@ -24,6 +26,9 @@ from linkflap.harness.rundir.values import FORMAT, Damage, Row, Run
 
 EVENTS: Final = "events.jsonl"
 _MOST_CLIENTS: Final = 1 << 20
+_BLOCK: Final = 512
+_MOST_PARTS: Final = 256
+_MOST_FAULTS: Final = 1 << 14
 _FOLDERS: Final[Mapping[type, str]] = {
     Operation: "operations",
     Poll: "polls",
@@ -56,11 +61,7 @@ class RunReader:
                 f"{root} has format {run.format}, this linkflap reads format {FORMAT}; use the "
                 "linkflap that wrote it"
             )
-        if sum(workload.clients for workload in run.scenario.workloads) > _MOST_CLIENTS:
-            raise InputError(
-                f"{root}/run.json has more than {_MOST_CLIENTS} clients; the run directory is "
-                "damaged beyond judging"
-            )
+        _refuse_monsters(root, run.scenario)
         self.run = _with_guarantee(root, run)
         self._clusters = frozenset(cluster.name for cluster in run.scenario.topology.clusters)
         self._manifest = Manifest(root)
@@ -171,6 +172,16 @@ class RunReader:
             / f"{bounds.topic}-{bounds.partition}"
         )
 
+    def captured_bytes(self) -> int:
+        """Bytes of the captured logs, without holes."""
+        found = 0
+        for folder, _, files in os.walk(self.root / "captures"):
+            for name in files:
+                with suppress(OSError):
+                    status = os.lstat(os.path.join(folder, name))
+                    found += min(status.st_size, _BLOCK * status.st_blocks)
+        return found
+
     def segments(self, moment: str, bounds: Bounds) -> list[Path]:
         """The segment files of one captured replica, in offset order, without those that are
         damaged (`damage`). Of logs that linkflap did not record, the folder is a link to where they
@@ -243,6 +254,23 @@ class RunReader:
                         yield row
         except OSError as error:
             damage.append(self._damage(path, f"cannot be read: {error.strerror}"))
+
+
+def _refuse_monsters(root: Path, scenario: Scenario) -> None:
+    """Raises InputError for more clients, clusters, … than any run has: some checks compare each
+    with each."""
+    for what, most, many in (
+        ("clients", _MOST_CLIENTS, sum(abs(each.clients) for each in scenario.workloads)),
+        ("workloads", _MOST_PARTS, len(scenario.workloads)),
+        ("clusters", _MOST_PARTS, len(scenario.topology.clusters)),
+        ("links", _MOST_PARTS, len(scenario.topology.links)),
+        ("faults", _MOST_FAULTS, len(scenario.schedule)),
+    ):
+        if many > most:
+            raise InputError(
+                f"{root}/run.json has {many} {what}, and no run has more than {most}; the run "
+                "directory is damaged beyond judging"
+            )
 
 
 def _unless_absent(error: OSError) -> str:

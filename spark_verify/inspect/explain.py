@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from linkflap.harness.log import batches
+from linkflap.harness.machine import untrusted_files
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import Event
 from linkflap.harness.model.history import GroupOffset, Operation, Poll, Watermark
@@ -110,9 +111,9 @@ def explain_several(
 def bytes_of_history(root: Path) -> int:
     """How much there is to go through for an explanation."""
     return sum(
-        path.stat().st_size
+        path.lstat().st_size
         for name in ("operations", "polls", "watermarks")
-        for path in root.glob(f"{name}/*.jsonl")
+        for path in untrusted_files.listed(root, root / name, ".jsonl")
     )
 
 
@@ -177,15 +178,16 @@ def _anomalies(root: Path) -> tuple[Path, list[Anomaly]]:
         anomalies: list[Anomaly] = []
 
     try:
-        document = msgspec.json.decode(
-            with_current_kinds((root / "verdict.json").read_bytes()), type=Found
-        )
+        content = untrusted_files.content(root / "verdict.json")
+        document = untrusted_files.decoded(with_current_kinds(content), Found)
         return (
             root if (root / "run.json").exists() or not document.run else Path(document.run)
         ), document.anomalies
-    except OSError:
+    except OSError as error:
+        absent = isinstance(error, FileNotFoundError | NotADirectoryError)
+        why = "" if absent else f" that can be read (it {error.strerror})"
         raise InputError(
-            f"{root} has no verdict.json; judge it first: linkflap verify {root}"
+            f"{root} has no verdict.json{why}; judge it first: linkflap verify {root}"
         ) from None
     except msgspec.DecodeError as error:
         raise InputError(

@@ -33,6 +33,8 @@ SETTLES: Final = "settling"
 ENDS: Final = "capturing logs"
 Kind = Literal["reader", "group", "share", "producer", "program"]
 _PRODUCERS: Final = ("transactional", "idempotent", "zombie")
+_LONGEST: Final = 1e9
+"""Seconds: a longer wait is as good as one for ever."""
 _OPTIONS: Final = {"rate": 20.0, "hold": 2.0, "timeout": 10.0, "commit_every": 1.0}
 """The workloads' defaults of options that make a client stand still for a while."""
 
@@ -107,13 +109,13 @@ def _of(
         home=spec.home,
         since=wait.since,
         until=until,
-        within=int((within + _stands_still(spec)) * 1e9),
+        within=_nanoseconds(within + _stands_still(spec)),
         group=group,
         isolation=str(spec.options.get("isolation", "read_committed")),
         topics=_full_names(spec, spec.reads),
         outputs=_full_names(spec, spec.writes),
         produces=spec.kind in ("transactional", "idempotent", "relay"),
-        timeout=int(_number(spec, "timeout") * 1e9),
+        timeout=_nanoseconds(_number(spec, "timeout")),
         broken=wait.broken,
         exits=_exits(events, name),
         said=stalled[-1].coordinator if stalled else "",
@@ -177,4 +179,8 @@ def _stands_still(spec: WorkloadSpec) -> float:
 
 def _number(spec: WorkloadSpec, name: str) -> float:
     given = spec.options.get(name, _OPTIONS[name])
-    return float(given) if isinstance(given, int | float) else _OPTIONS[name]
+    return float(min(given, _LONGEST)) if isinstance(given, int | float) else _OPTIONS[name]
+
+
+def _nanoseconds(seconds: float) -> int:
+    return int(min(seconds, _LONGEST) * 1e9)

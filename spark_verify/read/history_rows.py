@@ -23,6 +23,8 @@ from linkflap.harness.rundir import Damage, RunReader
 from linkflap.spark_verify.read.rows import BYTES_AT_ONCE, HISTORY
 
 _ROWS_AT_ONCE: Final = 4096
+_RECORDS_FOR_NOTHING: Final = 1 << 22
+"""Records that rows may claim whatever the logs have."""
 _NAME: Final = 60
 """Characters of an error's name at most: a text without one ends there."""
 
@@ -35,8 +37,41 @@ def history_rows(root: Path, part: str) -> Iterator[pa.RecordBatch]:
     and partition -1."""
     run, damage = str(root), list[Damage]()
     kind, read = _READERS[part]
-    yield from _record_batches(run, kind, read(RunReader(root), damage))
+    reader = RunReader(root)
+    try:
+        yield from _record_batches(run, kind, read(reader, damage))
+    except _TooMany as error:
+        damage.append(Damage(path=part, reason=str(error)))
     yield from _record_batches(run, "damage", (("", -1, each.path, each.reason) for each in damage))
+
+
+class _TooMany(Exception):
+    """The rows of a history claim more records than its run can have had."""
+
+
+class _Claims:
+    """Counts the records that rows claim, before there is an array of them: a row of a hundred
+    bytes may say 2^24.
+
+    What clients send and read is in the captured logs, compressed, several times, or for the most
+    part removed since: a byte of a log stands for far less than a record of each of them.
+    """
+
+    def __init__(self, reader: RunReader) -> None:
+        self._reader = reader
+        self._most, self._records, self._measured = _RECORDS_FOR_NOTHING, 0, False
+
+    def add(self, records: int) -> None:
+        """Raises _TooMany."""
+        self._records += records
+        if self._records > self._most and not self._measured:
+            self._most += self._reader.captured_bytes()
+            self._measured = True
+        if self._records > self._most:
+            raise _TooMany(
+                f"its rows claim more than {self._most} records, which is more than a run with the "
+                "captured logs can have had; the rows from there on are not read"
+            )
 
 
 def _record_batches(run: str, kind: str, rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
@@ -74,13 +109,13 @@ def _sends(reader: RunReader, damage: list[Damage]) -> Iterator[Row]:
     ones are held."""
     invoked: dict[int, Operation] = {}
     returned: dict[int, Operation] = {}
-    over = array("q")
+    over, claims = array("q"), _Claims(reader)
     for row in reader.each(Operation, damage):
         mine, others = (invoked, returned) if row.phase == "invoke" else (returned, invoked)
         mine[row.number] = row
         if row.number in others:
             over.append(row.number)
-            yield from _operation(invoked.pop(row.number), returned.pop(row.number))
+            yield from _operation(invoked.pop(row.number), returned.pop(row.number), claims)
     numbers = np.sort(
         np.concatenate(
             (np.array(over, np.int64), *(np.array(list(d), np.int64) for d in (invoked, returned)))
@@ -100,10 +135,12 @@ def _sends(reader: RunReader, damage: list[Damage]) -> Iterator[Row]:
             )
         )
     for number in sorted(invoked.keys() | returned.keys()):
-        yield from _operation(invoked.get(number), returned.get(number))
+        yield from _operation(invoked.get(number), returned.get(number), claims)
 
 
-def _operation(invoked: Operation | None, returned: Operation | None) -> Iterator[Row]:
+def _operation(
+    invoked: Operation | None, returned: Operation | None, claims: _Claims
+) -> Iterator[Row]:
     """Joins the two rows of an operation. Fields that the return lacks are taken from the
     invocation."""
     last = returned or invoked
@@ -113,13 +150,14 @@ def _operation(invoked: Operation | None, returned: Operation | None) -> Iterato
     for row in (invoked, returned):
         groups |= {(g.topic, g.partition, g.first_uid): g for g in (row.sends if row else ())}
     for group in groups.values():
+        origin = group.made_from or Fetched(topic="", partition=-1)
+        claims.add(group.count + _claimed(origin))
         offsets = np.full(group.count, -1, "<i8")
         for index, count, offset in group.acks:
             offsets[index : index + count] = np.arange(offset, offset + count)
         refused = np.zeros(group.count, np.bool_)
         for index, count in group.refused:
             refused[index : index + count] = True
-        origin = group.made_from or Fetched(topic="", partition=-1)
         uids, inputs = _apart(origin)
         yield (
             group.topic, group.partition, last.number, last.client, last.process, last.cluster,
@@ -132,6 +170,10 @@ def _operation(invoked: Operation | None, returned: Operation | None) -> Iterato
             last.error.partition(":")[0][:_NAME],
             offsets.tobytes(), refused.tobytes(), inputs, uids,
         )  # fmt: skip
+
+
+def _claimed(fetched: Fetched) -> int:
+    return sum(count for _, _, count in fetched.runs)
 
 
 def _apart(fetched: Fetched) -> tuple[bytes, bytes]:
@@ -148,8 +190,10 @@ def _apart(fetched: Fetched) -> tuple[bytes, bytes]:
 
 
 def _reads(reader: RunReader, damage: list[Damage]) -> Iterator[Row]:
+    claims = _Claims(reader)
     for poll in reader.each(Poll, damage):
         for fetched in poll.fetched:
+            claims.add(_claimed(fetched))
             uids, offsets = _apart(fetched)
             yield (
                 fetched.topic, fetched.partition, poll.reader, poll.process, poll.cluster,

@@ -162,9 +162,9 @@ def _values(scenario: Scenario) -> Sequence[Values]:
     """What producing workloads write, each way once."""
     ways = {
         (
-            int(w.options.get("keys", KEYS)),
-            float(w.options.get("skew", 1.0)),
-            float(w.options.get("tombstones", 0.0)),
+            int(_option(w, "keys", KEYS, 1, 1_000_000)),
+            _option(w, "skew", 1.0, 1.0, 100.0),
+            _option(w, "tombstones", 0.0, 0.0, 1.0),
         )
         for w in scenario.workloads
         if w.kind != "readers" and not w.command
@@ -173,6 +173,17 @@ def _values(scenario: Scenario) -> Sequence[Values]:
         Values(scenario.seed, 1, keys=keys, skew=skew, tombstones=tombstones)
         for keys, skew, tombstones in sorted(ways)
     ]
+
+
+def _option(workload: WorkloadSpec, name: str, default: float, low: float, high: float) -> float:
+    """A number that says what producers wrote."""
+    value = workload.options.get(name, default)
+    if not isinstance(value, int | float) or not low <= value <= high:
+        raise InputError(
+            f"run.json has the option {name} = {value!r} of a workload {workload.kind}, which is a "
+            f"number from {low:g} to {high:g}; the run directory is damaged beyond judging"
+        )
+    return float(value)
 
 
 def _copying(workloads: Sequence[WorkloadSpec]) -> Iterator[Copying]:

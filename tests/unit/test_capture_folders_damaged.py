@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
 
+from linkflap.harness.capture import folders as capture_folders
 from linkflap.harness.capture.folders import bounds, folders
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.verdict import Verdict
@@ -42,6 +45,48 @@ def test_lines_of_a_checkpoint_that_are_none_are_left(tmp_path: Path) -> None:
         "0\n3\norders x 4\norders 0 -4\n\norders 0 4\n"
     )
     assert [b.log_start for b in bounds(folders("A", tmp_path))] == [4]
+
+
+@pytest.mark.parametrize(
+    "note",
+    [b"0\n1\norders 0 \xff\n", b"0\n1\norders 0 " + b"9" * 5000, b"0\n1\norders 0 " + b"9" * 19],
+)
+def test_numbers_of_a_checkpoint_that_no_offset_has_are_left(tmp_path: Path, note: bytes) -> None:
+    sound(tmp_path / "orders-0")
+    names = ("log-start", "replication", "cleaner", "recovery-point")
+    for name in names:
+        (tmp_path / f"{name}-offset-checkpoint").write_bytes(note)
+    (tmp_path / "meta.properties").write_bytes(b"\xff\nnode.id=7\n")
+    assert [(b.broker, b.log_start) for b in bounds(folders("A", tmp_path))] == [(7, 0)]
+
+
+@pytest.mark.parametrize("name", ["log-start-offset-checkpoint", "meta.properties"])
+def test_notes_of_a_broker_that_are_no_files_are_not_opened(tmp_path: Path, name: str) -> None:
+    sound(tmp_path / "orders-0")
+    os.mkfifo(tmp_path / name)
+    assert [b.log_start for b in bounds(folders("A", tmp_path))] == [0]
+
+
+def test_links_in_a_circle_are_followed_once(tmp_path: Path) -> None:
+    sound(tmp_path / "orders-0")
+    for number in range(60):
+        for name in (f"kafka-{number}", f"data{number}"):
+            (tmp_path / name).mkdir()
+            for back in range(20):
+                (tmp_path / name / f"kafka-{back}").symlink_to(tmp_path)
+    began = time.monotonic()
+    assert [f.path for f in folders("A", tmp_path)] == [tmp_path / "orders-0"]
+    assert time.monotonic() - began < 10
+
+
+def test_more_folders_than_brokers_have_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capture_folders, "_MOST_FOLDERS", 20)
+    for number in range(30):
+        sound(tmp_path / f"orders-{number}")
+    with pytest.raises(InputError, match="has more than 20 folders; give a Kafka log directory"):
+        folders("A", tmp_path)
 
 
 def test_a_log_start_behind_the_end_of_the_log_is_named_and_not_believed(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import HostStall
 from linkflap.harness.model.history import (
     Bounds,
@@ -19,8 +20,10 @@ from linkflap.harness.model.history import (
     SendGroup,
     Watermark,
 )
-from linkflap.harness.model.scenario import TopicSpec
+from linkflap.harness.model.scenario import TopicSpec, WorkloadSpec
 from linkflap.harness.rundir import RunReader, RunWriter
+from linkflap.spark_verify.read.history_rows import history_rows
+from linkflap.spark_verify.read.plan import plan
 from tests.events import append_row
 from tests.unit.recorded_run import ROW, START, run
 
@@ -70,6 +73,11 @@ def fetched(uid: int, offset: int, count: int) -> Poll:
             "records 1 to 500 were acknowledged, of 3 sent to A.t-0",
         ),
         (RETURNED, sent(refused=((2, 2),)), "records 3 to 4 were refused, of 3 sent to A.t-0"),
+        (
+            RETURNED,
+            sent(acks=((0, 3, 10),) * 1000),
+            "3000 records were acknowledged or refused, of 3 sent to A.t-0",
+        ),
         (RETURNED, sent(acks=((-3, 2, 10),)), "acks"),
         (RETURNED, sent(count=1 << 40), "count"),
         (RETURNED, sent(partition=-4), "partition"),
@@ -193,3 +201,67 @@ def test_how_topics_were_made_is_kept(tmp_path: Path) -> None:
     written = replace(run(), scenario=replace(run().scenario, topics=topics))
     RunWriter(tmp_path / "run", written).close("finished")
     assert RunReader(tmp_path / "run").run.scenario.topics == topics
+
+
+@pytest.mark.parametrize("part", ["operations", "polls"])
+def test_rows_claim_no_more_records_than_the_logs_allow(tmp_path: Path, part: str) -> None:
+    """A hundred bytes may claim 2^24 records: no array is made of them."""
+    writer = RunWriter(tmp_path / "run", run())
+    rows = getattr(writer, part)("A")
+    for number in range(500):
+        rows.write(
+            replace(sent(count=1 << 24), number=number)
+            if part == "operations"
+            else fetched(0, 0, 1 << 24)
+        )
+    writer.close("finished")
+    damage = [
+        row
+        for batch in history_rows(tmp_path / "run", part)
+        for row in batch["damage"].to_pylist()
+        if row is not None
+    ]
+    assert {d["path"] for d in damage} == {part}
+    assert "its rows claim more than 4194304 records" in damage[-1]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"progress_within": 1e308}, "progress_within"),
+        ({"progress_within": -1}, "progress_within"),
+        ({"duration": 10**30}, "duration"),
+    ],
+)
+def test_times_that_no_scenario_has_are_refused(
+    tmp_path: Path, wrong: dict[str, Any], said: str
+) -> None:
+    RunWriter(tmp_path / "run", run()).close("finished")
+    path = tmp_path / "run" / "run.json"
+    document = json.loads(path.read_text())
+    document["scenario"] |= wrong
+    path.write_text(json.dumps(document))
+    with pytest.raises(InputError, match=said):
+        RunReader(tmp_path / "run")
+
+
+@pytest.mark.parametrize(("what", "many"), [("clusters", 10_000), ("workloads", 1000)])
+def test_more_parts_than_any_run_has_are_refused(tmp_path: Path, what: str, many: int) -> None:
+    RunWriter(tmp_path / "run", run()).close("finished")
+    path = tmp_path / "run" / "run.json"
+    document = json.loads(path.read_text())
+    holder = document["scenario"] if what == "workloads" else document["scenario"]["topology"]
+    first = {"kind": "readers", "home": "A"} if what == "workloads" else holder[what][0]
+    holder[what] = [first] * many
+    path.write_text(json.dumps(document))
+    with pytest.raises(InputError, match=f"has {many} {what}, and no run has more than 256"):
+        RunReader(tmp_path / "run")
+
+
+def test_the_keys_of_producers_take_no_memory(tmp_path: Path) -> None:
+    workload = WorkloadSpec(kind="transactional", home="A", options={"keys": 10**15})
+    made = run()
+    made = replace(made, scenario=replace(made.scenario, workloads=(workload,)))
+    RunWriter(tmp_path / "run", made).close("finished")
+    with pytest.raises(InputError, match="keys = 1000000000000000 of a workload transactional"):
+        plan(tmp_path / "run")
