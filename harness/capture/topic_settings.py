@@ -2,7 +2,7 @@
 give them back to topics whose mirror had changed them.
 
 One thread asks each cluster once a second, and a topic is recorded when its settings are not those
-recorded last. A cluster that does not answer gives no row.
+recorded last, and at the end. A cluster that does not answer gives no row.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class SettingsSampler:
     ) -> None:
         self._bootstraps, self._topics, self._recorder = bootstraps, topics, recorder
         self._last: dict[tuple[str, str], Mapping[str, str]] = {}
+        self._answered = dict.fromkeys(bootstraps, 0)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="settings", daemon=True)
 
@@ -53,21 +54,25 @@ class SettingsSampler:
             )
 
     def _run(self) -> None:
-        admins = {name: AdminClient(quiet(at)) for name, at in self._bootstraps.items()}
+        admins: dict[str, AdminClient | None] = dict.fromkeys(self._bootstraps)
         while True:
             last = self._stopping.wait(INTERVAL)
             for name, admin in admins.items():
-                self._sample(name, admin)
+                admin = admin or AdminClient(quiet(self._bootstraps[name]))
+                # A client asks the broker that it once took for the controller, for minutes after
+                # that broker has left (as a shadow does at its failover): another asks anew.
+                admins[name] = admin if self._sample(name, admin, last=last) else None
             if last:
                 return
 
-    def _sample(self, cluster: str, admin: AdminClient) -> None:
+    def _sample(self, cluster: str, admin: AdminClient, *, last: bool) -> bool:
+        """Whether the cluster answered."""
         asked, found = now(), dict[str, Mapping[str, str]]()
         wanted = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in self._topics]
         try:
             answers = admin.describe_configs(wanted, request_timeout=ANSWER_WITHIN)
         except KafkaException:
-            return
+            return False
         for resource, answer in answers.items():
             try:
                 settings = answer.result(timeout=2 * ANSWER_WITHIN)
@@ -78,7 +83,16 @@ class SettingsSampler:
                 for entry in settings.values()
                 if getattr(entry.source, "value", entry.source) == _ON_THE_TOPIC
             }
-        news = {name: own for name, own in found.items() if self._last.get((cluster, name)) != own}
+        news = {
+            name: own
+            for name, own in found.items()
+            if last or self._last.get((cluster, name)) != own
+        }
         if news:
             self._last |= {(cluster, name): own for name, own in news.items()}
-            self._recorder.write(SettingsSampled(cluster=cluster, asked=asked, topics=news))
+            before = self._answered[cluster]
+            row = SettingsSampled(cluster=cluster, asked=asked, before=before, topics=news)
+            self._recorder.write(row)
+        if found:
+            self._answered[cluster] = asked
+        return bool(found)

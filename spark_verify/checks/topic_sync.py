@@ -71,6 +71,7 @@ def _restored(view: PartitionView, promotion: Promotion) -> Iterator[Finding]:
     by = min(_sampled_by(view, promotion), over)
     if cluster in view.deaths or (over < view.ended and by == over):
         return
+    ours = [s for s in ours if s.until >= by or s.asked >= promotion.time]
     if not theirs or not ours:
         missing = cluster if theirs else home
         yield Unjudged(reason=f"nothing says what was set on {view.topic} on {missing}")

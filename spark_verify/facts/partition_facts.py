@@ -123,12 +123,13 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings:
-    """What was set on a topic of a cluster, requested at `asked`; it stayed so until the next
-    sample."""
+    """What was set on a topic of a cluster, requested at `asked`, and at each request up to
+    `until`."""
 
     cluster: str
     settings: Mapping[str, str]
     asked: int
+    until: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.scenario import TopicSpec
 from linkflap.harness.model.topology import INTERNAL_TOPICS, Topology
 from linkflap.harness.rundir import Damage
+from linkflap.spark_verify.facts.eras import FOREVER
 from linkflap.spark_verify.facts.partition_facts import (
     Comparison,
     Deletion,
@@ -159,12 +160,18 @@ def comparisons(events: Sequence[Event]) -> Mapping[Key, Sequence[Comparison]]:
 
 
 def settings(events: Sequence[Event]) -> Mapping[Key, Sequence[TopicSettings]]:
-    """For the first partition of each topic, in time order."""
-    return _by_partition(
-        ((topic, 0), TopicSettings(cluster=e.cluster, settings=dict(own), asked=e.asked))
-        for e in of_kind(events, happened.SettingsSampled)
-        for topic, own in e.topics.items()
-    )
+    """For the first partition of each topic, in time order. Rows of older runs do not say whether
+    the cluster went on to answer: there a sample counts until the next."""
+    found: list[tuple[Key, TopicSettings]] = []
+    later: dict[tuple[str, str], int] = {}
+    for e in reversed(list(of_kind(events, happened.SettingsSampled))):
+        for topic, own in e.topics.items():
+            last = FOREVER if e.before is None else e.asked
+            until = max(later.get((e.cluster, topic), last), e.asked)
+            later[e.cluster, topic] = e.asked if e.before is None else e.before
+            row = TopicSettings(cluster=e.cluster, settings=dict(own), asked=e.asked, until=until)
+            found.append(((topic, 0), row))
+    return _by_partition(reversed(found))
 
 
 def unknown_settings(events: Sequence[Event]) -> Mapping[Key, Sequence[str]]:

@@ -45,7 +45,8 @@ def settings(world: World, cluster: Cluster, own: Mapping[str, str]) -> None:
     """The topics of a cluster have other settings from now on, and are sampled."""
     topics = {topic: dict(own) for topic in sorted({topic for topic, _ in world.everywhere})}
     now = world.clock.now
-    world.notes.event(now, "settings-sampled", cluster.name, asked=now, topics=topics)
+    row = {"asked": now, "before": max(0, now - 1), "topics": topics}
+    world.notes.event(now, "settings-sampled", cluster.name, **row)
 
 
 def flap(world: World) -> None:

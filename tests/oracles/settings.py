@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
 
 from linkflap.spark_verify.facts.partition_facts import TopicSettings
@@ -30,11 +31,12 @@ def with_settings(
     samples = [
         TopicSettings(
             cluster=cluster,
-            asked=random.randint(0, made.time + 20 * SECOND),
+            asked=asked,
+            until=random.choice([asked, until, until]),
             settings=random.choice(SETTINGS),
         )
         for cluster in made.clusters
-        for _ in range(random.choice([0, 1, 2, 4]))
+        for asked, until in pairwise(_times(made, random))
     ]
     facts = {
         "settings": tuple(sorted(samples, key=lambda sample: sample.asked)),
@@ -46,3 +48,11 @@ def with_settings(
         else view
         for view in views
     ]
+
+
+def _times(made: World, random: Random) -> list[int]:
+    """When samples of one cluster were asked for; behind the last, when the run ended or later."""
+    asked = [
+        random.randint(0, made.time + 20 * SECOND) for _ in range(random.choice([0, 1, 2, 4]))
+    ]
+    return [*sorted(asked), max([made.time, *asked]) + 60 * SECOND]

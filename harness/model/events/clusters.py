@@ -58,11 +58,14 @@ class SampledReplica(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SettingsSampled(OfCluster, frozen=True, kw_only=True):
-    """Settings that are set on topics of a cluster, where they had changed: topic -> name -> value;
-    requested at `asked` (ns), answered at the event's time (`harness.capture.topic_settings`)."""
+    """Settings that are set on topics of a cluster, where they had changed, and at the end of a
+    run: topic -> name -> value; requested at `asked` (ns), answered at the event's time. The
+    cluster had last answered a request of `before`, 0 if never; no row of older runs has that
+    (`harness.capture.topic_settings`)."""
 
     asked: Time
     topics: Mapping[str, Mapping[str, str]]
+    before: int | None = None
 
 
 class ReplicasSampled(OfCluster, frozen=True, kw_only=True):

@@ -98,6 +98,13 @@ def settings_that_nobody_sampled(made: Made, rng: Random) -> None:
     drop_events(made, lambda e: e.kind == "settings-sampled" and e.subject == "B")
 
 
+@mutation(FORCED, unknown="topic-sync", verdict="unknown")
+def settings_that_nobody_sampled_after_the_failover(made: Made, rng: Random) -> None:
+    """The promoted cluster's settings were sampled before its failover alone."""
+    last = [e for e in made.events if e.kind == "settings-sampled" and e.subject == "B"][-1]
+    drop_events(made, lambda e: e is last)
+
+
 @mutation(FORCED, verdict="valid")
 def replicas_in_sync_as_many_as_there_are(made: Made, rng: Random) -> None:
     """More replicas have to be in sync at home than the promoted cluster has brokers: there all of

@@ -56,7 +56,13 @@ def _restored(plain: Plain, promotion: Any) -> bool:
     theirs = [
         s for s in plain.view.settings if s.cluster == home and s.asked < promotion.fault_time
     ]
-    ours = [s for s in plain.view.settings if s.cluster == promotion.cluster and s.asked <= over]
+    ours = [
+        s
+        for s in plain.view.settings
+        if s.cluster == promotion.cluster
+        and s.asked <= over
+        and not (s.asked < promotion.time and s.until < due)
+    ]
     if not theirs or not ours:
         return True
     recent = theirs[-1:]

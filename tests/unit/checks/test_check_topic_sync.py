@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from linkflap.spark_verify.facts.eras import FOREVER
 from linkflap.spark_verify.facts.partition_facts import Comparison, TopicSettings, Window
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import promoted, view
@@ -76,7 +77,7 @@ def promoted_with(
         **rest,
     )  # fmt: skip
     settings = tuple(
-        TopicSettings(cluster=cluster, asked=at * SECOND, settings=own)
+        TopicSettings(cluster=cluster, asked=at * SECOND, settings=own, until=FOREVER)
         for cluster, at, own in samples
     )
     facts = replace(made.partition_facts, settings=settings, unknown_settings=frozenset(unknown))
@@ -118,6 +119,18 @@ ACCEPTED |= {
 def test_without_samples_of_the_destination_nothing_is_known() -> None:
     (reason,) = unjudged(NAME, promoted_with(("A", 1, HOME)))
     assert reason == "nothing says what was set on A.t on B"
+
+
+def test_a_cluster_that_did_not_answer_after_its_failover_is_not_judged_by_samples_before() -> None:
+    made = promoted_with(*BEFORE)
+    home, stale = made.settings
+    for until, found in ((499, []), (505, []), (511, [("setting-differs", "B", -1)])):
+        stale = replace(stale, until=until * SECOND)
+        facts = replace(made.partition_facts, settings=(home, stale))
+        history = replace(made, partition_facts=facts)
+        assert anomalies(NAME, history) == found
+        if not found:
+            assert unjudged(NAME, history) == ["nothing says what was set on A.t on B"]
 
 
 def test_a_cluster_that_did_not_answer_is_asked_later() -> None:
