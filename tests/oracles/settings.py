@@ -52,7 +52,5 @@ def with_settings(
 
 def _times(made: World, random: Random) -> list[int]:
     """When samples of one cluster were asked for; behind the last, when the run ended or later."""
-    asked = [
-        random.randint(0, made.time + 20 * SECOND) for _ in range(random.choice([0, 1, 2, 4]))
-    ]
+    asked = [random.randint(0, made.time + 20 * SECOND) for _ in range(random.choice([0, 1, 2, 4]))]
     return [*sorted(asked), max([made.time, *asked]) + 60 * SECOND]

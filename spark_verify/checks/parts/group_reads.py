@@ -100,7 +100,13 @@ def _beside(
         & (origin >= committed.position)
         & ~among(ours.uid[mirrored], got)
     ]
-    again = mirrored[(origin < committed.position) & among(ours.uid[mirrored], uids_of(after))]
+    # The copy that was read: an at-least-once mirror may have written a record twice.
+    read = np.concatenate([r.offsets[r.uids >= 0] for r in after])
+    again = mirrored[
+        (origin < committed.position)
+        & among(ours.uid[mirrored], uids_of(after))
+        & np.isin(ours.offset[mirrored], read)
+    ]
     synced = [
         g.offset
         for g in view.groups

@@ -142,14 +142,17 @@ def _skips(
         return
     committed = max(commits, key=lambda r: r.returned).position
     start = min(after, key=lambda r: r.returned).offsets[0]
-    ever, later = {u for r in got for u in r.uids}, {u for r in after for u in r.uids}
+    ever, later = (
+        {u for r in got for u in r.uids},
+        {read for r in after for read in zip(r.offsets, r.uids, strict=True)},
+    )
     for record in mirrored:
         origin = compared.source.of(record.uid)
         if origin is None:
             continue
         if record.offset < start and origin.offset >= committed and record.uid not in ever:
             yield "group-skip", record.offset
-        if origin.offset < committed and record.uid in later:
+        if origin.offset < committed and (record.offset, record.uid) in later:
             yield "group-replay", record.offset
 
 

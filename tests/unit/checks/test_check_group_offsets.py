@@ -134,6 +134,17 @@ def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
+def test_of_a_record_that_the_mirror_wrote_twice_the_copy_below_the_group_s_start_was_not_read() -> (
+    None
+):
+    logs = [Log("A").data(1, 2, 3), Log("B").data(1, 2, 1, 2, 3)]
+    reads = moved(2, (3, 2), (4, 3), before=((0, 1), (1, 2)))
+    seen = view(
+        logs, promotions=[promoted(5)], reads=reads, groups=synced(3), mirror_kind="mm2"
+    )  # fmt: skip
+    assert [(f.offset, f.evidence["records"]) for f in findings(NAME, seen)] == [(3, 1)]
+
+
 def test_a_replay_comes_with_its_bound() -> None:
     (found,) = findings(NAME, REJECTS["group-replay"].view)
     assert (found.evidence["records"], found.evidence["bound"]) == (2, 2)
