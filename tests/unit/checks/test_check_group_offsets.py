@@ -134,9 +134,7 @@ def test_rejects(kind: str) -> None:
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
-def test_of_a_record_that_the_mirror_wrote_twice_the_copy_below_the_group_s_start_was_not_read() -> (
-    None
-):
+def test_of_a_record_written_twice_only_the_copy_that_was_read_is_a_replay() -> None:
     logs = [Log("A").data(1, 2, 3), Log("B").data(1, 2, 1, 2, 3)]
     reads = moved(2, (3, 2), (4, 3), before=((0, 1), (1, 2)))
     seen = view(
