@@ -3,12 +3,14 @@ promise of a commit).
 
 On the cluster that acknowledged it, it must be in the bytes, and visible. Over a mirror, a record
 is lost if the destination has later ones. A missing tail is lost after a planned failover, which
-drains first. After a forced failover it is RPO: asynchronous mirroring may leave the tail behind.
-But the destination must keep what it has shown. So the tail is lost if a reader on the destination
-had got it, or if a sampled high watermark or a reader's position had covered offsets that the
-destination's mirrored era no longer has. Records that retention deleted are not lost. For a record
-that nobody acknowledged with an offset, the neighbouring records show whether it was deleted, or it
-stays open (`parts/deleted_records.py`).
+drains first. A record that is missing where the destination's cleaner has been is lost too, unless
+a later one with its key replaced it there, or it is an expired tombstone. After a forced failover
+it is RPO: asynchronous mirroring may leave the tail behind. But the destination must keep what it
+has shown. So the tail is lost if a reader on the destination had got it, or if a sampled high
+watermark or a reader's position had covered offsets that the destination's mirrored era no longer
+has. Records that retention deleted are not lost. For a record that nobody acknowledged with an
+offset, the neighbouring records show whether it was deleted, or it stays open
+(`parts/deleted_records.py`).
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from linkflap.spark_verify.checks.parts.logs import OPEN, Log, joined, locate, r
 from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
 from linkflap.spark_verify.checks.parts.outcomes import Outcomes, outcomes
-from linkflap.spark_verify.checks.parts.range_exceptions import why_not_judged
+from linkflap.spark_verify.checks.parts.range_exceptions import perhaps_cleaned, why_not_judged
 from linkflap.spark_verify.checks.parts.recovery_point import shown_tail
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
@@ -166,11 +168,13 @@ def _mirrored(view: PartitionView, compared: Hop, heard: Sequence[Outcomes]) -> 
         if compared.tail == "drained"
         else "the destination had shown it"
     )
-    doubtful = len(compared.doubtful)
+    doubtful, unknown = len(compared.doubtful), len(compared.unknown)
+    ends = compared.source.replica.cluster, compared.destination.replica.cluster
     return [
         *_missing(compared, heard, holes, "overtaken by later records"),
         *_missing(compared, heard, tail, how),
         *([Unjudged(reason=why_not_judged(compared, doubtful))] if doubtful else []),
+        *([Unjudged(reason=perhaps_cleaned(unknown, *ends))] if unknown else []),
     ]
 
 

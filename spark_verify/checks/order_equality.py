@@ -6,7 +6,10 @@ the same number through one task, in order. So the check compares (payload id, d
 key, value and headers), in order, without offsets. A missing tail is lag: it is RPO if the source
 was failed over by force, and no violation if the run just ended. A mirror that keeps offsets is
 compared from where the source's log begins, or is compacted to. Where offsets move, records that
-the source may have deleted leave the check unknown.
+the source may have deleted leave the check unknown. Below a cleaner's checkpoint either side lacks
+only what a later record with the same key replaced there, or an expired tombstone
+(`spark_verify.checks.parts.cleaning`). Where there is no offset for it between its neighbours, it
+was never there.
 """
 
 from __future__ import annotations
@@ -16,12 +19,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.parts.deletion import cleaned_at_source
 from linkflap.spark_verify.checks.parts.generations import examined
 from linkflap.spark_verify.checks.parts.logs import among, runs
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
 from linkflap.spark_verify.checks.parts.range_endings import not_promoted
 from linkflap.spark_verify.checks.parts.range_exceptions import (
     aborted_or_open,
+    perhaps_cleaned,
     repeated_at_source,
     why_not_judged,
 )
@@ -80,6 +85,7 @@ def _judge(view: PartitionView, compared: Hop) -> Sequence[Finding]:
         *divergences(compared),
         *_lag(view, compared),
         *_unsettled(compared),
+        *_unknown(compared),
     ]
 
 
@@ -123,13 +129,15 @@ def _strangers(view: PartitionView, compared: Hop, gone: Bools) -> Sequence[Find
             )
         )
     phantom = nowhere[(hidden < 0) & ~gone[nowhere]]
-    if len(phantom) and not kept and (compared.source.replica.log_start > 0 or compared.gaps):
-        why = "which is compacted" if compared.gaps else "whose start was deleted"
+    if len(phantom) and not kept and compared.source.replica.log_start > 0:
         reason = (
             f"{len(phantom)} mirrored records are not in the log of "
-            f"{compared.source.replica.cluster}, {why}"
+            f"{compared.source.replica.cluster}, whose start was deleted"
         )
         return [*findings, Unjudged(reason=reason)]
+    if len(phantom) and not kept and compared.gaps:
+        unknown, phantom = _not_cleaned(view, compared, phantom)
+        findings += unknown
     if late := _copied_later(view, compared, phantom):
         return [*findings, late]
     strange = compared.destination.replica.records.uid[compared.mirrored[phantom]]
@@ -140,6 +148,30 @@ def _strangers(view: PartitionView, compared: Hop, gone: Bools) -> Sequence[Find
             for start, end in runs(phantom, strange)
         ),
     ]
+
+
+def _not_cleaned(
+    view: PartitionView, compared: Hop, phantom: Ints
+) -> tuple[Sequence[Finding], Ints]:
+    """Of mirrored records that a compacted source lacks, those that its cleaner did not take; and
+    what is unknown of the others."""
+    source, destination = compared.source.replica, compared.destination.replica
+    uids = destination.records.uid[compared.mirrored]
+    ours = (compared.position >= 0) | among(uids, uids[phantom])
+    first = np.flatnonzero(ours & (compared.copy == 0))
+    offsets = np.append(source.records.offset[compared.sequence], -1)
+    cleared = cleaned_at_source(
+        view,
+        compared.mirrored_range,
+        source,
+        destination,
+        compared.mirrored[first],
+        offsets[compared.position[first]],
+    )
+    unknown = len(cleared.unknown)
+    reason = perhaps_cleaned(unknown, destination.cluster, source.cluster)
+    left = phantom[~among(uids[phantom], uids[first[cleared.may]])]
+    return [Unjudged(reason=reason)] if unknown else [], left
 
 
 def _copied_later(view: PartitionView, compared: Hop, phantom: Ints) -> Unjudged | None:
@@ -171,6 +203,7 @@ def _holes(compared: Hop) -> Sequence[Finding]:
         row = compared.sequence[holes[start]]
         around = compared.neighbours(int(holes[start]))
         before = around["before_offset"]
+        before = around["after_offset"] if before is None else before
         evidence = {
             "records": end - start,
             "uid": int(theirs.uid[row]),
@@ -200,6 +233,12 @@ def _unsettled(compared: Hop) -> Sequence[Finding]:
     )
     count = again + late + len(compared.doubtful)
     return [Unjudged(reason=why_not_judged(compared, count))] if count else []
+
+
+def _unknown(compared: Hop) -> Sequence[Finding]:
+    count = len(compared.unknown)
+    ends = compared.source.replica.cluster, compared.destination.replica.cluster
+    return [Unjudged(reason=perhaps_cleaned(count, *ends))] if count else []
 
 
 def _late(compared: Hop) -> Ints:
@@ -238,7 +277,7 @@ CHECK = Check(
             name="mirror-hole",
             meaning=(
                 "A committed record of the source is missing on the destination, which has a "
-                "later one."
+                "later one, or whose cleaner has been past it and never takes it."
             ),
             sentence=(
                 "{cluster} lacks {who}, which {source} has at offset {source_offset}, before {at}"
@@ -265,8 +304,11 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="mirror-phantom",
-            meaning="The destination has a mirrored record that the source never had.",
-            sentence="{cluster} has {who} at {at} as mirrored, and {source} never had it",
+            meaning=(
+                "The destination has a mirrored record that the source does not have, and that its "
+                "cleaner did not take."
+            ),
+            sentence="{cluster} has {who} at {at} as mirrored, and {source} does not have it",
             counted=(
                 "mirrored record was never at the source|mirrored records were never at the source"
             ),

@@ -26,7 +26,7 @@ from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Replica, Watermarks
 from linkflap.spark_verify.read.captures import Captured
 from linkflap.spark_verify.read.damage import of_kind
-from linkflap.spark_verify.read.differing_batches import Pair, with_parts
+from linkflap.spark_verify.read.differing_batches import Pair, with_keys, with_parts
 from linkflap.spark_verify.read.log_rows import batch_rows
 from linkflap.spark_verify.read.packed_columns import lines_of, numbers_of, rows_of, unpacked
 from linkflap.spark_verify.read.plan import RunPlan
@@ -86,9 +86,13 @@ def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch
         seen = _nameless(seen)
     if not (run.facts.recorded or run.facts.mirror.guarantee.offsets_kept):
         seen = _named_by_content(seen)
+    cleaned = _cleaned(seen)
+    parted = with_parts(seen.replicas, captured, _same_bytes(partition_facts), cleaned)
+    by_key = _compared_by_key(partition_facts, cleaned)
     return replace(
         seen,
-        replicas=with_parts(seen.replicas, captured, _same_bytes(partition_facts), _cleaned(seen)),
+        replicas=with_keys(parted, captured, by_key),
+        earlier=with_keys(seen.earlier, before, by_key),
     )
 
 
@@ -223,6 +227,16 @@ def _same_bytes(partition_facts: PartitionFacts) -> Iterator[Pair]:
                 mirrored_range.end,
                 partition_facts.facts.mirror.guarantee.producer_ids,
             )
+
+
+def _compared_by_key(partition_facts: PartitionFacts, cleaned: Mapping[str, int]) -> frozenset[str]:
+    """The clusters at both ends of a link whose mirror moves offsets, where one of them has
+    compacted its log: only keys tell what a cleaner took."""
+    if partition_facts.facts.mirror.guarantee.offsets_kept:
+        return frozenset()
+    return frozenset(
+        end for hop in partition_facts.hops() if not cleaned.keys().isdisjoint(hop) for end in hop
+    )
 
 
 class PartitionRows:

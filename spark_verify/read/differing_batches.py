@@ -8,7 +8,7 @@ read here. The content of a batch with a wrong CRC is shown as far as it can be 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -68,6 +68,26 @@ def with_parts(
         )
         for r in replicas
     ]
+
+
+def with_keys(
+    replicas: Sequence[Replica], captured: Iterable[Captured], clusters: Collection[str]
+) -> Sequence[Replica]:
+    """The replicas, those that speak for these clusters with the parts of all their records; none
+    where a log has too many."""
+    files = {(c.moment, c.bounds.cluster, c.bounds.broker): c.paths for c in captured}
+    return [
+        _decoded(r, files.get((r.moment, r.cluster, r.broker), ()), _every_row(r))
+        if r.canonical and r.cluster in clusters
+        else r
+        for r in replicas
+    ]
+
+
+def _every_row(replica: Replica) -> Sequence[int]:
+    rows = np.flatnonzero((replica.batches.control == DATA) & replica.batches.crc_ok)
+    few = int(replica.batches.count[rows].sum()) <= MOST_COMPACTED
+    return rows.tolist() if few else []
 
 
 def _of_replicas(

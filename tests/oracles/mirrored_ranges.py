@@ -3,14 +3,20 @@ each on the destination."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
+from tests.oracles.checks.replica_agreement import may_go
 from tests.oracles.generations import PlainGeneration, PlainMirroredRange
 from tests.oracles.plain import NEVER, Plain, PlainLog
 from tests.oracles.promises import marker_at
 from tests.oracles.story import Story
+
+FAILOVERS = ("failover-planned", "failover-forced")
+"""They end a mirror."""
 
 
 @dataclass(slots=True, eq=False)
@@ -101,13 +107,20 @@ def compare(
     )
     gone = [r for n, r in missing if n > front and r.uid in may_be]
     cleaned = plain.compacted.get(destination.cluster, 0)
-    gone += [r for n, r in missing if n < front and _position(n, sent, arrived) < cleaned]
-    gone += _cleaned_tail(
+    below = [r for n, r in missing if n < front and _position(n, sent, arrived) < cleaned]
+    below += _cleaned_tail(
         plain,
         [r for n, r in missing if n > front],
         _position(len(sent), sent, arrived),
         min(cleaned, mirrored_range.end),
     )
+    kept = (
+        []
+        if plain.keeps
+        else _kept_there(plain, mirrored_range, source, destination, sent, arrived, below)
+    )
+    gone += [r for r in below if r not in kept]
+    erased = [r for n, r in missing if n > front and r in kept]
     crossed = min(mirrored_range.end, destination.end, appended(plain, mirrored_range, destination))
     late = [r for _, r in missing if plain.keeps and r.offset < crossed <= marker_at(r) < NEVER]
     return Compared(
@@ -119,10 +132,10 @@ def compare(
         sent=sent,
         came=came,
         arrived=arrived,
-        holes=[r for n, r in missing if n < sure and r not in late and r not in gone],
-        behind=[r for n, r in missing if (n > front or r in late) and r not in gone],
+        holes=[r for n, r in missing if n < sure and r not in late and r not in gone] + erased,
+        behind=[r for n, r in missing if (n > front or r in late) and r not in gone + erased],
         # A cleaner took nothing above its checkpoint, and the covered offsets lie above it.
-        after_front=[r for n, r in missing if n > front and r not in gone],
+        after_front=[r for n, r in missing if n > front and r not in gone + erased],
         tail=_tail(
             plain,
             mirrored_range,
@@ -132,6 +145,111 @@ def compare(
         gone=gone,
         gaps=plain.compacted.get(source.cluster, 0),
     )
+
+
+def _kept_there(
+    plain: Plain,
+    mirrored_range: PlainMirroredRange,
+    source: PlainLog,
+    destination: PlainLog,
+    sent: list[Any],
+    arrived: dict[int, Any],
+    below: list[Any],
+) -> list[Any]:
+    """Of records that are missing where the destination's cleaner has been, those that it does not
+    remove. Behind the last record that is there nobody knows what had arrived, unless the mirror
+    wrote one record for each, once, alone."""
+    upstream = {s for s, d in plain.hops if d == mirrored_range.destination}
+    one = plain.options.get("delivery") != "exactly-once" and upstream == {mirrored_range.source}
+    once = not may_repeat(plain, mirrored_range.destination, but=FAILOVERS)
+    front = max((n for n, r in enumerate(sent) if r.uid in arrived), default=-1)
+    lost = not_cleaned(
+        plain, source, destination, sent, {u: r.offset for u, r in arrived.items()}, below,
+        since=mirrored_range.end, once=once,
+    )  # fmt: skip
+    return [r for r in lost if (once and one) or sent.index(r) < front]
+
+
+def not_cleaned(
+    plain: Plain,
+    holder: PlainLog,
+    lacking: PlainLog,
+    sent: list[Any],
+    there: dict[int, int],
+    below: list[Any],
+    *,
+    since: int | None,
+    once: bool,
+) -> list[Any]:
+    """Of what one end of a mirror has and the other lacks, below where its cleaner was, the records
+    that no cleaner removes: no later one with the same key is there, none is a tombstone that has
+    expired.
+
+    `there` are the offsets of the others in the log that lacks these. A missing record was between
+    its neighbours there; if nothing was written twice, only as many as there are offsets.
+    """
+    if not below:
+        return []
+    upto, parts = plain.compacted[lacking.cluster], {p.offset: p for p in holder.parts}
+    crossed = sent[
+        : 1
+        + max(
+            [sent.index(r) for r in below] + [n for n, r in enumerate(sent) if r.uid in there],
+            default=-1,
+        )
+    ]
+    gaps = _gaps(crossed, there)
+    placed = []
+    for record in crossed:
+        gap, low, high = gaps.get(record.uid, ([], -1, NEVER))
+        if not gap:
+            place = there[record.uid]
+        elif once:
+            place = low + 1 + min(gap.index(record), max(high - low - 2, 0))
+        else:
+            place = min(low, high - len(gap) - 1) + 1 + gap.index(record)
+        placed.append(SimpleNamespace(**{**vars(parts[record.offset]), "offset": place}))
+    plainly = SimpleNamespace(
+        base_offset=-1,
+        last_offset=NEVER,
+        transactional=False,
+        producer_id=-1,
+        ends=False,
+        crc_ok=True,
+    )
+    moved = replace(holder, batches=[plainly], parts=placed)
+    lost, had = [], Counter[int]()
+    for record, part in zip(crossed, placed, strict=True):
+        if record not in below:
+            continue
+        gap, low, high = gaps[record.uid]
+        goes = may_go(plain, lacking, moved, part, [], upto)
+        begins = part.offset + 1 if since is None else since
+        held = sum(b.count for b in lacking.batches if begins <= b.base_offset < upto)
+        if goes is not True and held < upto - begins:
+            goes = None  # a tombstone of a client's, whose keys are unknown here
+        if goes is not False and once:
+            had[gap[0].uid] += 1
+            goes = goes if had[gap[0].uid] < high - low else False
+        if goes is False:
+            lost.append(record)
+    return lost
+
+
+def _gaps(crossed: list[Any], there: dict[int, int]) -> dict[int, tuple[list[Any], int, int]]:
+    """Per missing record those that are missing beside it, and the offsets between which they
+    were."""
+    found = {}
+    for n, record in enumerate(crossed):
+        if record.uid not in there:
+            first = next((m for m in range(n, -1, -1) if crossed[m].uid in there), -1) + 1
+            after = next(
+                (m for m in range(n, len(crossed)) if crossed[m].uid in there), len(crossed)
+            )
+            low = max((there[r.uid] for r in crossed[:first] if r.uid in there), default=-1)
+            high = min((there[r.uid] for r in crossed[after:] if r.uid in there), default=NEVER)
+            found[record.uid] = crossed[first:after], low, high
+    return found
 
 
 def _cleaned_tail(plain: Plain, tail: list[Any], index: int, end: int) -> list[Any]:
@@ -148,15 +266,19 @@ def _position(n: int, sent: list[Any], arrived: dict[int, Any]) -> int:
     return before[-1] + 1 if before else 0
 
 
-def may_repeat(plain: Plain, cluster: str) -> bool:
+def may_repeat(plain: Plain, cluster: str, *, but: tuple[str, ...] = ()) -> bool:
     """Whether a mirror on the way to a cluster may have written records again: it does not keep
-    offsets, and a fault hit it."""
+    offsets, and a fault hit it; `but`: faults that do not count."""
     if plain.keeps or plain.options.get("delivery") == "exactly-once":
         return False
     for source, destination in plain.hops:
         where = (source, destination, f"{source}->{destination}")
-        hit = any(w.target in where or w.target.split("/")[0] in where for w in plain.view.windows)
-        if destination == cluster and (hit or may_repeat(plain, source)):
+        hit = any(
+            w.target in where or w.target.split("/")[0] in where
+            for w in plain.view.windows
+            if w.fault not in but
+        )
+        if destination == cluster and (hit or may_repeat(plain, source, but=but)):
             return True
     return False
 

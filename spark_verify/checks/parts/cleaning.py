@@ -18,7 +18,7 @@ mirror that keeps offsets, and two logs have the same content at one offset.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final, Literal
 
@@ -302,6 +302,17 @@ def _tombstones_sent(
                 keys = _deleted_keys(view, send.first_uid + index)
                 (known if offset >= 0 and send.outcome == "ok" else possible).update(keys)
     return known, possible
+
+
+def deleted_keys(view: PartitionView, clusters: Collection[str]) -> list[int]:
+    """The keys of the tombstones that clients sent to some clusters."""
+    sends = [send for send in view.sends if send.cluster in clusters]
+    return [
+        k
+        for s in sends
+        for n in range(len(s.offsets))
+        for k in _deleted_keys(view, s.first_uid + n)
+    ]
 
 
 def _deleted_keys(view: PartitionView, uid: int) -> Iterator[int]:

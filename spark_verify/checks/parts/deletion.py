@@ -3,11 +3,22 @@ DeleteRecords or a cleaner."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import dataclass, fields, replace
+
 import numpy as np
 
-from linkflap.spark_verify.checks.parts.logs import Log, copies
+from linkflap.harness.model.faults import FORCED, PLANNED
+from linkflap.spark_verify.checks.parts.cleaning import (
+    Cleaned,
+    deleted_keys,
+    gone_tombstones,
+    tombstones_expired,
+    up_to,
+)
+from linkflap.spark_verify.checks.parts.logs import Log, among, copies, locate
 from linkflap.spark_verify.facts.eras import FOREVER, MirroredRange, touches
-from linkflap.spark_verify.facts.view import Ints, PartitionView
+from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Parts, Replica
 
 
 def kept_since(
@@ -60,41 +71,185 @@ def deleted_behind(
     return behind[behind + older < destination.replica.log_start]
 
 
-def _may_have_repeated(view: PartitionView, cluster: str) -> bool:
+def _may_have_repeated(view: PartitionView, cluster: str, *, but: Collection[str] = ()) -> bool:
     """Whether a mirror on the way to a cluster delivers at least once, and there was a fault to
-    it."""
+    it; `but`: faults of these names do not count."""
     if view.mirror.guarantee.offsets_kept or view.mirror.guarantee.delivery == "exactly-once":
         return False
     behind = view.upstream(cluster) | {cluster}
     into = [f"{source}->{end}" for source, end in view.hops() if end in behind]
-    return any(touches(window, link) for window in view.windows for link in into)
+    faults = [window for window in view.windows if window.fault not in but]
+    return any(touches(window, link) for window in faults for link in into)
 
 
-def cleaned_positions(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleared:
+    """Records that one end of a mirror has and the other lacks where its cleaner has been, as
+    indexes: those that it took or may have taken (`may`), of which `unknown` are those where nobody
+    can know; and those that it never takes (`kept`)."""
+
+    may: Ints
+    unknown: Ints
+    kept: Ints
+
+
+def cleaned_at_destination(
     view: PartitionView,
     mirrored_range: MirroredRange,
-    sent: Ints,
-    present: Ints,
-    missing: Ints,
+    source: Replica,
+    destination: Replica,
+    sequence: Ints,
     arrived_at: Ints,
-) -> Ints:
-    """Missing positions whose place on the destination is, or may be, below where its log is
-    compacted; `sent` is their offset on the source.
+) -> Cleared:
+    """Of what the source sent and the destination lacks, what the cleaner there may have taken.
 
-    Behind the last that is there as many can have been as there are offsets up to the end of what
-    crossed: where offsets are kept those that have them, else the first.
+    Where offsets are kept that is all below its checkpoint: `record-equality` compares the records.
+    Whether a record behind the last that is there had arrived at all is unknown if the mirror may
+    have written records twice, or writes markers, or others wrote there.
     """
     compacted = view.compacted.get(mirrored_range.destination, 0)
+    end = min(compacted, mirrored_range.end)
+    last = np.flatnonzero(arrived_at >= 0).max(initial=-1)
+    if view.mirror.guarantee.offsets_kept:
+        tail = np.flatnonzero(source.records.offset[sequence[last + 1 :]] < end) + last + 1
+        may = np.concatenate((_below(arrived_at, compacted, -1), tail))
+        return Cleared(may=may, unknown=may[:0], kept=may[:0])
+    before = {mirrored_range.source} | view.upstream(mirrored_range.source)
+    others = view.upstream(mirrored_range.destination) - before
+    once = not _may_have_repeated(view, mirrored_range.destination, but=(PLANNED, FORCED))
+    asked = _below(arrived_at, compacted, end)
+    said = _may_go(
+        view,
+        _Lacking(
+            log=destination, at=arrived_at, since=mirrored_range.end, others=others, once=once
+        ),
+        source,
+        sequence,
+        asked,
+    )
+    arrived = once and not others and view.mirror.guarantee.delivery != "exactly-once"
+    said[(asked > last) & (said == 0) & (not arrived)] = -1
+    return Cleared(may=asked[said != 0], unknown=asked[said < 0], kept=asked[said == 0])
+
+
+def cleaned_at_source(
+    view: PartitionView,
+    mirrored_range: MirroredRange,
+    source: Replica,
+    destination: Replica,
+    mirrored: Ints,
+    sent_at: Ints,
+) -> Cleared:
+    """Of what the destination has as mirrored and the source lacks, what the cleaner there may have
+    taken. `sent_at` are offsets at the source, -1 where there is none."""
+    compacted = view.compacted.get(mirrored_range.source, 0)
+    asked = _below(sent_at, compacted, compacted)
+    others = view.upstream(mirrored_range.source)
+    once = not _may_have_repeated(view, mirrored_range.destination, but=(PLANNED, FORCED))
+    said = _may_go(
+        view,
+        _Lacking(log=source, at=sent_at, others=others, once=once),
+        destination,
+        mirrored,
+        asked,
+    )
+    return Cleared(may=asked[said != 0], unknown=asked[said < 0], kept=asked[said == 0])
+
+
+def _below(at: Ints, compacted: int, end: int) -> Ints:
+    """The records without a place in a log that come behind one below `compacted`; of those behind
+    the last one that has a place, as many as there are offsets before `end`."""
+    present, missing = np.flatnonzero(at >= 0), np.flatnonzero(at < 0)
     index = np.searchsorted(present, missing)
-    before = (
-        np.where(index > 0, arrived_at[present[np.maximum(index - 1, 0)]], -1)
-        if len(present)
-        else index - 1
+    before: Ints = np.concatenate(([-1], at[present]))[index]
+    nth = np.arange(len(missing)) - np.searchsorted(index, len(present))
+    inside = np.where(index < len(present), before + 1 < compacted, nth < end - before - 1)
+    return missing[inside]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lacking:
+    """One end of a mirror, and the place of what was mirrored there (`at`, -1: none).
+
+    What was missing was behind the record before it and in front of the one after it; without an
+    offset free between them it was never there, if nothing came twice (`once`). From offset `since`
+    on clients wrote their own records; -1: everywhere. `others` are clusters from which more came.
+    """
+
+    log: Replica
+    at: Ints
+    since: int = -1
+    others: frozenset[str]
+    once: bool
+
+
+def _may_go(
+    view: PartitionView, lacking: _Lacking, holder: Replica, rows: Ints, asked: Ints
+) -> Ints:
+    """Per record asked for (an index into `rows`, records of the other end in the order in which
+    they were mirrored), 1 where the cleaner of the log that lacks it may have taken it, 0 where
+    not, -1 where that cannot be known."""
+    if not len(asked):
+        return asked
+    crossed = max(int(asked[-1]), int(np.flatnonzero(lacking.at >= 0).max(initial=-1))) + 1
+    places = _Places(lacking.at[:crossed], once=lacking.once)
+    upto = view.compacted.get(lacking.log.cluster, 0)
+    every, has_key = _at_places(holder, rows[:crossed], places.first)
+    wanted = np.flatnonzero(np.isin(np.flatnonzero(has_key), asked))
+    cleaner = Cleaned(
+        lacking.log, [every], upto=upto, expired=tombstones_expired(view, lacking.log)
     )
-    cleaned = (index < len(present)) & (before + 1 < compacted)
-    tail, end = np.flatnonzero(index == len(present)), min(compacted, mirrored_range.end)
-    kept = view.mirror.guarantee.offsets_kept
-    cleaned[tail] = (
-        sent[missing[tail]] < end if kept else np.arange(len(tail)) < end - before[tail] - 1
+    certain = cleaner.may_go(every, wanted)
+    for index in np.flatnonzero(certain < 1).tolist():
+        row = wanted[index : index + 1]
+        since = lacking.since if lacking.since >= 0 else int(every.parts.offset[row[0]]) + 1
+        (gone,) = gone_tombstones(view, every, row, lacking=lacking.log, since=since, upto=upto)
+        certain[index] = gone or certain[index]
+    unread = (
+        not has_key.all() or not among(lacking.log.records.offset, lacking.log.parts.offset).all()
     )
-    return missing[cleaned]
+    unsure = np.isin(every.parts.key[wanted], deleted_keys(view, lacking.others)) | unread
+    certain[unsure & (certain == 0)] = -1
+    said = np.full(len(asked), -1, np.int64)
+    said[has_key[asked]] = certain
+    if lacking.once:
+        said[places.beyond(asked, said != 0)] = 0
+    return said
+
+
+class _Places:
+    """Per record the first offset at which it can have been, by those before and after it."""
+
+    def __init__(self, at: Ints, *, once: bool) -> None:
+        present, missing = np.flatnonzero(at >= 0), np.flatnonzero(at < 0)
+        self._gap = np.searchsorted(present, np.arange(len(at)))
+        gap = self._gap[missing]
+        begin, end = np.searchsorted(gap, gap), np.searchsorted(gap, gap, side="right")
+        before: Ints = np.concatenate(([-1], np.maximum.accumulate(at[present])))
+        after: Ints = np.concatenate((np.minimum.accumulate(at[present][::-1])[::-1], [FOREVER]))
+        self._room = np.maximum(after - before - 1, 0)
+        nth = np.arange(len(missing)) - begin
+        self.first = at.copy()
+        self.first[missing] = (
+            before[gap] + 1 + np.minimum(nth, np.maximum(self._room[gap] - 1, 0))
+            if once
+            else np.minimum(before[gap], after[gap] - (end - begin) - 1) + 1 + nth
+        )
+
+    def beyond(self, rows: Ints, had: Bools) -> Bools:
+        """Which of these rows are more than there is room for between their neighbours, the last
+        ones; `had`: which of them need a place."""
+        gap = self._gap[rows]
+        before: Ints = np.cumsum(had) - had
+        begin = np.searchsorted(gap, gap)
+        return np.asarray(had & (before - before[begin] >= self._room[gap]))
+
+
+def _at_places(holder: Replica, rows: Ints, places: Ints) -> tuple[Replica, Bools]:
+    """Records of a log at their places in another, as far as their keys were read, and which those
+    are."""
+    at = locate(holder.parts.offset, holder.records.offset[rows])
+    known = at >= 0
+    parts = {f.name: getattr(holder.parts, f.name)[at[known]] for f in fields(Parts)}
+    moved = Parts(**{**parts, "offset": places[known]})
+    return replace(up_to(holder, 0), parts=moved), known

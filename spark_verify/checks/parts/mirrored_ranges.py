@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from linkflap.spark_verify.checks.parts.deletion import (
-    cleaned_positions,
+    cleaned_at_destination,
     deleted_behind,
     kept_since,
     unsettled_payloads,
@@ -48,10 +48,12 @@ class Hop:
     nothing arrived). `late` are the missing ones whose COMMIT is behind the mirrored range at the
     source: they arrived, and the destination had to abort them. `since` is the first offset of the
     source that the destination may still have: it has deleted the beginning of its own log
-    (retention). `cleaned` are missing ones that it may have had, and compacted or deleted; `gaps`:
-    the source has compacted its log. For the payload ids `unsettled` the first copy may come from a
-    copy that the source has deleted (`unsettled_payloads`): their present position at the source
-    does not show the former one. `sure` is the last of `present` that is none of those.
+    (retention). `cleaned` are missing ones that it may have had, and compacted or deleted; of those
+    that are `unknown` it cannot be known. `erased` are behind the last that arrived, and below
+    where its cleaner was, which never takes them. `gaps`: the source has compacted its log. For the
+    payload ids `unsettled` the first copy may come from a copy that the source has deleted
+    (`unsettled_payloads`): their present position at the source does not show the former one.
+    `sure` is the last of `present` that is none of those.
     """
 
     mirrored_range: MirroredRange
@@ -71,14 +73,17 @@ class Hop:
     sure: int
     tail: Tail
     cleaned: Ints
+    unknown: Ints
+    erased: Ints
     gaps: bool
     unsettled: Ints
     since: int = 0
 
     @property
     def holes(self) -> Ints:
-        """Missing positions that later records have overtaken."""
-        return self._overtaken[self._overtaken < self.sure]
+        """Missing positions that later records have overtaken, or behind which the destination's
+        cleaner has been."""
+        return np.concatenate((self._overtaken[self._overtaken < self.sure], self.erased))
 
     @property
     def doubtful(self) -> Ints:
@@ -98,7 +103,9 @@ class Hop:
         """Missing positions after the last that arrived, or whose COMMIT is: not mirrored yet, or
         lost with the source."""
         behind = (self.missing > self.front) | among(self.missing, self.late)
-        return self.missing[behind & ~among(self.missing, self.cleaned)]
+        return self.missing[
+            behind & ~among(self.missing, np.concatenate((self.cleaned, self.erased)))
+        ]
 
     def neighbours(self, position: int) -> dict[str, object]:
         """Where on the destination the record of a position belongs: the offset it comes after,
@@ -222,8 +229,8 @@ def hop(
     arrived_at[position[kept]] = ours.offset[mirrored[kept]]
     present, missing = np.flatnonzero(arrived_at >= 0), np.flatnonzero(arrived_at < 0)
     front = int(present[-1]) if len(present) else -1
-    cleaned = cleaned_positions(
-        view, mirrored_range, theirs.offset[sequence], present, missing, arrived_at
+    cleaned = cleaned_at_destination(
+        view, mirrored_range, source.replica, destination.replica, sequence, arrived_at
     )
     settled = position[kept & ~among(ours.uid[mirrored], unsettled)]
     return Hop(
@@ -245,10 +252,12 @@ def hop(
         tail=tail(view, mirrored_range),
         cleaned=np.concatenate(
             (
-                cleaned,
+                cleaned.may,
                 deleted_behind(view, mirrored_range, destination, missing[missing > front], older),
             )
         ),
+        unknown=cleaned.unknown,
+        erased=cleaned.kept[cleaned.kept > front],
         gaps=view.compacted.get(mirrored_range.source, 0) > 0,
         unsettled=unsettled,
         since=since,

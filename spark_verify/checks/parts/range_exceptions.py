@@ -23,6 +23,14 @@ def why_not_judged(compared: Hop, count: int) -> str:
     return f"{how}: so may {source} have had them, whose start was deleted"
 
 
+def perhaps_cleaned(count: int, holder: str, lacking: str) -> str:
+    """The reason why records are not judged that only one end of a mirror has."""
+    return (
+        f"{count} records of {holder} are missing on {lacking}, which is compacted, and whether "
+        "its cleaner took them cannot be known"
+    )
+
+
 def aborted_or_open(compared: Hop, uids: Ints) -> Ints:
     """Per uid, the index of its record at the source when that is neither plain nor committed
     there, else -1."""

@@ -10,6 +10,7 @@ from tests.faithful.entries import Entry, Rec
 from tests.faithful.made import LogKey, Made
 from tests.faithful.mutations.base import (
     COPIED,
+    MM2_PAIR,
     PAIR,
     kept_out,
     known_committed,
@@ -140,9 +141,9 @@ def compacted_on_the_mirror(made: Made, rng: Random) -> None:
 
 def _lose_a_key(made: Made, cluster: str, rng: Random) -> None:
     cleaned = _clean(made, cluster, rng)
-    outcome = states(made.log("A")).state
+    outcome = states(made.log(cluster)).state
     newest: dict[bytes | None, tuple[Entry, Rec]] = {}
-    for entry in made.log("A"):
+    for entry in made.log(cluster):
         for record in entry.records if outcome.get(entry.offset) != "aborted" else ():
             newest[record.key] = entry, record
     offsets = {e.offset for e in cleaned}
@@ -170,6 +171,32 @@ def key_lost_at_the_source_by_compaction(made: Made, rng: Random) -> None:
 
 @mutation(PAIR, must="record-equality/record-hole")
 def key_lost_on_the_mirror_by_compaction(made: Made, rng: Random) -> None:
+    """The last record of a key is missing on all of B's replicas, below their checkpoints, and A
+    has it."""
+    _lose_a_key(made, "B", rng)
+
+
+@mutation(MM2_PAIR, verdict="valid")
+def compacted_while_mirrored_by_mm2(made: Made, rng: Random) -> None:
+    """A's cleaners have compacted what MirrorMaker 2 copied before."""
+    _clean(made, "A", rng)
+
+
+@mutation(MM2_PAIR, verdict="valid")
+def compacted_behind_mm2(made: Made, rng: Random) -> None:
+    """B's cleaners have compacted what MirrorMaker 2 copied from A, which still has it."""
+    _clean(made, "B", rng)
+
+
+@mutation(MM2_PAIR, must="order-equality/mirror-phantom", may="lost-write/lost-write")
+def key_lost_at_the_source_of_mm2_by_compaction(made: Made, rng: Random) -> None:
+    """The last record of a key is missing on all of A's replicas, below their checkpoints, and B
+    has it."""
+    _lose_a_key(made, "A", rng)
+
+
+@mutation(MM2_PAIR, must="order-equality/mirror-hole lost-write/lost-write")
+def key_lost_behind_mm2_by_compaction(made: Made, rng: Random) -> None:
     """The last record of a key is missing on all of B's replicas, below their checkpoints, and A
     has it."""
     _lose_a_key(made, "B", rng)

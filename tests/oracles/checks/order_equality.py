@@ -6,8 +6,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
-from tests.oracles.mirrored_ranges import Compared, mirrored_ranges
+from tests.oracles.mirrored_ranges import (
+    FAILOVERS,
+    Compared,
+    may_repeat,
+    mirrored_ranges,
+    not_cleaned,
+)
 from tests.oracles.plain import Anomaly, Plain
 from tests.oracles.story import Story
 
@@ -49,6 +56,11 @@ def _repeats(compared: Compared) -> Iterator[tuple[str, int]]:
 
 def _strangers(plain: Plain, compared: Compared) -> Iterator[tuple[str, int]]:
     sent, floor = {r.uid for r in compared.sent}, max(compared.source.log_start, compared.gaps)
+    lost = (
+        {r.uid for r in _unexplained(plain, compared)}
+        if compared.gaps and not plain.keeps
+        else set()
+    )
     for record in compared.came:
         # A segment may begin below the log start offset.
         if record.uid in sent or record.offset < compared.destination.log_start:
@@ -56,17 +68,42 @@ def _strangers(plain: Plain, compared: Compared) -> Iterator[tuple[str, int]]:
         there = compared.source.of(record.uid)
         if there is not None and there.state in ("aborted", "open"):
             yield "mirrored-aborted", record.offset
-        elif record.offset >= (floor if plain.keeps else 0) and (plain.keeps or not floor):
+        elif (
+            record.offset >= floor
+            if plain.keeps
+            else not compared.source.log_start and (not compared.gaps or record.uid in lost)
+        ):
             yield "mirror-phantom", record.offset
 
 
+def _unexplained(plain: Plain, compared: Compared) -> list[Any]:
+    """Mirrored records that the source lacks, and that its cleaner did not remove."""
+    source, sent = compared.source, {r.uid: r.offset for r in compared.sent}
+    came = [r for r in compared.came if compared.arrived[r.uid] is r]
+    came = [r for r in came if r.uid in sent or not source.of(r.uid)]
+    there = {r.uid: sent[r.uid] for r in came if r.uid in sent}
+    last = max((n for n, r in enumerate(came) if r.uid in there), default=-1)
+    below = []
+    for n, record in enumerate(came):
+        before = [there[r.uid] for r in came[:n] if r.uid in there][-1:] or [-1]
+        nth = 0 if n < last else n - last - 1
+        if record.uid not in there and before[0] + 1 + nth < compared.gaps:
+            below.append(record)
+    lost = not_cleaned(
+        plain, compared.destination, source, came, there, below,
+        since=None, once=not may_repeat(plain, compared.destination.cluster, but=FAILOVERS),
+    )  # fmt: skip
+    return [r for r in came if r.uid not in there and (r not in below or r in lost)]
+
+
 def _holes(compared: Compared) -> Iterator[tuple[str, int]]:
-    """At the offset of the source's next record that arrived."""
+    """At the offset of the source's next record that arrived, or else of the last before it."""
     for hole in compared.holes:
-        after = compared.sent[compared.sent.index(hole) :]
+        place = compared.sent.index(hole)
+        near = [r.uid for r in compared.sent[place:] + compared.sent[:place][::-1]]
         yield (
             "mirror-hole",
-            next(compared.arrived[r.uid].offset for r in after if r.uid in compared.arrived),
+            next((compared.arrived[u].offset for u in near if u in compared.arrived), -1),
         )
 
 

@@ -14,7 +14,8 @@ from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.scenario import TopicSpec
 from linkflap.harness.model.values import Values
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.facts.view import PartitionView, digested
+from linkflap.spark_verify.facts.partition_facts import Window
+from linkflap.spark_verify.facts.view import NULL, PartitionView, digested, no_parts
 from linkflap.spark_verify.read.partition_events import compacted_below
 from tests.kafka_log import batch, record, segment
 from tests.unit.checks.clients import commit, poll, send
@@ -40,7 +41,7 @@ def everything(one: PartitionView) -> set[tuple[str, str]]:
 
 CASES = {
     "the source": (GONE, Log("B").data(1).data(2).data(3), {"A": 2}),
-    "the destination": (A, Log("B").data(2).data(3), {"B": 1}),
+    "the destination": (A, Log("B").skip(1).data(2).data(3), {"B": 2}),
     "both": (GONE, Log("B").data(2).data(3), {"A": 2, "B": 2}),
 }
 
@@ -81,16 +82,17 @@ def test_records_missing_above_the_compacted_part_are_lost(check: str, kind: str
 
 @pytest.mark.parametrize("mirror", ["mm2", "shadow"])
 @pytest.mark.parametrize(
-    ("compacted", "lost"), [(3, []), (2, [("lost-write", "A", 2)]), (0, [("lost-write", "A", 1)])]
+    ("compacted", "lost"), [(4, []), (2, [("lost-write", "A", 2)]), (0, [("lost-write", "A", 1)])]
 )
 def test_the_end_of_a_mirrored_range_may_be_compacted_too(
     mirror: str, compacted: int, lost: list[tuple[str, str, int]]
 ) -> None:
-    """B had 1 2 3, which a reader got, and was promoted at 3; its clients wrote 8 with the keys of
+    """B had 1 2 3, which a reader got, and was promoted at 3; its clients wrote 8 with the key of
     2 and 3."""
-    got = poll((0, 1), (1, 2), (2, 3), cluster="B")
+    got, keys = poll((0, 1), (1, 2), (2, 3), cluster="B"), {1: 5, 2: 6, 3: 6, 8: 6}
+    a = Log("A").data(1, keys=keys).data(2, keys=keys).data(3, keys=keys)
     one = view(
-        [A, Log("B").data(1).data(8, at=3)],
+        [a, Log("B").data(1, keys=keys).data(8, at=3, keys=keys)],
         sends=[*SENT, send(8, acked=3, cluster="B")],
         reads=[got],
         promotions=[promoted(3)],
@@ -400,3 +402,159 @@ def test_a_marker_and_the_last_batch_of_a_producer_stay() -> None:
     raised = Log("B").skip(1).marker("commit", pid=7, epoch=1).data(2)
     over = pair(Log("A").txn(1, pid=7, marker_epoch=1).data(2), raised, B=2)
     assert anomalies("byte-equality", over) == []
+
+
+def sent_to_b(*left: int, keys: dict[int, int] = KEYS, **below: int) -> PartitionView:
+    """FIRST, mirrored by MirrorMaker 2 to B, of which these are left."""
+    b = Log("B")
+    for one in (1, 2, 3):
+        b = b.data(one, keys=keys) if one in left else b.skip(1)
+    a = Log("A").data(1, keys=keys).data(2, keys=keys).data(3, keys=keys)
+    logs = [a, b.data(9, keys={9: 7})]
+    return view(logs, sends=SENT, promotions=[promoted(3)], compacted={"B": 4} | below)
+
+
+LOST_AT = {1: 0, 2: 1, 3: 2}
+
+
+@pytest.mark.parametrize(
+    ("left", "lost"), [((2, 3), []), ((1, 3), [2]), ((3,), [2]), ((1, 2), [3]), ((2,), [3])]
+)
+def test_a_mirror_that_moves_offsets_lacks_only_what_a_later_record_replaced(
+    left: tuple[int, ...], lost: list[int]
+) -> None:
+    """The last of a key is lost, although it has no later one behind it (3), and alone."""
+    one = sent_to_b(*left)
+    assert anomalies("lost-write", one) == [("lost-write", "A", LOST_AT[n]) for n in lost]
+    assert [k for k, _, _ in anomalies("order-equality", one)] == ["mirror-hole"] * len(lost)
+    assert unjudged("lost-write", one) == []
+
+
+def test_what_was_replaced_above_the_checkpoint_may_have_been_taken() -> None:
+    one = sent_to_b(2, 3, B=2)
+    assert (anomalies("lost-write", one), len(unjudged("lost-write", one))) == ([], 1)
+    assert (anomalies("order-equality", one), len(unjudged("order-equality", one))) == ([], 1)
+    passed = Log("B").data(4, keys={4: 5}).skip(1).data(2, keys=KEYS).data(3, keys=KEYS)
+    first = Log("A").data(4, keys={4: 5}).data(1, keys=KEYS).data(2, keys=KEYS).data(3, keys=KEYS)
+    seen = view([first, passed], sends=[send(4, 1, 2, 3, acked=0)], compacted={"B": 2})
+    assert anomalies("lost-write", seen) == [("lost-write", "A", 1)]  # 4 is still there
+
+
+def test_a_record_without_an_offset_between_its_neighbours_was_never_mirrored() -> None:
+    b = Log("B").data(2, keys=KEYS).data(3, keys=KEYS)
+    one = view([FIRST, b], sends=SENT, compacted={"B": 2})
+    assert anomalies("lost-write", one) == [("lost-write", "A", 0)]
+    flap = Window(id="flap", fault="link-flap", target="A->B", start=1, end=2)
+    assert anomalies("lost-write", but(one, windows=[flap])) == []
+    again = view(
+        [FIRST, b], sends=SENT, compacted={"B": 2}, windows=[replace(flap, fault="failover-forced")]
+    )
+    assert anomalies("lost-write", again) == [("lost-write", "A", 0)]
+
+
+def test_only_what_crossed_and_came_later_replaces_on_the_other_side() -> None:
+    """3, with the key of 1, had not crossed; or 1, with the key of 3, came before."""
+    late = view(
+        [FIRST, Log("B").skip(1).data(2, keys=KEYS).data(9, keys={9: 7})],
+        sends=SENT, promotions=[promoted(2)], compacted={"B": 3},
+    )  # fmt: skip
+    assert anomalies("lost-write", late) == [("lost-write", "A", 0)]
+    own = but(late, compacted={"B": 3})
+    own = replace(
+        own,
+        replicas=[
+            FIRST.replica(),
+            Log("B").skip(1).data(2, keys=KEYS).data(9, keys={9: 5}).replica(),
+        ],
+    )
+    assert anomalies("lost-write", own) == []  # 9 is B's own, with the key of 1
+
+
+def test_an_aborted_record_replaces_nothing_and_a_tombstone_goes_once_it_has_expired() -> None:
+    keys = {1: 5, 2: 6, 3: 6, 9: 5}
+    b = Log("B").skip(1).data(2, keys=keys).data(3, keys=keys)
+    aborted = b.data(9, keys=keys, pid=7, transactional=True).marker("abort", pid=7)
+    a = Log("A").data(1, keys=keys).data(2, keys=keys).data(3, keys=keys)
+    rest: History = {"sends": SENT, "compacted": {"B": 5}, "promotions": [promoted(3)]}
+    assert anomalies("lost-write", view([a, aborted], **rest)) == [("lost-write", "A", 0)]
+    gone = Log("A").data(1, keys=keys, digest={1: NULL}).data(2, keys=keys).data(3, keys=keys)
+    one = view([gone, Log("B").skip(1).data(2, keys=keys).data(3, keys=keys)], **rest)
+    one = but(one, compacted={"B": 3})
+    assert anomalies("lost-write", one) == [("lost-write", "A", 0)]
+    assert anomalies("lost-write", but(one, topic_config={"delete.retention.ms": "0"})) == []
+
+
+@pytest.mark.parametrize("what", ["source", "destination"])
+def test_without_keys_nobody_knows_what_a_cleaner_took(what: str) -> None:
+    one = sent_to_b(1, 3)
+    cluster = {"source": "A", "destination": "B"}[what]
+    blind = [replace(r, parts=no_parts()) if r.cluster == cluster else r for r in one.replicas]
+    seen = replace(one, replicas=blind)
+    assert (anomalies("lost-write", seen), unjudged("lost-write", seen)) == (
+        [],
+        [
+            "1 records of A are missing on B, which is compacted, and whether its cleaner took "
+            "them cannot be known"
+        ],
+    )
+
+
+def test_behind_the_last_record_that_is_there_more_than_its_own_may_have_been_written() -> None:
+    """Of an exactly-once mirror, whose markers are gone too."""
+    keys = {1: 5, 2: 6, 3: 7}
+    one = sent_to_b(1, keys=keys)
+    lost = [("lost-write", "A", 1)]  # 2 and 3
+    assert anomalies("lost-write", one) == lost
+    mirror = {"delivery": "exactly-once", "isolation": "read_committed"}
+    b = Log("B").data(1, keys=keys).skip(2).data(9, keys={9: 8})
+    seen = view(
+        [Log("A").data(1, keys=keys).data(2, keys=keys).data(3, keys=keys), b],
+        sends=SENT, mirror=mirror, promotions=[promoted(3)], compacted={"B": 4},
+    )  # fmt: skip
+    assert (anomalies("lost-write", seen), len(unjudged("lost-write", seen))) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    ("left", "lost"), [((2, 3), []), ((1, 3), [("mirror-phantom", "B", 1)]), ((1, 2), [])]
+)
+def test_a_compacted_source_lacks_only_what_a_later_record_replaced(
+    left: tuple[int, ...], lost: list[tuple[str, str, int]]
+) -> None:
+    a = lacking(*left, name="A").data(4, keys={4: 5})
+    b = Log("B").data(1, keys=KEYS).data(2, keys=KEYS).data(3, keys=KEYS).data(4, keys={4: 5})
+    one = view([a, b], compacted={"A": 4})
+    assert anomalies("order-equality", one) == lost
+    assert unjudged("order-equality", one) == []
+    assert len(unjudged("order-equality", but(one, compacted={"A": 1}))) == (left == (2, 3))
+
+
+def test_a_tombstone_of_the_sources_clients_that_is_gone_may_have_replaced_it() -> None:
+    values = [Values(1, 1, keys=1, tombstones=1.0)]
+    keys = {1: digested(values[0].key(0)), 2: 6, 3: 7}
+    a = Log("A").skip(1).data(2, keys=keys).skip(1).data(3, keys=keys)
+    b = Log("B").data(1, keys=keys).data(2, keys=keys).data(3, keys=keys)
+    one = view([a, b], sends=[send(9, acked=2)], compacted={"A": 3})
+    assert (anomalies("order-equality", one), len(unjudged("order-equality", one))) == ([], 1)
+    known = but(one, values=values, topic_config={"delete.retention.ms": "0"})
+    assert (anomalies("order-equality", known), unjudged("order-equality", known)) == ([], [])
+    lost = [("mirror-phantom", "B", 0)]
+    assert anomalies("order-equality", replace(known, sends=())) == lost
+    assert anomalies("order-equality", but(known, topic_config={})) == lost
+
+
+def test_a_tombstone_that_came_from_further_upstream_may_have_replaced_it() -> None:
+    """9 deleted 1's key on A and B, before C had it."""
+    values = [Values(1, 1, keys=1, tombstones=1.0)]
+    keys = {1: digested(values[0].key(0)), 2: 6}
+    logs = [Log(name).skip(2).data(2, keys=keys) for name in "AB"]
+    one = view(
+        [*logs, Log("C").data(1, keys=keys)],
+        topology="A->B->C",
+        sends=[send(9, acked=1)],
+        compacted={"A": 3, "B": 3},
+    )
+    known = but(one, values=values)
+    assert [k for k, _, _ in anomalies("order-equality", known)] == []
+    assert "1 records of C are missing on B" in str(unjudged("order-equality", known))
+    nobody = replace(known, sends=())
+    assert anomalies("order-equality", nobody) == [("mirror-phantom", "C", 0)]
