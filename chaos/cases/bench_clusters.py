@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
 from linkflap.chaos.cases.tools import wire
 from linkflap.chaos.cases.tools.wire import Wire
 from linkflap.chaos.cases.variant import Variant
-from linkflap.chaos.faults.leadership_move import reordered
+from linkflap.chaos.faults.leaders import reordered
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.protocols import Broker, Cluster, Deployment, Recorder
 from linkflap.harness.model.wait import until

@@ -1,5 +1,5 @@
-"""The faults, one file each, and their registry. Each header describes what breaks, how the bite is
-measured, and how the heal is checked."""
+"""The faults, one module for each kind of target, and their registry. A docstring says what breaks,
+how the bite is measured, and how the heal is checked."""
 
 from __future__ import annotations
 
@@ -7,42 +7,45 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from linkflap.chaos.faults.broker_disconnect import BrokerDisconnect
-from linkflap.chaos.faults.broker_disk_full import BrokerDiskFull
-from linkflap.chaos.faults.broker_disk_slow import BrokerDiskSlow
-from linkflap.chaos.faults.broker_kill import BrokerKill
-from linkflap.chaos.faults.broker_memory_limit import BrokerMemoryLimit
-from linkflap.chaos.faults.broker_pause import BrokerPause
-from linkflap.chaos.faults.broker_restart import BrokerRestart
-from linkflap.chaos.faults.certificate_expired import CertificateExpired
-from linkflap.chaos.faults.certificate_untrusted import CertificateUntrusted
-from linkflap.chaos.faults.client_kill import ClientKill
-from linkflap.chaos.faults.client_pause import ClientPause
-from linkflap.chaos.faults.clock_skew import ClockSkew
-from linkflap.chaos.faults.controller_loss import ControllerLoss
-from linkflap.chaos.faults.coordinator_loss import CoordinatorLoss
-from linkflap.chaos.faults.failover import FailoverForced, FailoverPlanned
-from linkflap.chaos.faults.leadership_move import LeadershipMove
-from linkflap.chaos.faults.link_bandwidth import LinkBandwidth
-from linkflap.chaos.faults.link_cut import LinkCut
-from linkflap.chaos.faults.link_flap import LinkFlap
-from linkflap.chaos.faults.link_half_open import LinkHalfOpen
-from linkflap.chaos.faults.link_latency import LinkLatency
-from linkflap.chaos.faults.link_reset import LinkReset
-from linkflap.chaos.faults.mirror_coordinator_loss import MirrorCoordinatorLoss
-from linkflap.chaos.faults.mirror_kill import MirrorKill
-from linkflap.chaos.faults.mirror_reverse import MirrorReverse
-from linkflap.chaos.faults.mirror_source_moved import MirrorSourceMoved
-from linkflap.chaos.faults.mirror_verbs import MirrorVerbs
-from linkflap.chaos.faults.partition import Partition
-from linkflap.chaos.faults.partitions_added import PartitionsAdded
-from linkflap.chaos.faults.program_pause import ProgramPause
-from linkflap.chaos.faults.records_deleted import RecordsDeleted
-from linkflap.chaos.faults.rolling_restart import RollingRestart
-from linkflap.chaos.faults.rolling_upgrade import RollingUpgrade
-from linkflap.chaos.faults.settings import settings
-from linkflap.chaos.faults.topic_recreated import TopicRecreated
-from linkflap.chaos.faults.unclean_election import UncleanElection
+from linkflap.chaos.faults.base import settings
+from linkflap.chaos.faults.brokers import (
+    BrokerDisconnect,
+    BrokerDiskFull,
+    BrokerDiskSlow,
+    BrokerKill,
+    BrokerMemoryLimit,
+    BrokerPause,
+    BrokerRestart,
+    ClockSkew,
+)
+from linkflap.chaos.faults.certificates import CertificateExpired, CertificateUntrusted
+from linkflap.chaos.faults.clients import ClientKill, ClientPause, ProgramPause
+from linkflap.chaos.faults.clusters import (
+    ControllerLoss,
+    CoordinatorLoss,
+    Partition,
+    RollingRestart,
+    RollingUpgrade,
+)
+from linkflap.chaos.faults.leaders import LeadershipMove, UncleanElection
+from linkflap.chaos.faults.links import (
+    LinkBandwidth,
+    LinkCut,
+    LinkFlap,
+    LinkHalfOpen,
+    LinkLatency,
+    LinkReset,
+)
+from linkflap.chaos.faults.mirrors import (
+    FailoverForced,
+    FailoverPlanned,
+    MirrorCoordinatorLoss,
+    MirrorKill,
+    MirrorReverse,
+    MirrorSourceMoved,
+    MirrorVerbs,
+)
+from linkflap.chaos.faults.topics import PartitionsAdded, RecordsDeleted, TopicRecreated
 from linkflap.harness.model.protocols import FaultFactory
 from linkflap.harness.model.scenario import FaultSpec
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from linkflap.chaos.faults import FAULTS, OF_CERTIFICATES, OF_CLIENTS
-from linkflap.chaos.faults.rolling_upgrade import older
+from linkflap.chaos.faults.clusters import older
 from linkflap.chaos.generator.draft import Draft
 from linkflap.harness.model.faults import KILL, UNCLEAN, FaultName, Target
 from linkflap.harness.model.topology import DEFAULT_KAFKA, LinkSpec

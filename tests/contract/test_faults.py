@@ -4,14 +4,13 @@ truthfully, heal safely."""
 from __future__ import annotations
 
 import inspect
-import sys
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, check_options, link_bandwidth, link_path
+from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, check_options, links
 from linkflap.harness.model.errors import FaultError, InputError
 from linkflap.harness.model.protocols import World
 from linkflap.harness.model.scenario import FaultSpec, Option
@@ -43,14 +42,11 @@ def spec(fault: str, *, target: str = "A->B", **options: Option) -> FaultSpec:
 @pytest.mark.parametrize("name", sorted(FAULTS))
 def test_a_fault_says_what_it_is(name: str) -> None:
     fault: Any = FAULTS[name]
-    header = inspect.getdoc(sys.modules[fault.__module__]) or ""
-    assert (inspect.getdoc(fault) or "").partition("\n\n")[0].endswith(".")
+    header = inspect.getdoc(fault) or ""
+    assert header.partition("\n\n")[0].endswith(".")
     assert isinstance(fault.restores, bool)
-    if not name.startswith("failover-"):  # one module has both
-        assert fault.__module__ == f"linkflap.chaos.faults.{name.replace('-', '_')}"
-        assert header.startswith(f"{name}: ")
-        assert "\nBreaks " in header or "\nDoes " in header
-        assert all(f"\n{part} " in header for part in ("Bite", "Heal"))
+    assert "\nBreaks " in header or "\nDoes " in header
+    assert all(f"\n{part} " in header for part in ("Bite", "Heal"))
 
 
 @pytest.mark.parametrize("name", sorted(FAULTS))
@@ -143,7 +139,7 @@ def test_a_fault_that_is_not_applied_has_not_bitten(name: str) -> None:
 def test_silence_that_was_there_before_is_no_bite(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_path, "ANSWERS_WITHIN", 0.05)
+    monkeypatch.setattr(links, "ANSWERS_WITHIN", 0.05)
     link = IdleLink(answer=None)
     fault = FAULTS[name](spec(name), world(link))
     fault.inject()
@@ -169,7 +165,7 @@ class SlowLink(IdleLink):
 def test_a_bandwidth_is_compared_with_the_link_at_its_fastest(
     fastest: float, bites: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_bandwidth, "WITHIN", 0.2)
+    monkeypatch.setattr(links, "WITHIN", 0.2)
     slow = SlowLink(fastest=fastest)
     around = world(slow, stopping=False)
     fault = FAULTS["link-bandwidth"](spec("link-bandwidth", rate=73), around)
@@ -197,7 +193,7 @@ def test_a_link_fault_heals_twice_and_without_having_been_injected(name: str) ->
 def test_a_link_that_does_not_get_well_is_a_fault_error(
     name: str, broken: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_path, "HEALS_WITHIN", 0.05)
+    monkeypatch.setattr(links, "HEALS_WITHIN", 0.05)
     with pytest.raises(FaultError, match="to be normal after fault f"):
         FAULTS[name](spec(name), world(IdleLink(**broken))).heal()
 

@@ -272,7 +272,7 @@ def test_a_link_to_a_dead_cluster_bites_nothing_and_heals(
 ) -> None:
     """Last, because it kills B. A silent path proves nothing about a cut, and a dead cluster
     answers no round trip."""
-    monkeypatch.setattr("linkflap.chaos.faults.link_path.ANSWERS_WITHIN", 0.5)
+    monkeypatch.setattr("linkflap.chaos.faults.links.ANSWERS_WITHIN", 0.5)
     broker = deployment.clusters["B"].brokers[1]
     broker.kill()
     until(

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from linkflap.chaos.faults.broker_disk_slow import BrokerDiskSlow, bitten
+from linkflap.chaos.faults.brokers import BrokerDiskSlow, bitten
 from linkflap.chaos.generator import Bounds, Coverage, generate
 from linkflap.harness.machine import ledger
 from linkflap.harness.model.errors import InputError, SetupError

@@ -9,8 +9,7 @@ from typing import cast
 
 import pytest
 
-from linkflap.chaos.faults import client_kill
-from linkflap.chaos.faults.client_kill import ClientKill
+from linkflap.chaos.faults.clients import COMES_WITHIN, ClientKill
 from linkflap.chaos.schedule_checks import check
 from linkflap.chaos.triggers import TRIGGERS
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
@@ -58,7 +57,7 @@ def fault(clients: Clients, *, stopping: bool = False, **options: Option) -> Cli
 def test_it_asks_for_the_clients_and_the_moment_that_its_options_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(client_kill, "patient", lambda seconds: 2 * seconds)
+    monkeypatch.setattr("linkflap.chaos.faults.clients.patient", lambda seconds: 2 * seconds)
     clients = Clients()
     fault(clients, workload="relay", moment="commit").inject()
     assert clients.asked == {
@@ -66,7 +65,7 @@ def test_it_asks_for_the_clients_and_the_moment_that_its_options_name(
         "workload": "relay",
         "moment": "commit",
         "by": "f",
-        "within": 2 * client_kill.COMES_WITHIN,
+        "within": 2 * COMES_WITHIN,
     }
     with pytest.raises(InputError, match="it can be any or transaction or commit"):
         fault(clients, moment="midnight")
@@ -100,7 +99,7 @@ def test_it_is_healed_once_those_that_were_started_again_got_something_done(
     clients = Clients()
     one = fault(clients)
     one.inject()
-    monkeypatch.setattr(client_kill, "WORKS_WITHIN", 0.1)
+    monkeypatch.setattr("linkflap.chaos.faults.clients.WORKS_WITHIN", 0.1)
     with pytest.raises(DeadlineExceeded, match="clients transactional-1 to work again"):
         one.heal()
     clients.done = 20

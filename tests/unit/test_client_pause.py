@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
-from linkflap.chaos.faults import OF_CLIENTS, client_pause
-from linkflap.chaos.faults.client_pause import ClientPause
+from linkflap.chaos.faults import OF_CLIENTS
+from linkflap.chaos.faults.clients import ClientPause
 from linkflap.harness.model.errors import FaultError, InputError
 from linkflap.harness.model.protocols import World
 from linkflap.harness.model.scenario import FaultSpec, Option
@@ -63,8 +63,8 @@ def test_it_bit_when_the_process_stands_still() -> None:
 
 
 def test_it_is_healed_once_its_clients_got_more_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_pause, "WORKS_WITHIN", 0.05)
-    monkeypatch.setattr(client_pause, "patient", lambda seconds: seconds)
+    monkeypatch.setattr("linkflap.chaos.faults.clients.WORKS_WITHIN", 0.05)
+    monkeypatch.setattr("linkflap.chaos.faults.clients.patient", lambda seconds: seconds)
     clients = Clients(Process())
     one = fault(clients, stopping=False)
     one.inject()

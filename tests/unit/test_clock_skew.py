@@ -15,7 +15,7 @@ from typing import cast
 import pytest
 
 from linkflap.chaos import schedule_checks
-from linkflap.chaos.faults.clock_skew import ClockSkew, clock_of, near
+from linkflap.chaos.faults.brokers import ClockSkew, clock_of, near
 from linkflap.chaos.generator import Bounds, Coverage, generate
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import World

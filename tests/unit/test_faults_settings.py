@@ -6,7 +6,7 @@ import pytest
 
 from linkflap.chaos.catalogue import options
 from linkflap.chaos.faults import FAULTS
-from linkflap.chaos.faults.settings import direction, number, settings
+from linkflap.chaos.faults.base import direction, number, settings
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import FaultSpec, Option
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from linkflap.chaos import generator, scenario_file, schedule_checks
 from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, IN_PROCESSES, OF_CERTIFICATES, OF_PROGRAMS
-from linkflap.chaos.faults.broker_kill import BrokerKill
+from linkflap.chaos.faults.brokers import BrokerKill
 from linkflap.chaos.generator import Bounds, Coverage, baseline, cells_of, generate
 from linkflap.chaos.generator.bounds import LOSSY, PRIVILEGED
 from linkflap.chaos.generator.coverage import position

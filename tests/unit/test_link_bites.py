@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from linkflap.chaos.faults import FAULTS
-from linkflap.chaos.faults.link_half_open import LinkHalfOpen
+from linkflap.chaos.faults.links import LinkHalfOpen
 from linkflap.harness.model.protocols import World
 from linkflap.harness.model.protocols.faults import Fault
 from linkflap.harness.model.scenario import FaultSpec, Option
@@ -92,6 +92,6 @@ def test_a_link_without_any_answer_for_longer_than_that_is_silent(
     half_open.inject()
     clock = itertools.count(step=10)
     monkeypatch.setattr(
-        "linkflap.chaos.faults.link_half_open.time", SimpleNamespace(monotonic=lambda: next(clock))
+        "linkflap.chaos.faults.links.time", SimpleNamespace(monotonic=lambda: next(clock))
     )
     assert half_open._measure()[0]

@@ -10,8 +10,8 @@ from typing import cast
 
 import pytest
 
-from linkflap.chaos.faults import FAULTS, administered, mirror_source_moved
-from linkflap.chaos.faults.mirror_source_moved import MirrorSourceMoved
+from linkflap.chaos.faults import FAULTS, mirrors
+from linkflap.chaos.faults.mirrors import MirrorSourceMoved
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
 from linkflap.harness.model.protocols import Administered, PlayedVerbs, World
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec
@@ -151,7 +151,7 @@ def test_a_mirror_that_keeps_the_new_addresses_or_never_catches_up_is_not_healed
     monkeypatch.setattr(
         MirrorSourceMoved, "_ends", lambda self, address: {("A.x", 0): 9 if address == "A" else 1}
     )
-    monkeypatch.setattr(mirror_source_moved, "CROSSES_WITHIN", 0.05)
+    monkeypatch.setattr(mirrors, "CROSSES_WITHIN", 0.05)
     for deaf, words in (
         (True, "names A:9 as its source, not p:1, p:2"),
         (False, "what A has to be on B"),
@@ -166,11 +166,11 @@ def test_a_mirror_that_keeps_the_new_addresses_or_never_catches_up_is_not_healed
 
 def test_who_coordinates_a_mirror_is_asked_of_the_one_that_leads_to_the_cluster() -> None:
     assert FAULTS["mirror-coordinator-loss"].applies_to("B", parse("A->B")) is None
-    assert administered.mirror_to("B", world(AdministeredByRule())).coordinator() == 2
+    assert mirrors.mirror_to("B", world(AdministeredByRule())).coordinator() == 2
     with pytest.raises(FaultError, match="leads to cluster A by now"):
-        administered.mirror_to("A", world(AdministeredByRule()))
+        mirrors.mirror_to("A", world(AdministeredByRule()))
     with pytest.raises(FaultError, match="leads to cluster B by now"):
-        administered.mirror_to("B", world(AdministeredByRule(alive=False)))
+        mirrors.mirror_to("B", world(AdministeredByRule(alive=False)))
 
 
 def test_a_mirror_that_is_a_process_is_refused_in_one_sentence() -> None:

@@ -8,9 +8,8 @@ from typing import cast
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from linkflap.chaos.faults import records_deleted
-from linkflap.chaos.faults.reached import reached
-from linkflap.chaos.faults.records_deleted import RecordsDeleted
+from linkflap.chaos.faults import topics
+from linkflap.chaos.faults.topics import RecordsDeleted, reached
 from linkflap.chaos.generator import Bounds, Coverage, generate
 from linkflap.chaos.triggers import condition
 from linkflap.harness.model.errors import InputError
@@ -41,7 +40,7 @@ def test_all_below_the_last_stable_offset_goes_where_there_is_something(
         asked.append(partitions)
         return bounds[which]
 
-    monkeypatch.setattr(records_deleted, "answered_bounds", answered)
+    monkeypatch.setattr(topics, "answered_bounds", answered)
     world = SimpleNamespace(
         deployment=SimpleNamespace(clusters={"A": None}), topics={"A.t": 2, "B.t": 3}
     )

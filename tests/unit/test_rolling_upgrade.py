@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from linkflap.chaos import schedule_checks
-from linkflap.chaos.faults.rolling_upgrade import RollingUpgrade, older, running
+from linkflap.chaos.faults.clusters import RollingUpgrade, older, running
 from linkflap.chaos.generator import Bounds, Coverage, generate
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import World

@@ -8,8 +8,7 @@ from typing import cast
 
 import pytest
 
-from linkflap.chaos.faults.topic_copies import NEW, OLD, copied
-from linkflap.chaos.faults.topic_recreated import TopicRecreated
+from linkflap.chaos.faults.topics import NEW, OLD, TopicRecreated, copied
 from linkflap.chaos.generator import Bounds, Coverage, generate
 from linkflap.harness.model.errors import FaultError, InputError
 from linkflap.harness.model.events import TopicGivenUp

@@ -9,8 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from linkflap.chaos.faults.leadership_move import Led
-from linkflap.chaos.faults.unclean_election import UncleanElection, read_lost
+from linkflap.chaos.faults.leaders import Led, UncleanElection, read_lost
 from linkflap.chaos.generator import Bounds, Coverage, generate
 from linkflap.chaos.schedule_checks import check_losses
 from linkflap.harness.guarantees import mm2, shadow

@@ -13,7 +13,7 @@ from linkflap.chaos.cases.bench_clusters import WITHIN
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import THREE
 from linkflap.chaos.cases.tools.logs import records
-from linkflap.chaos.faults.leadership_move import reordered
+from linkflap.chaos.faults.leaders import reordered
 from linkflap.harness.model.wait import until
 
 PARTITIONS: Final = 12

@@ -12,7 +12,7 @@ from linkflap.harness.model.topology import TopicPartition
 
 
 class Failover(OfLink, frozen=True, kw_only=True):
-    """The mirror has ended and the destination is promoted (`chaos.faults.failover`).
+    """The mirror has ended and the destination is promoted (`chaos.faults.mirrors`).
 
     `fault_time` (ns) is when the source was abandoned: forced, when the last of its brokers had
     ended or was suspended; planned, when clients were asked to pause. `open_transactions` is the
@@ -39,7 +39,7 @@ class OfPartition(OfLink, frozen=True, kw_only=True):
 
 
 class Promotion(OfPartition, frozen=True, kw_only=True):
-    """`offset` is the first that is the cluster's own. Written by `chaos.faults.failover`; of
+    """`offset` is the first that is the cluster's own. Written by `chaos.faults.mirrors`; of
     copied logs inferred from bytes."""
 
 

@@ -1,27 +1,11 @@
-"""unclean-election: a replica that lacks the last acknowledged records leads partitions, while the
-replica that has them is dead.
-
-Breaks    acknowledged records: with min.insync.replicas=1 a leader that is alone in sync
-          acknowledges writes that no other replica has. It dies, and an out-of-sync replica is
-          elected (KIP-460, unclean). The log is truncated there for good, and other records get the
-          same offsets (KIP-101).
-Bite      the chosen replica leads, and its log ended below the dead leader's last acknowledged
-          record; both offsets are in the evidence. What the dead leader's log had in between is
-          recorded exactly: each record and marker, the leader epochs, and when the election was
-          requested. Nothing else is allowed to be lost.
-Heal      every broker runs and is in sync again, partitions have their replicas and topics their
-          min.insync.replicas again.
-
-The partitions are those of data topics led by the broker that leads most of them. Before the
-election they have two replicas. Other partitions, including the coordinators', lose nothing. It
-needs three brokers: two are the quorum. The loss is declared in harness.guarantees.faults.
-"""
+"""Faults that move the leadership of partitions: to another replica, or to one without records."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar, Final
@@ -29,32 +13,283 @@ from typing import ClassVar, Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    ResourceType,
 )
 
-from linkflap.chaos.faults.bites import watch
-from linkflap.chaos.faults.broker_parts import HEALS_WITHIN
-from linkflap.chaos.faults.cluster_target import cluster_of, cluster_reason
-from linkflap.chaos.faults.leadership_move import Led, reordered
-from linkflap.chaos.faults.min_in_sync import IN_SYNC, own_value, set_values
-from linkflap.chaos.faults.settings import settings
+from linkflap.chaos.faults.base import settings, watch
+from linkflap.chaos.faults.brokers import HEALS_WITHIN
+from linkflap.chaos.faults.clusters import cluster_of, cluster_reason
 from linkflap.harness.capture.replicas import epochs_in, log_end
 from linkflap.harness.log.layout import ABORT, COMMIT
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, LinkflapError
 from linkflap.harness.model.events import LostRange
 from linkflap.harness.model.payload import FOREIGN
-from linkflap.harness.model.protocols import Bite, Broker, World
+from linkflap.harness.model.protocols import Bite, Broker, Cluster, World
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import TopicPartition, Topology, is_data_topic
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.connection import AnyOf, Unanswered
+from linkflap.harness.wire.messages import Error
 from linkflap.harness.wire.offsets import answered_bounds, quiet
+
+MOVES_WITHIN: Final = 30.0
+MOVES_BACK_WITHIN: Final = 60.0
+COORDINATORS: Final = ("__transaction_state", "__consumer_offsets")
+_INTERNAL: Final = "__"
+_TIMEOUT: Final = timedelta(seconds=10)
+_PREFERRED: Final = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Led:
+    """The metadata of a partition: its leader, its replicas in order, and its ISR."""
+
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync: frozenset[int]
+
+
+class LeadershipMove:
+    """Moves the leaders of a cluster's partitions to other brokers, and back to the preferred
+    leaders at the end; option of.
+
+    Breaks    requests to the former leader: producers, readers and mirrors are refused and look for
+              the new one, and the batches of one transaction have two leader epochs (KIP-101,
+              KIP-320). With of=coordinators the coordinators of transactions and groups move (the
+              leaders of their logs).
+    Bite      every moved partition has the leader that was chosen for it.
+    Heal      every one has its former order of replicas, the first of them leads, and all formerly
+              in-sync replicas are in sync again.
+
+    A partition moves to the next of its replicas in sync: their order is changed (KIP-455) and the
+    first elected (KIP-460). Partitions that a mirror leads, or that only one broker has, are not
+    moved.
+    """
+
+    restores = True
+    defaults: ClassVar[Mapping[str, Option]] = {"of": "data|coordinators"}
+    abouts: ClassVar[Mapping[str, str]] = {
+        "of": "the partitions that move: of data topics, or of the coordinators' own"
+    }
+
+    def __init__(self, spec: FaultSpec, world: World) -> None:
+        self._of = str(settings(spec, self.defaults)["of"])
+        self._world, self._cluster = world, cluster_of(spec, world)
+        self._before: dict[TopicPartition, Led] = {}
+        self._wanted: dict[TopicPartition, tuple[int, ...]] = {}
+
+    @classmethod
+    def applies_to(cls, target: str, topology: Topology) -> str | None:
+        return cluster_reason(target, topology)
+
+    def inject(self) -> None:
+        found = self._led()
+        self._wanted = {
+            tp: order for tp, led in found.items() if (order := next_order(led)) is not None
+        }
+        self._before = {tp: found[tp] for tp in self._wanted}
+        if not self._wanted:
+            raise FaultError(
+                f"cluster {self._cluster.name} has no partitions of {self._of} with two replicas in"
+                " sync; give it two brokers or more, and topics that it leads itself"
+            )
+        self._elect(self._wanted)
+
+    def _led(self) -> dict[TopicPartition, Led]:
+        """The partitions of this fault (option of) that the cluster's own brokers replicate and
+        lead."""
+        try:
+            topics = AdminClient(quiet(self._cluster.bootstrap)).list_topics(timeout=10).topics
+        except KafkaException as error:
+            raise FaultError(
+                f"cluster {self._cluster.name} does not say who leads: {error}"
+            ) from error
+        mine = self._cluster.brokers.keys()
+        return {
+            (name, number): Led(
+                leader=p.leader, replicas=tuple(p.replicas), in_sync=frozenset(p.isrs)
+            )
+            for name, topic in topics.items()
+            if (
+                name in COORDINATORS
+                if self._of == "coordinators"
+                else not name.startswith(_INTERNAL)
+            )
+            for number, p in topic.partitions.items()
+            if p.leader in mine and mine >= set(p.replicas)
+        }
+
+    def _elect(self, orders: Mapping[TopicPartition, Sequence[int]]) -> None:
+        """Reassigns the replicas in these orders, and elects the first of each. Raises
+        FaultError."""
+        try:
+            asyncio.run(
+                reordered(
+                    [broker.client_address for broker in self._cluster.brokers.values()], orders
+                )
+            )
+        except Unanswered as error:
+            raise FaultError(
+                f"cluster {self._cluster.name} did not move leaders: {error}"
+            ) from error
+
+    def bite(self) -> Bite:
+        expected = f"the chosen leader of all {len(self._wanted)} partitions"
+        if not self._wanted:
+            return Bite(
+                bit=False, observable="leaders", measured="nothing could move", expected=expected
+            )
+        return watch(
+            self._world, "leaders in the metadata", expected, self._measure, within=MOVES_WITHIN
+        )
+
+    def _measure(self) -> tuple[bool, object]:
+        now = self._led()
+        moved = [
+            tp for tp, order in self._wanted.items() if tp in now and now[tp].leader == order[0]
+        ]
+        return len(moved) == len(self._wanted), {"moved": len(moved), "of": len(self._wanted)}
+
+    def heal(self) -> Sequence[str]:
+        if not self._before:
+            return ["nothing was moved"]
+        left: list[str] = []
+
+        def healed() -> bool:
+            now = self._led()
+            left[:] = [
+                f"{topic}-{n}"
+                for (topic, n), led in self._before.items()
+                if not _as_before(now.get((topic, n)), led)
+            ]
+            if left:
+                self._elect({tp: led.replicas for tp, led in self._before.items()})
+            return not left
+
+        what = f"the partitions of {self._cluster.name} to have their leaders again"
+        try:
+            until(healed, within=MOVES_BACK_WITHIN, what=what, every=0.2, state=lambda: left[:5])
+        except DeadlineExceeded as error:
+            raise FaultError(str(error)) from error
+        return [
+            f"who was in sync is in the ISR of all {len(self._before)} partitions, and their first "
+            "replicas lead"
+        ]
+
+
+def next_order(led: Led) -> tuple[int, ...] | None:
+    """The order with the next in-sync replica first. None if there is no other in-sync replica."""
+    at = led.replicas.index(led.leader)
+    behind = (*led.replicas[at + 1 :], *led.replicas[:at])
+    chosen = next((replica for replica in behind if replica in led.in_sync), None)
+    return (
+        None
+        if chosen is None
+        else (chosen, *(replica for replica in led.replicas if replica != chosen))
+    )
+
+
+def _as_before(now: Led | None, before: Led) -> bool:
+    """Whether a partition has its former order of replicas, its first replica as the leader, and
+    its whole ISR again."""
+    if now is None or not now.in_sync >= before.in_sync:
+        return False
+    return (now.replicas, now.leader) == (before.replicas, before.replicas[0])
+
+
+async def reordered(
+    addresses: Sequence[str], orders: Mapping[TopicPartition, Sequence[int]]
+) -> None:
+    """Reassigns the replicas of partitions in these orders (KIP-455), and elects the first of each
+    (KIP-460). Raises Unanswered."""
+    nodes = AnyOf(addresses)
+    by_topic: dict[str, dict[int, Sequence[int]]] = {}
+    for (topic, number), order in orders.items():
+        by_topic.setdefault(topic, {})[number] = order
+    try:
+        m = messages.request("alter_partition_reassignments", 0)
+        partition = m.ReassignablePartition
+        rows = tuple(
+            m.ReassignableTopic(
+                name=topic,
+                partitions=tuple(
+                    partition(partition_index=n, replicas=tuple(r)) for n, r in numbers.items()
+                ),
+            )
+            for topic, numbers in by_topic.items()
+        )
+        body = m.AlterPartitionReassignmentsRequest(timeout=_TIMEOUT, topics=rows)
+        answer = await nodes.call("alter_partition_reassignments", 0, body, within=15)
+        if answer.error_code != Error.none:
+            raise Unanswered(f"reassigning was refused: {answer.error_code.name}")
+        m = messages.request("elect_leaders", 2)
+        tps = tuple(
+            m.TopicPartitions(topic=topic, partitions=tuple(numbers))
+            for topic, numbers in by_topic.items()
+        )
+        body = m.ElectLeadersRequest(
+            election_type=_PREFERRED, topic_partitions=tps, timeout=_TIMEOUT
+        )
+        await nodes.call("elect_leaders", 2, body, within=15)
+    finally:
+        nodes.close()
+
+
+ANSWERS_WITHIN: Final = 20.0
+IN_SYNC: Final = "min.insync.replicas"
+_OF_TOPIC: Final = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+
+
+def own_value(cluster: Cluster, topic: str) -> str | None:
+    """The topic's own min.insync.replicas; None if it has the brokers' default."""
+    admin, resource = (
+        AdminClient(quiet(cluster.bootstrap)),
+        ConfigResource(ResourceType.TOPIC, topic),
+    )
+    try:
+        entry = admin.describe_configs([resource])[resource].result(ANSWERS_WITHIN)[IN_SYNC]
+    except (KafkaException, TimeoutError) as error:
+        raise FaultError(
+            f"cluster {cluster.name} does not name the configs of {topic}: {error}"
+        ) from error
+    return str(entry.value) if entry.source == _OF_TOPIC else None
+
+
+def set_values(cluster: Cluster, values: Mapping[str, str | None]) -> None:
+    """Sets min.insync.replicas of topics; None removes a topic's own value. Raises FaultError."""
+    resources = [
+        ConfigResource(
+            ResourceType.TOPIC,
+            topic,
+            incremental_configs=[
+                ConfigEntry(
+                    IN_SYNC,
+                    value,
+                    incremental_operation=(
+                        AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
+                    ),
+                )
+            ],
+        )
+        for topic, value in values.items()
+    ]
+    admin = AdminClient(quiet(cluster.bootstrap))
+    try:
+        for done in admin.incremental_alter_configs(resources).values() if resources else ():
+            done.result(ANSWERS_WITHIN)
+    except (KafkaException, TimeoutError) as error:
+        raise FaultError(f"cluster {cluster.name} did not change {IN_SYNC}: {error}") from error
+
 
 LEAST_BROKERS: Final = 3
 STEP_WITHIN: Final = 60.0
 _UNCLEAN: Final = 1
-_TIMEOUT: Final = timedelta(seconds=10)
 
 Wanted = Callable[[Led], bool]
 Reached = Callable[[], bool]
@@ -62,7 +297,23 @@ Reached = Callable[[], bool]
 
 class UncleanElection:
     """Elects a leader that lacks acknowledged records. The fault is declared lossy and needs three
-    brokers."""
+    brokers.
+
+    Breaks    acknowledged records: with min.insync.replicas=1 a leader that is alone in sync
+              acknowledges writes that no other replica has. It dies, and an out-of-sync replica is
+              elected (KIP-460, unclean). The log is truncated there for good, and other records get
+              the same offsets (KIP-101).
+    Bite      the chosen replica leads, and its log ended below the dead leader's last acknowledged
+              record; both offsets are in the evidence. What the dead leader's log had in between is
+              recorded exactly: each record and marker, the leader epochs, and when the election was
+              requested. Nothing else is allowed to be lost.
+    Heal      every broker runs and is in sync again, partitions have their replicas and topics
+              their min.insync.replicas again.
+
+    The partitions are those of data topics led by the broker that leads most of them. Before the
+    election they have two replicas. Other partitions, including the coordinators', lose nothing. It
+    needs three brokers: two are the quorum. The loss is declared in harness.guarantees.faults.
+    """
 
     restores = True
     defaults: ClassVar[Mapping[str, Option]] = {}

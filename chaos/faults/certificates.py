@@ -1,8 +1,7 @@
-"""A listener that presents a wrong certificate, for the faults that make it do so.
+"""Faults of a cluster's listeners: they present a wrong certificate.
 
 Brokers apply a new key store while they run (KIP-226), for new connections only. So open
-connections are reset, and their clients must connect again.
-"""
+connections are reset, and their clients must connect again."""
 
 from __future__ import annotations
 
@@ -10,9 +9,8 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from linkflap.chaos.faults.bites import BITES_WITHIN
-from linkflap.chaos.faults.link_path import LinkPath, link_reason
-from linkflap.chaos.faults.settings import settings
+from linkflap.chaos.faults.base import BITES_WITHIN, settings
+from linkflap.chaos.faults.links import LinkPath, link_reason
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.faults import Target
 from linkflap.harness.model.protocols import Bite, Certificate, World
@@ -84,3 +82,31 @@ class CertificateShown:
             f"the valid certificate is shown on {self._path.link.name} again",
             *self._path.heal(),
         ]
+
+
+class CertificateExpired(CertificateShown):
+    """Makes the listener of a link present an expired certificate.
+
+    Breaks    trust: the cluster's certificate has expired because nobody renewed it. Needs a
+              cluster with TLS. Open connections are reset, so that every client must connect again.
+    Bite      a new connection is refused by the client, with the words "certificate has expired".
+    Heal      the valid certificate is back, and a round trip is as quick as before.
+    """
+
+    shown = "expired"
+    refused_for = "certificate has expired"
+
+
+class CertificateUntrusted(CertificateShown):
+    """Gives the listener of a link a certificate of an untrusted authority.
+
+    Breaks    trust: another authority issued the cluster's certificate, as after a careless
+              renewal. Needs a cluster with TLS. Open connections are reset, so that every client
+              must connect again.
+    Bite      a new connection is refused by the client, with the words "unable to get local issuer
+              certificate".
+    Heal      the valid certificate is back, and a round trip is as quick as before.
+    """
+
+    shown = "untrusted"
+    refused_for = "unable to get local issuer certificate"

@@ -1,14 +1,17 @@
-"""Reads a fault's options. Every name must be known, and every number legal in its unit; else one
-sentence names the wrong one."""
+"""What all faults share: reading a fault's options, and measuring its bite on the broken object,
+never from the answer of the API that broke it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Final
 
-from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.protocols import Direction
+from linkflap.harness.model.errors import DeadlineExceeded, InputError
+from linkflap.harness.model.protocols import Bite, Direction, World
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.spelling import nearest
+from linkflap.harness.model.wait import until
 
 
 def settings(spec: FaultSpec, defaults: Mapping[str, Option]) -> dict[str, Option]:
@@ -49,3 +52,46 @@ def number(values: Mapping[str, Option], name: str) -> float:
 def direction(values: Mapping[str, Option], name: str) -> Direction:
     """An option that is one of the two directions of a link."""
     return "requests" if values[name] == "requests" else "responses"
+
+
+BITES_WITHIN: Final = 10.0
+
+Measure = Callable[[], tuple[bool, object]]
+"""(whether the fault bit, the measurement as plain JSON values)."""
+
+
+def watch(
+    world: World,
+    observable: str,
+    expected: object,
+    measure: Measure,
+    *,
+    within: float = BITES_WITHIN,
+    falling: bool = False,
+) -> Bite:
+    """Measures until the fault bites, `within` seconds have passed, or the run ends. The last
+    measurement is the evidence. `falling`: the measurement is a number that falls until the fault
+    bites; the seconds count from the last time it fell (`until`)."""
+    seen: tuple[bool, object] = (False, "nothing")
+
+    def over() -> bool:
+        nonlocal seen
+        seen = measure()
+        return seen[0] or world.stopping
+
+    def left() -> float | None:
+        return seen[1] if isinstance(seen[1], int | float) else None
+
+    with contextlib.suppress(DeadlineExceeded):
+        until(
+            over,
+            within=within,
+            what=f"{observable} to show the fault",
+            left=left if falling else None,
+        )
+    return Bite(bit=seen[0], observable=observable, measured=seen[1], expected=expected)
+
+
+def milliseconds(seconds: float | None) -> float | None:
+    """Milliseconds, rounded; None if there was no answer."""
+    return None if seconds is None else round(seconds * 1000, 3)

@@ -1,0 +1,259 @@
+"""Faults of the processes of clients: killed or suspended."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Final, cast
+
+from linkflap.chaos.faults.base import settings, watch
+from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
+from linkflap.harness.model.protocols import Bite, ClientDeath, Moment, Program, World
+from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.topology import Topology
+from linkflap.harness.model.wait import patient, until
+
+COMES_WITHIN: Final = 30.0
+WORKS_WITHIN: Final = 60.0
+OBSERVABLE: Final = "end of a process of clients, and the operation that was in flight"
+
+
+class ClientKill:
+    """Kills a process of clients with work in flight; it is started again.
+
+    Breaks    the clients' work in flight: the end of an open transaction is never requested, and
+              the answer to a requested commit is never read. The clients start again under new
+              process numbers: a producer with the transactional id of the dead one, which aborts
+              its open transaction (KIP-98); a reader like any new one.
+    Bite      its process ended by SIGKILL, and its history has the operation that was in flight,
+              without a return.
+    Heal      the clients that were started again have acknowledged or read something.
+
+    `workload` is the kind of clients, `moment` what one of them must have in flight: an open
+    transaction that has written, or a commit. Readers have neither, so they are killed at any
+    moment. So are programs of the user's (command), whose work in flight is unknown; they have
+    worked again once their topics have more records.
+    """
+
+    restores = True
+    defaults: ClassVar[Mapping[str, Option]] = {
+        "workload": "any|transactional|idempotent|zombie|relay|readers|command",
+        "moment": "any|transaction|commit",
+    }
+    abouts: ClassVar[Mapping[str, str]] = {
+        "workload": "whose process is killed",
+        "moment": "what it has in flight: an open transaction, a commit, or whatever it does",
+    }
+
+    def __init__(self, spec: FaultSpec, world: World) -> None:
+        values = settings(spec, self.defaults)
+        self._world, self._spec = world, spec
+        self._workload, self._moment = str(values["workload"]), cast(Moment, values["moment"])
+        self._death: ClientDeath | None = None
+
+    @classmethod
+    def applies_to(cls, target: str, topology: Topology) -> str | None:
+        known = [cluster.name for cluster in topology.clusters]
+        return (
+            None
+            if target in known
+            else f"{target!r} is not a cluster with clients; this topology has {', '.join(known)}"
+        )
+
+    def inject(self) -> None:
+        self._death = self._world.clients.kill(
+            self._spec.target,
+            workload=self._workload,
+            moment=self._moment,
+            by=self._spec.id,
+            within=patient(COMES_WITHIN),
+        )
+
+    def bite(self) -> Bite:
+        expected = {"signal": "SIGKILL", "in_flight": self._moment}
+        death = self._death
+        if death is None:
+            return Bite(
+                bit=False,
+                observable=OBSERVABLE,
+                measured="no process was killed",
+                expected=expected,
+            )
+        there = death.expected == 0 or death.expected in [
+            flying.operation for flying in death.in_flight
+        ]
+        measured = {
+            "process": death.process,
+            "status": death.status,
+            "seen": death.expected,
+            "in_flight": list(death.in_flight),
+        }
+        return Bite(
+            bit=death.status == -signal.SIGKILL and there,
+            observable=OBSERVABLE,
+            measured=measured,
+            expected=expected,
+        )
+
+    def heal(self) -> Sequence[str]:
+        death, clients = self._death, self._world.clients
+        if death is None:
+            return ["no process was killed"]
+        done = 0
+
+        def works() -> bool:
+            nonlocal done
+            done = clients.done_since_restart(death.process)
+            return done > 0 or self._world.stopping
+
+        names = ", ".join(death.clients)
+        until(works, within=WORKS_WITHIN, every=0.05, what=f"clients {names} to work again")
+        if not done:
+            raise FaultError(
+                f"clients {names} had made no progress since the kill when the run ended"
+            )
+        return [f"clients {names} started again", f"{done} records acknowledged or read by them"]
+
+
+class ClientPause:
+    """Suspends a process of clients with SIGSTOP, and resumes it at the end.
+
+    Breaks    the clients' work in flight: answers wait unread, transactions stay open, heartbeats
+              are not sent. Past their timeouts the coordinator aborts the transactions and gives
+              the partitions to others, without the clients' knowledge.
+    Bite      its process is suspended: none of its threads runs.
+    Heal      it runs, and its clients have acknowledged or read something more than they had
+              before.
+
+    `workload` is the kind of clients. A trigger chooses the moment: `open-transactions`,
+    `commit-in-flight`.
+    """
+
+    restores = True
+    defaults: ClassVar[Mapping[str, Option]] = {
+        "workload": "any|transactional|idempotent|zombie|relay|readers|command"
+    }
+    abouts: ClassVar[Mapping[str, str]] = {"workload": "whose process is suspended"}
+
+    def __init__(self, spec: FaultSpec, world: World) -> None:
+        self._workload = str(settings(spec, self.defaults)["workload"])
+        self._world, self._spec = world, spec
+        self._process: Program | None = None
+        self._before = 0
+
+    @classmethod
+    def applies_to(cls, target: str, topology: Topology) -> str | None:
+        return ClientKill.applies_to(target, topology)
+
+    def inject(self) -> None:
+        clients = self._world.clients
+        process = clients.process(self._spec.target, workload=self._workload)
+        self._before = clients.done_since_restart(process.name)
+        self._process = process
+        process.freeze()
+
+    def bite(self) -> Bite:
+        name = "nobody" if self._process is None else self._process.name
+        return watch(
+            self._world, "state of the process of clients", {name: "stopped"}, self._measure
+        )
+
+    def _measure(self) -> tuple[bool, object]:
+        process = self._process
+        if process is None:
+            return False, "no process was stopped"
+        return process.frozen, {process.name: "stopped" if process.frozen else "running"}
+
+    def heal(self) -> Sequence[str]:
+        process = self._process
+        if process is None:
+            return ["nothing was stopped"]
+        process.thaw()
+        done = 0
+
+        def works() -> bool:
+            nonlocal done
+            done = self._world.clients.done_since_restart(process.name)
+            # A process that has died since was started again, and counts from 0.
+            return (done > 0 and done != self._before) or self._world.stopping
+
+        try:
+            until(
+                works,
+                within=patient(WORKS_WITHIN),
+                every=0.05,
+                what=f"{process.name} to work again",
+            )
+        except DeadlineExceeded as error:
+            raise FaultError(str(error)) from error
+        if process.frozen:
+            raise FaultError(f"{process.name} is still suspended after fault {self._spec.id}")
+        return [
+            f"{process.name} runs",
+            f"its clients have acknowledged or read {done} records, {self._before} before",
+        ]
+
+
+GOES_ON_WITHIN: Final = 30.0
+
+
+class ProgramPause:
+    """Suspends the programs of workloads `command` with SIGSTOP, and resumes them at the end.
+
+    Breaks    heartbeats, transactions and polls of a program that does not notice, as in a long
+              garbage collection.
+    Bite      every process group is suspended: none of its processes runs.
+    Heal      they run again (the workload has restarted any that ended meanwhile).
+    """
+
+    restores = True
+    defaults: ClassVar[Mapping[str, Option]] = {}
+    abouts: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, spec: FaultSpec, world: World) -> None:
+        settings(spec, self.defaults)
+        self._world, self._spec = world, spec
+        self._programs: Sequence[Program] = ()
+
+    @classmethod
+    def applies_to(cls, target: str, topology: Topology) -> str | None:
+        return ClientKill.applies_to(target, topology)
+
+    def inject(self) -> None:
+        self._programs = [
+            program for program in self._world.clients.programs(self._spec.target) if program.alive
+        ]
+        if not self._programs:
+            raise InputError(
+                f"fault {self._spec.id!r}: no program of a workload by command runs at "
+                f"{self._spec.target}"
+            )
+        for program in self._programs:
+            program.freeze()
+
+    def bite(self) -> Bite:
+        expected = {program.name: "stopped" for program in self._programs}
+        return watch(self._world, "state of the programs' processes", expected, self._measure)
+
+    def _measure(self) -> tuple[bool, object]:
+        seen = {
+            program.name: "stopped" if program.frozen else "running" for program in self._programs
+        }
+        return bool(seen) and all(state == "stopped" for state in seen.values()), seen
+
+    def heal(self) -> Sequence[str]:
+        for program in self._programs:
+            program.thaw()
+        names = ", ".join(program.name for program in self._programs)
+        until(
+            lambda: (
+                self._world.stopping
+                or all(program.alive and not program.frozen for program in self._programs)
+            ),
+            within=GOES_ON_WITHIN,
+            what=f"{names} to go on",
+        )
+        still = [program.name for program in self._programs if program.frozen]
+        if still:
+            raise FaultError(f"{', '.join(still)} did not go on after fault {self._spec.id}")
+        return [f"{names} run"] if names else ["nothing was stopped"]
