@@ -189,7 +189,7 @@ def suite(
                 "--resume continues a suite with its original options; give no name and no other "
                 "option with it"
             )
-        return suite_work.work(resumed_plan(resume), junit)
+        return suite_work.work(resumed_plan(resume, allow_commands=allow_commands), junit)
     if names[:1] == (MERGE,):
         return suite_work.merge([Path(name) for name in names[1:]], out, junit)
     name = only_of(names)

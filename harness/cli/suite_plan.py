@@ -13,6 +13,7 @@ from linkflap.harness.model.topology import DEFAULT_KAFKA
 
 if TYPE_CHECKING:
     from linkflap.chaos.generator import Bounds
+    from linkflap.harness.model.scenario import Scenario
     from linkflap.harness.suite.folder import SuiteFolder
     from linkflap.harness.suite.plan import Plan
 
@@ -43,13 +44,60 @@ def following(plan: Plan, last: Path | None) -> Plan:
     return plan if last is None else nights.following(plan, SuiteFolder.open(last))
 
 
-def resumed_plan(path: Path) -> SuiteFolder:
-    from linkflap.harness.suite.folder import SuiteFolder
+def resumed_plan(path: Path, *, allow_commands: bool) -> SuiteFolder:
+    """The suite directory, which somebody else may have made or changed. Raises InputError if it
+    cannot be resumed, and if it would start programs without `allow_commands`."""
+    from linkflap.chaos import scenario_file
+    from linkflap.harness.runtimes.distribution.kafka import released
+    from linkflap.harness.suite import regression
+    from linkflap.harness.suite.folder import GIVEN, SuiteFolder
+    from linkflap.harness.suite.reports import SMALLEST
 
     folder = SuiteFolder.open(path)
-    if folder.plan.merged:
+    plan = folder.plan
+    if plan.merged:
         raise InputError(f"{path} was merged from shards; resume each shard, then merge them again")
+    if allow_commands:
+        return folder
+    ended = {result.number for result in folder.results if not result.failed}
+    for file in (
+        *([path / GIVEN] if plan.given else ()),
+        *(folder.scenario_path(n) for n in folder.numbers() if n not in ended),
+        *(path / "failures").glob(f"*/{SMALLEST}"),
+    ):
+        try:
+            scenario = scenario_file.read(file, seed=0)
+        except InputError:
+            continue  # it is named when it is to be played
+        _refuse_code(str(file), scenario)
+    builds = {*plan.bounds.kafka}
+    if plan.name == REGRESSION:
+        builds |= {one.variant.kafka for one in regression.entries(folder)}
+    for build in sorted(builds - {*released()}):
+        raise InputError(
+            f"{path} runs a build of Kafka that is no release ({build}); allow this with "
+            "--allow-commands"
+        )
     return folder
+
+
+def _refuse_code(name: str, scenario: Scenario) -> None:
+    """Raises InputError for a scenario that starts programs, or builds of Kafka that are no
+    release."""
+    from linkflap.harness.recording.own_builds import own_builds
+    from linkflap.harness.recording.run import commands
+
+    if started := commands(scenario):
+        first = shlex.join(next(iter(started.values())))
+        raise InputError(
+            f"{name} starts programs of yours ({first}); allow this with --allow-commands"
+        )
+    if builds := own_builds(scenario):
+        what, build = next(iter(builds.items()))
+        raise InputError(
+            f"{name} runs a build of Kafka that is no release ({what}: {build}); allow this with "
+            "--allow-commands"
+        )
 
 
 def created_plan(path: Path, plan: Plan) -> SuiteFolder:
@@ -86,21 +134,12 @@ def kind_of(
         scenario_file.check_kafka(
             Path(name), scenario, runtime or scenario.runtime or runtimes.DEFAULT
         )
-        if (started := commands(scenario)) and not allow_commands:
-            first = shlex.join(next(iter(started.values())))
-            raise InputError(
-                f"{name} starts programs of yours ({first}); allow this with --allow-commands"
-            )
-        if (builds := own_builds(scenario)) and not allow_commands:
-            what, build = next(iter(builds.items()))
-            raise InputError(
-                f"{name} runs a build of Kafka that is no release ({what}: {build}); allow this "
-                "with --allow-commands"
-            )
+        if not allow_commands:
+            _refuse_code(name, scenario)
         # From another folder, only full paths name the same programs and builds.
         return OWN, (
             scenario_file.render(anywhere(scenario))
-            if started or builds
+            if commands(scenario) or own_builds(scenario)
             else Path(name).read_text()
         )
     if name is None or name not in (SMOKE, NIGHTLY, SOAK, REGRESSION):

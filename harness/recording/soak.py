@@ -20,6 +20,7 @@ import msgspec
 from linkflap.chaos import scenario_file
 from linkflap.harness.model import interrupts
 from linkflap.harness.model.errors import INTERRUPTED, LinkflapError
+from linkflap.harness.model.guarantee import Seconds
 from linkflap.harness.recording.rounds import LivingClusters
 from linkflap.harness.report.progress import Progress
 from linkflap.harness.rundir import write_whole
@@ -42,7 +43,7 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     round: int
-    age: float
+    age: Seconds
     disk: int
     memory: int
 

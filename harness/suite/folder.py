@@ -21,23 +21,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypedDict, cast
 
 import msgspec
 
 from linkflap.chaos import scenario_file
 from linkflap.chaos.generator import Coverage
 from linkflap.harness.machine import untrusted_files
+from linkflap.harness.mirrors import MIRRORS
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.guarantee import Seconds
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.rundir import with_current_kinds, write_whole
-from linkflap.harness.suite.plan import FORMAT, Plan
+from linkflap.harness.suite.plan import FORMAT, Count, Plan
 from linkflap.harness.version import VERSION
 
 SUITE: Final = "suite.json"
 RESULTS: Final = "results.jsonl"
 GIVEN: Final = "given.toml"
+_WRITTEN_BELOW: Final = 3
+"""How deep a suite changes its directory: failures/<name>/<file>. Below are run directories."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +53,7 @@ class Result:
     that never came true. `again` counts repeated recordings after failures of the environment.
     """
 
-    number: int
+    number: Count
     verdict: str
     reason: str = ""
     cause: str = ""
@@ -57,14 +61,40 @@ class Result:
     cells: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
     outcomes: Mapping[str, int] = field(default_factory=dict)
-    seconds: float = 0.0
-    again: int = 0
-    ended: float = 0.0
+    seconds: Seconds = 0.0
+    again: Count = 0
+    ended: Seconds = 0.0
     """When the verdict was known: seconds that the suite had worked, earlier sessions included."""
 
     @property
     def failed(self) -> bool:
         return self.verdict != "valid"
+
+
+class _Anomaly(TypedDict):
+    check: str
+    kind: str
+    cluster: str
+    topic: str
+    partition: int
+    offset: int
+    allowed: bool
+    evidence: dict[str, Any]
+
+
+class _Era(TypedDict):
+    cluster: str
+    topic: str
+    partition: int
+    start: int
+    end: int | None
+    origin: str
+    truncated: bool
+
+
+class _Judged(TypedDict, total=False):
+    anomalies: list[_Anomaly]
+    eras: list[_Era]
 
 
 class SuiteFolder:
@@ -113,7 +143,19 @@ class SuiteFolder:
                 f"{root} has format {plan.format}, but this linkflap ({VERSION}) resumes format "
                 f"{FORMAT}; use the version of linkflap that began the suite"
             )
-        return cls(root, plan)
+        bounds, (part, of) = plan.bounds, plan.shard
+        if not (part < of and bounds.topologies and set(bounds.mirrors) <= MIRRORS.keys()):
+            raise InputError(
+                f"{root / SUITE} has a shard, topologies or mirrors that no suite has; begin a new "
+                "suite"
+            )
+        folder = cls(root, plan)
+        for path, what in untrusted_files.special_entries(root):
+            if len(Path(path).parts) <= _WRITTEN_BELOW:
+                raise InputError(
+                    f"{root / path} {what}, and a suite writes, moves and deletes there; remove it"
+                )
+        return folder
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -152,12 +194,12 @@ class SuiteFolder:
         return self.root / "runs" / f"{number:04d}"
 
     def verdict(self, number: int) -> Mapping[str, Any] | None:
-        """The verdict.json of a run, also if the run was pruned; None if it has none that can be
-        read."""
+        """What the verdict.json of a run says of anomalies and eras, also if the run was pruned;
+        None if it has none that can be read."""
         for path in (self.run_path(number), self.root / "passed" / f"{number:04d}"):
             with suppress(OSError, msgspec.DecodeError):
                 content = with_current_kinds(untrusted_files.content(path / "verdict.json"))
-                return untrusted_files.decoded(content, dict[str, Any])
+                return cast(Mapping[str, Any], untrusted_files.decoded(content, _Judged))
         return None
 
     def numbers(self) -> list[int]:

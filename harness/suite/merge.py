@@ -7,6 +7,8 @@ twice. If a shard is missing, the merged suite names it, and its verdict is unkn
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from collections import Counter
 from collections.abc import Sequence
@@ -33,6 +35,7 @@ from linkflap.harness.suite.reports import (
 
 _ALIKE: Final = ("name", "seed", "bounds", "guided", "given", "before", "linkflap", "format")
 """The fields of `Plan` that are equal in all shards of one suite."""
+_AT_ONCE: Final = 1 << 20
 _FOLDERS: Final = ("scenarios", "passed", "runs", "cases")
 
 
@@ -66,7 +69,7 @@ def _fill(folder: SuiteFolder, parts: Sequence[SuiteFolder]) -> None:
     for part in parts:
         for name in _FOLDERS:
             if (part.root / name).is_dir():
-                shutil.copytree(part.root / name, root / name, symlinks=True, dirs_exist_ok=True)
+                _copy(part.root / name, root / name)
     if folder.plan.name == regression.REGRESSION:
         entries = sorted(
             (one for part in parts for one in regression.entries(part)), key=lambda one: one.number
@@ -134,7 +137,32 @@ def _failures(parts: Sequence[SuiteFolder], merged: SuiteFolder) -> None:
         write_report(own, one)
     for path, report in found:
         if not report and not (merged.root / "failures" / path.name).exists():
-            shutil.copytree(path, merged.root / "failures" / path.name, symlinks=True)
+            _copy(path, merged.root / "failures" / path.name)
+
+
+def _copy(folder: Path, copy: Path) -> None:
+    """Copies a folder: of each file what takes room on the disk, not its holes, which may be as
+    long as somebody likes."""
+    shutil.copytree(
+        folder, copy, symlinks=True, dirs_exist_ok=True, copy_function=_copy_without_holes
+    )
+
+
+def _copy_without_holes(source: str, copy: str) -> None:
+    with untrusted_files.opened(Path(source)) as file, open(copy, "xb") as out:
+        at, size = 0, os.fstat(file.fileno()).st_size
+        while at < size:
+            try:
+                at = os.lseek(file.fileno(), at, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise
+                break  # a hole is the rest
+            hole = os.lseek(file.fileno(), at, os.SEEK_HOLE)
+            out.seek(at)
+            while at < hole:
+                at += out.write(os.pread(file.fileno(), min(hole - at, _AT_ONCE), at))
+        out.truncate(size)
 
 
 def _add(kept: dict[Path, Report], merged: SuiteFolder, path: Path, report: Report) -> None:
@@ -145,7 +173,7 @@ def _add(kept: dict[Path, Report], merged: SuiteFolder, path: Path, report: Repo
             kept[own] = msgspec.structs.replace(other, found=tuple(numbers))
             return
     for free in (own for own in paths_of(merged, report.kind) if own not in kept):
-        shutil.copytree(path, free, symlinks=True)
+        _copy(path, free)
         kept[free] = report
         return
 

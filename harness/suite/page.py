@@ -4,9 +4,11 @@ bounds allow and no run hit."""
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 from linkflap.chaos.generator import Bounds
 from linkflap.chaos.generator.coverage import shape
@@ -24,6 +26,8 @@ from linkflap.harness.suite.replays import EVIDENCE
 from linkflap.harness.suite.reports import FailureGroup, failures
 from linkflap.harness.suite.summary import came_to, never_true, per_hour, strikes, unreached
 from linkflap.topologies import parse
+
+_CREW: Final = re.compile("clients/[^/]*/")
 
 
 def write(folder: SuiteFolder) -> Path:
@@ -215,7 +219,7 @@ def _by_clients(results: Sequence[Result], bounds: Bounds) -> Table:
         named[
             mirrored,
             next(
-                (cell.split("/")[2] for cell in result.cells if cell.startswith("clients/")),
+                (cell.split("/")[2] for cell in result.cells if _CREW.match(cell)),
                 LIBRDKAFKA,
             ),
         ] += 1
@@ -255,7 +259,7 @@ def _of_cases(folder: SuiteFolder) -> Page:
         lines=(f"{len(known)} of {len(every)} cases were played; {again} reproduced again.",),
         failures=[
             Failure(
-                kind=known[one.number].kinds[0],
+                kind=", ".join(known[one.number].kinds[:1]),
                 runs=[one.title],
                 cause=known[one.number].cause or known[one.number].reason,
                 command=regression.command(one),

@@ -6,12 +6,17 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Annotated, Final
+
+from msgspec import Meta
 
 from linkflap.chaos.generator import Bounds, Coverage, generate
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.guarantee import Seconds
 
 FORMAT: Final = 1
+Count = Annotated[int, Meta(ge=0, le=1 << 31)]
+Few = Annotated[int, Meta(ge=0, le=1000)]
 RUN_MEBIBYTES: Final = 60
 """MiB of disk for one run directory while it is recorded and judged. The printed bound on disk
 space is computed from it. Measured: runs of some seconds took 3 to 25 MiB."""
@@ -25,9 +30,9 @@ class Night:
     name: str
     linkflap: str
     verdicts: Mapping[str, int]
-    per_hour: float
-    cells: int
-    new: int
+    per_hour: Seconds
+    cells: Count
+    new: Count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,22 +53,22 @@ class Plan:
 
     name: str
     seed: int
-    seconds: float
-    runs: int = 0
-    jobs: int = 2
+    seconds: Seconds
+    runs: Count = 0
+    jobs: Few = 2
     bounds: Bounds = field(default_factory=Bounds)
-    shard: tuple[int, int] = (0, 1)
+    shard: tuple[Count, Count] = (0, 1)
     guided: bool = True
     until_fail: bool = False
-    keep: int = 20
-    replays: int = 3
-    shrink_seconds: float = 0.0
-    alike: int = 3
+    keep: Count = 20
+    replays: Few = 3
+    shrink_seconds: Seconds = 0.0
+    alike: Few = 3
     given: str = ""
     reach: tuple[str, ...] = ()
-    merged: tuple[int, ...] = ()
-    shards: int = 0
-    before: Mapping[str, int] = field(default_factory=dict)
+    merged: tuple[Count, ...] = ()
+    shards: Count = 0
+    before: Mapping[str, Count] = field(default_factory=dict)
     nights: tuple[Night, ...] = ()
     format: int = FORMAT
     linkflap: str = ""

@@ -15,9 +15,10 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 from linkflap.chaos.cases import case_named
 from linkflap.chaos.cases.benches import Benches
@@ -34,6 +35,7 @@ from linkflap.harness.model.printable import in_markdown
 from linkflap.harness.model.verdict import Verdict, worst
 from linkflap.harness.rundir import write_whole
 from linkflap.harness.suite.folder import Result, SuiteFolder
+from linkflap.harness.suite.plan import Count
 
 REGRESSION: Final = "regression"
 BY_CHANCE: Final = 0.05
@@ -47,11 +49,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """A case to be played, with its variant. When its result was stored, it was reproduced in
     `shown` of `runs`."""
 
-    number: int
+    number: Count
     case: str
     variant: Variant
-    shown: int
-    runs: int
+    shown: Count
+    runs: Annotated[int, Meta(ge=1, le=1 << 31)]
 
     @property
     def title(self) -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import shutil
 import time
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ import msgspec
 from linkflap.chaos import scenario_file
 from linkflap.harness.machine import untrusted_files
 from linkflap.harness.model import interrupts
+from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.rundir import with_current_kinds, write_whole
 from linkflap.harness.suite.failures import alike, era_of, kinds_of, same
@@ -74,7 +76,12 @@ class Replays:
         shutil.rmtree(self.folder / "runs", ignore_errors=True)  # left by a killed session
         (self.folder / "runs").mkdir(parents=True)
         path = self.folder / "tries.jsonl"
-        content = untrusted_files.content(path) if path.exists() else b""
+        try:
+            content = untrusted_files.content(path) if os.path.lexists(path) else b""
+        except OSError as error:
+            raise InputError(
+                f"{path} cannot be read ({error.strerror}); remove it: its replays are repeated"
+            ) from None
         for line in content.splitlines(keepends=True):
             # A torn line is replayed again: it is only one try.
             with contextlib.suppress(msgspec.DecodeError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +34,7 @@ from linkflap.harness.suite.work import Workers
 CHOSEN: Final = "chosen"
 """The number of the run that is shrunk: a session that resumes does not choose again."""
 NOT_SHRUNK: Final = f"{UNKNOWN}environment"
+_LONGEST_NUMBER: Final = 100
 CANDIDATES: Final = 3
 """How many runs with the same failure are replayed, if the first ones rarely fail again."""
 
@@ -141,8 +143,9 @@ def _chosen(
     often. Older versions, which did not write CHOSEN, shrunk the run with the fewest faults."""
     kept = own / CHOSEN
     if kept.exists():
-        text = untrusted_files.content(kept).strip()
-        number = int(text) if text.isdigit() else -1
+        number = -1
+        with suppress(OSError, ValueError):
+            number = int(untrusted_files.content(kept, most=_LONGEST_NUMBER))
         run = next((run for run in runs if run.number == number), runs[0])
     elif (own / SMALLEST).exists():
         run = min(runs, key=lambda run: len(folder.scenario(run.number).schedule))
