@@ -36,6 +36,7 @@ from linkflap.spark_verify.checks.base import (
     Unjudged,
 )
 from linkflap.spark_verify.checks.parts.batch_differences import (
+    as_mapped,
     bytes_differ,
     changes_of,
     mapped_over,
@@ -196,8 +197,10 @@ def _not_by_a_cleaner(view: PartitionView, compared: Hop, found: Found) -> bool:
     source, destination = compared.source.replica, compared.destination.replica
     holder, lacking = (source, destination) if found.kind == "byte-hole" else (destination, source)
     row = int(np.flatnonzero(holder.batches.base_offset == found.offset)[0])
-    if lacking.damage or not (holder.batches.crc_ok[row] and holder.batches.producer_id[row] >= 0):
+    if lacking.damage or not holder.batches.crc_ok[row] or holder.batches.producer_id[row] == -1:
         return False
+    how = mapped_over(view.mirror.guarantee.producer_ids, compared.mirrored_range.far)
+    holder = as_mapped(holder, lacking, how)
     if holder.batches.control[row] != DATA:
         return ended_is_there(holder, row, lacking)
     return view.recorded and last_of_producer(holder, row, lacking)

@@ -21,7 +21,11 @@ import numpy as np
 
 from linkflap.harness.model.guarantee import ProducerIds
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.batch_differences import bytes_differ, mapped_over
+from linkflap.spark_verify.checks.parts.batch_differences import (
+    as_mapped,
+    bytes_differ,
+    mapped_over,
+)
 from linkflap.spark_verify.checks.parts.cleaning import (
     Cleaned,
     gone_tombstones,
@@ -87,8 +91,10 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
         destination.records.uid[mine] != source.records.uid[its]
     )
     gone, come = there[locate(ours[here], theirs[there]) < 0], here[~known]
-    gone, unsure = _beyond_cleaning(view, gone, holder=source, lacking=destination, end=end)
-    come, more = _beyond_cleaning(view, come, holder=destination, lacking=source, end=end)
+    gone, unsure = _beyond_cleaning(
+        view, gone, as_mapped(source, destination, how), destination, end
+    )
+    come, more = _beyond_cleaning(view, come, as_mapped(destination, source, how), source, end)
     if unsure + more:
         reason = (
             f"{unsure + more} records of {view.topic}-{view.partition} are on one of "
@@ -105,10 +111,10 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
 
 
 def _beyond_cleaning(
-    view: PartitionView, rows: Ints, *, holder: Replica, lacking: Replica, end: int
+    view: PartitionView, rows: Ints, holder: Replica, lacking: Replica, end: int
 ) -> tuple[Ints, int]:
     """Of records that one side lacks, those that its cleaner did not take; and the number of those
-    of which nobody knows."""
+    of which nobody knows. Both have the same producer ids."""
     upto = view.compacted.get(lacking.cluster, 0)
     below = holder.records.offset[rows] < upto
     if not below.any():

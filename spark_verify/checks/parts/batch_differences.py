@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -83,6 +84,23 @@ def bytes_differ(
     for name in ("last_offset", "length"):
         wrong |= getattr(source, name)[theirs] != getattr(destination, name)[ours]
     return np.asarray(wrong)
+
+
+def as_mapped(replica: Replica, other: Replica, how: ProducerIds) -> Replica:
+    """A log with the producer ids that the other end of a mirror has instead of its own."""
+    if how not in MAPPED:
+        return replica
+    ids = replica.batches.producer_id
+    if how == "region":
+        at = locate(other.batches.base_offset, replica.batches.base_offset)
+        known, first = np.unique(ids[at >= 0], return_index=True)
+        theirs = other.batches.producer_id[at[at >= 0][first]]
+        index = locate(known, ids)
+        mapped = np.where(index >= 0, np.append(theirs, -1)[index], ids)
+    else:
+        mapped = -(ids + 2) if how == "negate" else np.iinfo(np.int64).max - ids - 1
+    batches = replace(replica.batches, producer_id=np.where(ids == -1, ids, mapped))
+    return replace(replica, batches=batches)
 
 
 def mapped_over(how: ProducerIds, links: int) -> ProducerIds:

@@ -14,6 +14,7 @@ from tests.faithful.mutations.base import (
     PAIR,
     kept_out,
     known_committed,
+    mapped,
     mutation,
     put,
     states,
@@ -173,6 +174,13 @@ def key_lost_at_the_source_by_compaction(made: Made, rng: Random) -> None:
 def key_lost_on_the_mirror_by_compaction(made: Made, rng: Random) -> None:
     """The last record of a key is missing on all of B's replicas, below their checkpoints, and A
     has it."""
+    _lose_a_key(made, "B", rng)
+
+
+@mutation(mapped(PAIR, producer_ids="complement"), must="record-equality/record-hole")
+def key_lost_by_compaction_where_ids_are_mapped(made: Made, rng: Random) -> None:
+    """The last record of a key is missing on all of B's replicas, below their checkpoints, where
+    the mirror maps producer ids."""
     _lose_a_key(made, "B", rng)
 
 

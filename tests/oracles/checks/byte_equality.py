@@ -4,12 +4,14 @@ same offsets."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 from tests.kafka_log import crc_with_id
 from tests.oracles.checks.replica_agreement import KEPT, changed, ended_is_there
 from tests.oracles.mirrored_ranges import Compared, appended, mirrored_ranges
-from tests.oracles.plain import Anomaly, Plain
+from tests.oracles.plain import Anomaly, Plain, PlainLog
 from tests.oracles.story import Story
 
 EACH: frozenset[str] = frozenset()
@@ -152,8 +154,10 @@ def _not_by_a_cleaner(
     )
     batch = theirs if kind == "byte-hole" else ours
     assert batch is not None
-    if lacking.torn or not batch.crc_ok or batch.producer_id < 0:
+    if lacking.torn or not batch.crc_ok or batch.producer_id == -1:
         return False
+    holder = with_ids_of(plain, compared, holder, lacking)
+    batch = holder.batches[batch.row]
     if not batch.data:
         return ended_is_there(holder, batch, lacking)
     later = [b for log in (holder, lacking) for b in log.batches if b.base_offset > offset]
@@ -167,6 +171,28 @@ def _not_by_a_cleaner(
         )
     ]
     return plain.view.recorded and not superseded
+
+
+def with_ids_of(plain: Plain, compared: Compared, holder: PlainLog, lacking: PlainLog) -> PlainLog:
+    """A log with the producer ids that the other end of the mirror has instead: those of a region
+    as far as it has their batches."""
+    how, first = mapping(plain, compared), dict[int, int]()
+    if how == "keep":
+        return holder
+    for batch in holder.batches if how == "region" else ():
+        for twin in lacking.batches:
+            if twin.base_offset == batch.base_offset:
+                first.setdefault(batch.producer_id, twin.producer_id)
+
+    def mapped(pid: int) -> int:
+        if how == "region":
+            return pid if pid == -1 else first.get(pid, pid)
+        return _mapped(how, pid)
+
+    batches = [
+        SimpleNamespace(**{**vars(b), "producer_id": mapped(b.producer_id)}) for b in holder.batches
+    ]
+    return replace(holder, batches=batches)
 
 
 def window(plain: Plain, compared: Compared) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tests.kafka_log import crc_with_id
-from tests.oracles.checks.byte_equality import mapping, window
+from tests.oracles.checks.byte_equality import mapping, window, with_ids_of
 from tests.oracles.checks.replica_agreement import may_go
 from tests.oracles.mirrored_ranges import Compared, mirrored_ranges
 from tests.oracles.plain import Anomaly, Plain, PlainLog
@@ -45,8 +45,20 @@ def _compare(plain: Plain, compared: Compared) -> list[tuple[str, int]]:
         for r in source.records
         if start <= r.offset < end and not _proven(r.batch, destination, mapped=mapped)
     }
-    strangers = _kept(plain, ours.keys() - theirs.keys(), destination, source, end)
-    holes = _kept(plain, theirs.keys() - ours.keys(), source, destination, end)
+    strangers = _kept(
+        plain,
+        ours.keys() - theirs.keys(),
+        with_ids_of(plain, compared, destination, source),
+        source,
+        end,
+    )
+    holes = _kept(
+        plain,
+        theirs.keys() - ours.keys(),
+        with_ids_of(plain, compared, source, destination),
+        destination,
+        end,
+    )
     found = [("record-stranger", offset) for offset in strangers]
     found += [("record-hole", offset) for offset in holes]
     both = [(ours[o], theirs[o]) for o in ours.keys() & theirs.keys()]

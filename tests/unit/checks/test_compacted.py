@@ -558,3 +558,32 @@ def test_a_tombstone_that_came_from_further_upstream_may_have_replaced_it() -> N
     assert "1 records of C are missing on B" in str(unjudged("order-equality", known))
     nobody = replace(known, sends=())
     assert anomalies("order-equality", nobody) == [("mirror-phantom", "C", 0)]
+
+
+MAPPINGS = {"kept": 7, "negate": -9, "complement": 2**63 - 9, "region": -(2**63) + 7}
+
+
+@pytest.mark.parametrize("how", MAPPINGS)
+def test_producer_ids_that_a_mirror_maps_are_the_same_producers(how: str) -> None:
+    """B was promoted while 1's transaction was open, and aborted it; A committed it later. Or A's
+    marker is gone from B, and its transaction is not."""
+    theirs, mirror = MAPPINGS[how], {"producer_ids": how} if how != "kept" else {}
+    a = Log("A").data(4, pid=7, transactional=True, keys={4: 8}).marker("commit", pid=7)
+    a = a.data(1, pid=7, transactional=True, keys=KEYS).data(2, keys=KEYS).marker("commit", pid=7)
+    b = Log("B").data(4, pid=theirs, transactional=True, keys={4: 8}).marker("commit", pid=theirs)
+    cut = b.skip(1).data(2, keys=KEYS).marker("abort", pid=theirs)
+    one = view(
+        [a, cut], mirror_kind="shadow", mirror=mirror, promotions=[promoted(4)], compacted={"B": 5}
+    )
+    assert (anomalies("record-equality", one), unjudged("record-equality", one)) == ([], [])
+    again = Log("B").data(4, pid=theirs, transactional=True, keys={4: 8}).skip(1)
+    again = again.data(1, pid=theirs, transactional=True, keys=KEYS).data(2, keys=KEYS)
+    lost = view(
+        [a, again.marker("commit", pid=theirs)],
+        mirror_kind="shadow",
+        mirror=mirror,
+        compacted={"B": 5},
+    )
+    assert [f for f in anomalies("byte-equality", lost) if f[0] == "byte-hole"] == [
+        ("byte-hole", "B", 1)
+    ]
