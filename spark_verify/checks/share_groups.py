@@ -18,7 +18,8 @@ acknowledgement of that too, or if the member cannot have had it from before: it
 higher than that of the delivery that ended it, or the member had meanwhile got a record of the
 partition that was sent later (it fetches only when it has handed over everything). The last two
 prove nothing around a fault of the cluster: a new leader counts anew, and an answer of a broker
-that lives may be late.
+that lives may be late. A record that is not ended may be delivered twice within its lock, too: a
+member that lost its connection hands over what its broker has taken back. But never in one poll.
 
 KIP-932 does not promise exact delivery counts: a new leader forgets deliveries that were not
 acknowledged, and a broker takes one back that did not reach its member. So only a count above the
@@ -178,13 +179,25 @@ def _again(
     late = (_began(got) > finished) & ~among(got.offset, answers.offset[over])
     bad = _held(got, late, answers) | _fresh(view, generation.cluster, got, late, finished)
 
+    twice = _twice(got) & ~bad & ~among(got.offset, answers.offset[over])
+
     def ender(end: int) -> str:
-        return ends.reads[int(ends.read[end])].reader if end >= 0 else "the start offset"
+        by = ends.reads[int(ends.read[end])].reader if end >= 0 else "the start offset"
+        return f"{by} had ended them"
 
     return [
         *found(generation.cluster, answers, over, AGAIN, lambda row: ender(int(first[row]))),
         *found(generation.cluster, got, bad, AGAIN, lambda row: ender(int(finisher[row]))),
+        *found(generation.cluster, got, twice, AGAIN, lambda _: "the same poll had them before"),
     ]
+
+
+def _twice(got: Delivered) -> Bools:
+    """Deliveries of what the same poll had delivered before."""
+    order = np.lexsort((got.offset, got.read))
+    twice = np.zeros(len(got), np.bool_)
+    twice[order[1:]] = (np.diff(got.offset[order]) == 0) & (np.diff(got.read[order]) == 0)
+    return twice
 
 
 def _second(answers: Delivered) -> Bools:
@@ -518,11 +531,11 @@ CHECK = Check(
                 "A record was delivered to a share group by a poll that began after the broker had "
                 "confirmed that it was accepted or rejected, or after the group's start offset had "
                 "passed it, and the member cannot have fetched it before; or a second "
-                "acknowledgement was confirmed."
+                "acknowledgement was confirmed; or one poll returned it twice."
             ),
             sentence=(
                 "{reader} got {who} of {cluster} at {at} again, or acknowledged them again, "
-                "although {witness} had ended them"
+                "although {witness}"
             ),
             counted=(
                 "acknowledged record was delivered again|acknowledged records were delivered again"

@@ -209,6 +209,14 @@ def share_group_accepted_a_record_twice(made: Made, rng: Random) -> None:
     ]
 
 
+@mutation(SHARED, must="share-groups/delivered-again")
+def share_group_got_a_record_twice_in_one_poll(made: Made, rng: Random) -> None:
+    """One poll of a member of a share group returned a record twice."""
+    row = _simply(made)
+    twice = replace(row.fetched[0], runs=row.fetched[0].runs * 2)
+    made.polls = [replace(row, fetched=(twice,)) if poll is row else poll for poll in made.polls]
+
+
 @mutation(SHARED, must="share-groups/never-delivered")
 def share_group_never_got_a_record(made: Made, rng: Random) -> None:
     """A share group has completed a record that no member got."""

@@ -1,7 +1,8 @@
 """A share group gets each committed record until it has completed it; record by record.
 
 Written from KIP-932 ("Share-partition start offset", "Record delivery states", "Acknowledgement"):
-only the member that has acquired a record acknowledges it, while its lock lasts; Acknowledged and
+only the member that has acquired a record acknowledges it, while its lock lasts, and a member is
+not given it twice at once; Acknowledged and
 Archived are final; the delivery count never exceeds its limit; the start offset only moves forward,
 within the log.
 """
@@ -102,7 +103,11 @@ def _again(
     for row in rows:
         for offset, uid in _pairs(row) if row.kind == "acquire" else ():
             finished = _finished(story, generation, rows, offset, uid)
-            if offset in twice or finished >= row.time:
+            if offset in twice:
+                continue
+            if row.offsets.count(offset) > 1:
+                yield kind, offset
+            if finished >= row.time:
                 continue
             if any(_confirms(r, row, offset) for r in rows) or _fresh(
                 plain, generation, rows, row, offset, finished

@@ -93,6 +93,16 @@ ACCEPTED = {
         ),
         {"A/native": 1},
     ),
+    "delivered to another member too, after its connection was lost": (
+        shared(
+            GIVEN,
+            row("acquire", 1, at=11, member="m2", position=1),
+            row("accept", 1, at=14),
+            row("accepted", 1, at=14),
+            DONE,
+        ),
+        {"A/native": 1},
+    ),
     "given up after many deliveries": (
         shared(
             *(row("acquire", 1, at=10 * n, position=n) for n in range(1, 4)),
@@ -220,6 +230,14 @@ WRONG = {
             row("accept", 1, at=5),
             row("settled", at=7, position=1),
             *ACCEPTED_ROWS,
+            DONE,
+        ),
+        ("delivered-again", 0),
+    ),
+    "delivered twice in one poll": (
+        shared(
+            replace(row("acquire", 1, 1, at=10, position=1), offsets=ints(0, 0)),
+            *ACCEPTED_ROWS[1:],
             DONE,
         ),
         ("delivered-again", 0),
@@ -385,7 +403,7 @@ def test_a_redelivered_record_names_the_member_that_had_confirmed_it() -> None:
     assert (found.kind, found.evidence["reader"], found.evidence["witness"]) == (
         "delivered-again",
         "m2",
-        "m1",
+        "m1 had ended them",
     )
 
 
