@@ -30,7 +30,8 @@ NAMES: Final[Mapping[int, str]] = {
 XERIAL: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = 16
 _GZIP_WINDOW: Final = 31
-_LARGEST: Final = 1 << 30
+_LARGEST: Final = 512 << 20
+"""Twice as much is in memory for a moment, or three times for LZ4."""
 _USUAL: Final = 64 << 20
 _RATIO: Final = 32
 _LZ4_RATIO: Final = 255
@@ -110,7 +111,7 @@ def _raw_snappy(data: bytes, most: int) -> bytes:
     return bytes(cramjam.snappy.decompress_raw(data))
 
 
-def _lz4(data: bytes, most: int) -> Iterator[bytes]:
+def _lz4(data: bytes, most: int) -> Iterator[bytes | memoryview]:
     # A byte of LZ4 stands for at most 255.
     room = np.empty(min(most + 1, _LZ4_RATIO * len(data)), np.uint8)
     try:
@@ -119,7 +120,7 @@ def _lz4(data: bytes, most: int) -> Iterator[bytes]:
         if "whole buffer" in str(error):
             raise CannotInflate(f"lz4: {len(data)} bytes decompress to more than {most}") from None
         raise
-    yield room[:size].tobytes()
+    yield room[:size].data
 
 
 def _zstd(data: bytes, most: int) -> Iterator[bytes]:
@@ -128,7 +129,7 @@ def _zstd(data: bytes, most: int) -> Iterator[bytes]:
         yield part
 
 
-_DECOMPRESS: Final[Mapping[int, Callable[[bytes, int], Iterator[bytes]]]] = {
+_DECOMPRESS: Final[Mapping[int, Callable[[bytes, int], Iterator[bytes | memoryview]]]] = {
     NONE: _none,
     GZIP: _gzip,
     SNAPPY: _snappy,
