@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.parts.deleted_records import deleted, may_be_cleaned
 from linkflap.spark_verify.checks.parts.generations import (
     apart,
     every,
@@ -27,7 +28,7 @@ from linkflap.spark_verify.checks.parts.logs import Log, copies, joined, locate,
 from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.outcomes import Outcomes, outcomes
 from linkflap.spark_verify.facts.eras import LogGeneration
-from linkflap.spark_verify.facts.view import Ints, PartitionView
+from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 REASONS = (
     "",
@@ -109,7 +110,11 @@ def _judge(
         [1, 2, 3, 4, 5],
         0,
     )
-    reason[(reason == 4) & (offsets < compacted)] = 0
+    cleaned = (reason == 4) & (offsets < compacted)
+    gone, unsure = _by_cleaner(view, generation, log, what, acked, cleaned)
+    reason[gone | unsure] = 0
+    if unsure.any():
+        findings.append(Unjudged(reason=may_be_cleaned(view, log, int(unsure.sum()))))
     absent = ((reason == 3) | (reason == 4)) & (offsets >= log.replica.torn_from)
     if absent.any():
         findings.append(
@@ -128,6 +133,22 @@ def _judge(
         shown = {**found.evidence, **taken.evidence(int(by[start]))}
         findings.append(replace(found, evidence=shown))
     return findings
+
+
+def _by_cleaner(
+    view: PartitionView,
+    generation: LogGeneration,
+    log: Log,
+    what: Outcomes,
+    acked: Ints,
+    lacking: Bools,
+) -> tuple[Bools, Bools]:
+    """Of acknowledgements whose offset has no record any more, those whose record a cleaner took,
+    and those of which that cannot be known."""
+    absent = np.zeros(len(what), np.bool_)
+    absent[acked[lacking]] = True
+    gone, unsure = deleted(view, generation, log, what, absent)
+    return lacking & gone[acked], lacking & unsure[acked]
 
 
 def _ghost(what: Outcomes, row: int, cluster: str, holder: int, reason: int, records: int) -> Found:

@@ -8,8 +8,9 @@ a later one with its key replaced it there, or it is an expired tombstone. After
 it is RPO: asynchronous mirroring may leave the tail behind. But the destination must keep what it
 has shown. So the tail is lost if a reader on the destination had got it, or if a sampled high
 watermark or a reader's position had covered offsets that the destination's mirrored era no longer
-has. Records that retention deleted are not lost. For a record that nobody acknowledged with an
-offset, the neighbouring records show whether it was deleted, or it stays open
+has. Records that retention deleted are not lost, nor are those that the cleaner of their own
+cluster took for such a reason. For a record that nobody acknowledged with an offset, the
+neighbouring records show whether it was deleted, or it stays open
 (`parts/deleted_records.py`).
 """
 
@@ -20,7 +21,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.deleted_records import deleted, may_be_deleted
+from linkflap.spark_verify.checks.parts.deleted_records import (
+    deleted,
+    may_be_cleaned,
+    may_be_deleted,
+)
 from linkflap.spark_verify.checks.parts.generations import (
     every,
     examined,
@@ -90,8 +95,11 @@ def _native(
         examined(generation, np.where(native(generation, shown), shown, first_own))
     )
     absent, hidden = must[at < 0], must[(at >= 0) & ~_kept(generation, log, at)]
-    if len(unknown):
-        findings.append(Unjudged(reason=may_be_deleted(view, log, len(unknown))))
+    acknowledged = int(np.count_nonzero(what.acked[unknown] >= 0))
+    if acknowledged:
+        findings.append(Unjudged(reason=may_be_cleaned(view, log, acknowledged)))
+    if len(unknown) > acknowledged:
+        findings.append(Unjudged(reason=may_be_deleted(view, log, len(unknown) - acknowledged)))
     if reason := incomplete(view, log):
         return [*findings, Unjudged(reason=reason)] if len(absent) else findings
     taken, invoked = Taken(view, cluster), what.sends.column("invoked")

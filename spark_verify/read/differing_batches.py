@@ -24,6 +24,7 @@ from linkflap.spark_verify.checks.parts.batch_differences import bytes_differ
 from linkflap.spark_verify.checks.parts.logs import locate
 from linkflap.spark_verify.facts.view import (
     DATA,
+    Bools,
     Ints,
     Parts,
     Replica,
@@ -54,7 +55,8 @@ def with_parts(
 
     So those that speak for the two clusters of a pair. Where replicas differ below `cleaned`, up to
     where a cluster's cleaners were, all of them come with all records that could explain it: of one
-    log those up to the end, of the others those below.
+    log those up to the end, of the others those below. What speaks for a cluster with cleaners
+    always comes with all its records: they tell what replaced an absent one.
     """
     files = {(c.bounds.cluster, c.bounds.broker): c.paths for c in captured}
     looked: dict[tuple[str, int], set[int]] = defaultdict(set)
@@ -104,7 +106,10 @@ def _of_replicas(
                     strict=True,
                 )
     for cluster, below in cleaned.items():
-        yield from _compacted([r for r in replicas if r.cluster == cluster], below)
+        mine = [r for r in replicas if r.cluster == cluster]
+        yield from _compacted(mine, below)
+        for model in (r for r in mine if r.canonical):
+            yield from _looked_into(model, (model.batches.control == DATA) & model.batches.crc_ok)
 
 
 def _of_pairs(
@@ -136,11 +141,15 @@ def _compacted(replicas: Sequence[Replica], below: int) -> Iterator[tuple[Replic
     for replica in replicas if since else ():
         batches = replica.batches
         inside = (batches.control == DATA) & batches.crc_ok & (batches.last_offset >= min(since))
-        rows = np.flatnonzero(
-            inside & ((batches.base_offset < below) | replica.canonical | mirrored)
-        )
-        if int(batches.count[rows].sum()) <= MOST_COMPACTED:
-            yield replica, rows
+        inside &= (batches.base_offset < below) | replica.canonical | mirrored
+        yield from _looked_into(replica, inside)
+
+
+def _looked_into(replica: Replica, which: Bools) -> Iterator[tuple[Replica, Ints]]:
+    """These batches, unless they have too many records."""
+    rows = np.flatnonzero(which)
+    if int(replica.batches.count[rows].sum()) <= MOST_COMPACTED:
+        yield replica, rows
 
 
 def _parted(model: Replica, other: Replica, below: int) -> int:

@@ -121,6 +121,15 @@ class Producer:
         if self.transactional:
             goes_on(self._cluster(), self.name, self.pid, self.epoch, spots_of(row), self.clock.ms)
 
+    def _content(self, uid: int, rng: Random) -> tuple[bytes | None, bytes | None]:
+        """Key and value: as the seed says, or as any client writes them."""
+        values = self.notes.values
+        key = None if rng.random() < 0.3 else b"k%d" % rng.randint(0, 9)
+        value = b"v%d" % rng.getrandbits(32)
+        if values is None:
+            return key, value
+        return values.key(uid), None if values.value(uid) is None else value
+
     def write(self, rng: Random, *, appended: bool = False) -> bool:
         """Sends the next batch. Returns False if nothing is left to send."""
         writing = self.writing
@@ -140,8 +149,7 @@ class Producer:
                 writing.row.number,
                 counter + i,
                 now - rng.randint(0, 2),
-                _key(rng),
-                b"v%d" % rng.getrandbits(32),
+                *self._content(first + index + i, rng),
             )
             for i in range(size)
         )
@@ -294,7 +302,3 @@ def writing_epoch(producer: Producer, row: Operation) -> int:
 def spots_of(row: Operation) -> list[Spot]:
     """The partitions of an operation's sends."""
     return sorted({(g.topic, g.partition) for g in row.sends})
-
-
-def _key(rng: Random) -> bytes | None:
-    return None if rng.random() < 0.3 else b"k%d" % rng.randint(0, 9)

@@ -41,6 +41,8 @@ class Rec(NamedTuple):
             timestamp=self.timestamp,
             delta=self.delta,
         )
+        if self.value is None:
+            made = Plain(**{**_fields(made), "value": None, "headers": made.headers})
         if self.relayed is None:
             return made
         return Plain(

@@ -13,6 +13,7 @@ from linkflap.harness.model.history import (
     SendGroup,
     Watermark,
 )
+from linkflap.harness.model.values import Values
 from tests.faithful.clusters import Spot
 
 MS = 1_000_000
@@ -40,8 +41,10 @@ class Clock:
 
 @dataclass(slots=True)
 class Notes:
-    """The rows of the history so far."""
+    """The rows of the history so far. `values` are the keys and tombstones that clients write;
+    where it is None they choose any."""
 
+    values: Values | None = None
     operations: list[Operation] = field(default_factory=list)
     polls: list[Poll] = field(default_factory=list)
     marks: list[Watermark] = field(default_factory=list)

@@ -17,6 +17,7 @@ from linkflap.harness.model.scenario import (
     WorkloadSpec,
 )
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
+from linkflap.harness.model.values import Values
 from tests.faithful.clients import Producer
 from tests.faithful.clusters import Cluster, Log, Spot
 from tests.faithful.entries import WRAP
@@ -29,6 +30,8 @@ from tests.faithful.relays import NAME, Relay
 from tests.faithful.spec import GROUP, OUTPUTS, TOPIC, Spec
 
 _BEGAN: Final = 1_800_000_000 * SECOND
+KEYS, TOMBSTONES = 10, 0.1
+"""What clients write: few keys, so that records replace each other."""
 
 
 @dataclass(slots=True)
@@ -57,7 +60,12 @@ class World:
 
 def world_of(spec: Spec) -> World:
     rng = Random(f"story {spec.seed}")
-    clock, notes = Clock(rng, _BEGAN), Notes()
+    clock = Clock(rng, _BEGAN)
+    notes = Notes(
+        values=None
+        if spec.shape == "copied"
+        else Values(spec.seed, 1, keys=KEYS, tombstones=TOMBSTONES)
+    )
     names = "ABC" if spec.shape == "chain" else "AB"
     apart = spec.options.get("producer_ids") != "reset"
     spots = [(TOPIC, p) for p in range(spec.partitions)]
@@ -186,7 +194,10 @@ def _relay(spec: Spec, clock: Clock, notes: Notes) -> Relay | None:
 def _scenario(spec: Spec, names: str, pairs: list[tuple[str, str]]) -> Scenario:
     clients = {"transactional": 2, "idempotent": 1} | ({"relay": 1} if spec.relay else {})
     workloads = [
-        WorkloadSpec(kind=kind, home="A", clients=count) for kind, count in clients.items()
+        WorkloadSpec(
+            kind=kind, home="A", clients=count, options={"keys": KEYS, "tombstones": TOMBSTONES}
+        )
+        for kind, count in clients.items()
     ]
     readers = _specs_of_readers(names, members=2 if spec.moves else 1)
     return Scenario(

@@ -11,7 +11,7 @@ from linkflap.harness.log import reference
 from linkflap.harness.model.history import Bounds, EventRow
 from linkflap.harness.rundir import RunWriter
 from tests.kafka_log import Plain, batch, ours, record, segment
-from tests.oracles.views import key_of
+from tests.oracles.views import deletes, key_of
 from tests.oracles.worlds import ABORT, COMMIT, DATA, TOPIC, Row, World
 
 END = "2-end"
@@ -148,7 +148,7 @@ def _plain(row: Row, delta: int) -> Plain:
     value = b"%d" % row["digest"]
     if row["uid"] < 0:
         return record(value, key=key_of(row), timestamp=row["timestamp"], delta=delta)
-    return ours(
+    written = ours(
         row["uid"],
         row["operation"],
         value=value,
@@ -156,6 +156,7 @@ def _plain(row: Row, delta: int) -> Plain:
         timestamp=row["timestamp"],
         delta=delta,
     )
+    return replace(written, value=None) if deletes(row) else written
 
 
 def _take_over(one: Row, data: bytes) -> None:

@@ -172,6 +172,7 @@ def compact(made: World) -> bool:
     limit = random.choice([b["base"] + b["size"] for b in log] or [0])
     if not 0 < limit <= stable:
         return False
+    made.topic_config = {"delete.retention.ms": random.choice(["0", "86400000"])}
     made.compacted[cluster, partition] = max(limit, made.compacted.get((cluster, partition), 0))
     for mine in (log, made.others.get((cluster, partition), [])):
         mine[:] = _cleaned(made, mine, limit)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.oracles.checks.replica_agreement import may_go
+from tests.oracles.cleaned import deleted_elsewhere, deleted_since
 from tests.oracles.generations import PlainGeneration, PlainMirroredRange
 from tests.oracles.plain import NEVER, Plain, PlainLog
 from tests.oracles.promises import marker_at
@@ -166,6 +167,8 @@ def _kept_there(
     lost = not_cleaned(
         plain, source, destination, sent, {u: r.offset for u, r in arrived.items()}, below,
         since=mirrored_range.end, once=once,
+        others=reaching(plain, mirrored_range.destination)
+        - reaching(plain, mirrored_range.source) - {mirrored_range.source},
     )  # fmt: skip
     return [r for r in lost if (once and one) or sent.index(r) < front]
 
@@ -179,6 +182,7 @@ def not_cleaned(
     below: list[Any],
     *,
     since: int | None,
+    others: set[str],
     once: bool,
 ) -> list[Any]:
     """Of what one end of a mirror has and the other lacks, below where its cleaner was, the records
@@ -225,15 +229,22 @@ def not_cleaned(
         gap, low, high = gaps[record.uid]
         goes = may_go(plain, lacking, moved, part, [], upto)
         begins = part.offset + 1 if since is None else since
-        held = sum(b.count for b in lacking.batches if begins <= b.base_offset < upto)
-        if goes is not True and held < upto - begins:
-            goes = None  # a tombstone of a client's, whose keys are unknown here
+        if goes is not True:
+            deleted = deleted_since(plain, lacking, part.key, begins, upto)
+            unsure = deleted_elsewhere(plain, part.key, others)
+            goes = True if deleted else None if unsure or None in (deleted, goes) else False
         if goes is not False and once:
             had[gap[0].uid] += 1
             goes = goes if had[gap[0].uid] < high - low else False
         if goes is False:
             lost.append(record)
     return lost
+
+
+def reaching(plain: Plain, cluster: str) -> set[str]:
+    """The clusters whose records reach a cluster."""
+    found = {source for source, destination in plain.hops if destination == cluster}
+    return found | {c for source in found for c in reaching(plain, source)}
 
 
 def _gaps(crossed: list[Any], there: dict[int, int]) -> dict[int, tuple[list[Any], int, int]]:

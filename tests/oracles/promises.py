@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from linkflap.harness.model.payload import PROCESS_SHIFT
+from tests.oracles.cleaned import Written, taken
 from tests.oracles.generations import PlainGeneration
 from tests.oracles.plain import NEVER, Plain, PlainLog, of_send
 from tests.oracles.story import Story
@@ -104,32 +105,81 @@ def deleted(
     promise: Promise,
     *,
     earlier: bool = True,
+    absent: bool | None = None,
 ) -> bool | None:
     """Whether a promised record was deleted with the start of its log, or by a cleaner; None where
-    that is not known.
+    that is not known. `absent`: the log lacks it (by default, everywhere)."""
+    start = log.log_start
+    if 0 <= promise.acked < start:
+        return True
+    if not (log.of(promise.uid) is None if absent is None else absent):
+        return False
+    mine = promises(plain, story, generation, earlier=earlier)
+    lost = _written(plain, story, generation, mine, promise)
+    compacted = plain.compacted.get(generation.cluster, 0)
+    if lost.last < start or lost.first >= max(start, compacted):
+        return lost.last < start
+    below = lost.last < max(start, compacted) or None
+    if compacted <= start or not promise.must:
+        return below
+    others = [_written(plain, story, generation, mine, p) for p in mine if _may(p)]
+    others += _mirrored(plain, story, generation)
+    by_cleaner = taken(plain, generation, log, lost, [w for w in others if log.of(w.uid) is None])
+    return below if by_cleaner else None if lost.first < start else by_cleaner
 
-    Its offset is what was acknowledged, or else what a poll said. Without one it is behind every
-    earlier record of its producer, and before every later one.
-    """
-    record = log.of(promise.uid)
-    compacted = plain.compacted.get(generation.cluster, 0) if record is None else 0
-    floor = max(log.log_start, compacted)
-    if promise.acked >= 0 or record is not None:
-        return bool(0 <= promise.acked < floor)
+
+def _may(promise: Promise) -> bool:
+    return not (promise.refused or never_committed(promise.send))
+
+
+def _mirrored(plain: Plain, story: Story, generation: PlainGeneration) -> list[Written]:
+    """What came from clients of other clusters, where a mirror keeps offsets."""
+    found: list[Written] = []
+    for other in story.every() if plain.keeps else ():
+        if other.cluster == generation.cluster:
+            continue
+        theirs = promises(plain, story, other, earlier=False)
+        for start, end, owner, source in generation.eras():
+            if source and owner[0] == other.cluster:
+                written = [_written(plain, story, other, theirs, p) for p in theirs if _may(p)]
+                found += [
+                    replace(w, last=min(w.last, end - 1))
+                    for w in written
+                    if w.last >= start and w.first < end
+                ]
+    return found
+
+
+def _written(
+    plain: Plain,
+    story: Story,
+    generation: PlainGeneration,
+    others: list[Promise],
+    promise: Promise,
+) -> Written:
+    """Where a record is, or was: as acknowledged, or else as a poll or the other end of a mirror
+    says, or else behind every earlier record of its producer and before every later one."""
     known: dict[int, int] = {}
     for read in story.polls(generation):
         for uid, offset in zip(read.uids, read.offsets, strict=True):
             known.setdefault(int(uid), int(offset))
-    others = promises(plain, story, generation, earlier=earlier)
+    for log in plain.replicas if plain.keeps else ():
+        for record in log.records if log.cluster != generation.cluster else ():
+            known.setdefault(record.uid, record.offset)
     known |= {other.uid: other.acked for other in others if other.acked >= 0}
-    if promise.uid in known:
-        return known[promise.uid] < floor
+    process = promise.uid >> PROCESS_SHIFT
     mine = {
         other.uid: known[other.uid]
         for other in others
-        if other.uid in known and other.uid >> PROCESS_SHIFT == promise.uid >> PROCESS_SHIFT
+        if other.uid in known and other.uid >> PROCESS_SHIFT == process
     }
-    if floor and any(at <= floor for uid, at in mine.items() if uid > promise.uid):
-        return True
     before = max((at for uid, at in mine.items() if uid < promise.uid), default=-1)
-    return None if before + 1 < floor else False
+    after = min((at for uid, at in mine.items() if uid > promise.uid), default=NEVER)
+    at = known.get(promise.uid)
+    return Written(
+        uid=promise.uid,
+        first=before + 1 if at is None else at,
+        last=after - 1 if at is None else at,
+        time=promise.send.invoked // 1_000_000,
+        sure=promise.must,
+    )

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import takewhile
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.history import GroupOffset
+from linkflap.harness.model.payload import PROCESS_SHIFT
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
+from linkflap.harness.model.values import Values
 from linkflap.spark_verify.facts.partition_facts import (
     Comparison,
     Description,
@@ -27,6 +29,7 @@ from linkflap.spark_verify.facts.partition_facts import (
 )
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.view import (
+    NULL,
     WHOLE,
     Batches,
     PartitionView,
@@ -49,10 +52,21 @@ def _arrays(
     }
 
 
+SEEDED: Final = Values(1, 1, keys=3, tombstones=0.2)
+"""Few keys, so that records replace each other."""
+
+
 def key_of(record: Row) -> bytes | None:
-    """The key of a record, by its payload id: few keys, so that records replace each other. Some
-    have none."""
+    """The key of a record: as the seed says, but some producers write other keys, or none."""
+    process = record["uid"] >> PROCESS_SHIFT
+    if record["uid"] >= 0 and process % 4 < 2:
+        return SEEDED.key(record["uid"])
     return (b"a", b"b", b"c", None)[record["uid"] % 4]
+
+
+def deletes(record: Row) -> bool:
+    """Whether a record is a tombstone."""
+    return bool(record["uid"] >= 0 and SEEDED.value(record["uid"]) is None)
 
 
 def replica(
@@ -103,8 +117,12 @@ def replica(
         last_stable=stable[0], stable_above=stable[1],
         batches=Batches(**_arrays(headers, names, ("crc_ok", "transactional"))),
         records=Records(**_arrays(records, {name: name for name in columns})),
-        parts=Parts(**parts | {"value": np.array([r["digest"] for r in records], np.int64)}),
+        parts=Parts(**parts | {"value": np.array([_value(r) for r in records], np.int64)}),
     )  # fmt: skip
+
+
+def _value(record: Row) -> int:
+    return NULL if deletes(record) else int(record["digest"])
 
 
 def _torn_from(headers: list[Row]) -> int:
@@ -196,6 +214,8 @@ def _view(world: World, partition: int, run: str) -> PartitionView:
         ended=ended,
         budgets=Budgets(rpo_records=rpo, rto_seconds=rto),
         recorded=world.recorded,
+        topic_config=world.topic_config,
+        values=[SEEDED],
     )
     story = PartitionFacts(
         facts=facts,

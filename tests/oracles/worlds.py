@@ -64,6 +64,7 @@ class World:
         self.truncations_made: dict[tuple[str, int], list[tuple[int, int]]] = {}
         self.torn: set[tuple[str, int, int]] = set()
         self.compacted: dict[tuple[str, int], int] = {}
+        self.topic_config: dict[str, str] = {}
         self.clusters = self.topology.split("->")
         self.partitions = range(random.choice([1, 2]))
         self.logs: dict[tuple[str, int], list[Row]] = {

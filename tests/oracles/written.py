@@ -33,8 +33,10 @@ def write(made: World, root: Path) -> Path:
     scenario = Scenario(
         name="oracle", about="made up", seed=1, topology=parse(made.topology),
         mirror=MirrorSpec(kind=made.mirror, options=made.options), schedule=(),
-        topics=TopicSpec(partitions=len(made.partitions)),
-        workloads=(WorkloadSpec(kind="transactional", home="A"),),
+        topics=TopicSpec(partitions=len(made.partitions), config=made.topic_config),
+        workloads=(
+            WorkloadSpec(kind="transactional", home="A", options={"keys": 3, "tombstones": 0.2}),
+        ),
         budgets=Budgets(rpo_records=made.budgets[0], rto_seconds=made.budgets[1]),
     )  # fmt: skip
     run = replace(

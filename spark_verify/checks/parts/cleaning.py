@@ -73,6 +73,7 @@ class Cleaned:
     further when its broker was captured or killed, before it noted that. It begins each time at the
     log's start: then no record before has been replaced below where it was. `expired` is the time,
     in milliseconds, at which a tombstone was old enough to go; None where that is unknown.
+    `perhaps` are records of which nobody knows whether they were there.
     """
 
     def __init__(
@@ -82,9 +83,14 @@ class Cleaned:
         *,
         upto: int = NOWHERE,
         expired: int | None = None,
+        perhaps: Parts | None = None,
     ) -> None:
         self._lacking, self._upto, self._expired = lacking, upto, expired
         self._key, self._offset, self._open = _replacing([lacking, *known])
+        if perhaps is not None:
+            self._key = np.concatenate((self._key, perhaps.key))
+            self._offset = np.concatenate((self._offset, perhaps.offset))
+            self._open = np.append(self._open, np.ones(len(perhaps.key), np.bool_))
 
     def lacks(self, holder: Replica, base: int, others: Ints) -> MissingRecords:
         """Why the log has, of the records of this batch of another, those at these offsets
@@ -133,15 +139,18 @@ class Cleaned:
         that may, once its transaction has ended."""
         which = self._open == unended
         key, offset = self._key[which], self._offset[which]
-        order = np.lexsort((offset, key))
-        key, offset = key[order], offset[order]
-        wanted = np.stack((keys, offsets), axis=1)
+        every = np.concatenate((key, keys))
+        order = np.lexsort(
+            (np.arange(len(every)) >= len(key), np.concatenate((offset, offsets)), every)
+        )
+        index = np.arange(len(every))
+        behind = np.minimum.accumulate(np.where(order < len(key), index, len(every))[::-1])[::-1]
+        place = np.empty(len(every), np.int64)
+        place[order] = behind
+        at = np.append(order, 0)[place[len(key) :]]
+        same = (place[len(key) :] < len(every)) & (np.append(every, 0)[at] == keys)
         found = np.full(len(keys), NOWHERE, np.int64)
-        for index, (k, o) in enumerate(wanted.tolist()):
-            begin, end = np.searchsorted(key, k, side="left"), np.searchsorted(key, k, side="right")
-            at = begin + np.searchsorted(offset[begin:end], o, side="right")
-            if at < end:
-                found[index] = offset[at]
+        found[same] = offset[at[same]]
         return found
 
     def _passed_over(self, offsets: Ints, replacing: Ints) -> Bools:

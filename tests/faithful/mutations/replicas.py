@@ -16,6 +16,7 @@ from tests.faithful.mutations.base import (
     known_committed,
     mapped,
     mutation,
+    promised,
     put,
     states,
 )
@@ -141,15 +142,19 @@ def compacted_on_the_mirror(made: Made, rng: Random) -> None:
 
 
 def _lose_a_key(made: Made, cluster: str, rng: Random) -> None:
-    cleaned = _clean(made, cluster, rng)
     outcome = states(made.log(cluster)).state
     newest: dict[bytes | None, tuple[Entry, Rec]] = {}
     for entry in made.log(cluster):
         for record in entry.records if outcome.get(entry.offset) != "aborted" else ():
             newest[record.key] = entry, record
+    cleaned = _clean(made, cluster, rng)
     offsets = {e.offset for e in cleaned}
     entry, record = rng.choice(
-        [(e, r) for k, (e, r) in newest.items() if k and r.value and e.offset in offsets]
+        [
+            (e, r)
+            for key, (e, r) in newest.items()
+            if key and r.value and e.offset in offsets and promised(made, e)
+        ]
     )
     made.change(
         cluster,
@@ -163,10 +168,14 @@ def _lose_a_key(made: Made, cluster: str, rng: Random) -> None:
     )
 
 
-@mutation(PAIR, must="record-equality/record-stranger")
+@mutation(
+    PAIR,
+    must="record-equality/record-stranger lost-write/lost-write ghost-ack/ghost-ack",
+    may="torn-transaction/torn-transaction",
+)
 def key_lost_at_the_source_by_compaction(made: Made, rng: Random) -> None:
-    """The last record of a key is missing on all of A's replicas, below their checkpoints, and B
-    has it."""
+    """The last record of a key is missing on all of A's replicas, below their checkpoints; A had
+    acknowledged it, and B has it."""
     _lose_a_key(made, "A", rng)
 
 
@@ -196,10 +205,14 @@ def compacted_behind_mm2(made: Made, rng: Random) -> None:
     _clean(made, "B", rng)
 
 
-@mutation(MM2_PAIR, must="order-equality/mirror-phantom", may="lost-write/lost-write")
+@mutation(
+    MM2_PAIR,
+    must="order-equality/mirror-phantom lost-write/lost-write ghost-ack/ghost-ack",
+    may="torn-transaction/torn-transaction",
+)
 def key_lost_at_the_source_of_mm2_by_compaction(made: Made, rng: Random) -> None:
-    """The last record of a key is missing on all of A's replicas, below their checkpoints, and B
-    has it."""
+    """The last record of a key is missing on all of A's replicas, below their checkpoints; A had
+    acknowledged it, and B has it."""
     _lose_a_key(made, "A", rng)
 
 

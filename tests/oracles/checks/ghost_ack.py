@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tests.oracles.generations import kept
 from tests.oracles.plain import Anomaly, Plain
-from tests.oracles.promises import promises
+from tests.oracles.promises import deleted, promises
 from tests.oracles.story import Story
 
 EACH = frozenset({"ghost-ack"})
@@ -34,9 +34,12 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
                     generation.native(offset) and record is not None and record.uid == promise.uid
                 )
                 if record is None and generation.native(offset) and offset not in given:
-                    # Compacted, or in the lost part of a torn log.
-                    right = offset >= log.torn_from or offset < min(
-                        plain.compacted.get(generation.cluster, 0), log.end
+                    # A cleaner took it, or it was in the lost part of a torn log.
+                    compacted = plain.compacted.get(generation.cluster, 0)
+                    right = offset >= log.torn_from or (
+                        offset < min(compacted, log.end)
+                        and deleted(plain, story, generation, log, promise, absent=True)
+                        is not False
                     )
                 if not right and kept(generation, offset):
                     found.append(plain.anomaly("ghost-ack", generation.cluster, offset))

@@ -14,6 +14,7 @@ from tests.oracles.mirrored_ranges import (
     may_repeat,
     mirrored_ranges,
     not_cleaned,
+    reaching,
 )
 from tests.oracles.plain import Anomaly, Plain
 from tests.oracles.story import Story
@@ -91,7 +92,8 @@ def _unexplained(plain: Plain, compared: Compared) -> list[Any]:
             below.append(record)
     lost = not_cleaned(
         plain, compared.destination, source, came, there, below,
-        since=None, once=not may_repeat(plain, compared.destination.cluster, but=FAILOVERS),
+        since=None, others=reaching(plain, source.cluster),
+        once=not may_repeat(plain, compared.destination.cluster, but=FAILOVERS),
     )  # fmt: skip
     return [r for r in came if r.uid not in there and (r not in below or r in lost)]
 

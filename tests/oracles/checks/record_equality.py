@@ -9,6 +9,7 @@ from typing import Any
 from tests.kafka_log import crc_with_id
 from tests.oracles.checks.byte_equality import mapping, window, with_ids_of
 from tests.oracles.checks.replica_agreement import may_go
+from tests.oracles.cleaned import deleted_since
 from tests.oracles.mirrored_ranges import Compared, mirrored_ranges
 from tests.oracles.plain import Anomaly, Plain, PlainLog
 from tests.oracles.story import Story
@@ -77,14 +78,14 @@ def _kept(
     parts = {p.offset: p for p in holder.parts}
     if any(o not in parts for o in below):
         return above
-    inside = [b for b in lacking.batches if end <= b.base_offset < upto]
-    if sum(b.count for b in inside) < upto - end:
-        # A tombstone may have been there, replaced it, and gone: no client's keys are known here.
-        return above
     known = [r for r in plain.replicas if r.cluster == lacking.cluster]
-    return above + [
-        o for o in below if may_go(plain, lacking, holder, parts[o], known, upto, end) is False
-    ]
+    kept = []
+    for o in below:
+        goes = may_go(plain, lacking, holder, parts[o], known, upto, end)
+        if goes is False:
+            goes = deleted_since(plain, lacking, parts[o].key, end, upto)
+        kept += [o] if goes is False else []
+    return above + kept
 
 
 def _proven(batch: Any, other: PlainLog, *, mapped: bool) -> bool:

@@ -152,10 +152,10 @@ def may_go(
 ) -> bool | None:
     """Whether the log cleaner of one log may have removed a record that another has; None if that
     is unknown. The holder counts `below` an offset only."""
-    state = _end(holder, part, below)
+    state = ending(holder, part, below)
     if state == "open":
-        state = _end(lacking, part, NEVER, of=holder)
-    expires = _expired(plain, lacking)
+        state = ending(lacking, part, NEVER, of=holder)
+    expires = expired(plain, lacking)
     old = part.value == NULL and (expires is None or part.timestamp <= expires)
     later = _replacing(lacking, holder, known, part, part.offset, below)
     if any(o < upto for o in later["ended"]) or part.key == NULL or old or state == "aborted":
@@ -188,13 +188,13 @@ def _replacing(
         limit = below if log is holder else NEVER
         for p in log.parts:
             if p.key == part.key and after < p.offset < limit:
-                state = _end(log, p, limit)
+                state = ending(log, p, limit)
                 if state != "aborted":
                     found["open" if state == "open" else "ended"].append(p.offset)
     return found
 
 
-def _expired(plain: Plain, log: PlainLog) -> int | None:
+def expired(plain: Plain, log: PlainLog) -> int | None:
     """The newest time of a tombstone that may be gone."""
     if not plain.view.recorded:
         return None
@@ -205,7 +205,7 @@ def _expired(plain: Plain, log: PlainLog) -> int | None:
     return (log.captured or plain.ended) // 1_000_000 - kept
 
 
-def _end(log: PlainLog, part: Any, below: int, *, of: PlainLog | None = None) -> str:
+def ending(log: PlainLog, part: Any, below: int, *, of: PlainLog | None = None) -> str:
     """How the transaction of a record ended, by the first later marker of its producer below an
     offset. The record may be in another log."""
     its = of or log

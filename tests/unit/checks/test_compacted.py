@@ -3,6 +3,7 @@ usual."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
@@ -15,11 +16,12 @@ from linkflap.harness.model.scenario import TopicSpec
 from linkflap.harness.model.values import Values
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.partition_facts import Window
+from linkflap.spark_verify.facts.sends_and_reads import Send
 from linkflap.spark_verify.facts.view import NULL, PartitionView, digested, no_parts
 from linkflap.spark_verify.read.partition_events import compacted_below
 from tests.kafka_log import batch, record, segment
 from tests.unit.checks.clients import commit, poll, send
-from tests.unit.checks.histories import History, but, promoted, view
+from tests.unit.checks.histories import History, OtherStory, but, promoted, view
 from tests.unit.checks.logs import Log
 from tests.unit.checks.verdicts import anomalies, findings, unjudged
 
@@ -587,3 +589,159 @@ def test_producer_ids_that_a_mirror_maps_are_the_same_producers(how: str) -> Non
     assert [f for f in anomalies("byte-equality", lost) if f[0] == "byte-hole"] == [
         ("byte-hole", "B", 1)
     ]
+
+
+SEEDED = Values(1, 1, keys=2, tombstones=0.25)
+EXPIRED = {"delete.retention.ms": "0"}
+
+
+def seeded(key: int, *, tombstone: bool = False, nth: int = 0) -> int:
+    """A payload id whose record has one of two keys, and a value or none."""
+    rows = (n for n in range(1, 99) if (n % 2, SEEDED.value(n) is None) == (key, tombstone))
+    return list(rows)[nth]
+
+
+FIRST_OF_0, SECOND_OF_0, THIRD_OF_0 = (seeded(0, nth=n) for n in range(3))
+FIRST_OF_1, TOMBSTONE = seeded(1), seeded(0, tombstone=True)
+WRITTEN = (FIRST_OF_0, FIRST_OF_1, SECOND_OF_0)
+
+
+def own(
+    left: tuple[int, ...],
+    *,
+    written: tuple[int, ...] = WRITTEN,
+    below: int = 3,
+    sent: Sequence[Send] | None = None,
+    log: Log | None = None,
+    **more: Unpack[OtherStory],
+) -> PartitionView:
+    """A alone, which acknowledged each record at its place, and has those that are left, and a
+    marker behind them."""
+    made = log or Log("A")
+    for each in written if log is None else ():
+        keys = {each: digested(SEEDED.key(each))}
+        null = {each: NULL} if SEEDED.value(each) is None else {}
+        made = made.data(each, keys=keys, digest=null) if each in left else made.skip(1)
+    made = made if log else made.marker("abort", pid=9)
+    acked = [send(each, acked=at) for at, each in enumerate(written)]
+    one = view([made], sends=acked if sent is None else sent, compacted={"A": below})
+    return but(one, **({"values": [SEEDED]} | more))
+
+
+def of_source(one: PartitionView) -> tuple[list[int], int]:
+    """The offsets of what is lost, and how many reasons why that is unknown; ghost-ack says the
+    same as lost-write."""
+    lost = [offset for _, _, offset in anomalies("lost-write", one)]
+    assert [offset for _, _, offset in anomalies("ghost-ack", one)] == lost
+    reasons = [why for why in unjudged("lost-write", one) if not why.startswith("no log of B")]
+    assert unjudged("ghost-ack", one) == reasons
+    return lost, len(reasons)
+
+
+@pytest.mark.parametrize(
+    ("left", "below", "lost", "unknown"),
+    [
+        (WRITTEN, 3, [], 0),
+        (WRITTEN[1:], 3, [], 0),
+        (WRITTEN[:2], 3, [2], 0),  # the last record of its key
+        ((FIRST_OF_0, SECOND_OF_0), 3, [1], 0),
+        ((FIRST_OF_1,), 3, [2], 0),  # the first one was replaced by what was lost then
+        (WRITTEN[1:], 2, [], 1),  # what replaced it is above the checkpoint
+        (WRITTEN[:2], 2, [2], 0),
+        ((), 3, [], 1),  # nothing is left that shows how the client chose its keys
+    ],
+)
+def test_without_a_mirror_a_cleaner_leaves_the_last_record_of_each_key(
+    left: tuple[int, ...], below: int, lost: list[int], unknown: int
+) -> None:
+    assert of_source(own(left, below=below)) == (lost, unknown)
+
+
+def test_the_seed_is_believed_where_what_is_left_has_its_keys() -> None:
+    assert of_source(own(WRITTEN[:2], values=())) == ([], 1)
+    assert of_source(own(WRITTEN[:2], values=[Values(2, 1, keys=2)])) == ([], 1)
+    two = [SEEDED, Values(2, 1, keys=2)]
+    assert of_source(own(WRITTEN[:2], values=two)) == ([2], 0)
+    ambiguous = [SEEDED, Values(1, 1, keys=2, tombstones=0.9)]
+    assert of_source(own((), values=ambiguous)) == ([], 1)
+
+
+def test_a_copy_of_another_replica_tells_the_key_without_a_seed() -> None:
+    follower = Log("A", broker=2, canonical=False, leader=False).data(
+        *WRITTEN, keys={each: digested(SEEDED.key(each)) for each in WRITTEN}
+    )
+    one = own(WRITTEN[:2], values=())
+    assert of_source(replace(one, replicas=[*one.replicas, follower.replica()])) == ([2], 0)
+
+
+@pytest.mark.parametrize(
+    ("left", "config", "lost"),
+    [
+        ((FIRST_OF_1,), EXPIRED, []),
+        ((FIRST_OF_1,), {}, [2]),  # after a day only
+        ((FIRST_OF_1, TOMBSTONE), {}, []),
+    ],
+)
+def test_a_tombstone_goes_when_it_has_expired_and_not_before(
+    left: tuple[int, ...], config: dict[str, str], lost: list[int]
+) -> None:
+    written = (FIRST_OF_0, FIRST_OF_1, TOMBSTONE)
+    assert of_source(own(left, written=written, topic_config=config)) == (lost, 0)
+
+
+def test_a_tombstone_that_nobody_acknowledged_may_have_come_and_gone() -> None:
+    acked = [send(FIRST_OF_0, acked=0), send(FIRST_OF_1, acked=1)]
+    for outcome, found in (("info", ([], 1)), ("fail", ([0], 0))):
+        refused = [TOMBSTONE] if outcome == "fail" else []
+        sent = [*acked, send(TOMBSTONE, outcome=outcome, refused=refused)]
+        one = own((FIRST_OF_1,), written=WRITTEN[:2], sent=sent, topic_config=EXPIRED)
+        assert of_source(one) == found
+        assert of_source(but(one, topic_config={})) == ([0], 0)
+    value = [*acked, send(SECOND_OF_0, outcome="info")]
+    assert of_source(own((FIRST_OF_1,), written=WRITTEN[:2], sent=value)) == ([0], 0)
+
+
+def test_what_was_aborted_replaces_nothing_and_what_is_open_may() -> None:
+    keys = {each: digested(SEEDED.key(each)) for each in WRITTEN}
+    for end, found in (("commit", ([], 0)), ("abort", ([0], 0)), (None, ([], 1))):
+        log = Log("A").skip(1).data(FIRST_OF_1, keys=keys)
+        log = log.data(SECOND_OF_0, keys=keys, pid=7, transactional=True)
+        log = log.marker(end, pid=7) if end else log
+        sent = [send(FIRST_OF_0, acked=0), send(FIRST_OF_1, acked=1)]
+        assert of_source(own((), log=log, sent=sent)) == found
+
+
+def test_an_offset_that_has_another_record_or_a_marker_never_had_the_absent_one() -> None:
+    keys = {each: digested(SEEDED.key(each)) for each in WRITTEN}
+    log = Log("A").data(FIRST_OF_1, keys=keys).data(SECOND_OF_0, keys=keys)
+    one = own((), log=log, sent=[send(FIRST_OF_0, acked=0)])
+    assert of_source(one) == ([0], 0)
+    log = Log("A").marker("commit", pid=7).data(SECOND_OF_0, keys=keys)
+    assert of_source(own((), log=log, sent=[send(FIRST_OF_0, acked=0)])) == ([0], 0)
+
+
+def test_records_of_other_clients_that_nobody_can_read_may_have_replaced_it() -> None:
+    log = Log("A").skip(1).data(FIRST_OF_1, keys={FIRST_OF_1: digested(SEEDED.key(FIRST_OF_1))})
+    one = own((), log=log.data(-1), sent=[send(FIRST_OF_0, acked=0), send(FIRST_OF_1, acked=1)])
+    assert of_source(one) == ([0], 0)  # its key is another
+    (replica,) = one.replicas
+    parts = replace(
+        replica.parts,
+        **{n: getattr(replica.parts, n)[:1] for n in replica.parts.__slots__},
+    )
+    assert of_source(replace(one, replicas=[replace(replica, parts=parts)])) == ([], 1)
+
+
+def test_a_promoted_log_leaves_the_last_record_of_each_key_too() -> None:
+    keys = {each: digested(SEEDED.key(each)) for each in WRITTEN}
+    sent = [send(FIRST_OF_1, acked=0), send(SECOND_OF_0, acked=1, cluster="B")]
+    for left, lost in (((SECOND_OF_0,), []), ((), [("lost-write", "B", 1)])):
+        a, b = (Log(name).data(FIRST_OF_1, keys=keys) for name in "AB")
+        one = view(
+            [a, b.data(*left, keys=keys) if left else b],
+            sends=sent,
+            mirror_kind="shadow",
+            promotions=[promoted(1)],
+            compacted={"B": 2},
+        )
+        assert anomalies("lost-write", but(one, values=[SEEDED])) == lost
