@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from linkflap.chaos.scenarios import ScenarioRequest, scenario
-from linkflap.topologies.arrows import arrows
+from linkflap.topologies.notation import arrows
 
 CLIENTS = ("librdkafka", "java")
 SECURITIES = ("", "tls+scram")

@@ -20,7 +20,6 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 SKELETONS: Final = Path(__file__).parent / "skeletons"
 KEBAB: Final = re.compile(r"[a-z]+(-[a-z]+)*")
-SNAKE: Final = re.compile(r"[a-z]+(_[a-z]+)*")
 ISSUE: Final = re.compile(r"[A-Za-z]+(-[A-Za-z0-9]+)*")
 _WIDTH: Final = 100
 
@@ -134,20 +133,6 @@ python -m tests.faithful.matrix > docs/matrix.md""",
         example="link-flap",
         then="pytest tests/unit/test_new_name.py tests/unit/test_topology_homes.py   "
         "and docs/scenarios.md",
-    ),
-    "topology": Skeleton(
-        files={"topologies/new_name.py": "topology.txt",
-            "tests/unit/test_new_name.py": "topology_test.txt"},
-        registries=(
-            Registry(
-                file="topologies/named.py", module="linkflap.topologies.new_name",
-                imports="new_name",
-                table="TOPOLOGIES", line='"new_name": new_name,',
-            ),
-        ),
-        name=SNAKE,
-        example="fan_in",
-        then=f"pytest tests/unit/test_new_name.py tests/unit/test_arrows.py\n{SCHEMA}",
     ),
     "case": Skeleton(
         files={"chaos/cases/kafka/new_name.py": "case.txt"},

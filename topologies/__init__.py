@@ -1,5 +1,4 @@
-"""Topologies: the notation (`parse`, and its inverse in `topologies.arrows`), the named ones, and
-drawings."""
+"""Topologies: the notation (`parse`, and its inverse `arrows`), the named ones, and drawings."""
 
 from linkflap.topologies.drawing import draw
 from linkflap.topologies.named import TOPOLOGIES

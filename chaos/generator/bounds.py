@@ -22,7 +22,7 @@ from linkflap.harness.model.security import secured
 from linkflap.harness.model.topology import DEFAULT_KAFKA
 from linkflap.harness.runtimes import faketime
 from linkflap.topologies import TOPOLOGIES, parse
-from linkflap.topologies.arrows import arrows
+from linkflap.topologies.notation import arrows
 
 PAIR: Final = "A->B"
 ALL: Final = (

@@ -23,7 +23,7 @@ from linkflap.harness.model.clients import LIBRDKAFKA
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import SCHEMA_VERSION, Option, Scenario, least_of
 from linkflap.harness.workloads import COMMAND
-from linkflap.topologies.arrows import arrows
+from linkflap.topologies.notation import arrows
 
 
 def render(scenario: Scenario) -> str:

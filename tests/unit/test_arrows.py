@@ -9,11 +9,9 @@ from hypothesis import strategies as st
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec, LinkSpec, Topology
 from linkflap.topologies import TOPOLOGIES
-from linkflap.topologies.arrows import arrows
-from linkflap.topologies.chain import chain
-from linkflap.topologies.fan_in import fan_in
 from linkflap.topologies.legal import check
-from linkflap.topologies.notation import parse
+from linkflap.topologies.named import chain, fan_in
+from linkflap.topologies.notation import arrows, parse
 
 
 def links(topology: Topology) -> list[str]:

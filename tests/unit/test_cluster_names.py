@@ -17,7 +17,7 @@ from linkflap.harness.model.topology import LinkSpec, hyphen_free, is_data_topic
 from linkflap.harness.runtimes.docker.cluster import host_name
 from linkflap.harness.runtimes.kraft import configuration
 from linkflap.topologies import draw, parse
-from linkflap.topologies.arrows import arrows
+from linkflap.topologies.notation import arrows
 
 NAMES = ["us-east", "eu_west", "A", "prod-us-east-1", "b2"]
 WRONG = ["us.east", "-us", "us-", "us__east", "2us", "us east", "ü", "run", "SERVICES", "clients"]

@@ -28,7 +28,6 @@ NAMES: Final = {
     "mirror": "brand-new",
     "workload": "bursts",
     "scenario": "link-storm",
-    "topology": "star",
     "case": "KAFKA-99999",
 }
 """A name of each kind that is not taken."""
@@ -41,7 +40,6 @@ COMPLAIN: Final = {
     "mirror": "unit/test_brand_new.py",
     "workload": "unit/test_bursts.py",
     "scenario": "unit/test_topology_homes.py",
-    "topology": "unit/test_arrows.py",
     "case": "unit/test_cases.py",
 }
 """A test of each kind that fails until its skeleton is filled in: of the registry, or the

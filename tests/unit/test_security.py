@@ -34,8 +34,7 @@ from linkflap.harness.runtimes.kraft.certificates import Authority
 from linkflap.harness.runtimes.kraft.secrets import ClusterSecrets
 from linkflap.harness.wire.bulk import Pieces
 from linkflap.harness.wire.stream import Stream
-from linkflap.topologies.arrows import arrows
-from linkflap.topologies.notation import parse
+from linkflap.topologies.notation import arrows, parse
 
 # What StorageTool of Kafka 3.7.0 wrote: snapshot header, one record of metadata.version, snapshot
 # footer.
