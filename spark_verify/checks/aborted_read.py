@@ -23,8 +23,13 @@ from linkflap.spark_verify.checks.parts.delivered_records import (
     delivered,
     found,
 )
-from linkflap.spark_verify.checks.parts.generation_clients import of_readers
-from linkflap.spark_verify.checks.parts.generations import every, examined, log_of, replica_of
+from linkflap.spark_verify.checks.parts.generations import (
+    every,
+    examined,
+    log_of,
+    of_readers,
+    replica_of,
+)
 from linkflap.spark_verify.checks.parts.logs import Log, among
 from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.outcomes import refused, uids_of

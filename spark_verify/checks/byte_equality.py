@@ -40,6 +40,7 @@ from linkflap.spark_verify.checks.parts.batch_differences import (
     bytes_differ,
     changes_of,
     mapped_over,
+    offsets_due,
     other_endings,
 )
 from linkflap.spark_verify.checks.parts.cleaning import (
@@ -48,12 +49,10 @@ from linkflap.spark_verify.checks.parts.cleaning import (
     ended_is_there,
     last_of_producer,
 )
-from linkflap.spark_verify.checks.parts.due import offsets_due
 from linkflap.spark_verify.checks.parts.generations import compacted, examined
 from linkflap.spark_verify.checks.parts.logs import outside
-from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
+from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, appended_since, hops
 from linkflap.spark_verify.checks.parts.producer_ids import ids_as_declared, region_of
-from linkflap.spark_verify.checks.parts.range_endings import appended_since
 from linkflap.spark_verify.facts.partition_facts import Promotion
 from linkflap.spark_verify.facts.view import (
     DATA,

@@ -16,42 +16,354 @@ independently. The check compares payload ids. An input was repeated if it was m
 on the destination although the source's output had arrived already. An input was lost if the group
 has passed it on the destination and its output was lost with the source. Both are counted
 separately.
+
+Compares the outputs of a relay with its inputs: lost ones, and repeated ones.
+
+Each cluster's part of the relays' work: inputs of their groups, and the outputs made of them, as
+partial findings.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
 
 from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.checks.base import (
     AnomalyKind,
     Check,
     Combined,
+    Examined,
     Finding,
+    Found,
     PartialFinding,
     Unjudged,
 )
-from linkflap.spark_verify.checks.parts.generation_clients import sends_of
-from linkflap.spark_verify.checks.parts.generations import every, log_of
-from linkflap.spark_verify.checks.parts.relay_outputs import (
-    Key,
-    Made,
-    expected_outputs,
-    over_a_failover,
+from linkflap.spark_verify.checks.parts.generations import (
+    every,
+    examined,
+    log_of,
+    reads_in,
+    sends_of,
 )
-from linkflap.spark_verify.checks.parts.relayed import (
-    RELAY,
-    by_group_partition,
-    groups_of_relays,
-    inputs_of_group,
-    outputs_of_inputs,
-    relay_partial,
-)
+from linkflap.spark_verify.checks.parts.logs import OPEN, Log, among, locate, runs
+from linkflap.spark_verify.checks.parts.samples import disturbed_from, never_sampled
+from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.partition_facts import Promotion
 from linkflap.spark_verify.facts.send_columns import Sends
-from linkflap.spark_verify.facts.view import Origin, PartitionView
+from linkflap.spark_verify.facts.view import Bools, Ints, Origin, PartitionView
+
+Key = tuple[str, str, int, str]
+"""A place, and a cluster."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """Outputs of one input partition on one cluster, and what its transactions there committed, as
+    columns."""
+
+    parts: Sequence[Mapping[str, Any]] = ()
+    torn: bool = False
+
+    def of(self, name: str) -> Ints:
+        """One column: input, uid, output; came, payload ids that came over a link; position,
+        process, number, returned."""
+        if len(self.parts) == 1:
+            return np.asarray(self.parts[0][name], np.int64)
+        return np.concatenate([np.zeros(0, np.int64), *(each[name] for each in self.parts)])
+
+
+def expected_outputs(key: Key, input_log: Mapping[str, Any], made: Made) -> Iterator[Found]:
+    """What the relay's own cluster owes: one output for each input that was passed, of records that
+    are there."""
+    offsets, uids, used = input_log["offsets"], input_log["uids"], made.of("input")
+    yield from _made_again(key, made)
+    at = locate(offsets, used)
+    strange = (
+        (at < 0) | (uids[at] != made.of("uid")) if len(offsets) else np.ones(len(used), np.bool_)
+    )
+    # What retention has deleted was there, and so was what the cleaner took.
+    strange &= (used >= input_log["floor"]) & ((used >= input_log["compacted"]) | (at >= 0))
+    for row in np.flatnonzero(strange).tolist():
+        output, uid = int(made.of("output")[row]), int(made.of("uid")[row])
+        yield _found_at(key, "output-without-input", int(used[row]), output=output, uid=uid)
+    passed, by = _passed_to(input_log, made)
+    due = (offsets >= input_log["start"]) & (offsets < passed) & (locate(used, offsets) < 0)
+    yield from _lost_outputs(
+        key, offsets[due], uids[due], began_at=input_log["start"], group_at=passed, by=by
+    )
+    yield from _offsets_behind(key, input_log, made)
+
+
+def _made_again(key: Key, made: Made) -> Iterator[Found]:
+    """Every output of an input that has another before it."""
+    used, used_uids, outputs = (made.of(name) for name in ("input", "uid", "output"))
+    order = np.argsort(used, kind="stable")
+    ordered = used[order]
+    for index in (np.flatnonzero(ordered[1:] == ordered[:-1]) + 1).tolist():
+        first, after = (
+            int(np.searchsorted(ordered, ordered[index], side=side)) for side in ("left", "right")
+        )
+        both = sorted(outputs[order[first:after]].tolist())
+        yield _found_at(
+            key,
+            "output-duplicated",
+            int(ordered[index]),
+            outputs=both,
+            uid=int(used_uids[order[index]]),
+        )
+
+
+def _passed_to(input_log: Mapping[str, Any], made: Made) -> tuple[int, str]:
+    """How far the group got, and what says so."""
+    claimed, sampled = (
+        int(values.max(initial=-1)) for values in (made.of("position"), input_log["sampled"])
+    )
+    return (
+        (claimed, "a committed transaction")
+        if claimed >= sampled
+        else (sampled, "the group's sampled offset")
+    )
+
+
+def _lost_outputs(key: Key, offsets: Ints, uids: Ints, **evidence: object) -> Iterator[Found]:
+    for first, after in runs(offsets, uids):
+        yield _found_at(
+            key,
+            "input-lost",
+            int(offsets[first]),
+            records=after - first,
+            uid=int(uids[first]),
+            **evidence,
+        )
+
+
+def _offsets_behind(key: Key, input_log: Mapping[str, Any], made: Made) -> Iterator[Found]:
+    """Sampled offsets below what a transaction had committed that its producer had followed by
+    another before."""
+    position, process, number, returned = (
+        made.of(name) for name in ("position", "process", "number", "returned")
+    )
+    order = np.lexsort((number, process))
+    order = order[returned[order] >= 0]
+    followed = np.flatnonzero(process[order][1:] == process[order][:-1])
+    over, settled = returned[order][followed + 1], position[order][followed]
+    over, settled = np.sort(over), np.maximum.accumulate(settled[np.argsort(over)])
+    before = np.searchsorted(over, input_log["times"])
+    least = np.concatenate(([-1], settled))[before]
+    sampled, disturbed = input_log["sampled"], input_log["times"] >= input_log["disturbed"]
+    left = np.concatenate((position, sampled[~disturbed], [input_log["start"]]))
+    # A coordinator that reloads its partition may answer with a commit that the group had left
+    # (KAFKA-15910).
+    behind = (before > 0) & (sampled < least) & ~(disturbed & among(sampled, left))
+    for row in np.flatnonzero(behind).tolist():
+        yield _found_at(
+            key,
+            "offset-behind",
+            int(input_log["sampled"][row]),
+            committed=int(least[row]),
+            time=int(input_log["times"][row]),
+        )
+
+
+def over_a_failover(
+    key: Key,
+    input_log: Mapping[str, Any],
+    inputs: Mapping[Key, Mapping[str, Any]],
+    outputs: Mapping[Key, Made],
+) -> Iterator[Found]:
+    """What the failover to this cluster cost: outputs that were made again, and outputs that did
+    not arrive."""
+    there = (*key[:3], str(input_log["source"]))
+    before, made, theirs = inputs.get(there), outputs.get(key, Made()), outputs.get(there, Made())
+    if before is None or theirs.torn:
+        return
+    offsets, uids = input_log["offsets"], input_log["uids"]
+    mirrored, arrived = offsets < input_log["promoted"], among(uids, made.of("came"))
+    # By offset: a mirror may have written an input twice, of which the group here had only the
+    # second before it.
+    again = mirrored & arrived & among(offsets, made.of("input"))
+    shared = {"failover": input_log["kind"], "source": there[3], "began_at": input_log["start"]}
+    left = mirrored & (offsets >= input_log["start"])
+    # Nothing explains an output of what is below where the group began.
+    for rows, bound in ((again & left, int(left.sum())), (again & ~left, 0)):
+        if rows.any():
+            yield counted(
+                key, "output-repeated-by-failover", offsets[rows], uids[rows], bound=bound, **shared
+            )
+    gone = mirrored & (offsets < input_log["start"]) & ~arrived & ~among(uids, made.of("uid"))
+    at = locate(before["uids"], uids)
+    asked = before["offsets"][at] >= before["start"] if len(before["offsets"]) else gone
+    done = among(uids, theirs.of("uid"))
+    lost = gone & done
+    if lost.any():
+        yield counted(key, "output-lost-by-failover", offsets[lost], uids[lost], **shared)
+    never = gone & ~done & (at >= 0) & asked
+    yield from _lost_outputs(
+        key, offsets[never], uids[never], by="where the group began after the failover", **shared
+    )
+
+
+def counted(key: Key, kind: str, offsets: Ints, uids: Ints, **evidence: object) -> Found:
+    return _found_at(key, kind, int(offsets[0]), records=len(offsets), uid=int(uids[0]), **evidence)
+
+
+def _found_at(key: Key, kind: str, offset: int, **evidence: object) -> Found:
+    return Found(kind=kind, cluster=key[3], offset=offset, evidence={"group": key[0], **evidence})
+
+
+RELAY: Final = "relay"
+"""Clients are called by their kind of workload and a number."""
+GroupPartition = tuple[str, str, int]
+"""Group, input topic, input partition: what is combined together."""
+
+
+def groups_of_relays(view: PartitionView) -> Sequence[str]:
+    """The groups in which relays read."""
+    return sorted({r.group for r in view.reads if r.group and r.reader.rpartition("-")[0] == RELAY})
+
+
+def relay_partial(
+    generation: LogGeneration, key: GroupPartition, data: Mapping[str, object]
+) -> PartialFinding:
+    """What one log has of an input partition of a group; combined with what the other logs have."""
+    group, topic, partition = key
+    return PartialFinding(
+        cluster=generation.cluster, offset=-1, data=data, together=f"{topic}-{partition} {group}"
+    )
+
+
+def by_group_partition(made: Sends) -> Mapping[GroupPartition, Sends]:
+    """Outputs of relays, by their inputs, in order."""
+    (group, groups), (topic, topics) = made.codes("group"), made.codes("input_topic")
+    keys = np.stack((group, topic, made.column("input_partition")), axis=1)
+    found = {
+        (groups[g], topics[t], p): made.take((keys == (g, t, p)).all(axis=1))
+        for g, t, p in np.unique(keys, axis=0).tolist()
+    }
+    return dict(sorted(found.items()))
+
+
+def inputs_of_group(
+    view: PartitionView, generation: LogGeneration, log: Log, group: str
+) -> Iterator[Finding]:
+    """A partial finding with what this log had for a group that was here, and a count of what it
+    says to have passed."""
+    mine = [r for r in reads_in(view, generation) if r.group == group]
+    began = [r for r in mine if r.kind == "assign" and r.position >= 0]
+    if not began:
+        return
+    start, since = min(r.position for r in began), min(r.time for r in began)
+    records = log.replica.records
+    offsets, uids = records.offset[log.visible], records.uid[log.visible]
+    passed = max((r.position for r in mine if r.kind == "commit"), default=start)
+    yield from examined(generation, offsets[(offsets >= start) & (offsets < passed)])
+    if reason := never_sampled(view, generation.cluster, group, until=generation.ended):
+        yield Unjudged(reason=reason)
+    times, sampled = _samples(view, generation.cluster, group, since)
+    if len(times):
+        yield Examined(cluster=generation.cluster, origin="checkpoints", count=len(times))
+    key = (group, view.topic, view.partition)
+    data = {
+        "start": start, "floor": log.replica.log_start,
+        "compacted": view.compacted.get(generation.cluster, 0),
+        "offsets": offsets, "uids": uids, "times": times, "sampled": sampled,
+        "disturbed": disturbed_from(view.windows, generation.cluster),
+        **_promoted(view, generation),
+    }  # fmt: skip
+    yield relay_partial(generation, key, {"inputs_of": key, **data})
+
+
+def _samples(view: PartitionView, cluster: str, group: str, since: int) -> tuple[Ints, Ints]:
+    """Times and committed offsets of the samples of a group from a time on."""
+    samples = [
+        (g.time, g.offset)
+        for g in view.groups
+        if (g.group, g.cluster) == (group, cluster) and g.time >= since
+    ]
+    times, sampled = np.array(samples, np.int64).reshape(-1, 2).T
+    return times, sampled
+
+
+def _promoted(view: PartitionView, generation: LogGeneration) -> Mapping[str, object]:
+    promotion = _promotion(view, generation)
+    if promotion is None:
+        return {"source": "", "kind": "", "promoted": 0}
+    return {"source": promotion.source, "kind": promotion.kind, "promoted": promotion.offset}
+
+
+def _promotion(view: PartitionView, generation: LogGeneration) -> Promotion | None:
+    """How the cluster came to be written to in this generation; None at home, before any
+    failover."""
+    here = [
+        p
+        for p in view.promotions
+        if p.cluster == generation.cluster and generation.began <= p.time <= generation.ended
+    ]
+    return max(here, key=lambda p: p.time, default=None)
+
+
+def outputs_of_inputs(
+    view: PartitionView,
+    generation: LogGeneration,
+    log: Log,
+    key: GroupPartition,
+    made: Sends,
+    here: Ints,
+) -> PartialFinding:
+    """The outputs of one input partition that are committed in this log, and what was committed for
+    the group.
+
+    `here`: the operations of this generation. Of each output the partial finding has its own
+    offset, and offset and payload id of its input.
+    """
+    sizes = made.sizes_of("inputs")
+    send = np.repeat(np.arange(len(made)), sizes)
+    nth = np.arange(len(send)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    at = locate(log.replica.records.uid, made.column("first_uid")[send] + nth)
+    committed = made.says("ending", "commit") & made.says("outcome", "ok")
+    own = among(made.column("number"), here)
+    acked = _acked(made, send, nth)
+    there = (at < 0) & committed[send] & _deleted(view, log, acked, own=own[send])
+    if len(log.record_state):
+        # A cluster that was failed over by force had decided what it acknowledged, and had no time
+        # for the marker.
+        there |= (at >= 0) & (log.visible[at] | (committed[send] & (log.record_state[at] == OPEN)))
+    found = np.flatnonzero(there & own[send])
+    # Of outputs that are deleted, where they were acknowledged.
+    offset, kept = acked[found], at[found] >= 0
+    offset[kept] = log.replica.records.offset[at[found][kept]]
+    claiming = own & (committed | (np.bincount(send[there], minlength=len(made)) > 0))
+    uids = made.each("input_uids")
+    data = {
+        "of": key, "input": made.each("inputs")[found], "uid": uids[found], "output": offset,
+        "came": uids[there & ~own[send]],
+        **{name: made.column(name)[claiming] for name in ("position", "process", "number")},
+        "returned": np.where(committed, made.column("returned"), -1)[claiming],
+    }  # fmt: skip
+    return relay_partial(generation, key, data)
+
+
+def _acked(made: Sends, send: Ints, nth: Ints) -> Ints:
+    """The acknowledged offset of each output, or -1. A client may report fewer outputs than inputs,
+    or more."""
+    acked, sizes = made.each("offsets"), made.sizes
+    known = np.flatnonzero(nth < sizes[send])
+    found = np.full(len(send), -1, np.int64)
+    found[known] = acked[(np.cumsum(sizes) - sizes)[send[known]] + nth[known]]
+    return found
+
+
+def _deleted(view: PartitionView, log: Log, acked: Ints, *, own: Bools) -> Bools:
+    """Which outputs a log that lost its beginning, or was compacted, had; where a mirror moves
+    offsets, any that came."""
+    start = max(log.replica.log_start, view.compacted.get(log.replica.cluster, 0))
+    moved = ~own & (not view.mirror.guarantee.offsets_kept)
+    return np.where(moved, start > 0, (acked >= 0) & (acked < start))
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:

@@ -45,11 +45,16 @@ from linkflap.spark_verify.checks.base import (
     PartialFinding,
     Unjudged,
 )
-from linkflap.spark_verify.checks.parts import group_commits, synced_offsets
-from linkflap.spark_verify.checks.parts.checkpoints import checkpoints, held_against
-from linkflap.spark_verify.checks.parts.group_reads import during, polls_of, skipped_and_repeated
+from linkflap.spark_verify.checks.parts import synced_offsets
+from linkflap.spark_verify.checks.parts.group_reads import (
+    checkpoints,
+    during,
+    held_against,
+    polls_of,
+    skipped_and_repeated,
+)
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
-from linkflap.spark_verify.checks.parts.sampled_offsets import never_sampled
+from linkflap.spark_verify.checks.parts.samples import never_sampled
 from linkflap.spark_verify.facts.partition_facts import Promotion
 from linkflap.spark_verify.facts.view import Origin, PartitionView
 
@@ -60,12 +65,12 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     if view.mirror.guarantee.group_offsets == "none":
         return []
     if view.internal:
-        return list(group_commits.commits(view)) if view.topic == GROUPS else []
+        return list(synced_offsets.commits(view)) if view.topic == GROUPS else []
     findings: list[Finding] = []
     for compared in hops(view):
         if not isinstance(compared, Hop):
             continue
-        findings += group_commits.mapped(view, compared)
+        findings += synced_offsets.mapped(view, compared)
         if compared.mirrored_range.promotion is None:
             continue
         promotion, then = compared.mirrored_range.promotion, during(view, compared)
@@ -119,7 +124,7 @@ def combine(parts: Sequence[PartialFinding]) -> Sequence[Combined]:
             logs = [
                 p.data
                 for p in parts
-                if p.cluster == part.cluster and p.data["what"] == group_commits.COMMITS
+                if p.cluster == part.cluster and p.data["what"] == synced_offsets.COMMITS
             ]
             judged = held_against(part, part.data, logs)
             found += (

@@ -24,15 +24,16 @@ import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from linkflap.spark_verify.checks.parts.delivered_records import columns_of
-from linkflap.spark_verify.checks.parts.generation_clients import polls_in, sends_of
-from linkflap.spark_verify.checks.parts.generation_truncations import kept_since
 from linkflap.spark_verify.checks.parts.generations import (
     every,
     examined,
     generations,
+    kept_since,
     log_of,
     own,
+    polls_in,
     replica_of,
+    sends_of,
 )
 from linkflap.spark_verify.checks.parts.logs import distinct, joined, runs
 from linkflap.spark_verify.checks.parts.lost_records import EVIDENCE, Taken

@@ -36,9 +36,13 @@ from linkflap.spark_verify.checks.parts.generations import (
 )
 from linkflap.spark_verify.checks.parts.logs import OPEN, Log, joined, locate, runs
 from linkflap.spark_verify.checks.parts.lost_records import Taken
-from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
+from linkflap.spark_verify.checks.parts.mirrored_ranges import (
+    Hop,
+    hops,
+    perhaps_cleaned,
+    why_not_judged,
+)
 from linkflap.spark_verify.checks.parts.outcomes import Outcomes, outcomes
-from linkflap.spark_verify.checks.parts.range_exceptions import perhaps_cleaned, why_not_judged
 from linkflap.spark_verify.checks.parts.recovery_point import shown_tail
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView

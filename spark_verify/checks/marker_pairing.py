@@ -14,36 +14,395 @@ When a mirror ends, its reset of the producer state (KIP-1279) leaves open trans
 forever. And a transaction that is committed on one cluster is committed on all that have it. In
 copied logs without such a reset it is unknown whether the marker of a transaction that was open at
 a promotion is still to come.
+
+Data of a producer epoch that a marker had ended before it.
+
+The ends of transactions where a mirror ended: open forever, or ended otherwise than on the
+cluster that they were mirrored from.
+
+KIP-1279: a mirror that ends writes an ABORT marker for every open transaction, and then a reset of
+the producer state. Behind the reset nothing can end a transaction that it left open: the last
+stable offset stays there, and readers of committed records get no further. A transaction that is
+still mirrored may be open, because its marker will come over the link.
+
+On a running cluster the leader is asked for its last stable offset, which is compared with its
+bytes. If it is below the one that they give for an earlier high watermark, it waits for a marker
+that is there already.
+
+A transaction that one cluster committed is committed on every cluster that has it from there. If
+the mirror had copied its data and not its marker, the destination had to abort it. After a forced
+failover a mirror's guarantee may allow that (`spark_verify.verdict.allowances`), and it is reported
+all the same.
+
+The required headers of a transactional producer's batches: transactional, and ended by a
+coordinator that is not fenced.
+
+A producer id is a transactional producer's or it is not (KIP-98). While a producer's transaction is
+open, a leader refuses its batches without the bit. A batch without the bit is committed to every
+reader, whatever the outcome of its transaction.
+
+A marker has the epoch in which its transaction coordinator was elected (the leader epoch of a
+partition of `__transaction_state`). One producer id has one such partition, so its coordinator's
+epoch never goes back; leaders refuse the markers of an older coordinator (KIP-98,
+TRANSACTION_COORDINATOR_FENCED). Coordinators of two clusters are independent, and so is a mirror
+that aborts the transactions that it leaves open: the markers in its journal are its own. Without a
+journal, and without a known promotion, the last marker of an id is not judged if it is an ABORT in
+a new leader epoch.
+
+A batch with a producer id has an epoch, a transactional batch has a producer id, and a marker is
+transactional (KIP-98, message format). Where there is no producer id, epoch and sequence mean
+nothing, and brokers ignore them: franz-go, sarama and aiokafka write sequence 0 there, KafkaJS and
+older releases of sarama epoch 0 as well (`tests/data/logs/clients`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
-from linkflap.spark_verify.checks.parts.fenced_epochs import fenced_data
-from linkflap.spark_verify.checks.parts.generations import examined, judged
-from linkflap.spark_verify.checks.parts.logs import NOWHERE, Log, followed
-from linkflap.spark_verify.checks.parts.transaction_ends import (
-    LEFT_OPEN,
-    SPLIT,
-    STUCK,
-    last_stable_too_low,
-    left_open,
-    splits,
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.parts.generations import (
+    examined,
+    judged,
+    log_of,
+    native,
+    owners_of,
+    source_log,
 )
-from linkflap.spark_verify.checks.parts.transaction_headers import (
-    COORDINATOR,
-    IMPOSSIBLE,
-    NOT_TRANSACTIONAL,
-    coordinators,
-    impossible,
-    not_transactional,
+from linkflap.spark_verify.checks.parts.last_stable import recompute_last_stable
+from linkflap.spark_verify.checks.parts.logs import NOWHERE, Log, among, followed, locate, read
+from linkflap.spark_verify.checks.parts.producer_ids import ids_as_declared
+from linkflap.spark_verify.facts.eras import LogGeneration, MirroredRange
+from linkflap.spark_verify.facts.lineages import history
+from linkflap.spark_verify.facts.view import (
+    ABORT,
+    COMMIT,
+    DATA,
+    OTHER_CONTROL,
+    Batches,
+    Bools,
+    Ints,
+    PartitionView,
+    Replica,
 )
-from linkflap.spark_verify.facts.eras import LogGeneration
-from linkflap.spark_verify.facts.view import PartitionView
+
+
+def fenced_data(generation: LogGeneration, log: Log) -> Sequence[Finding]:
+    """Data whose epoch is below that of the last marker of its producer id before it, both of one
+    owner's clients.
+
+    producer-id-uniqueness reports that two owners assigned one id. A reset of the partition's
+    producer state (KIP-1279) lets an id begin anew.
+    """
+    batches = log.replica.batches
+    marker = (batches.control == COMMIT) | (batches.control == ABORT)
+    part = np.flatnonzero(
+        (batches.producer_id >= 0) & (marker | (batches.control == DATA)) & batches.crc_ok
+    )
+    order = part[np.argsort(batches.producer_id[part], kind="stable")]
+    if not len(order):
+        return []
+    pid, index = batches.producer_id[order], np.arange(len(order))
+    last = np.maximum.accumulate(np.where(marker[order], index, -1))
+    fenced = (last >= 0) & (pid[np.maximum(last, 0)] == pid) & ~marker[order]
+    fence = batches.producer_epoch[order[np.maximum(last, 0)]]
+    whose = np.stack(
+        (
+            owners_of(generation, batches.base_offset[order]),
+            np.cumsum(batches.control == OTHER_CONTROL)[order],
+        )
+    )
+    fenced &= (whose == whose[:, np.maximum(last, 0)]).all(axis=0)
+    stale = np.flatnonzero(fenced & (batches.producer_epoch[order] < fence))
+    return [
+        Found(
+            kind="stale-data",
+            cluster=log.replica.cluster,
+            offset=int(batches.base_offset[order[i]]),
+            evidence={
+                "producer_id": int(pid[i]),
+                "producer_epoch": int(batches.producer_epoch[order[i]]),
+                "marker_epoch": int(fence[i]),
+                "marker_offset": int(batches.base_offset[order[last[i]]]),
+            },
+        )
+        for i in stale.tolist()
+    ]
+
+
+LEFT_OPEN = "transaction-left-open"
+STUCK = "stable-offset-stuck"
+SPLIT = "outcome-split"
+RUN_END = "run-end"
+"""How a mirror ended that went on to the end of the run: it may be behind then, and ends as in a
+forced failover."""
+
+
+def left_open(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Finding]:
+    """Transactions without a marker and with a reset of the producer state behind them."""
+    every, batches = log.transactions, log.replica.batches
+    resets = batches.base_offset[(batches.control == OTHER_CONTROL) & batches.crc_ok]
+    unended = every.marker == NOWHERE
+    index = np.searchsorted(resets, every.last, side="right")
+    given_up = unended & (index < len(resets))
+    findings: list[Finding] = [
+        Found(
+            kind=LEFT_OPEN,
+            cluster=log.replica.cluster,
+            offset=int(every.first[i]),
+            evidence={
+                "producer_id": int(every.producer_id[i]),
+                "producer_epoch": int(every.highest_epoch[i]),
+                "last_offset": int(every.last[i]),
+                "reset_offset": int(resets[index[i]]),
+                "log_end": log.replica.end,
+                **_sampled(log.replica),
+            },
+        )
+        for i in np.flatnonzero(given_up).tolist()
+    ]
+    own = (
+        [e.start for e in generation.eras[1:] if e.origin == "native"]
+        if view.mirror.guarantee.offsets_kept
+        else []
+    )
+    waiting = int(np.count_nonzero(unended & ~given_up & (every.first < max(own, default=0))))
+    if waiting and not view.recorded:
+        reason = (
+            f"{waiting} transactions were open where {generation.cluster} was promoted, and have no"
+            " marker: it may be on its way"
+        )
+        findings.append(Unjudged(reason=reason))
+    return findings
+
+
+def last_stable_too_low(log: Log) -> Sequence[Finding]:
+    """A last stable offset, as the leader answered, below what the log gave at an earlier high
+    watermark: it never falls."""
+    replica = log.replica
+    if replica.last_stable < 0 or not log.whole:
+        return []
+    expected = recompute_last_stable(log, min(replica.stable_above, replica.end))
+    if replica.last_stable >= expected:
+        return []
+    evidence = {**_sampled(replica), "recomputed": expected}
+    return [
+        Found(kind=STUCK, cluster=replica.cluster, offset=replica.last_stable, evidence=evidence)
+    ]
+
+
+def _sampled(replica: Replica) -> dict[str, object]:
+    """What the leader answered, where it was asked."""
+    if replica.last_stable < 0:
+        return {}
+    return {"last_stable": replica.last_stable, "high_watermark": replica.stable_above}
+
+
+def splits(view: PartitionView) -> Iterator[Finding]:
+    """Transactions that came over a link and ended otherwise than at its source."""
+    if not view.mirror.guarantee.offsets_kept:
+        return
+    known = history(view.partition_facts)
+    for mirrored_range in known.mirrored_ranges:
+        generation = (
+            known.generations[mirrored_range.destination][-1]
+            if mirrored_range.destination in known.generations
+            else None
+        )
+        source, ours = (
+            source_log(view, known, mirrored_range.source, mirrored_range.source_generation),
+            log_of(view, generation) if generation else None,
+        )
+        if source is not None and ours is not None:
+            yield from _split(
+                view,
+                mirrored_range,
+                read(source.replica, untracked=True),
+                read(ours.replica, untracked=True),
+            )
+
+
+def _split(
+    view: PartitionView, mirrored_range: MirroredRange, source: Log, destination: Log
+) -> Iterator[Found]:
+    theirs, ours = source.transactions, destination.transactions
+    came = np.flatnonzero((ours.first >= mirrored_range.start) & (ours.first < mirrored_range.end))
+    at = locate(theirs.first, ours.first[came])
+    came, at = came[at >= 0], at[at >= 0]
+    how = view.mirror.guarantee.producer_ids
+    same = ids_as_declared(how, theirs.producer_id[at], ours.producer_id[came])
+    same &= theirs.lowest_epoch[at] == ours.lowest_epoch[came]
+    same &= (
+        (theirs.marker[at] != NOWHERE)
+        & (ours.marker[came] != NOWHERE)
+        & (theirs.committed[at] != ours.committed[came])
+    )
+    for mine, other in zip(came[same].tolist(), at[same].tolist(), strict=True):
+        evidence: dict[str, object] = {
+            "producer_id": int(ours.producer_id[mine]),
+            "producer_epoch": int(ours.lowest_epoch[mine]),
+            "first_offset": int(ours.first[mine]),
+            "source": mirrored_range.source,
+            "source_marker": int(theirs.marker[other]),
+            "outcomes": [
+                _outcome(bool(theirs.committed[other])),
+                _outcome(bool(ours.committed[mine])),
+            ],
+        }
+        if theirs.committed[other] and view.recorded:
+            evidence |= _not_arrived(
+                view, mirrored_range, int(theirs.marker[other]), int(ours.marker[mine])
+            )
+        yield Found(
+            kind=SPLIT,
+            cluster=mirrored_range.destination,
+            offset=int(ours.marker[mine]),
+            evidence=evidence,
+        )
+
+
+def _not_arrived(
+    view: PartitionView, mirrored_range: MirroredRange, commit: int, abort: int
+) -> dict[str, object]:
+    """That a COMMIT had not arrived when the mirror ended, which therefore aborted: in a failover,
+    or behind at a run's end."""
+    awaited = {"not_arrived": f"COMMIT at offset {commit} of {mirrored_range.source}"}
+    if mirrored_range.promotion is not None:
+        return (
+            {"failover": mirrored_range.promotion.kind, **awaited}
+            if min(abort, commit) >= mirrored_range.end
+            else {}
+        )
+    link = f"{mirrored_range.source}->{mirrored_range.destination}"
+    stops = [
+        stop
+        for stop in view.stops
+        if stop.link == link and abort in {at for at, _ in stop.appended}
+    ]
+    return (
+        {"failover": RUN_END, **awaited} if any(commit >= stop.mirrored for stop in stops) else {}
+    )
+
+
+def _outcome(committed: bool) -> str:
+    return "COMMIT" if committed else "ABORT"
+
+
+NOT_TRANSACTIONAL = "not-transactional"
+IMPOSSIBLE = "impossible-header"
+COORDINATOR = "coordinator-epoch-regression"
+_APART = 2**32
+"""More than any coordinator epoch, which has 32 bits."""
+
+
+def not_transactional(generation: LogGeneration, log: Log) -> Sequence[Found]:
+    """Batches without the transactional bit of producers with markers; without any, those of the
+    kind that it has fewer of."""
+    batches = log.replica.batches
+    order, group = _by_producer(generation, batches, batches.producer_id != -1)
+    if not len(order):
+        return []
+    control = batches.control[order]
+    plain = (control == DATA) & ~batches.transactional[order]
+    inside = (control == DATA) & batches.transactional[order]
+    marks, plains, insides = (
+        np.bincount(group, which)
+        for which in ((control == COMMIT) | (control == ABORT), plain, inside)
+    )
+    fewer = (plains > 0) & (marks == 0) & (insides > 0) & (insides < plains)
+    wrong = (plain & ((marks > 0) | (insides > 0))[group] & ~fewer[group]) | (inside & fewer[group])
+    return [
+        Found(
+            kind=NOT_TRANSACTIONAL,
+            cluster=log.replica.cluster,
+            offset=int(batches.base_offset[row]),
+            evidence={
+                "producer_id": int(batches.producer_id[row]),
+                "producer_epoch": int(batches.producer_epoch[row]),
+                "transactional": bool(batches.transactional[row]),
+                "records": int(batches.count[row]),
+                "markers": int(marks[g]),
+            },
+        )
+        for row, g in zip(order[wrong].tolist(), group[wrong].tolist(), strict=True)
+    ]
+
+
+def impossible(log: Log) -> Sequence[Found]:
+    """Transactional batches and markers without an id, batches with an id and without an epoch, and
+    markers of no transaction."""
+    batches = log.replica.batches
+    marker = (batches.control == COMMIT) | (batches.control == ABORT)
+    data = batches.control == DATA
+    without = batches.producer_id == -1
+    wrong = data & without & batches.transactional
+    wrong |= (data | marker) & ~without & (batches.producer_epoch < 0)
+    wrong |= marker & (without | ~batches.transactional)
+    return [
+        Found(
+            kind=IMPOSSIBLE,
+            cluster=log.replica.cluster,
+            offset=int(batches.base_offset[row]),
+            evidence={
+                "producer_id": int(batches.producer_id[row]),
+                "producer_epoch": int(batches.producer_epoch[row]),
+                "base_sequence": int(batches.base_sequence[row]),
+                "transactional": bool(batches.transactional[row]),
+                "control": bool(marker[row]),
+            },
+        )
+        for row in np.flatnonzero(wrong & batches.crc_ok).tolist()
+    ]
+
+
+def coordinators(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Found]:
+    """Markers of a coordinator that an earlier marker of their producer id had fenced."""
+    batches = log.replica.batches
+    order, group = _by_producer(generation, batches, batches.producer_id != -1)
+    if not len(order):
+        return []
+    marker = (batches.control[order] == COMMIT) | (batches.control[order] == ABORT)
+    last = np.append(group[1:] != group[:-1], True)
+    order, group, last = order[marker], group[marker], last[marker]
+    epoch = batches.coordinator_epoch[order]
+    highest = np.maximum.accumulate(epoch + group * _APART) - group * _APART
+    back = (epoch >= 0) & (epoch < highest)
+    offset, leader = batches.base_offset[order], batches.leader_epoch[order]
+    if view.recorded:
+        appended = [offset for stop in view.stops for offset, _ in stop.appended]
+        back &= ~among(offset, np.array(appended, np.int64))
+    else:
+        raised = np.concatenate(([False], leader[1:] > leader[:-1]))
+        promoted = native(generation, offset) & (len(generation.eras) > 1)
+        back &= ~(last & raised & (batches.control[order] == ABORT) & ~promoted)
+    return [
+        Found(
+            kind=COORDINATOR,
+            cluster=log.replica.cluster,
+            offset=int(batches.base_offset[order[i]]),
+            evidence={
+                "producer_id": int(batches.producer_id[order[i]]),
+                "coordinator_epoch": int(epoch[i]),
+                "fenced_by": int(highest[i]),
+            },
+        )
+        for i in np.flatnonzero(back).tolist()
+    ]
+
+
+def _by_producer(generation: LogGeneration, batches: Batches, which: Bools) -> tuple[Ints, Ints]:
+    """Sound data and markers of producers by producer: their rows, and a number for each owner's id
+    between two resets."""
+    sections = np.cumsum(batches.control == OTHER_CONTROL)
+    rows = np.flatnonzero(which & batches.crc_ok & (batches.control != OTHER_CONTROL))
+    owner = owners_of(generation, batches.base_offset[rows])
+    order = np.lexsort((rows, owner, sections[rows], batches.producer_id[rows]))
+    rows, owner = rows[order], owner[order]
+    new = np.zeros(len(rows), np.bool_)
+    for column in (batches.producer_id[rows], sections[rows], owner):
+        new[1:] |= column[1:] != column[:-1]
+    return rows, np.cumsum(new)
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:

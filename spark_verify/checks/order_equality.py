@@ -22,10 +22,11 @@ from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from linkflap.spark_verify.checks.parts.deletion import cleaned_at_source
 from linkflap.spark_verify.checks.parts.generations import examined
 from linkflap.spark_verify.checks.parts.logs import among, runs
-from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
-from linkflap.spark_verify.checks.parts.range_endings import not_promoted
-from linkflap.spark_verify.checks.parts.range_exceptions import (
+from linkflap.spark_verify.checks.parts.mirrored_ranges import (
+    Hop,
     aborted_or_open,
+    hops,
+    not_promoted,
     perhaps_cleaned,
     repeated_at_source,
     why_not_judged,

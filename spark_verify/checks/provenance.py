@@ -22,8 +22,7 @@ import numpy as np
 
 from linkflap.harness.model.payload import FOREIGN
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.generation_clients import sends_to
-from linkflap.spark_verify.checks.parts.generations import apart, examined, judged, native
+from linkflap.spark_verify.checks.parts.generations import apart, examined, judged, native, sends_to
 from linkflap.spark_verify.checks.parts.logs import Log, among, locate, runs
 from linkflap.spark_verify.checks.parts.outcomes import planned, refused, uids_of
 from linkflap.spark_verify.facts.eras import LogGeneration

@@ -27,9 +27,15 @@ from linkflap.spark_verify.checks.parts.delivered_records import (
     first_unexplained,
     of_transactions,
 )
-from linkflap.spark_verify.checks.parts.generation_clients import of_readers, polls_in, reads_in
-from linkflap.spark_verify.checks.parts.generation_truncations import kept_since
-from linkflap.spark_verify.checks.parts.generations import every, examined, log_of
+from linkflap.spark_verify.checks.parts.generations import (
+    every,
+    examined,
+    kept_since,
+    log_of,
+    of_readers,
+    polls_in,
+    reads_in,
+)
 from linkflap.spark_verify.checks.parts.logs import OPEN, Log, among, joined, locate, runs
 from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.outcomes import never

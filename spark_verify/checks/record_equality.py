@@ -25,6 +25,7 @@ from linkflap.spark_verify.checks.parts.batch_differences import (
     as_mapped,
     bytes_differ,
     mapped_over,
+    offsets_due,
 )
 from linkflap.spark_verify.checks.parts.cleaning import (
     Cleaned,
@@ -32,11 +33,9 @@ from linkflap.spark_verify.checks.parts.cleaning import (
     tombstones_expired,
     up_to,
 )
-from linkflap.spark_verify.checks.parts.due import offsets_due
 from linkflap.spark_verify.checks.parts.generations import examined
 from linkflap.spark_verify.checks.parts.logs import locate, runs
-from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
-from linkflap.spark_verify.checks.parts.range_endings import appended_since
+from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, appended_since, hops
 from linkflap.spark_verify.facts.view import Batches, Bools, Ints, PartitionView, Replica
 
 

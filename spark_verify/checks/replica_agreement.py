@@ -34,7 +34,7 @@ from typing import Any, Final
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.changed_records import ABSENT
+from linkflap.spark_verify.checks.parts.batch_differences import ABSENT
 from linkflap.spark_verify.checks.parts.cleaning import (
     KEPT,
     Cleaned,

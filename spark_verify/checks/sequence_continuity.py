@@ -25,6 +25,8 @@ acknowledged and none in the log; then it is allowed (`harness.guarantees.faults
 In a recorded run a cleaner's checkpoint shows how far a log is compacted: below it a sequence may
 lack as many records as offsets are missing there, and no more. Whether logs that linkflap did not
 record were compacted is unknown: there a gap where offsets are missing is unknown.
+
+Batches that are missing before others of their producer, deleted or cleaned.
 """
 
 from __future__ import annotations
@@ -39,7 +41,6 @@ from linkflap.harness.model.payload import PROCESS_SHIFT
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.generations import examined, judged
 from linkflap.spark_verify.checks.parts.logs import Log
-from linkflap.spark_verify.checks.parts.missing_batches import cleaned_between, missing_before
 from linkflap.spark_verify.checks.parts.producer_sessions import (
     NEW,
     UNKNOWN,
@@ -52,11 +53,48 @@ from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.sends_and_reads import Send
 from linkflap.spark_verify.facts.view import (
     DATA,
+    OTHER_CONTROL,
     Bools,
     Ints,
     PartitionView,
     Replica,
 )
+
+
+def missing_before(replica: Replica, every: Sessions) -> Bools:
+    """Per batch, whether offsets are missing since the one before of its producer id; before its
+    first, since the last reset."""
+    b = replica.batches
+    return (
+        _since_before(
+            replica,
+            every,
+            (b.base_offset > _starts_of(replica)) | (b.count != b.last_offset - b.base_offset + 1),
+        )
+        > 0
+    )
+
+
+def cleaned_between(replica: Replica, every: Sessions, lacking: Ints, compacted: int) -> Bools:
+    """Per batch, whether so many offsets are missing between batches since then, below what a
+    cleaner has compacted."""
+    gone = np.maximum(np.minimum(replica.batches.base_offset, compacted) - _starts_of(replica), 0)
+    return np.asarray(_since_before(replica, every, gone) >= lacking)
+
+
+def _starts_of(replica: Replica) -> Ints:
+    """Per batch of the log, where the one before it ended."""
+    return np.concatenate(([replica.log_start], replica.batches.last_offset[:-1] + 1))
+
+
+def _since_before(replica: Replica, every: Sessions, counted: Ints | Bools) -> Ints:
+    """Per batch, what was counted of the log's batches up to it since the one before of its
+    producer id, or the last reset."""
+    reached, resets = np.cumsum(counted), np.flatnonzero(replica.batches.control == OTHER_CONTROL)
+    since = np.concatenate(([0], reached[resets]))[every.section]
+    earlier = np.where(every.follows, np.concatenate(([0], reached[every.row][:-1])), since)
+    return np.asarray(reached[every.row] - earlier)
+
 
 _SINCE: Final = (2, 5)
 """KIP-360: before, brokers refuse a first sequence above 0."""

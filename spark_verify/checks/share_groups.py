@@ -41,13 +41,13 @@ from linkflap.harness.model.history import SHARE_LOCK_MS
 from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.delivered_records import Delivered, columns_of, found
-from linkflap.spark_verify.checks.parts.generation_clients import of_readers
 from linkflap.spark_verify.checks.parts.generations import (
     every,
     examined,
     generations,
     log_of,
     number_at,
+    of_readers,
     replica_of,
 )
 from linkflap.spark_verify.checks.parts.logs import Log, among, distinct, locate, runs

@@ -35,7 +35,6 @@ from linkflap.spark_verify.checks.base import (
     PartialFinding,
     Unjudged,
 )
-from linkflap.spark_verify.checks.parts.generation_clients import sends_of, sends_to
 from linkflap.spark_verify.checks.parts.generations import (
     apart,
     examined,
@@ -44,6 +43,8 @@ from linkflap.spark_verify.checks.parts.generations import (
     native,
     number_at,
     numbers_at,
+    sends_of,
+    sends_to,
 )
 from linkflap.spark_verify.checks.parts.logs import Log, locate, runs
 from linkflap.spark_verify.checks.parts.outcomes import planned, planner

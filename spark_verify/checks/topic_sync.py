@@ -67,17 +67,29 @@ def _restored(view: PartitionView, promotion: Promotion) -> Iterator[Finding]:
     home, cluster = _owner(view, promotion), promotion.cluster
     over = _until(view, promotion)
     theirs = [s for s in view.settings if s.cluster == home and s.asked < promotion.fault_time]
-    ours = [s for s in view.settings if s.cluster == cluster and s.asked <= over]
     by = min(_sampled_by(view, promotion), over)
     if cluster in view.deaths or (over < view.ended and by == over):
         return
-    ours = [s for s in ours if s.until >= by or s.asked >= promotion.time]
+    ours = _after(view, promotion, by, over)
     if not theirs or not ours:
         missing = cluster if theirs else home
         yield Unjudged(reason=f"nothing says what was set on {view.topic} on {missing}")
         return
     yield Examined(cluster=cluster, origin="mirrored", count=1)
     yield from _not_restored(view, promotion, theirs, _in_force_from(ours, by))
+
+
+def _after(
+    view: PartitionView, promotion: Promotion, by: int, over: int
+) -> Sequence[TopicSettings]:
+    """The samples of the promoted cluster that say what was set there from `by` to `over`."""
+    return [
+        s
+        for s in view.settings
+        if s.cluster == promotion.cluster
+        and s.asked <= over
+        and (s.until >= by or s.asked >= promotion.time)
+    ]
 
 
 def _not_restored(

@@ -15,29 +15,485 @@ records that it truncated a log, at a failover or because its source was truncat
 there, in a later leader epoch than all before it (KIP-101: otherwise an epoch and an offset
 identify two batches). Mirrored batches have the leader epochs that the mirror recorded, among them
 the last one: a failback by epoch relies on that.
+
+Compares a mirror's journal of its end with the bytes: markers appended, tails truncated, leader
+epochs.
+
+A truncated log, by captures from before and after: changes below the truncation, and what is
+left behind it.
+
+Compares a truncation that the mirror recorded with the bytes and the acknowledgements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
+import numpy as np
+
 from linkflap.harness.model.scenario import Scenario
-from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.generations import (
+    before_truncation,
     compacted,
     generations,
     number_at,
     replica_of,
 )
-from linkflap.spark_verify.checks.parts.mirror_journal import ended
-from linkflap.spark_verify.checks.parts.written_truncations import (
-    truncation_findings,
-    without_reversal,
+from linkflap.spark_verify.checks.parts.outcomes import outcomes
+from linkflap.spark_verify.facts.eras import LogGeneration
+from linkflap.spark_verify.facts.partition_facts import Promotion, Stop, Truncation
+from linkflap.spark_verify.facts.view import (
+    ABORT,
+    OTHER_CONTROL,
+    Batches,
+    Bools,
+    Ints,
+    Origin,
+    PartitionView,
+    Replica,
 )
-from linkflap.spark_verify.facts.partition_facts import Promotion
-from linkflap.spark_verify.facts.view import Origin, PartitionView
+
+_ABORT: Final = re.compile(r"ABORT of producer (-?\d+), epoch (-?\d+)")
+
+
+def _not_appended(
+    replica: Replica, stop: Stop, cleaned: int, about: Mapping[str, object]
+) -> Iterator[Found]:
+    """Markers of the journal that are not in the log. Retention may have deleted those below the
+    log start, and the log cleaner those below `cleaned`."""
+    batches = replica.batches
+    for offset, what in ((at, what) for at, what in stop.appended if at >= replica.log_start):
+        rows = np.flatnonzero(batches.base_offset == offset)
+        if not len(rows) and offset < cleaned:
+            continue
+        if len(rows) != 1 or not _is(batches, int(rows[0]), what):
+            evidence = {**about, "said": what, "holds": [_named(batches, int(row)) for row in rows]}
+            yield Found(
+                kind="marker-not-appended", cluster=stop.cluster, offset=offset, evidence=evidence
+            )
+
+
+def ended(
+    replica: Replica, stop: Stop, promotion: Promotion, *, generation: int, cleaned: int
+) -> Iterator[Finding]:
+    """Compares the journal of a mirror's end with the bytes; below `cleaned`, the log cleaner may
+    have removed markers."""
+    batches = replica.batches
+    if stop.promoted < 0:
+        return
+    count = 1 + len(stop.appended) + len(stop.truncated)
+    yield Examined(
+        cluster=stop.cluster,
+        origin="native",
+        count=count,
+        generation=generation,
+        start=promotion.offset,
+    )
+    about = {"link": stop.link, "mirrored": stop.mirrored, "promoted": stop.promoted}
+    if promotion.offset != _kept(stop):
+        yield Found(
+            kind="promotion-mismatch", cluster=stop.cluster, offset=promotion.offset, evidence=about
+        )
+    yield from _not_appended(replica, stop, cleaned, about)
+    appended = {offset for offset, _ in stop.appended}
+    between = np.flatnonzero(
+        (batches.last_offset >= stop.mirrored) & (batches.base_offset < stop.promoted)
+    ).tolist()
+    silent = [row for row in between if int(batches.base_offset[row]) not in appended]
+    for row in silent:
+        evidence = about | {"holds": _named(batches, row)}
+        yield Found(
+            kind="marker-unannounced",
+            cluster=stop.cluster,
+            offset=int(batches.base_offset[row]),
+            evidence=evidence,
+        )
+    if not silent and not _adds_up(stop):
+        evidence = about | {
+            "truncated": [list(one) for one in stop.truncated],
+            "appended": [list(one) for one in stop.appended],
+        }
+        yield Found(
+            kind="promotion-unaccounted",
+            cluster=stop.cluster,
+            offset=stop.promoted,
+            evidence=evidence,
+        )
+    yield from unseen_truncations(replica, stop, about)
+    yield from _other_epochs(replica, stop, about)
+
+
+def _kept(stop: Stop) -> int:
+    """Where the mirrored part of the promoted log ends: behind it are markers, which the source
+    does not have."""
+    return min(
+        stop.mirrored,
+        stop.promoted - len({offset for offset, _ in stop.appended if offset < stop.promoted}),
+    )
+
+
+def _adds_up(stop: Stop) -> bool:
+    """Whether the truncations of the failover lead from the last mirrored offset to where its
+    markers begin.
+
+    The same list has earlier truncations, made because the source was truncated. A failover that
+    was killed in the middle truncates again: what it began with may come twice.
+    """
+    # Markers of the brokers that lead afterwards (WriteTxnMarkers) are behind the promoted offset.
+    wanted = stop.promoted - sum(offset < stop.promoted for offset, _ in stop.appended)
+    if wanted == stop.mirrored:
+        return True
+    for first in range(len(stop.truncated)):
+        ends = {stop.mirrored}
+        for end, at in stop.truncated[first:]:
+            if end not in ends or at > end:
+                break
+            ends.add(at)
+        else:
+            return stop.truncated[-1][1] == wanted
+    return False
+
+
+def unseen_truncations(
+    replica: Replica, stop: Stop, about: Mapping[str, object]
+) -> Iterator[Found]:
+    """Truncations that the bytes do not show; those that a later and deeper one hides are left
+    out."""
+    batches = replica.batches
+    for index, (end, at) in enumerate(stop.truncated):
+        if at >= end or any(later < at for _, later in stop.truncated[index + 1 :]):
+            continue
+        below, behind = batches.base_offset < at, batches.last_offset >= at
+        rows = np.flatnonzero(behind)
+        if not len(rows) or not below.any():
+            continue
+        row, newest = int(rows[0]), int(batches.leader_epoch[below].max())
+        if below[row] or int(batches.leader_epoch[row]) <= newest:
+            holds = {
+                "base": int(batches.base_offset[row]),
+                "leader_epoch": int(batches.leader_epoch[row]),
+            }
+            evidence = {**about, "end": end, "truncated_to": at, "before": newest, "holds": holds}
+            yield Found(
+                kind="truncation-not-made", cluster=stop.cluster, offset=at, evidence=evidence
+            )
+
+
+def _other_epochs(replica: Replica, stop: Stop, about: Mapping[str, object]) -> Iterator[Found]:
+    """The first mirrored batch whose leader epoch differs from the one that the mirror recorded, up
+    to the last mirrored batch."""
+    batches = replica.batches
+    starts = np.array([start for _, start in stop.epochs], np.int64)
+    rows = np.flatnonzero(batches.base_offset < min(stop.mirrored, stop.promoted))
+    if not len(starts) or not len(rows):
+        return
+    index = np.searchsorted(starts, batches.base_offset[rows], side="right") - 1
+    recorded = np.array([epoch for epoch, _ in stop.epochs], np.int64)[np.maximum(index, 0)]
+    wrong = np.flatnonzero((index >= 0) & (recorded != batches.leader_epoch[rows]))
+    if len(wrong):
+        row = int(rows[wrong[0]])
+        evidence = {
+            **about,
+            "said": int(recorded[wrong[0]]),
+            "leader_epoch": int(batches.leader_epoch[row]),
+            "batches": len(wrong),
+        }
+        yield Found(
+            kind="epoch-mismatch",
+            cluster=stop.cluster,
+            offset=int(batches.base_offset[row]),
+            evidence=evidence,
+        )
+
+
+def _is(batches: Batches, row: int, what: str) -> bool:
+    """Whether a batch is what a journal calls it
+    (`harness.mirrors.shadow.failover.markers.what`)."""
+    abort = _ABORT.fullmatch(what)
+    if abort is None:
+        return int(batches.control[row]) == OTHER_CONTROL
+    who = (int(batches.producer_id[row]), int(batches.producer_epoch[row]))
+    return int(batches.control[row]) == ABORT and who == (int(abort[1]), int(abort[2]))
+
+
+def _named(batches: Batches, row: int) -> dict[str, int]:
+    names = ("control", "producer_id", "producer_epoch", "count")
+    return {name: int(getattr(batches, name)[row]) for name in names}
+
+
+_SAME: Final = ("last_offset", "length", "crc", "leader_epoch")
+
+
+def absent_before(
+    view: PartitionView, generation: LogGeneration, after: Replica, end: int
+) -> Iterator[Found]:
+    """What is below a truncation, and was not there in a capture between the loss of the cluster
+    and the truncation.
+
+    What is below where two histories part was there before they parted: nobody can have added it
+    since.
+    """
+    since = [
+        p.fault_time
+        for p in view.promotions
+        if p.source == generation.cluster and p.time <= generation.ended
+    ]
+    early = [
+        r
+        for r in view.earlier
+        if r.cluster == generation.cluster and not r.damage and max(since, default=0) <= r.captured
+    ]
+    for before in (r for r in early if r.captured <= _truncated_by(view, generation)):
+        b = after.batches
+        rows = np.flatnonzero(
+            (b.last_offset < end) & (b.base_offset >= before.log_start) & b.crc_ok
+        )
+        rows = rows[~np.isin(b.base_offset[rows], before.batches.base_offset)]
+        for row in rows[np.concatenate(([True], np.diff(rows) != 1))].tolist() if len(rows) else ():
+            base = int(b.base_offset[row])
+            yield found_in(
+                "history-changed",
+                generation,
+                base,
+                capture=before.moment,
+                how="not there before",
+                batches=len(rows),
+            )
+
+
+def _truncated_by(view: PartitionView, generation: LogGeneration) -> int:
+    """When the log of a generation was truncated at the latest."""
+    return generations(view)[generation.cluster][generation.number + 1].settled
+
+
+def changed_below(
+    generation: LogGeneration, before: Replica, after: Replica, rows: Ints
+) -> Iterator[Found]:
+    """Batches below the truncation that are not there any more as they were; one finding per
+    range."""
+    wrong = rows[~_has(after.batches, before.batches, rows)]
+    for row in wrong[np.concatenate(([True], np.diff(wrong) != 1))].tolist() if len(wrong) else ():
+        base = int(before.batches.base_offset[row])
+        there = bool((after.batches.base_offset == base).any())
+        how = "changed" if there else "absent"
+        yield found_in(
+            "history-changed", generation, base, capture=before.moment, how=how, batches=len(wrong)
+        )
+
+
+def _has(there: Batches, batches: Batches, rows: Ints) -> Bools:
+    """Per row, whether the same batch is there too."""
+    if not len(there):
+        return np.zeros(len(rows), np.bool_)
+    at = np.minimum(np.searchsorted(there.base_offset, batches.base_offset[rows]), len(there) - 1)
+    same = there.base_offset[at] == batches.base_offset[rows]
+    for name in _SAME:
+        same &= getattr(there, name)[at] == getattr(batches, name)[rows]
+    return np.asarray(same)
+
+
+def left_of_tail(
+    view: PartitionView,
+    generation: LogGeneration,
+    following: LogGeneration,
+    before: Replica,
+    after: Replica,
+    tail: Ints,
+) -> Iterator[Found]:
+    """What of the tail is there still, and did not come back from the new owner."""
+    rows = tail[_has(after.batches, before.batches, tail)]
+    foreign = _not_of_the_owner(view, generation, following, before, rows)
+    if len(foreign):
+        yield found_in(
+            "tail-not-truncated",
+            generation,
+            int(before.batches.base_offset[foreign[0]]),
+            capture=before.moment,
+            parted_at=generation.truncated_to,
+            batches=len(rows),
+        )
+
+
+def reported_too_short(
+    view: PartitionView,
+    generation: LogGeneration,
+    following: LogGeneration,
+    before: Replica,
+    tail: Ints,
+    to: int,
+) -> Iterator[Found]:
+    """The part of the tail that a recorded truncation to `to` leaves and that the new owner does
+    not have.
+
+    A mirror whose next batches truncate the log further repairs that; until then readers get
+    records that the new owner never had.
+    """
+    rows = tail[before.batches.base_offset[tail] < to]
+    foreign = _not_of_the_owner(view, generation, following, before, rows)
+    if len(foreign):
+        yield found_in(
+            "truncation-too-short",
+            generation,
+            int(before.batches.base_offset[foreign[0]]),
+            capture=before.moment,
+            parted_at=generation.truncated_to,
+            truncated_to=to,
+        )
+
+
+def _not_of_the_owner(
+    view: PartitionView,
+    generation: LogGeneration,
+    following: LogGeneration,
+    before: Replica,
+    rows: Ints,
+) -> Ints:
+    """Those of some batches that the new owner does not have at their offsets."""
+    source = next(
+        (e.source for e in following.eras if e.start == generation.truncated_to and e.source), ""
+    )
+    owner = view.canonical().get(source)
+    if owner is None:
+        return rows
+    theirs = set(zip(owner.batches.base_offset.tolist(), owner.batches.crc.tolist(), strict=True))
+    mine = zip(
+        before.batches.base_offset[rows].tolist(), before.batches.crc[rows].tolist(), strict=True
+    )
+    return rows[np.array([batch not in theirs for batch in mine], np.bool_)]
+
+
+def found_in(kind: str, generation: LogGeneration, offset: int, **evidence: object) -> Found:
+    """An anomaly in one log generation."""
+    return Found(kind=kind, cluster=generation.cluster, offset=offset, evidence=evidence)
+
+
+def truncation_findings(
+    view: PartitionView, generation: LogGeneration, following: LogGeneration
+) -> Sequence[Finding]:
+    before, after = before_truncation(view, generation), replica_of(view, following)
+    if before is None or after is None:
+        return [
+            Unjudged(
+                reason=(
+                    f"{generation.cluster} was made to follow, and no log of it from before and "
+                    "after that was captured"
+                )
+            )
+        ]
+    recorded = [
+        t
+        for t in view.truncations
+        if t.cluster == generation.cluster and generation.ended <= t.time <= following.ended
+    ]
+    what = {"capture": before.moment, "parted_at": generation.truncated_to}
+    findings: list[Finding] = list(_contradicted(generation, before, recorded))
+    tail = np.flatnonzero(before.batches.last_offset >= generation.truncated_to)
+    if len(tail) and not recorded:
+        evidence = what | {"end": before.end}
+        findings.append(
+            found_in(
+                "truncation-unrecorded",
+                generation,
+                int(before.batches.base_offset[tail[0]]),
+                **evidence,
+            )
+        )
+    below = np.flatnonzero(
+        (before.batches.last_offset < generation.truncated_to)
+        & (before.batches.base_offset >= after.log_start)
+    )
+    findings += changed_below(generation, before, after, below)
+    findings += absent_before(
+        view, generation, after, min([generation.truncated_to, *(t.offset for t in recorded)])
+    )
+    findings += left_of_tail(view, generation, following, before, after, tail)
+    possible = [t.offset for t in recorded if not _impossible(t, generation, before)]
+    if possible:
+        findings += reported_too_short(view, generation, following, before, tail, min(possible))
+    findings += _promised(view, generation)
+    seen = (
+        (len(below), following.number, 0),
+        (len(tail), generation.number, generation.truncated_to),
+    )
+    return [
+        *findings,
+        *(
+            Examined(
+                cluster=generation.cluster, origin="native", count=n, generation=number, start=at
+            )
+            for n, number, at in seen
+            if n
+        ),
+    ]
+
+
+def _contradicted(
+    generation: LogGeneration, before: Replica, recorded: Sequence[Truncation]
+) -> Iterator[Found]:
+    """Truncations below where the histories part, and those that cannot have been."""
+    what = {"capture": before.moment, "parted_at": generation.truncated_to}
+    for truncation in recorded:
+        at, end = truncation.offset, truncation.end
+        if at < generation.truncated_to:
+            yield found_in("truncation-too-deep", generation, at, **what, end=end)
+        if why := _impossible(truncation, generation, before):
+            yield found_in("truncation-impossible", generation, at, **what, end=end, because=why)
+
+
+def _impossible(truncation: Truncation, generation: LogGeneration, before: Replica) -> str:
+    """Why a recorded truncation is impossible; empty if it is possible.
+
+    Its end may be above that of the capture before it: the coordinator of a cluster that was
+    started appends markers.
+    """
+    if truncation.end < truncation.offset:
+        return f"the log ended at {truncation.end}, below where it was truncated"
+    if before.damage:
+        return ""
+    if truncation.offset > max(before.end, generation.truncated_to):
+        return f"the log, captured before, ended at {before.end}"
+    if truncation.end < before.end:
+        return f"the log, captured before, ended at {before.end}, above its recorded end"
+    return ""
+
+
+def without_reversal(truncation: Truncation, mine: Sequence[LogGeneration]) -> bool:
+    """Whether a truncation is recorded for a cluster that no mirror made to follow at that time.
+
+    One that took nothing away is none: a log with nothing of its own is noted once it grows, and
+    that may be after the mirror was seen to be through.
+    """
+    return truncation.end != truncation.offset and not any(
+        generation.ended <= truncation.time <= following.settled
+        for generation, following in pairwise(mine)
+    )
+
+
+def _promised(view: PartitionView, generation: LogGeneration) -> Iterator[Found]:
+    """Acknowledged records behind the truncation that no forced failover had lost: requested later,
+    or without any forced failover."""
+    what = outcomes(view, generation, earlier=False)
+    if not len(what):
+        return
+    late = (what.sends.column("invoked") > (-1 if generation.lost is None else generation.lost))[
+        what.send
+    ]
+    rows = np.flatnonzero(what.must & (what.acked >= generation.truncated_to) & late)
+    if len(rows):
+        row = int(rows[0])
+        send = what.sends[int(what.send[row])]
+        evidence = {
+            "records": len(rows),
+            "uid": int(what.uid[row]),
+            "operation": send.number,
+            "client": send.client,
+        }
+        yield found_in("truncated-write", generation, int(what.acked[row]), **evidence)
+
 
 NEVER_FOLLOWED: Final = "no mirror made this cluster follow then"
 

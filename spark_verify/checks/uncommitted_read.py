@@ -26,9 +26,15 @@ from linkflap.spark_verify.checks.parts.delivered_records import (
     found,
     of_transactions,
 )
-from linkflap.spark_verify.checks.parts.generation_clients import of_readers
-from linkflap.spark_verify.checks.parts.generation_truncations import marks_in, maybe_truncated
-from linkflap.spark_verify.checks.parts.generations import every, examined, log_of, replica_of
+from linkflap.spark_verify.checks.parts.generations import (
+    every,
+    examined,
+    log_of,
+    marks_in,
+    maybe_truncated,
+    of_readers,
+    replica_of,
+)
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView

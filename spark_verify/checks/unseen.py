@@ -19,13 +19,13 @@ from linkflap.harness.model.scenario import Scenario, WorkloadSpec
 from linkflap.harness.model.topology import LinkSpec, Topology
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from linkflap.spark_verify.checks.parts.delivered_records import columns_of
-from linkflap.spark_verify.checks.parts.generation_clients import reads_in
 from linkflap.spark_verify.checks.parts.generations import (
     every,
     examined,
     generations,
     log_of,
     native,
+    reads_in,
 )
 from linkflap.spark_verify.checks.parts.logs import Log, among, joined, locate, runs
 from linkflap.spark_verify.checks.parts.lost_records import Taken

@@ -27,10 +27,9 @@ from linkflap.harness.model.payload import FOREIGN
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks.marker_pairing import LEFT_OPEN, NOT_TRANSACTIONAL
 from linkflap.spark_verify.checks.parts.generations import compacted
 from linkflap.spark_verify.checks.parts.replicas import missing
-from linkflap.spark_verify.checks.parts.transaction_ends import LEFT_OPEN
-from linkflap.spark_verify.checks.parts.transaction_headers import NOT_TRANSACTIONAL
 from linkflap.spark_verify.facts.partition_facts import PartitionFacts, RunFacts
 from linkflap.spark_verify.facts.view import PartitionView, Replica
 from linkflap.spark_verify.inspect import evidence

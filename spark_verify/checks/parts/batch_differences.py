@@ -1,18 +1,92 @@
-"""In what two batches at one offset differ."""
+"""In what two batches at one offset differ.
+
+Which records of one batch differ between two logs, and in what: of batches that were looked into
+(`differing_batches`).
+
+Where checks that compare by offset have something to examine: at the destinations of links that
+mirror the topic.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from linkflap.harness.model.guarantee import MAPPED, ProducerIds
-from linkflap.spark_verify.checks.parts.changed_records import changed_records
+from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.checks.parts.logs import locate, read
 from linkflap.spark_verify.checks.parts.producer_ids import crc_as_mapped
-from linkflap.spark_verify.facts.view import ABORT, COMMIT, Batches, Bools, Ints, Replica
+from linkflap.spark_verify.facts.partition_facts import Promotion
+from linkflap.spark_verify.facts.view import (
+    ABORT,
+    COMMIT,
+    Batches,
+    Bools,
+    Ints,
+    Origin,
+    Parts,
+    Replica,
+)
+
+FIELDS: Final = ("timestamp", "key", "value", "headers")
+ABSENT: Final = ["absent on one"]
+
+
+def changed_records(ours: Parts, theirs: Parts, base: int, last: int) -> list[dict[str, Any]]:
+    """The records of a batch that differ: offset, uid, and which of their parts do, or on which
+    side one is not there."""
+    one, two = _by_offset(ours, base, last), _by_offset(theirs, base, last)
+    found: list[dict[str, Any]] = []
+    if not one or not two:
+        return found
+    for offset in sorted(one.keys() | two.keys()):
+        mine, yours = one.get(offset), two.get(offset)
+        if mine is None or yours is None:
+            uid = int(
+                (ours if mine is not None else theirs).uid[mine if mine is not None else yours]
+            )
+            found.append({"offset": offset, "uid": uid, "fields": ABSENT})
+            continue
+        fields = [
+            name for name in FIELDS if getattr(ours, name)[mine] != getattr(theirs, name)[yours]
+        ]
+        if fields:
+            found.append({"offset": offset, "uid": int(ours.uid[mine]), "fields": fields})
+    return found
+
+
+def _by_offset(parts: Parts, base: int, last: int) -> dict[int, int]:
+    return {
+        offset: row for row, offset in enumerate(parts.offset.tolist()) if base <= offset <= last
+    }
+
+
+def offsets_due(
+    scenario: Scenario, promotions: Sequence[Promotion]
+) -> Collection[tuple[str, Origin]]:
+    """The destination of every link that topics cross, if the mirror keeps offsets."""
+    if not scenario.mirror.guarantee.offsets_kept:
+        return ()
+    return {
+        (link.destination, "mirrored")
+        for link in scenario.topology.links
+        if _written(scenario, link.source)
+    }
+
+
+def _written(scenario: Scenario, cluster: str) -> bool:
+    """Whether topics cross a link from here: workloads at home on the cluster, or upstream of
+    it."""
+    homes = {workload.home for workload in scenario.workloads}
+    return any(
+        homes & set(scenario.topology.homes_over(link))
+        for link in scenario.topology.links
+        if link.source == cluster
+    )
+
 
 _CHANGED: Final = 5
 """Records per batch whose differences are shown."""

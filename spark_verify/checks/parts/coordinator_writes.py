@@ -12,7 +12,7 @@ from linkflap.harness.log.coordinators import TransactionState
 from linkflap.spark_verify.checks.base import PartialFinding
 from linkflap.spark_verify.checks.parts.generations import generations, native, replica_of
 from linkflap.spark_verify.checks.parts.lost_records import Taken
-from linkflap.spark_verify.checks.parts.sampled_offsets import (
+from linkflap.spark_verify.checks.parts.samples import (
     disturbed_from,
     pending_commits,
     visible_commits,

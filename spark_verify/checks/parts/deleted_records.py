@@ -217,20 +217,28 @@ def _contents(view: PartitionView, uids: Ints) -> _Contents:
     for client in np.unique(clients[clients >= 0]).tolist():
         left = np.flatnonzero(of_copies == client)
         left = left[:: len(left) // COMPARED + 1]
-        ways = [
-            way
-            for way in view.partition_facts.facts.values
-            if len(left)
-            and all(
-                _as_written(way, u) == (k, NULL if v == NULL else 0)
-                for u, k, v in zip(*(c[left].tolist() for c in (uid, key, value)), strict=True)
-            )
-        ]
+        ways = _agreeing(view, *(column[left].tolist() for column in (uid, key, value)))
         for row in rest[clients == client].tolist():
-            said = {_as_written(way, int(uids[row])) for way in ways}
-            if len(said) == 1:
-                (found.key[row], found.value[row]), found.known[row] = said.pop(), True
+            written = {_as_written(way, int(uids[row])) for way in ways}
+            if len(written) == 1:
+                (found.key[row], found.value[row]), found.known[row] = written.pop(), True
     return found
+
+
+def _agreeing(
+    view: PartitionView, uids: Sequence[int], keys: Sequence[int], values: Sequence[int]
+) -> Sequence[Values]:
+    """The ways to derive payloads from a seed that give what these records of a client have; none
+    without records."""
+    rows = [
+        (uid, (key, NULL if value == NULL else 0))
+        for uid, key, value in zip(uids, keys, values, strict=True)
+    ]
+    return [
+        way
+        for way in view.partition_facts.facts.values
+        if rows and all(_as_written(way, uid) == parts for uid, parts in rows)
+    ]
 
 
 def _clients(view: PartitionView, uids: Ints) -> Ints:

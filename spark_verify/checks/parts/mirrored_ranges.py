@@ -5,12 +5,17 @@ The source's sequence is its data records that a read_committed reader gets, in 
 payload once. The destination's is what a read_committed reader gets of what came in the mirrored
 range (`spark_verify.facts.eras`). MirrorMaker 2 keeps order and moves offsets, so a record's
 identity is its payload id and its content the digest (`spark_verify.facts.view.Records`).
+
+The end of a mirrored range: a promotion, records that a mirror appended, or neither.
+
+Findings in a mirrored range that look like violations, and may be faithful.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -23,16 +28,83 @@ from linkflap.spark_verify.checks.parts.deletion import (
 from linkflap.spark_verify.checks.parts.generations import log_of, source_log
 from linkflap.spark_verify.checks.parts.logs import (
     NOWHERE,
+    PLAIN,
     Log,
     among,
     copies,
+    distinct,
     locate,
     read,
 )
-from linkflap.spark_verify.checks.parts.range_endings import Tail, appended_since, tail
 from linkflap.spark_verify.facts.eras import FOREVER, Era, History, LogGeneration, MirroredRange
 from linkflap.spark_verify.facts.lineages import history
-from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
+from linkflap.spark_verify.facts.partition_facts import Stop
+from linkflap.spark_verify.facts.send_columns import Sends
+from linkflap.spark_verify.facts.view import DATA, Batches, Bools, Ints, PartitionView
+
+Tail = Literal["lost-with-source", "died-with-destination", "drained", "unknown", "another-hop"]
+"""The meaning of a missing tail. `died-with-destination`: every broker of the destination was
+killed for good, so only the dead could have shown what had not arrived. In a comparison over
+several hops a tail has no meaning: each hop reports its own."""
+
+
+def tail(view: PartitionView, mirrored_range: MirroredRange) -> Tail:
+    if mirrored_range.far:
+        return "another-hop"
+    if mirrored_range.promotion is not None:
+        return "lost-with-source" if mirrored_range.promotion.kind == "forced" else "drained"
+    past = history(view.partition_facts).generations[mirrored_range.destination]
+    if past[mirrored_range.generation].lost is not None:
+        return "died-with-destination"
+    # Another destination was promoted in place of the one that died.
+    lost = [
+        p
+        for p in view.promotions
+        if p.kind == "forced"
+        and p.source == mirrored_range.source
+        and p.time >= mirrored_range.began
+    ]
+    return "lost-with-source" if lost else "unknown"
+
+
+def _appends_to(stop: Stop, mirrored_range: MirroredRange) -> bool:
+    """Whether the records that a mirror appended at its end are in the destination's log: its own
+    mirror's, or copied from an earlier hop."""
+    if mirrored_range.far:
+        return stop.cluster != mirrored_range.source
+    return stop.cluster == mirrored_range.destination
+
+
+def appended_since(view: PartitionView, mirrored_range: MirroredRange, batches: Batches) -> int:
+    """From where on the destination has only control batches that mirrors appended at the end of
+    the run, and recorded that they did.
+
+    Of its own mirror, or, from further away, of one in between. What is appended at a failover is
+    behind the promotion, where the mirrored range ends.
+    """
+    if mirrored_range.promotion is not None:
+        return FOREVER
+    over = [
+        s
+        for s in view.stops
+        if not any(p.link == s.link and p.time >= s.time for p in view.promotions)
+    ]
+    whose = [
+        s
+        for s in over
+        if s.time >= mirrored_range.began and s.appended and _appends_to(s, mirrored_range)
+    ]
+    begins = [min(at for at, _ in s.appended) for s in whose]
+    last = int(batches.base_offset[batches.control == DATA].max(initial=-1))
+    return min((at for at in begins if at > last), default=FOREVER)
+
+
+def not_promoted(view: PartitionView, generation: LogGeneration) -> bool:
+    """Whether clients wrote to a mirrored log without a promotion: their records look like the
+    mirror's."""
+    return all(e.origin == "mirrored" for e in generation.eras) and generation.cluster in Sends.of(
+        view.sends
+    ).words("cluster")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,3 +356,37 @@ def _ended_behind(
     return np.asarray(
         (source.replica.records.offset[rows] < end) & (marker >= end) & (marker < NOWHERE)
     )
+
+
+def repeated_at_source(compared: Hop) -> Ints:
+    """Payload ids that the source itself has more than once: repeating those is faithful."""
+    uids = compared.source.replica.records.uid
+    return distinct(uids[copies(uids)[1] > 0])
+
+
+def why_not_judged(compared: Hop, count: int) -> str:
+    """The reason why records that came again, out of order or never are not judged
+    (`unsettled_payloads`)."""
+    source, destination = compared.source.replica.cluster, compared.destination.replica.cluster
+    how = f"{count} records on {destination} came again, out of order, or never"
+    return f"{how}: so may {source} have had them, whose start was deleted"
+
+
+def perhaps_cleaned(count: int, holder: str, lacking: str) -> str:
+    """The reason why records are not judged that only one end of a mirror has."""
+    return (
+        f"{count} records of {holder} are missing on {lacking}, which is compacted, and whether "
+        "its cleaner took them cannot be known"
+    )
+
+
+def aborted_or_open(compared: Hop, uids: Ints) -> Ints:
+    """Per uid, the index of its record at the source when that is neither plain nor committed
+    there, else -1."""
+    at = locate(compared.source.replica.records.uid, uids)
+    hidden = (
+        (at >= 0) & (compared.source.record_state[at] > PLAIN) & ~compared.source.visible[at]
+        if len(compared.source.visible)
+        else at >= 0
+    )
+    return np.where(hidden, at, -1).astype(np.int64)

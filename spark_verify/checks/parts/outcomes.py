@@ -16,8 +16,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from linkflap.spark_verify.checks.parts.generation_clients import polls_in, sends_to
-from linkflap.spark_verify.checks.parts.generations import generations, log_of, numbers_at
+from linkflap.spark_verify.checks.parts.generations import (
+    generations,
+    log_of,
+    numbers_at,
+    polls_in,
+    sends_to,
+)
 from linkflap.spark_verify.checks.parts.logs import PLAIN, Log, among, chunks, distinct, locate
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends

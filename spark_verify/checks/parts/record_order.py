@@ -8,8 +8,7 @@ import numpy as np
 
 from linkflap.spark_verify.checks.base import Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.logs import among, runs, written
-from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop
-from linkflap.spark_verify.checks.parts.range_exceptions import repeated_at_source
+from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, repeated_at_source
 from linkflap.spark_verify.facts.view import Ints, PartitionView
 
 

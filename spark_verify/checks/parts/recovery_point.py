@@ -11,9 +11,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from linkflap.spark_verify.checks.parts.generation_clients import reads_in, sends_to
-from linkflap.spark_verify.checks.parts.generation_truncations import marks_in
-from linkflap.spark_verify.checks.parts.generations import every, generations
+from linkflap.spark_verify.checks.parts.generations import (
+    every,
+    generations,
+    marks_in,
+    reads_in,
+    sends_to,
+)
 from linkflap.spark_verify.checks.parts.logs import NOWHERE, among
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop
 from linkflap.spark_verify.checks.parts.outcomes import outcomes

@@ -10,9 +10,7 @@ from typing import TypedDict, Unpack
 import pytest
 
 from linkflap.spark_verify.checks.base import Examined
-from linkflap.spark_verify.checks.parts.generation_clients import reads_in
-from linkflap.spark_verify.checks.parts.generation_truncations import marks_in
-from linkflap.spark_verify.checks.parts.generations import every
+from linkflap.spark_verify.checks.parts.generations import every, marks_in, reads_in
 from linkflap.spark_verify.checks.read_committed_visibility import kernel
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.view import PartitionView, Watermarks

@@ -1,4 +1,9 @@
-"""Samples of single replicas, follower or leader, against each other and the leaders' high
+"""What was sampled of a partition: watermarks, replicas, and offsets of groups.
+
+Compares the samples of one log's offsets with each other: which went back, and which are
+impossible.
+
+Samples of single replicas, follower or leader, against each other and the leaders' high
 watermarks: which replica lost committed records that it had.
 
 A replica that grows in a leader epoch fetches that leader's batches. What it has then below a high
@@ -7,22 +12,132 @@ had before may have been another leader's, and uncommitted. So may what it appen
 that does not know of the election yet. Nothing is judged around what may take committed records,
 and around what may keep a broker from learning who leads: a fault of that broker or of the whole
 cluster, and the fault `partition`.
+
+Sampled committed offsets of groups: whether there are any samples of a group that had committed.
+
+The sampler (`harness.capture.watermarks`) requests bounds all the time and the offsets of groups
+now and then, in one thread. If bounds were sampled for a while after a group had committed, and its
+offsets never were, the sampler did not ask for that group, or got no answer.
+
+A coordinator that reloads a partition answers with the part below its known high watermark
+(KAFKA-15910). Until its followers have fetched, samples step back to an earlier commit of the
+group.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
+from linkflap.harness.log.coordinators import GroupCommit
 from linkflap.harness.model.faults import UNCLEAN
-from linkflap.spark_verify.checks.base import Found
-from linkflap.spark_verify.facts.eras import on_cluster
-from linkflap.spark_verify.facts.partition_facts import ReplicaSample
-from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Watermarks
+from linkflap.spark_verify.checks.base import Finding, Found
+from linkflap.spark_verify.checks.parts.logs import ABORTED, NOWHERE, OPEN, read
+from linkflap.spark_verify.facts.eras import FOREVER, on_cluster
+from linkflap.spark_verify.facts.partition_facts import ReplicaSample, Window
+from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Replica, Watermarks
+
+
+def found_at(kind: str, cluster: str, marks: Watermarks, row: int, **evidence: object) -> Found:
+    lso, high = int(marks.last_stable[row]), int(marks.high_watermark[row])
+    sample = {
+        "last_stable": lso,
+        "high_watermark": high,
+        "time": int(marks.time[row]),
+        "leader_epoch": int(marks.leader_epoch[row]),
+    }
+    return Found(kind=kind, cluster=cluster, offset=lso, evidence=sample | evidence)
+
+
+def _same_tenure(view: PartitionView, cluster: str, marks: Watermarks, sampled: Ints) -> Bools:
+    """Per sample but the first: whether the one before is surely of the same leader's same
+    epoch."""
+    before, after = sampled[:-1], sampled[1:]
+    same = (marks.leader[before] == marks.leader[after]) & (
+        marks.leader_epoch[before] == marks.leader_epoch[after]
+    )
+    unknown = marks.leader_epoch[after] < 0
+    for start, end in _leaders_moved(view, cluster):
+        same &= ~(unknown & (marks.time[before] <= end) & (marks.returned[after] >= start))
+    return np.asarray(same)
+
+
+def _leaders_moved(view: PartitionView, cluster: str) -> Iterator[tuple[int, int]]:
+    """[start, end] of all that may have given a partition another leader: broken brokers, and a
+    mirror that ends or begins."""
+    yield from ((window.start, window.end) for window in on_cluster(view.windows, cluster))
+    yield from ((p.fault_time, p.time) for p in view.promotions if p.cluster == cluster)
+    yield from ((stop.time, stop.time) for stop in view.stops if stop.cluster == cluster)
+    yield from ((t.time, t.time) for t in view.truncations if t.cluster == cluster)
+
+
+def truncating(view: PartitionView, cluster: str) -> list[tuple[int, int, int]]:
+    """(start, end, offset): from the start of a log's reversal until its truncation to `offset` was
+    recorded. It may be truncated in steps, each in a new leader epoch."""
+    return [
+        (window.start, t.time, t.offset)
+        for window in view.windows
+        if window.name.reverses and window.took_effect and window.on.source == cluster
+        for t in view.truncations
+        if t.cluster == cluster and window.start <= t.time <= window.end
+    ]
+
+
+def out_of_order(
+    view: PartitionView, cluster: str, marks: Watermarks, sampled: Ints
+) -> Sequence[Finding]:
+    if not len(sampled):
+        return []
+    lso, high = marks.last_stable[sampled], marks.high_watermark[sampled]
+    same = _same_tenure(view, cluster, marks, sampled)
+    before, after = sampled[:-1], sampled[1:]
+    findings: list[Finding] = []
+    for name, values, kind in (
+        ("last_stable", lso, "lso-regression"),
+        ("high_watermark", high, "high-watermark-regression"),
+    ):
+        back = same & (values[1:] < values[:-1])
+        for start, end, offset in truncating(view, cluster):
+            meanwhile = (marks.time[before] <= end) & (marks.returned[after] >= start)
+            # Without its end a transaction is open again, from wherever it began: such an LSO is
+            # held against the bytes.
+            stepped = (values[1:] >= offset) | ((high[1:] >= offset) & (high[1:] < high[:-1]))
+            back &= ~(meanwhile & stepped)
+        for i in np.flatnonzero(back).tolist():
+            findings.append(
+                found_at(kind, cluster, marks, int(sampled[i + 1]), before={name: int(values[i])})
+            )
+    findings += _log_starts(cluster, marks, sampled, same)
+    # The LSO may have been requested after the high watermark: the next sample bounds what that had
+    # become by then.
+    bound = np.maximum(high[:-1], np.where(same, high[1:], NOWHERE))
+    findings += [
+        found_at("lso-above-high-watermark", cluster, marks, int(sampled[i]))
+        for i in np.flatnonzero(lso[:-1] > bound).tolist()
+    ]
+    return findings
+
+
+def _log_starts(cluster: str, marks: Watermarks, sampled: Ints, same: Bools) -> Iterator[Finding]:
+    """Log starts that went back, or were above the LSO, which is requested next: it is raised with
+    the log start."""
+    start, lso = marks.log_start[sampled], marks.last_stable[sampled]
+    known = same & (start[1:] >= 0)
+    for kind, wrong in (
+        ("log-start-regression", start[1:] < start[:-1]),
+        ("log-start-above-lso", start[1:] > lso[1:]),
+    ):
+        for i in np.flatnonzero(known & wrong).tolist():
+            evidence = {"log_start": int(start[i + 1]), "before": {"log_start": int(start[i])}}
+            yield replace(
+                found_at(kind, cluster, marks, int(sampled[i + 1]), **evidence),
+                offset=int(start[i + 1]),
+            )
+
 
 KIND: Final = "replica-end-regression"
 AHEAD: Final = "high-watermark-ahead"
@@ -243,3 +358,62 @@ def _knows(view: PartitionView, tenure: _Tenure, sample: ReplicaSample) -> int:
     if sample.broker == tenure.previous != tenure.leader:
         times.append(learned)
     return max(times, default=tenure.start)
+
+
+ASKED_WITHIN: Final = 3_000_000_000
+"""Nanoseconds of sampling within which groups are sampled too: they are every half a second, and
+each attempt may take 2 s to fail."""
+
+
+def never_sampled(view: PartitionView, cluster: str, group: str, *, until: int) -> str:
+    """Why a group's position on a cluster before some time is unknown; empty where it was sampled,
+    or not due."""
+    if any(g.group == group and g.cluster == cluster for g in view.groups):
+        return ""
+    mine = [
+        r
+        for r in view.reads
+        if r.group == group and r.cluster == cluster and r.kind == "commit" and r.returned < until
+    ]
+    marks = view.watermarks.get(cluster)
+    if not mine or marks is None:
+        return ""
+    first = min(r.returned for r in mine)
+    if not ((marks.time >= first + ASKED_WITHIN) & (marks.returned < until)).any():
+        return ""
+    return (
+        f"no committed offset of group {group} was ever sampled on {cluster}, so how far it was "
+        "there is unknown"
+    )
+
+
+def disturbed_from(windows: Sequence[Window], cluster: str) -> int:
+    """When the first fault reached brokers of a cluster: from then on its coordinators may have
+    reloaded their partitions."""
+    given_up = [w for w in windows if w.name.forced and w.on.source == cluster]
+    return min((w.start for w in (*on_cluster(windows, cluster), *given_up)), default=FOREVER)
+
+
+def visible_commits(replica: Replica) -> Iterator[tuple[GroupCommit, int]]:
+    """Commits of groups in a coordinator's log, each with the row of its batch: those of a
+    transaction that did not commit never were."""
+    state = read(replica).state
+    return ((commit, row) for commit, row in _commits(replica) if state[row] not in (ABORTED, OPEN))
+
+
+def pending_commits(replica: Replica) -> Iterator[GroupCommit]:
+    """Commits of groups in transactions that are open in a coordinator's log.
+
+    A transaction's commit is acknowledged once it is prepared, and its markers are written after
+    that (KIP-98): brokers that die in between leave none, and write it when they are back.
+    """
+    state = read(replica).state
+    return (commit for commit, row in _commits(replica) if state[row] == OPEN)
+
+
+def _commits(replica: Replica) -> Iterator[tuple[GroupCommit, int]]:
+    commits = [entry for entry in replica.entries if isinstance(entry, GroupCommit)]
+    rows = (
+        np.searchsorted(replica.batches.base_offset, [c.offset for c in commits], side="right") - 1
+    )
+    return zip(commits, rows.tolist(), strict=True)
