@@ -16,6 +16,7 @@ have done that if its records that are left have the keys that the seed says.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
