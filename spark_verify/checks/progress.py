@@ -333,7 +333,8 @@ def _stuck(mine: Sequence[PartialFinding]) -> Iterator[Combined]:
         data: Any = part.data
         columns = ("began", "over", "at", "end", "leader", "answered")
         for began, over, *rest in zip(*(_column([part], name) for name in columns), strict=True):
-            if any(_works(other, began, over) for other in mine if other is not part):
+            others = (o for o in mine if o is not part and o.cluster == part.cluster)
+            if any(_works(other, began, over) for other in others):
                 continue
             yield Combined(
                 found=_found_stuck(part, data, began, over, *rest),

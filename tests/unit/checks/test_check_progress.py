@@ -252,6 +252,19 @@ def test_a_slow_consumer_reads_its_partitions_one_after_the_other() -> None:
     assert anomalies(NAME, stands, partition(1, (9, 0), (60, 2))) == [("stalled", "A", 1)]
 
 
+def test_what_a_group_does_on_another_cluster_is_no_progress_here() -> None:
+    here, there = group_at((9, 1)), group_at((9, 0), (60, 1))
+    both = marks((5, 2))
+    history = seen(
+        GROUP,
+        sampled=both | {"B": both["A"]},
+        groups=[*here, *(replace(each, cluster="B") for each in there)],
+    )
+    facts = replace(history.partition_facts.facts, awaited=(GROUP, replace(GROUP, cluster="B")))
+    moved = replace(history, partition_facts=replace(history.partition_facts, facts=facts))
+    assert anomalies(NAME, moved) == [("stalled", "A", 1)]
+
+
 def test_a_fatal_error_of_several_partitions_is_one() -> None:
     here = seen(PRODUCER, sends=FENCED)
     there = replace(here, partition_facts=replace(here.partition_facts, partition=1))
