@@ -40,8 +40,8 @@ _TOPICS: tuple[Mapping[str, str], ...] = (
 )
 """Topic configs; the default twice, so that it is drawn more often.
 
-Compacted topics are not drawn (the scenario `compacted-topic` covers them). Once the log cleaner of
-the source has removed a record, its copy cannot be compared, so most of such runs are unknown."""
+Compacted topics are not drawn (the scenario `compacted-topic` covers them): a cleaner takes records
+whose keys nothing shows any more, and then a run is unknown."""
 
 
 def topology(bounds: Bounds, rng: random.Random) -> Topology:
