@@ -25,7 +25,7 @@ import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found
 from linkflap.spark_verify.checks.parts.generations import generations
-from linkflap.spark_verify.facts.eras import on_cluster
+from linkflap.spark_verify.facts.eras import skew
 from linkflap.spark_verify.facts.lineages import history
 from linkflap.spark_verify.facts.view import PartitionView, Replica
 
@@ -33,8 +33,6 @@ COORDINATORS: Final = ("__consumer_offsets", "__transaction_state")
 """Topics that Kafka compacts, and never deletes the beginning of."""
 _LATER: Final = 1_000_000_000
 """A log may have grown by what a sample shows that is taken this much later."""
-_SKEWED: Final = 3600 * 1000
-"""The most milliseconds that the fault clock-skew sets a clock ahead."""
 _DAYS: Final = 168 * 3600 * 1000
 """log.retention.hours by default."""
 
@@ -254,8 +252,7 @@ def _too_old(view: PartitionView, start: Start, known: int, milliseconds: int) -
     """Whether the newest record that is gone can have been as old as that."""
     if milliseconds < 0:
         return False
-    skewed = any(w.fault == "clock-skew" for w in on_cluster(view.windows, start.cluster))
-    now = start.returned // 1_000_000 + (_SKEWED if skewed else 0)
+    now = start.returned // 1_000_000 + skew(view.windows, start.cluster)
     newest = _newest(view, start, known)
     return newest is None or newest + milliseconds <= now
 

@@ -140,3 +140,10 @@ def touches(window: Window, link: str) -> bool:
 def on_cluster(windows_: Sequence[Window], cluster: str) -> Iterator[Window]:
     """The windows of faults on brokers of a cluster."""
     return (w for w in windows_ if w.on.cluster == cluster)
+
+
+def skew(windows_: Sequence[Window], cluster: str) -> int:
+    """By how many milliseconds a clock of a cluster's brokers may be off at most: the fault
+    clock-skew sets it less than an hour ahead or behind."""
+    skewed = any(w.fault == "clock-skew" for w in on_cluster(windows_, cluster))
+    return 3600 * 1000 if skewed else 0

@@ -160,6 +160,20 @@ def with_start(entry: Entry, *, later: int) -> Entry:
     return _patched(entry, at, struct.pack(">q", was + later))
 
 
+def with_update(entry: Entry, *, later: int) -> Entry:
+    """The same batch with another time of its update, so many milliseconds later."""
+    at = _times_at(entry)
+    (was,) = struct.unpack_from(">q", entry.records[0].value or b"", at)
+    return _patched(entry, at, struct.pack(">q", was + later))
+
+
+def later(entry: Entry, ms: int) -> Entry:
+    """The same batch, so many milliseconds later."""
+    moved = with_update(with_start(entry, later=ms), later=ms)
+    (record,) = moved.records
+    return replace(moved, records=(record._replace(timestamp=record.timestamp + ms),))
+
+
 def with_partitions(entry: Entry, *, fewer: int) -> Entry:
     """The same batch without the last partitions of its last topic."""
     (record,) = entry.records

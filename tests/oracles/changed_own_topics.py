@@ -95,7 +95,7 @@ def _otherwise(made: World, entry: Any) -> Any:
         {"partitions": entry.partitions[1:]},
         {"timeout": entry.timeout * 15},
         {"started": entry.started + rng.choice([-100_000, 1])},
-        {"updated": entry.updated + 1},
+        {"updated": entry.updated + rng.choice([-100_000, 1])},
         {"version": 2},
         {"version": 2, "producer_epoch": entry.producer_epoch + 1},
         {"next_id": entry.producer_id + 1},

@@ -57,6 +57,8 @@ def impossible(plain: Plain, cluster: str, log: PlainLog) -> Iterator[int]:
     """The offsets of records of `__transaction_state` that cannot follow the record before them of
     their transactional id: at or above what a cleaner may have removed."""
     past: dict[str, list[TransactionState]] = {}
+    windows = [w for w in plain.view.windows if w.target.split("/")[0] == cluster]
+    skew = 2 * 3600 * 1000 if any(w.fault == "clock-skew" for w in windows) else 0
     for state in states_of(plain, cluster):
         mine = past.setdefault(state.transactional_id, [])
         mine.append(state)
@@ -64,13 +66,14 @@ def impossible(plain: Plain, cluster: str, log: PlainLog) -> Iterator[int]:
             continue
         if len(mine) == 1 and log.log_start:
             continue
-        if not follows(mine[-2] if len(mine) > 1 else None, state) and not _retried(
-            plain, cluster, log, mine
-        ):
+        earlier = mine[-2] if len(mine) > 1 else None
+        if not follows(earlier, state, skew) and not _retried(plain, cluster, log, mine, skew):
             yield state.offset
 
 
-def _retried(plain: Plain, cluster: str, log: PlainLog, mine: Sequence[TransactionState]) -> bool:
+def _retried(
+    plain: Plain, cluster: str, log: PlainLog, mine: Sequence[TransactionState], skew: int
+) -> bool:
     """Whether the coordinator that wrote the last record may have failed to append those before it,
     and so have gone on from an earlier one: a fault of its cluster's brokers is near."""
     last = mine[-1]
@@ -81,7 +84,7 @@ def _retried(plain: Plain, cluster: str, log: PlainLog, mine: Sequence[Transacti
     for n in range(len(mine) - 2, -1, -1):
         if leader(mine[n]) != leader(last):
             return False
-        if follows(mine[n - 1] if n else None, last):
+        if follows(mine[n - 1] if n else None, last, skew):
             begin, end = mine[n].updated / 1000 - 10, last.written / 1000 + 10
             return any(
                 w.start / 1e9 <= end and begin <= w.end / 1e9
@@ -92,12 +95,15 @@ def _retried(plain: Plain, cluster: str, log: PlainLog, mine: Sequence[Transacti
     return False
 
 
-def follows(before: TransactionState | None, now: TransactionState) -> bool:
-    """KIP-98, KIP-360, KIP-890: the transitions, with what each keeps and changes."""
+def follows(before: TransactionState | None, now: TransactionState, skew: int) -> bool:
+    """KIP-98, KIP-360, KIP-890: the transitions, with what each keeps and changes. A coordinator
+    takes the time of an update from its clock, and then that of the record; the next one loads the
+    last state before it goes on. Clocks differ by up to `skew` milliseconds."""
     if before is None or before.state == -1:
         previous = now.previous_id in (-1, now.producer_id)
         nothing = not now.partitions and now.started == -1 and now.next_id < 0
-        return now.state == EMPTY and now.producer_epoch == 0 and previous and nothing
+        timed = now.updated <= now.written + skew
+        return now.state == EMPTY and now.producer_epoch == 0 and previous and nothing and timed
     bumps = now.version >= 2
     allowed = BEFORE.get(now.state, ())
     if now.state == PREPARE_ABORT and bumps:
@@ -105,7 +111,7 @@ def follows(before: TransactionState | None, now: TransactionState) -> bool:
     if before.state not in allowed:
         return False
     if now.state == -1:
-        return now.written - before.updated >= 7 * 24 * 3600 * 1000
+        return now.written - before.updated + skew >= 7 * 24 * 3600 * 1000
     same_id = now.producer_id == before.producer_id
     up = now.producer_epoch - before.producer_epoch
     ended = now.state in (COMPLETE_COMMIT, COMPLETE_ABORT)
@@ -131,9 +137,9 @@ def follows(before: TransactionState | None, now: TransactionState) -> bool:
     version = now.version == before.version if ended else True
     if prepared and before.state == ONGOING and before.version >= 2:
         version = bumps
-    return all(
-        (producer, keeps, started or now.state == EMPTY, touched, following, previous, version)
-    )
+    started = started or now.state == EMPTY
+    timed = before.updated - skew <= now.updated <= now.written + skew
+    return all((producer, keeps, started, touched, following, previous, version, timed))
 
 
 def written_again(log: PlainLog, markers: Sequence[Any]) -> list[Any]:

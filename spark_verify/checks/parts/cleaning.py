@@ -25,7 +25,7 @@ from typing import Final, Literal
 import numpy as np
 
 from linkflap.spark_verify.checks.parts.logs import NOWHERE
-from linkflap.spark_verify.facts.eras import on_cluster
+from linkflap.spark_verify.facts.eras import skew
 from linkflap.spark_verify.facts.view import (
     ABORT,
     COMMIT,
@@ -342,6 +342,5 @@ def tombstones_expired(view: PartitionView, replica: Replica) -> int | None:
     of_brokers = brokers.get("log.cleaner.delete.retention.ms", "86400000")
     given = [topic.get("delete.retention.ms", of_brokers)]
     given += [of_brokers] if replica.cluster != view.home else []
-    skewed = any(w.fault == "clock-skew" for w in on_cluster(view.windows, replica.cluster))
-    now = (replica.captured or view.ended) // 1_000_000 + (3_600_000 if skewed else 0)
+    now = (replica.captured or view.ended) // 1_000_000 + skew(view.windows, replica.cluster)
     return now - min(int(each) for each in given if each.isdecimal())

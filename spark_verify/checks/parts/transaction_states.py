@@ -3,7 +3,8 @@ KIP-890).
 
 A coordinator writes a state before it acts on it, and one that takes over begins with the last
 state that it reads. So each record of an id follows from the one before it: by its state, producer
-id and epoch, partitions, timeout and times.
+id and epoch, partitions, timeout and times. It is updated no earlier than the one before it, and
+no later than it is written, as far as the clocks of the brokers agree.
 
     Empty            the first of an id, with epoch 0; else the next epoch, or the same one to a
                      producer that asks again; or a new producer id, once the epochs are used up
@@ -45,7 +46,7 @@ from linkflap.harness.log.coordinators import (
     TransactionState,
 )
 from linkflap.spark_verify.checks.base import Finding, Found, Unjudged
-from linkflap.spark_verify.facts.eras import on_cluster
+from linkflap.spark_verify.facts.eras import on_cluster, skew
 from linkflap.spark_verify.facts.view import PartitionView, Replica
 
 IMPOSSIBLE: Final = "impossible-state"
@@ -100,11 +101,13 @@ def max_timeout(view: PartitionView, cluster: str) -> int:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rules:
     """What the rules depend on beside the two records. `expiration` and `longest` are milliseconds,
-    None where the brokers' settings are not known; `raised_twice`: they may be of 4.0.0."""
+    None where the brokers' settings are not known; `raised_twice`: they may be of 4.0.0; `skew`:
+    by how many milliseconds their clocks may differ, one ahead and one behind."""
 
     expiration: int | None
     longest: int | None
     raised_twice: bool
+    skew: int | None
 
 
 def impossible_states(view: PartitionView, replica: Replica, begins: int) -> Iterator[Finding]:
@@ -159,6 +162,7 @@ def _rules(view: PartitionView, cluster: str) -> _Rules:
         else None,
         longest=max_timeout(view, cluster) if view.recorded else None,
         raised_twice=not view.recorded or not released or kafka == _RAISED_TWICE,
+        skew=2 * skew(view.windows, cluster) if view.recorded else None,
     )
 
 
@@ -229,7 +233,7 @@ def _first(state: TransactionState, rules: _Rules) -> str:
         return f"there was no producer id {state.previous_id} before"
     if reason := _next_id(state, state, rules):
         return reason
-    return _nothing_begun(state, state, rules)
+    return _nothing_begun(state, state, rules) or _in_time(state, state, rules)
 
 
 Rule = Callable[[TransactionState, TransactionState, _Rules], str]
@@ -334,19 +338,42 @@ def _started(before: TransactionState, state: TransactionState, _: _Rules) -> st
     return f"its transaction started at {expected}, not {state.started} (ms)"
 
 
+def _in_time(before: TransactionState, state: TransactionState, rules: _Rules) -> str:
+    """A state is updated no earlier than the one before it, and no later than it is written."""
+    if rules.skew is None:
+        return ""
+    if state.updated < before.updated - rules.skew:
+        return (
+            f"it was updated at {state.updated}, and the state before it at {before.updated} (ms)"
+        )
+    if state.updated > state.written + rules.skew:
+        return f"it was updated at {state.updated}, and written at {state.written} (ms)"
+    return ""
+
+
 def _expired(before: TransactionState, state: TransactionState, rules: _Rules) -> str:
     unused = state.written - before.updated
-    if rules.expiration is None or unused >= rules.expiration:
+    if rules.expiration is None or unused + (rules.skew or 0) >= rules.expiration:
         return ""
     return f"the id was unused for {unused} ms of {rules.expiration}"
 
 
+_PREPARED: Final = (_producer, _next_id, _not_older, _timeout, _same_partitions, _started, _in_time)
+_COMPLETE: Final = (
+    _producer,
+    _next_id,
+    _timeout,
+    _same_version,
+    _no_partitions,
+    _started,
+    _in_time,
+)
 _RULES: Final[Mapping[int, tuple[Rule, ...]]] = {
-    EMPTY: (_producer, _next_id, _nothing_begun),
-    ONGOING: (_producer, _next_id, _timeout, _more_partitions, _started),
-    PREPARE_COMMIT: (_producer, _next_id, _not_older, _timeout, _same_partitions, _started),
-    PREPARE_ABORT: (_producer, _next_id, _not_older, _timeout, _same_partitions, _started),
-    COMPLETE_COMMIT: (_producer, _next_id, _timeout, _same_version, _no_partitions, _started),
-    COMPLETE_ABORT: (_producer, _next_id, _timeout, _same_version, _no_partitions, _started),
+    EMPTY: (_producer, _next_id, _nothing_begun, _in_time),
+    ONGOING: (_producer, _next_id, _timeout, _more_partitions, _started, _in_time),
+    PREPARE_COMMIT: _PREPARED,
+    PREPARE_ABORT: _PREPARED,
+    COMPLETE_COMMIT: _COMPLETE,
+    COMPLETE_ABORT: _COMPLETE,
     FORGOTTEN: (_expired,),
 }

@@ -19,6 +19,7 @@ from tests.faithful.coordinators import (
     PREPARE_COMMIT,
     STATES,
     committed_at,
+    later,
     name_in,
     state_in,
     with_partitions,
@@ -26,6 +27,7 @@ from tests.faithful.coordinators import (
     with_start,
     with_state,
     with_timeout,
+    with_update,
 )
 from tests.faithful.entries import Entry
 from tests.faithful.made import Made
@@ -173,7 +175,8 @@ def completed_without_markers(made: Made, rng: Random) -> None:
     last = {name_in(e): e for e in log}
     done = next(e for e in last.values() if state_in(e) == COMPLETE_COMMIT)
     mine = [e for e in log if name_in(e) == name_in(done)]
-    again = [replace(e, offset=log[-1].end + n) for n, e in enumerate(mine[-3:])]
+    now = log[-1].records[0].timestamp - mine[-3].records[0].timestamp
+    again = [replace(later(e, now), offset=log[-1].end + n) for n, e in enumerate(mine[-3:])]
     if [state_in(e) for e in again] != [ONGOING, PREPARE_COMMIT, COMPLETE_COMMIT]:
         raise NothingToChange("the last transaction that was committed has other states too")
     _rewrite(made, "B", STATES, lambda all_: [*all_, *again])
@@ -272,6 +275,14 @@ def begun_at_another_time(made: Made, rng: Random) -> None:
     """A transaction started at another time than the one at which it was first recorded."""
     cluster, entry, _ = _state(made, rng, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_ABORT)
     _put_state(made, cluster, entry, with_start(entry, later=rng.choice((-5000, 700_000))))
+
+
+@mutation(FORCED, must=IMPOSSIBLE)
+def updated_at_another_time(made: Made, rng: Random) -> None:
+    """A state was updated a day before the one before it, or a day after it was written."""
+    ends = PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT
+    cluster, entry, _ = _state(made, rng, *ends)
+    _put_state(made, cluster, entry, with_update(entry, later=rng.choice((-1, 1)) * 24 * 3600_000))
 
 
 @mutation(FORCED, must=IMPOSSIBLE)

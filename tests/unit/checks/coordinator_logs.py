@@ -8,6 +8,7 @@ from typing import TypedDict, Unpack
 
 from linkflap.harness.log.coordinators import (
     EMPTY,
+    FORGOTTEN,
     GROUPS,
     PREPARE_ABORT,
     PREPARE_COMMIT,
@@ -123,9 +124,27 @@ def coordinator(
 
 
 def states(*each: TransactionState, log: Log | None = None) -> PartitionView:
-    """The entries of A's coordinator as they are, with their places as offsets."""
-    entries = [replace(one, offset=n) for n, one in enumerate(each)]
+    """The entries of A's coordinator, with their places as offsets. None is updated before the one
+    before it, and each is written when it is updated unless it says otherwise."""
+    now = 0
+    entries = []
+    for at, one in enumerate(each):
+        entries.append(_dated(replace(one, offset=at), now))
+        now = max(now, entries[-1].written)
     return own(log or written(len(entries)), entries=entries)
+
+
+def _dated(one: TransactionState, now: int) -> TransactionState:
+    if one.state == FORGOTTEN:
+        return one
+    updated = max(one.updated, now)
+    begins = -1 < one.started == one.updated
+    return replace(
+        one,
+        updated=updated,
+        started=updated if begins else one.started,
+        written=max(one.written, updated),
+    )
 
 
 def set_to(

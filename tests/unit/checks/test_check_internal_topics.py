@@ -305,6 +305,47 @@ def test_a_state_does_not_follow(case: str) -> None:
     ]
 
 
+def timed(*each: tuple[int, int]) -> PartitionView:
+    """A's states Empty, Ongoing and so on, each with the times when it was updated and written."""
+    kinds = (ID, BEGUN, COMMITS, COMMITTED)
+    return own(
+        written(len(each)),
+        entries=[
+            replace(one, offset=n, updated=at, written=then, started=each[1][0] if n else -1)
+            for n, (one, (at, then)) in enumerate(zip(kinds, each, strict=False))
+        ],
+    )
+
+
+HOUR = 3600 * 1000
+TIMES = {
+    "each later": ([(1, 2), (3, 4), (5, 6), (7, 8)], -1),
+    "all in one millisecond": ([(1, 1), (1, 1), (1, 1), (1, 1)], -1),
+    "complete before it was prepared": ([(1, 2), (3, 4), (5, 6), (4, 8)], 3),
+    "prepared before it began": ([(1, 2), (3, 4), (2, 6)], 2),
+    "begun before it was known": ([(1, 2), (0, 4)], 1),
+    "updated after it was written": ([(1, 2), (3, 4), (5, 6), (9, 8)], 3),
+    "the first, updated after it was written": ([(3, 2), (3, 4)], 0),
+}
+
+
+@pytest.mark.parametrize("case", TIMES)
+def test_a_state_is_updated_after_the_one_before_it_and_before_it_is_written(case: str) -> None:
+    times, wrong = TIMES[case]
+    found = [("impossible-state", "A", TRANSACTIONS, wrong)] if wrong >= 0 else []
+    assert judged(timed(*times)) == (found, [])
+    assert judged(but(timed(*times), recorded=False)) == ([], [])
+    assert judged(but(timed(*times), **fault("clock-skew", "A/1", 0))) == ([], [])
+    assert judged(but(timed(*times), **fault("clock-skew", "B/1", 0))) == (found, [])
+
+
+def test_wrong_clocks_of_brokers_explain_up_to_two_hours() -> None:
+    skewed = fault("clock-skew", "A/1", 0)
+    for back, found in ((2 * HOUR, []), (2 * HOUR + 1, ["impossible-state"])):
+        seen = but(timed((1, 1), (3 * HOUR, 3 * HOUR), (3 * HOUR - back, 3 * HOUR)), **skewed)
+        assert [kind for kind, *_ in judged(seen)[0]] == found
+
+
 def test_a_cleaner_leaves_the_last_state_and_what_follows_is_held_against_it() -> None:
     left = [COMMITS, COMMITTED, BEGUN]
     assert judged(but(states(*left), compacted={"A": 1})) == ([], [])
