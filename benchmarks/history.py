@@ -32,7 +32,7 @@ from linkflap.harness.model.values import Values
 from linkflap.harness.model.wait import pause, until
 from linkflap.harness.rundir import Run, RunWriter
 from linkflap.harness.runtimes.process import ProcessDeployment, deploy
-from linkflap.harness.workloads.crew import Names
+from linkflap.harness.workloads.crew import ClientNames
 from linkflap.harness.workloads.librdkafka import producer_config
 from linkflap.harness.workloads.make_crew import make
 from linkflap.harness.workloads.prefork import Prefork
@@ -50,7 +50,11 @@ TARGET = 0.8
 
 
 def with_history(
-    deployment: ProcessDeployment, writer: RunWriter, names: Names, clients: int, seconds: float
+    deployment: ProcessDeployment,
+    writer: RunWriter,
+    names: ClientNames,
+    clients: int,
+    seconds: float,
 ) -> float:
     """Records per second that the workload's clients got acknowledged."""
     workload = make(
@@ -155,7 +159,7 @@ def main() -> None:
     off: list[float] = []
     with tempfile.TemporaryDirectory(prefix="linkflap-history-") as folder:
         writer = RunWriter(Path(folder) / "run", run)
-        names = Names()
+        names = ClientNames()
         with deploy(topology, folder=Path(folder) / "clusters", recorder=writer) as deployment:
             admin = AdminClient({"bootstrap.servers": deployment.clusters["A"].bootstrap})
             admin.create_topics(

@@ -26,7 +26,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from linkflap.harness.log import layout
-from linkflap.harness.log.batches import Log, scan
+from linkflap.harness.log.batches import ReplicaLog, scan
 from linkflap.harness.log.records import spans
 
 SCHEMA = pa.schema(
@@ -106,7 +106,7 @@ def decoded(folder: Path) -> Iterator[pa.RecordBatch]:
             yield from (table.slice(start, 1 << 15) for start in range(0, len(table), 1 << 15))
 
 
-def _columns(log: Log, segment: int, rows: Ints) -> list[Any]:
+def _columns(log: ReplicaLog, segment: int, rows: Ints) -> list[Any]:
     headers = log.headers
     counts = headers.count[rows]
     total = int(counts.sum())

@@ -30,7 +30,7 @@ from typing import Final
 
 from linkflap.chaos import scenario_file
 from linkflap.harness.suite.failures import name_of
-from linkflap.harness.suite.folder import Result, SuiteFolder
+from linkflap.harness.suite.folder import RunResult, SuiteFolder
 from linkflap.harness.suite.reports import REPORT, SMALLEST
 from tests.planted import BUGS, environment
 
@@ -179,7 +179,7 @@ def found_in(bug: str, folder: SuiteFolder, reached: set[int]) -> Found:
     )
     by_it = [result for result in invalid if result.number in reached]
     others = [f"{r.number}: {r.kinds[0]}" for r in folder.results if r.failed and r not in by_it]
-    first: Result | None = by_it[0] if by_it else None
+    first: RunResult | None = by_it[0] if by_it else None
     ended = first.ended if first else max((result.ended for result in folder.results), default=0.0)
     found = Found(
         bug=bug,
@@ -196,7 +196,7 @@ def found_in(bug: str, folder: SuiteFolder, reached: set[int]) -> Found:
     return shrunk(folder, first, found) if first else found
 
 
-def shrunk(folder: SuiteFolder, first: Result, found: Found) -> Found:
+def shrunk(folder: SuiteFolder, first: RunResult, found: Found) -> Found:
     """Adds the results of replaying and shrinking the first failure."""
     own = folder.root / "failures" / name_of(first.kinds[0])
     more = {**asdict(found), "kind": first.kinds[0]}

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from linkflap.chaos.generator import Bounds, Coverage, cells_of, generate
+from linkflap.chaos.generator import Coverage, GeneratorBounds, cells_of, generate
 from linkflap.chaos.triggers import condition
 from linkflap.harness.model.scenario import Scenario
 
@@ -91,7 +91,7 @@ def drawn(seed: int, *, guided: bool) -> dict[str, int]:
     """Bug -> number of the first scenario with what it needs; LONGEST + 1 if there is none."""
     coverage, found = Coverage(), dict[str, int]()
     for number in range(1, LONGEST + 1):
-        made = generate(seed, number, coverage, Bounds(), guided=guided)
+        made = generate(seed, number, coverage, GeneratorBounds(), guided=guided)
         coverage = coverage.with_run(cells_of(made))
         for bug, needs in NEEDS.items():
             if bug not in found and needs(made):

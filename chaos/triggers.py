@@ -40,7 +40,7 @@ SEEN_ON_BOTH_SIDES: Final = "seen-on-both-sides"
 nothing to lose."""
 
 
-class Trigger(Protocol):
+class TriggerCondition(Protocol):
     """Whether the condition is true now. `least` is the minimum count; each trigger has its own
     default."""
 
@@ -163,7 +163,7 @@ Change = Callable[[FaultSpec, World], Mapping[TopicPartition, int]]
 CHANGES: Mapping[str, Change] = MappingProxyType({"leader-epoch-changed": stages.epochs})
 """Triggers that are true once enough values have changed (default: 1)."""
 
-TRIGGERS: Mapping[str, Trigger] = MappingProxyType(
+TRIGGERS: Mapping[str, TriggerCondition] = MappingProxyType(
     {
         _ALWAYS: _always,
         "open-transactions": _open_transactions,

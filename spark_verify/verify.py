@@ -33,7 +33,7 @@ from linkflap.spark_verify.read.plan import RunPlan, plan
 from linkflap.spark_verify.spark import job, session
 from linkflap.spark_verify.spark.finding_rows import FindingRow, unjudged
 from linkflap.spark_verify.spark.masters import LOCAL
-from linkflap.spark_verify.spark.spark_progress import Watch
+from linkflap.spark_verify.spark.spark_progress import JobWatch
 from linkflap.spark_verify.verdict import parquet
 from linkflap.spark_verify.verdict.judge import Judgement, judge
 
@@ -128,7 +128,7 @@ def _findings(
 ) -> list[FindingRow]:
     try:
         with session.ended_if_stopped():
-            return job.judged(spark, plans, checks, watched=Watch(spark.sparkContext, tell))
+            return job.judged(spark, plans, checks, watched=JobWatch(spark.sparkContext, tell))
     except (Py4JError, PySparkException, pa.ArrowException, OSError, EOFError) as error:
         if interrupts.asked():
             # the signal went to the whole group: Spark died of it, and no verdict is due

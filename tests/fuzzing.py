@@ -48,7 +48,7 @@ from crc32c import crc32c
 from hypothesis import strategies as st
 
 from linkflap.chaos import scenario_file
-from linkflap.chaos.generator import Bounds, baseline
+from linkflap.chaos.generator import GeneratorBounds, baseline
 from linkflap.harness.capture import folders
 from linkflap.harness.capture.logs_named import LogsRequest
 from linkflap.harness.cli import suite_plan, suite_work
@@ -61,9 +61,9 @@ from linkflap.harness.report.table import show
 from linkflap.harness.rundir import inventory
 from linkflap.harness.suite import nights, regression
 from linkflap.harness.suite.explore import Suite
-from linkflap.harness.suite.folder import Result, SuiteFolder
+from linkflap.harness.suite.folder import RunResult, SuiteFolder
 from linkflap.harness.suite.plan import Plan
-from linkflap.harness.suite.reports import REPORT, SMALLEST, Report
+from linkflap.harness.suite.reports import REPORT, SMALLEST, FailureReport
 from linkflap.harness.suite.triage import CHOSEN, triage
 from linkflap.harness.suite.work import Finished, Task, Workers
 from linkflap.spark_verify.read.history_rows import PARTS, history_rows
@@ -792,7 +792,7 @@ def shards(folder: Path) -> list[Path]:
 
 
 def _shards(root: Path, name: str) -> Path:
-    given = scenario_file.render(baseline(7, Bounds())) if name == "given" else ""
+    given = scenario_file.render(baseline(7, GeneratorBounds())) if name == "given" else ""
     for shard in (0, 1):
         plan = Plan(
             name="file" if given else name, seed=7, seconds=60, jobs=2, shard=(shard, 2),
@@ -801,11 +801,11 @@ def _shards(root: Path, name: str) -> Path:
         made = SuiteFolder.create(root / SHARDS[shard], plan)
         for number in (shard, shard + 2, shard + 4):
             failed = number == shard + 2
-            made.write_scenario(number, baseline(7, Bounds()))
+            made.write_scenario(number, baseline(7, GeneratorBounds()))
             made.run_path(number).mkdir()
             (made.run_path(number) / "verdict.json").write_text(json.dumps(_VERDICT))
             made.append(
-                Result(
+                RunResult(
                     number=number, verdict="invalid" if failed else "valid",
                     kinds=("lost-write:lost-write",) if failed else (),
                     cells=("strike/link-cut/plain", "on/shadow/A->B", "clients/shadow/librdkafka"),
@@ -843,7 +843,7 @@ _VERDICT: Final = {
 def _failure(made: SuiteFolder, number: int) -> None:
     own = made.root / "failures" / "lost-write-lost-write"
     own.mkdir()
-    report = Report(
+    report = FailureReport(
         kind="lost-write:lost-write", found=(number,), reproduced=True, original="", era="native",
         replayed="1 of 1", faults=("link-cut on A->B",), rate="1 of 1", steps=1, command="",
         mirror="shadow",

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from linkflap.harness.log.batches import scan
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
-from linkflap.harness.mirrors.shadow.settings import Config, Options
+from linkflap.harness.mirrors.shadow.settings import Config, ShadowOptions
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.protocols.clusters import Broker
 from linkflap.harness.model.protocols.deployments import Deployment
@@ -54,7 +54,7 @@ def config(**changed: Unpack[Changed]) -> Config:
         followers="INTERNAL",
         listeners={},
         control_port=1,
-        options=Options(),
+        options=ShadowOptions(),
     )
     return replace(plain, **changed)
 

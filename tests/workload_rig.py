@@ -15,7 +15,7 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import Run, RunReader, RunWriter
 from linkflap.harness.runtimes.process import ProcessDeployment, deploy
 from linkflap.harness.workloads.clients import WorkloadClients
-from linkflap.harness.workloads.crew import Crew, Names
+from linkflap.harness.workloads.crew import ClientNames, Crew
 from linkflap.harness.workloads.make_crew import make
 from linkflap.harness.workloads.prefork import Prefork
 
@@ -47,7 +47,7 @@ class Rig:
         self.deployment: ProcessDeployment = deploy(
             topology, folder=folder / "clusters", recorder=self.writer
         )
-        self.names, self.forks = Names(), Prefork()
+        self.names, self.forks = ClientNames(), Prefork()
         self.clients = WorkloadClients([], self.writer)
         for cluster in self.deployment.clusters.values():
             admin = AdminClient({"bootstrap.servers": cluster.bootstrap})

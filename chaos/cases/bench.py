@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Literal, cast
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from linkflap.chaos.cases.bench_clusters import WITHIN, BenchClusters
-from linkflap.chaos.cases.tools.clients import Librdkafka, Transactional
+from linkflap.chaos.cases.tools.clients import LibrdkafkaProducer, Transactional
 from linkflap.chaos.cases.tools.logs import batches
-from linkflap.harness.log.reference import Batch
+from linkflap.harness.log.reference import ReferenceBatch
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.protocols import Cluster, Mirror
@@ -23,7 +23,7 @@ from linkflap.harness.runtimes.kraft.cluster import KraftCluster
 from linkflap.harness.wire.offsets import Bound, answered_bounds, quiet
 
 if TYPE_CHECKING:
-    from linkflap.chaos.cases.tools.members import Member
+    from linkflap.chaos.cases.tools.members import CaseMember
     from linkflap.harness.jvm.bridge import Bridge
 
 Isolation = Literal["read_committed", "read_uncommitted"]
@@ -47,16 +47,16 @@ class Bench(BenchClusters):
                 self.java(cluster), self.bootstrap(cluster), self.name(base), given
             )
         else:
-            made = Librdkafka(self.bootstrap(cluster), self.name(base), given)
+            made = LibrdkafkaProducer(self.bootstrap(cluster), self.name(base), given)
         self.closing(made)
         return made
 
-    def member(self, group: str, cluster: str = "A", **settings: str) -> Member:
+    def member(self, group: str, cluster: str = "A", **settings: str) -> CaseMember:
         """A consumer of the variant's client; settings as for `transactional`."""
         from linkflap.chaos.cases.tools import members
 
         given = {name.replace("_", "."): value for name, value in settings.items()}
-        made: Member
+        made: CaseMember
         if self.variant.client == "java":
             made = members.JavaMember(self.java(cluster), self.bootstrap(cluster), group, given)
         else:
@@ -125,7 +125,7 @@ class Bench(BenchClusters):
 
     def log(
         self, topic: str, partition: int = 0, *, broker: int = 1, cluster: str = "A"
-    ) -> list[Batch]:
+    ) -> list[ReferenceBatch]:
         """The batches of one replica, from its files."""
         return batches(self.broker(broker, cluster).log_dir, (topic, partition))
 

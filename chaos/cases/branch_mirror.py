@@ -15,7 +15,7 @@ from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
 from linkflap.harness.machine.java import java_for
 from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
-from linkflap.harness.mirrors.cluster_mirroring.answers import MIRRORING, Refused, Row
+from linkflap.harness.mirrors.cluster_mirroring.answers import MIRRORING, DescribeRow, VerbRefused
 from linkflap.harness.mirrors.cluster_mirroring.first_start import STATES, await_loaded
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import Cluster
@@ -42,7 +42,7 @@ class BranchMirror:
     destination: Cluster
 
     def create(self) -> None:
-        """Raises Refused, as every verb here."""
+        """Raises VerbRefused, as every verb here."""
         self.admin.create(self.name, self.configs)
 
     def start(self) -> None:
@@ -57,9 +57,9 @@ class BranchMirror:
     def resume(self) -> None:
         self.admin.resume(self.name, [self.topic])
 
-    def rows(self) -> Sequence[Row]:
+    def rows(self) -> Sequence[DescribeRow]:
         """What describe says; nothing when it is not answered."""
-        with suppress(Refused):
+        with suppress(VerbRefused):
             return self.admin.describe(self.name)
         return []
 
@@ -110,7 +110,7 @@ class BranchMirror:
 
     def _accepted(self, verb: str, ask: Callable[[], None], within: float) -> None:
         def accepted() -> bool:
-            with suppress(Refused):
+            with suppress(VerbRefused):
                 ask()
                 return True
             return False

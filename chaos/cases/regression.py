@@ -10,13 +10,13 @@ from typing import cast
 
 from linkflap.chaos.cases import registry
 from linkflap.chaos.cases.case import Case, Outcome, number
-from linkflap.chaos.cases.results import STORED, Row, load, tallies
+from linkflap.chaos.cases.results import STORED, StoredResult, load, tallies
 from linkflap.chaos.cases.variant import Client, Protocol, Variant
 from linkflap.harness.model.errors import InputError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class KnownCase:
     """A case that was reproduced, with what, and how often: `shown` of `runs`."""
 
     case: Case
@@ -25,13 +25,13 @@ class Known:
     runs: int
 
 
-def reproduced(folder: Path = STORED) -> list[Known]:
+def reproduced(folder: Path = STORED) -> list[KnownCase]:
     """Every case that was reproduced, in the registry's order; play each with `runner.run_case`."""
     return of_rows(load(folder))
 
 
-def of_rows(rows: Iterable[Row]) -> list[Known]:
-    newest: dict[str, Known] = {}
+def of_rows(rows: Iterable[StoredResult]) -> list[KnownCase]:
+    newest: dict[str, KnownCase] = {}
     for (name, version, client, transactions), tally in tallies(rows).items():
         case = registry().get(name)
         if case is None or tally.outcome is not Outcome.REPRODUCED or not _is_release(version):
@@ -41,7 +41,7 @@ def of_rows(rows: Iterable[Row]) -> list[Known]:
         )
         known = newest.get(name)
         if known is None or number(version) > number(known.variant.kafka):
-            newest[name] = Known(case=case, variant=variant, shown=tally.shown, runs=tally.runs)
+            newest[name] = KnownCase(case=case, variant=variant, shown=tally.shown, runs=tally.runs)
     return [newest[name] for name in registry() if name in newest]
 
 

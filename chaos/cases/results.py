@@ -20,7 +20,7 @@ from linkflap.harness.rundir import with_current_kinds
 from linkflap.harness.version import VERSION
 
 if TYPE_CHECKING:
-    from linkflap.chaos.cases.runner import Result
+    from linkflap.chaos.cases.runner import CaseResult
 
 STORED: Final = Path(__file__).parent / "stored"
 """The stored results of this project: docs/track-record.md is generated from them."""
@@ -28,7 +28,7 @@ FORMAT: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class StoredResult:
     """One stored result. `date` is the day of the run (UTC), `schedule` what was played; `low` and
     `high` bound the rate."""
 
@@ -60,10 +60,10 @@ class Row:
         return self.case, self.version, self.client, self.transactions
 
 
-def row(case: Case, result: Result) -> Row:
+def row(case: Case, result: CaseResult) -> StoredResult:
     """The stored form of a result, with the present time."""
     low, high = interval(result.shown, result.runs)
-    return Row(
+    return StoredResult(
         format=FORMAT,
         date=datetime.now(UTC).date().isoformat(),
         case=case.name,
@@ -88,7 +88,7 @@ def row(case: Case, result: Result) -> Row:
     )
 
 
-def store(folder: Path, new: Row) -> Path:
+def store(folder: Path, new: StoredResult) -> Path:
     """Appends a row to the file of its case. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{new.case}.jsonl"
@@ -97,13 +97,13 @@ def store(folder: Path, new: Row) -> Path:
     return path
 
 
-def load(folder: Path) -> list[Row]:
+def load(folder: Path) -> list[StoredResult]:
     """Every row of a folder, by case and then as they were written; none where there is no folder.
     InputError for a bad line."""
     return [one for path in sorted(folder.glob("*.jsonl")) for one in _rows(path)]
 
 
-def _rows(path: Path) -> Iterable[Row]:
+def _rows(path: Path) -> Iterable[StoredResult]:
     try:
         content = untrusted_files.content(path)
     except OSError as error:
@@ -112,7 +112,7 @@ def _rows(path: Path) -> Iterable[Row]:
         ) from None
     for index, line in enumerate(content.splitlines(), start=1):
         try:
-            found = untrusted_files.decoded(with_current_kinds(line), Row)
+            found = untrusted_files.decoded(with_current_kinds(line), StoredResult)
         except msgspec.DecodeError as error:
             raise InputError(
                 f"{path}, line {index}, is no stored result ({error}); remove that line"
@@ -126,7 +126,7 @@ def _rows(path: Path) -> Iterable[Row]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
+class CaseTally:
     """Everything that was stored of one case, version, client and transaction protocol, of the
     schedule that is played now."""
 
@@ -141,22 +141,22 @@ class Tally:
     expected: bool | None
 
 
-def tallies(rows: Iterable[Row]) -> dict[tuple[str, str, str, str], Tally]:
+def tallies(rows: Iterable[StoredResult]) -> dict[tuple[str, str, str, str], CaseTally]:
     """Key of a row -> the result of its rows together. An unknown result counts only where there is
     no other."""
-    groups: dict[tuple[str, str, str, str], list[Row]] = {}
+    groups: dict[tuple[str, str, str, str], list[StoredResult]] = {}
     for one in rows:
         groups.setdefault(one.key, []).append(one)
     return {key: _tally(group) for key, group in groups.items()}
 
 
-def _tally(group: list[Row]) -> Tally:
+def _tally(group: list[StoredResult]) -> CaseTally:
     known = [one for one in group if one.outcome in (Outcome.REPRODUCED, Outcome.NOT_REPRODUCED)]
     last = (known or group)[-1]
     known = [one for one in known if one.schedule == last.schedule]
     shown, runs = sum(one.shown for one in known), sum(one.runs for one in known)
     outcome = last.outcome if not known else Outcome.REPRODUCED if shown else Outcome.NOT_REPRODUCED
-    return Tally(
+    return CaseTally(
         version=last.version,
         client=last.client,
         transactions=last.transactions,

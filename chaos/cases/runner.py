@@ -21,7 +21,7 @@ Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class CaseResult:
     """The result of the runs of a case on one variant. `version` is the release that ran; `facts`
     are those of the first run that showed the anomaly, or of the last one; `why` is what is needed,
     or why the result is unknown."""
@@ -98,7 +98,7 @@ def run_case(
     count: int | None = None,
     benches: Benches,
     report: Report = lambda _: None,
-) -> Result:
+) -> CaseResult:
     """Plays the case `count` times (its own number by default). Raises InputError, and SetupError
     without a Kafka or a Java.
 
@@ -205,7 +205,7 @@ def _result(
     *,
     seconds: float = 0.0,
     why: str = "",
-) -> Result:
+) -> CaseResult:
     wrong = sum(one.shown != case.control_shows for one in played.controls)
     shown, runs = sum(one.shown for one in played.claims), len(played.claims)
     if why:
@@ -221,7 +221,7 @@ def _result(
         (one for one in played.claims if one.shown),
         played.claims[-1] if played.claims else Observation(shown=False),
     )
-    return Result(
+    return CaseResult(
         case=case.name,
         variant=variant,
         version=version,

@@ -26,7 +26,7 @@ _WITHIN: Final = 900.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class CaseVerdict:
     """A run's verdict; `anomalies`: check -> kind of anomaly -> number; `examined`: the number of
     things that all checks examined."""
 
@@ -52,7 +52,7 @@ class Judged:
         }
 
 
-def judged(bench: Bench, file: str, changes: Mapping[str, str]) -> Judged:
+def judged(bench: Bench, file: str, changes: Mapping[str, str]) -> CaseVerdict:
     """Records and judges a scenario file with these words changed. Raises EnvironmentFailure if
     there is no usable verdict.
 
@@ -92,10 +92,10 @@ def changed(file: str, kafka: str, changes: Mapping[str, str]) -> str:
     return text
 
 
-def of_verdict(document: Mapping[str, object]) -> Judged:
+def of_verdict(document: Mapping[str, object]) -> CaseVerdict:
     """Reads a verdict.json."""
     checks: list[dict[str, object]] = document["checks"]  # type: ignore[assignment]
-    return Judged(
+    return CaseVerdict(
         verdict=str(document["verdict"]),
         reason=str(document["reason"]),
         anomalies={str(check["name"]): check["kinds"] for check in checks if check["kinds"]},  # type: ignore[misc]

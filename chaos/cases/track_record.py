@@ -12,7 +12,7 @@ from typing import Final
 from linkflap.chaos.cases import registry
 from linkflap.chaos.cases.case import Case, Kind, Outcome, number
 from linkflap.chaos.cases.rates import too_few, words
-from linkflap.chaos.cases.results import STORED, Row, Tally, load, tallies
+from linkflap.chaos.cases.results import STORED, CaseTally, StoredResult, load, tallies
 from linkflap.harness.model.errors import InputError
 
 _HEAD: Final = """\
@@ -60,7 +60,7 @@ cannot be played in this way. *open*: it can, and the stored results are too few
 """
 
 
-def render(rows: Sequence[Row], cases: Mapping[str, Case]) -> str:
+def render(rows: Sequence[StoredResult], cases: Mapping[str, Case]) -> str:
     """The page."""
     found = {key: tally for key, tally in tallies(rows).items() if key[0] in cases}
     parts = [_HEAD, _summary(found, cases), _by_release(found, cases), _by_client(found, cases)]
@@ -70,7 +70,9 @@ def render(rows: Sequence[Row], cases: Mapping[str, Case]) -> str:
     return "\n".join(parts)
 
 
-def _summary(found: Mapping[tuple[str, str, str, str], Tally], cases: Mapping[str, Case]) -> str:
+def _summary(
+    found: Mapping[tuple[str, str, str, str], CaseTally], cases: Mapping[str, Case]
+) -> str:
     """How many cases there are, and how many of each kind were reproduced."""
     reproduced = {key[0] for key, tally in found.items() if tally.outcome is Outcome.REPRODUCED}
     played = {key[0] for key, tally in found.items() if tally.runs}
@@ -83,7 +85,9 @@ def _summary(found: Mapping[tuple[str, str, str, str], Tally], cases: Mapping[st
     return "\n".join(lines) + "\n"
 
 
-def _by_release(found: Mapping[tuple[str, str, str, str], Tally], cases: Mapping[str, Case]) -> str:
+def _by_release(
+    found: Mapping[tuple[str, str, str, str], CaseTally], cases: Mapping[str, Case]
+) -> str:
     """One row for each case that shows on some releases and not on others."""
     lines = ["| case | shows on | does not show on |", "|---|---|---|"]
     for case in cases.values():
@@ -101,7 +105,9 @@ def _listed(versions: Iterable[str]) -> str:
     return ", ".join(sorted(versions, key=_order))
 
 
-def _by_client(found: Mapping[tuple[str, str, str, str], Tally], cases: Mapping[str, Case]) -> str:
+def _by_client(
+    found: Mapping[tuple[str, str, str, str], CaseTally], cases: Mapping[str, Case]
+) -> str:
     """One row for each case of a KIP that clients rely on."""
     titles = " | ".join(f"{who}, {protocol}" for who, protocol in _WRITERS)
     lines = [f"| KIP | case | {titles} |", "|---" * (2 + len(_WRITERS)) + "|"]
@@ -124,7 +130,7 @@ def relied_on(case: Case) -> str:
     return next((one[1] for one in (named, sourced) if one and one[1] in _RELIED_ON), "")
 
 
-def _cell(case: Case, mine: Sequence[Tally], who: str, protocol: str) -> str:
+def _cell(case: Case, mine: Sequence[CaseTally], who: str, protocol: str) -> str:
     of_it = [
         one
         for one in mine
@@ -137,7 +143,7 @@ def _cell(case: Case, mine: Sequence[Tally], who: str, protocol: str) -> str:
     return "*open*" if who in case.clients and _is_played_with(case, protocol) else ""
 
 
-def _is_answer(tally: Tally, case: Case) -> bool:
+def _is_answer(tally: CaseTally, case: Case) -> bool:
     return tally.shown > 0 or (tally.outcome is Outcome.NOT_REPRODUCED and tally.runs >= case.runs)
 
 
@@ -145,12 +151,12 @@ def _is_played_with(case: Case, protocol: str) -> bool:
     return protocol == "V2" or "V1" in case.protocols or number(case.oldest) < (4, 0, 0)
 
 
-def _spoken(tally: Tally) -> str:
+def _spoken(tally: CaseTally) -> str:
     """The protocol that the cluster has."""
     return "V1" if tally.transactions == "V1" or _order(tally.version) < (4, 0, 0) else "V2"
 
 
-def _section(case: Case, found: Mapping[tuple[str, str, str, str], Tally]) -> str:
+def _section(case: Case, found: Mapping[tuple[str, str, str, str], CaseTally]) -> str:
     mine = [tally for key, tally in found.items() if key[0] == case.name]
     answer = f"A NOT REPRODUCED takes {case.runs} run{'s' if case.runs > 1 else ''}."
     lines = [
@@ -180,18 +186,18 @@ def _section(case: Case, found: Mapping[tuple[str, str, str, str], Tally]) -> st
     return "\n".join([*lines, ""])
 
 
-def listed(case: Case, rows: Iterable[Row]) -> list[tuple[Tally, str]]:
+def listed(case: Case, rows: Iterable[StoredResult]) -> list[tuple[CaseTally, str]]:
     """What is stored of a case, by release, client and transaction protocol, each with its result
     in words."""
     mine = [tally for key, tally in tallies(rows).items() if key[0] == case.name]
     return [(tally, _words(tally, case)) for tally in _sorted(mine)]
 
 
-def _sorted(of_one_case: Iterable[Tally]) -> list[Tally]:
+def _sorted(of_one_case: Iterable[CaseTally]) -> list[CaseTally]:
     return sorted(of_one_case, key=lambda one: (_order(one.version), one.client, one.transactions))
 
 
-def is_missed(of_one_case: Iterable[Tally]) -> bool:
+def is_missed(of_one_case: Iterable[CaseTally]) -> bool:
     """Whether a case did not show on a release on which it is expected to."""
     return any(one.expected and one.runs and not one.shown for one in of_one_case)
 
@@ -203,7 +209,7 @@ def _order(version: str) -> tuple[int, int, int]:
         return 1 << 31, 0, 0
 
 
-def _words(tally: Tally, case: Case) -> str:
+def _words(tally: CaseTally, case: Case) -> str:
     if tally.outcome in (Outcome.NEEDS, Outcome.UNKNOWN):
         return f"{tally.outcome}: {tally.why}"
     if not tally.shown and tally.runs < case.runs:
@@ -211,7 +217,7 @@ def _words(tally: Tally, case: Case) -> str:
     return f"{tally.outcome} {words(tally.shown, tally.runs)}"
 
 
-def _expected(tally: Tally) -> str:
+def _expected(tally: CaseTally) -> str:
     return {None: "", True: "shows", False: "does not show"}[tally.expected]
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Final
 
 from linkflap.chaos.cases.bench import Bench
-from linkflap.chaos.cases.tools.record_batch import Producer, record_batch
+from linkflap.chaos.cases.tools.record_batch import ProducerIdentity, record_batch
 from linkflap.chaos.cases.tools.wire import Wire
 from linkflap.harness.model.protocols import Broker
 from linkflap.harness.model.topology import TopicPartition
@@ -79,7 +79,7 @@ class WireTransactional:
             self.settled()
         return error
 
-    def end_v2(self, *, commit: bool, producer: Producer | None = None) -> str:
+    def end_v2(self, *, commit: bool, producer: ProducerIdentity | None = None) -> str:
         """EndTxn v5 (KIP-890): on success the epoch is the next one, and sequences begin anew."""
         who = producer or self.producer
         m = messages.request("end_txn", 5)
@@ -95,7 +95,9 @@ class WireTransactional:
 
         until(ended, within=30, what=f"{self.id} to end its transaction", every=0.05)
         if seen.error_code == Error.none:
-            self.producer = Producer(id=int(seen.producer_id), epoch=int(seen.producer_epoch))
+            self.producer = ProducerIdentity(
+                id=int(seen.producer_id), epoch=int(seen.producer_epoch)
+            )
             self._sequences.clear()
             self.settled()
         return str(seen.error_code.name)

@@ -23,7 +23,7 @@ from linkflap.chaos.faults.clients import ClientKill, ClientPause, ProgramPause
 from linkflap.chaos.faults.clusters import (
     ControllerLoss,
     CoordinatorLoss,
-    Partition,
+    NetworkPartition,
     RollingRestart,
     RollingUpgrade,
 )
@@ -45,7 +45,7 @@ from linkflap.chaos.faults.mirrors import (
     MirrorSourceMoved,
     MirrorVerbs,
 )
-from linkflap.chaos.faults.topics import PartitionsAdded, RecordsDeleted, TopicRecreated
+from linkflap.chaos.faults.topics import PartitionsAdded, RecordsDeletion, TopicRecreated
 from linkflap.harness.model.protocols import FaultFactory
 from linkflap.harness.model.scenario import FaultSpec
 
@@ -79,10 +79,10 @@ FAULTS: Final[Mapping[str, FaultFactory]] = MappingProxyType(
         "mirror-reverse": MirrorReverse,
         "mirror-source-moved": MirrorSourceMoved,
         "mirror-verbs": MirrorVerbs,
-        "partition": Partition,
+        "partition": NetworkPartition,
         "partitions-added": PartitionsAdded,
         "program-pause": ProgramPause,
-        "records-deleted": RecordsDeleted,
+        "records-deleted": RecordsDeletion,
         "rolling-restart": RollingRestart,
         "rolling-upgrade": RollingUpgrade,
         "topic-recreated": TopicRecreated,

@@ -8,7 +8,7 @@ from typing import ClassVar, Final, cast
 
 from linkflap.chaos.faults.base import settings, watch
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
-from linkflap.harness.model.protocols import Bite, ClientDeath, Moment, Program, World
+from linkflap.harness.model.protocols import Bite, DiedProcess, Moment, Program, World
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.wait import patient, until
@@ -49,7 +49,7 @@ class ClientKill:
         values = settings(spec, self.defaults)
         self._world, self._spec = world, spec
         self._workload, self._moment = str(values["workload"]), cast(Moment, values["moment"])
-        self._death: ClientDeath | None = None
+        self._death: DiedProcess | None = None
 
     @classmethod
     def applies_to(cls, target: str, topology: Topology) -> str | None:

@@ -363,7 +363,7 @@ def running(pid: int | None) -> str | None:
 _SEEN_WITHIN: Final = 60.0
 
 
-class Partition(ConfinedFault):
+class NetworkPartition(ConfinedFault):
     """Cuts a broker off from its peers; options direction (both, out, in) and peer (a broker's
     number; 0: all).
 

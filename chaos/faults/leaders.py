@@ -47,7 +47,7 @@ _PREFERRED: Final = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Led:
+class PartitionMetadata:
     """The metadata of a partition: its leader, its replicas in order, and its ISR."""
 
     leader: int
@@ -81,7 +81,7 @@ class LeadershipMove:
     def __init__(self, spec: FaultSpec, world: World) -> None:
         self._of = str(settings(spec, self.defaults)["of"])
         self._world, self._cluster = world, cluster_of(spec, world)
-        self._before: dict[TopicPartition, Led] = {}
+        self._before: dict[TopicPartition, PartitionMetadata] = {}
         self._wanted: dict[TopicPartition, tuple[int, ...]] = {}
 
     @classmethod
@@ -101,7 +101,7 @@ class LeadershipMove:
             )
         self._elect(self._wanted)
 
-    def _led(self) -> dict[TopicPartition, Led]:
+    def _led(self) -> dict[TopicPartition, PartitionMetadata]:
         """The partitions of this fault (option of) that the cluster's own brokers replicate and
         lead."""
         try:
@@ -112,7 +112,7 @@ class LeadershipMove:
             ) from error
         mine = self._cluster.brokers.keys()
         return {
-            (name, number): Led(
+            (name, number): PartitionMetadata(
                 leader=p.leader, replicas=tuple(p.replicas), in_sync=frozenset(p.isrs)
             )
             for name, topic in topics.items()
@@ -183,7 +183,7 @@ class LeadershipMove:
         ]
 
 
-def next_order(led: Led) -> tuple[int, ...] | None:
+def next_order(led: PartitionMetadata) -> tuple[int, ...] | None:
     """The order with the next in-sync replica first. None if there is no other in-sync replica."""
     at = led.replicas.index(led.leader)
     behind = (*led.replicas[at + 1 :], *led.replicas[:at])
@@ -195,7 +195,7 @@ def next_order(led: Led) -> tuple[int, ...] | None:
     )
 
 
-def _as_before(now: Led | None, before: Led) -> bool:
+def _as_before(now: PartitionMetadata | None, before: PartitionMetadata) -> bool:
     """Whether a partition has its former order of replicas, its first replica as the leader, and
     its whole ISR again."""
     if now is None or not now.in_sync >= before.in_sync:
@@ -291,7 +291,7 @@ LEAST_BROKERS: Final = 3
 STEP_WITHIN: Final = 60.0
 _UNCLEAN: Final = 1
 
-Wanted = Callable[[Led], bool]
+Wanted = Callable[[PartitionMetadata], bool]
 Reached = Callable[[], bool]
 
 
@@ -322,7 +322,7 @@ class UncleanElection:
     def __init__(self, spec: FaultSpec, world: World) -> None:
         settings(spec, self.defaults)
         self._world, self._cluster = world, cluster_of(spec, world)
-        self._before: dict[TopicPartition, Led] = {}
+        self._before: dict[TopicPartition, PartitionMetadata] = {}
         self._in_sync: dict[str, str | None] = {}
         self._elected = -1
         self._kept: dict[TopicPartition, int] = {}
@@ -503,7 +503,7 @@ class UncleanElection:
             return False
         return True
 
-    def _led(self) -> dict[TopicPartition, Led]:
+    def _led(self) -> dict[TopicPartition, PartitionMetadata]:
         """The partitions of the cluster's home topics, from its metadata. Raises FaultError."""
         try:
             topics = self._admin().list_topics(timeout=10).topics
@@ -512,7 +512,7 @@ class UncleanElection:
                 f"cluster {self._cluster.name} does not say who leads: {error}"
             ) from error
         return {
-            (name, number): Led(
+            (name, number): PartitionMetadata(
                 leader=p.leader, replicas=tuple(p.replicas), in_sync=frozenset(p.isrs)
             )
             for name, topic in topics.items()
@@ -521,7 +521,7 @@ class UncleanElection:
             if p.leader in self._cluster.brokers or (name, number) in self._before
         }
 
-    def _now(self) -> Mapping[TopicPartition, Led]:
+    def _now(self) -> Mapping[TopicPartition, PartitionMetadata]:
         found = self._led()
         return {tp: found[tp] for tp in self._before if tp in found}
 

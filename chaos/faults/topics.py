@@ -38,7 +38,7 @@ records there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Copied:
+class CopyState:
     """The classification of a copy. `sound`: it has records of one topic only; `mixed`: of both
     topics, which later records do not change."""
 
@@ -47,7 +47,7 @@ class Copied:
     words: str
 
 
-def copied(found: Sequence[str], given_up: str) -> Copied:
+def copied(found: Sequence[str], given_up: str) -> CopyState:
     """Classifies a log by its records in order (`old 3`, `new 0`). `given_up` is the mirror's
     reason for adding no more records."""
     old, new = (
@@ -61,19 +61,19 @@ def copied(found: Sequence[str], given_up: str) -> Copied:
             f"{len(old)} records of the deleted topic and {len(new)} of the one made again, "
             f"{order}{beside}"
         )
-        return Copied(sound=False, mixed=True, words=words)
+        return CopyState(sound=False, mixed=True, words=words)
     if new:
         words = (
             f"{len(set(new))} of {NEW} records of the topic made again, none of the other{beside}"
         )
-        return Copied(sound=not strange and _whole(new, "new", NEW), mixed=False, words=words)
+        return CopyState(sound=not strange and _whole(new, "new", NEW), mixed=False, words=words)
     says = (
         f"its mirror says: {given_up}"
         if given_up
         else "its mirror does not say that it gave the topic up"
     )
     words = f"{len(old)} records of the deleted topic, none of the other{beside}; {says}"
-    return Copied(
+    return CopyState(
         sound=bool(given_up) and not strange and _whole(old, "old", OLD), mixed=False, words=words
     )
 
@@ -192,7 +192,7 @@ class TopicRecreated:
     def _settled(self, mirror: Mirror) -> str:
         """What the copy over one mirror is in the end. Raises FaultError where that is not one
         topic's."""
-        last = Copied(sound=False, mixed=False, words="no answer")
+        last = CopyState(sound=False, mixed=False, words="no answer")
 
         def over() -> bool:
             nonlocal last
@@ -472,7 +472,7 @@ FOLLOWS_WITHIN: Final = 60.0
 Offsets = dict[tuple[str, int], int]
 
 
-class RecordsDeleted:
+class RecordsDeletion:
     """Deletes the records of the topics of a cluster up to the last stable offset (DeleteRecords).
 
     Breaks    readers and mirrors that have not read that far: they are out of range, and continue

@@ -11,8 +11,8 @@ setting         the rest: topology, mirror, workloads, topics
 generate        draws several candidates, and takes the one that adds most to the coverage
 """
 
-from linkflap.chaos.generator.bounds import Bounds
+from linkflap.chaos.generator.bounds import GeneratorBounds
 from linkflap.chaos.generator.coverage import Coverage, cells_of
 from linkflap.chaos.generator.generate import baseline, generate
 
-__all__ = ["Bounds", "Coverage", "baseline", "cells_of", "generate"]
+__all__ = ["Coverage", "GeneratorBounds", "baseline", "cells_of", "generate"]

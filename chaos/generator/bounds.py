@@ -45,7 +45,7 @@ names them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class GeneratorBounds:
     """What may be drawn.
 
     `topologies` are in arrow notation or by name, `mirrors` and `faults` by name (no fault: all

@@ -10,7 +10,7 @@ from typing import Final
 
 from linkflap.chaos import schedule_checks
 from linkflap.chaos.generator import packages, setting
-from linkflap.chaos.generator.bounds import Bounds
+from linkflap.chaos.generator.bounds import GeneratorBounds
 from linkflap.chaos.generator.coverage import Coverage, cells_of
 from linkflap.chaos.generator.draft import Draft
 from linkflap.harness import mirrors
@@ -32,7 +32,7 @@ MINIMUMS: Final = Minimums(committed=5, aborted=1, reads=20, afterwards=300)
 
 
 def generate(
-    seed: int, number: int, coverage: Coverage, bounds: Bounds, *, guided: bool = True
+    seed: int, number: int, coverage: Coverage, bounds: GeneratorBounds, *, guided: bool = True
 ) -> Scenario:
     """Scenario `number` of a suite. `guided` takes the candidate whose cells were hit most rarely;
     otherwise the first one drawn is taken."""
@@ -45,7 +45,7 @@ def generate(
     )
 
 
-def baseline(seed: int, bounds: Bounds) -> Scenario:
+def baseline(seed: int, bounds: GeneratorBounds) -> Scenario:
     """The baseline: the clients of a suite without faults. A failure there was not caused by a
     fault."""
     rng = random.Random(f"linkflap suite {seed} baseline")
@@ -53,7 +53,7 @@ def baseline(seed: int, bounds: Bounds) -> Scenario:
     return replace(made, schedule=(), about="nothing is broken")
 
 
-def _drawn(seed: int, number: int, candidate: int, bounds: Bounds) -> Scenario:
+def _drawn(seed: int, number: int, candidate: int, bounds: GeneratorBounds) -> Scenario:
     """One playable candidate. Raises InputError if none is found in TRIES attempts: then the bounds
     allow none."""
     for attempt in range(TRIES):
@@ -79,7 +79,7 @@ def playable(scenario: Scenario) -> bool:
     return True
 
 
-def _scenario(seed: int, bounds: Bounds, rng: random.Random, *, name: str) -> Scenario:
+def _scenario(seed: int, bounds: GeneratorBounds, rng: random.Random, *, name: str) -> Scenario:
     topology = setting.topology(bounds, rng)
     mirror, topics = setting.mirror(bounds, rng), setting.topics(rng)
     guarantee = mirrors.resolve(mirror).guarantee
@@ -130,7 +130,7 @@ def _source_may_stall(fault: FaultSpec, rng: random.Random) -> FaultSpec:
     return replace(fault, options={**fault.options, "source": "stalled"})
 
 
-def _story(draft: Draft, bounds: Bounds, *, turns: int, reversible: bool) -> None:
+def _story(draft: Draft, bounds: GeneratorBounds, *, turns: int, reversible: bool) -> None:
     """Draws the schedule: faults, a failover, more faults, a failback, and so on, with `turns`
     failovers and failbacks in total."""
     topology, rng = draft.topology, draft.rng

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from linkflap.chaos.faults import OF_CERTIFICATES, OF_CLIENTS
-from linkflap.chaos.generator.bounds import Bounds
+from linkflap.chaos.generator.bounds import GeneratorBounds
 from linkflap.chaos.generator.draft import NONE, Draft, Wants, brokers, clients, mirror, path
 from linkflap.chaos.generator.fault_targets import (
     DELETED,
@@ -98,7 +98,7 @@ def failover_wants(fault: str, link: LinkSpec) -> Wants:
     return Wants(holds=held | paths) if fault != FORCED else Wants(holds=held, needs=NONE)
 
 
-def disturb(draft: Draft, bounds: Bounds) -> None:
+def disturb(draft: Draft, bounds: GeneratorBounds) -> None:
     """Adds one fault that is healed. Adds none if no allowed fault has a target."""
     names = [n for n in bounds.allowed if n not in (*FAILOVERS, REVERSE)]
     able = [
@@ -191,7 +191,7 @@ def moment(fault: str, target: str, draft: Draft, own: Wants) -> Condition:
 
 
 def fail_over(
-    draft: Draft, bounds: Bounds, link: LinkSpec, *, forced: bool, back: bool = False
+    draft: Draft, bounds: GeneratorBounds, link: LinkSpec, *, forced: bool, back: bool = False
 ) -> None:
     """Adds a failover along a link or reverse link that has a mirror. A forced one often happens
     during a fault of this link.
@@ -230,7 +230,9 @@ def fail_over(
         draft.up.discard(link.source)
 
 
-def _disturbed(draft: Draft, bounds: Bounds, link: LinkSpec, *, back: bool) -> tuple[str, ...]:
+def _disturbed(
+    draft: Draft, bounds: GeneratorBounds, link: LinkSpec, *, back: bool
+) -> tuple[str, ...]:
     """The id of the link fault during which a forced failover happens, if any."""
     disturbed = [f.id for f in draft.lasting("link-") if f.target == link.name]
     if back and not disturbed and LINK_CUT in bounds.allowed and draft.rng.random() < TAIL:
@@ -245,7 +247,7 @@ def _disturbed(draft: Draft, bounds: Bounds, link: LinkSpec, *, back: bool) -> t
     return tuple(disturbed[:1]) if draft.rng.random() < ONCE else ()
 
 
-def reverse(draft: Draft, bounds: Bounds, link: LinkSpec) -> None:
+def reverse(draft: Draft, bounds: GeneratorBounds, link: LinkSpec) -> None:
     """Adds the reversal of a link's mirror, after its failover."""
     if REVERSE not in bounds.allowed:
         return

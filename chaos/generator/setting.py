@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import replace
 
-from linkflap.chaos.generator.bounds import Bounds, arrows_of
+from linkflap.chaos.generator.bounds import GeneratorBounds, arrows_of
 from linkflap.chaos.generator.options import of_mirror
 from linkflap.chaos.scenarios.base import GROUP, default_workloads
 from linkflap.harness.model.scenario import (
@@ -44,7 +44,7 @@ Compacted topics are not drawn (the scenario `compacted-topic` covers them): a c
 whose keys nothing shows any more, and then a run is unknown."""
 
 
-def topology(bounds: Bounds, rng: random.Random) -> Topology:
+def topology(bounds: GeneratorBounds, rng: random.Random) -> Topology:
     """A topology within the bounds; each cluster gets one of the Kafka releases."""
     drawn = parse(arrows_of(rng.choice(bounds.topologies)))
     return replace(
@@ -107,7 +107,7 @@ def _clients(
 
 
 def with_clients(
-    workloads: tuple[WorkloadSpec, ...], bounds: Bounds, rng: random.Random
+    workloads: tuple[WorkloadSpec, ...], bounds: GeneratorBounds, rng: random.Random
 ) -> tuple[WorkloadSpec, ...]:
     """The workloads with clients of one library within the bounds, or of all libraries,
     alternating."""
@@ -116,7 +116,7 @@ def with_clients(
     return with_library(workloads, crews[0] if len(crews) == 1 else rng.choice(crews))
 
 
-def mirror(bounds: Bounds, rng: random.Random) -> MirrorSpec:
+def mirror(bounds: GeneratorBounds, rng: random.Random) -> MirrorSpec:
     """A mirror within the bounds, with some of its options."""
     kind = rng.choice(bounds.mirrors)
     return MirrorSpec(kind=kind, options=dict(of_mirror(kind, rng)))

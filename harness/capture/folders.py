@@ -356,7 +356,7 @@ def scenario_of(
 
 def longest(
     found: Iterable[Folder], ends: dict[Path, int]
-) -> Iterator[tuple[TopicPartition, Mapping[str, batches.Log]]]:
+) -> Iterator[tuple[TopicPartition, Mapping[str, batches.ReplicaLog]]]:
     """Per partition and cluster the log that reaches furthest, read once, one partition after the
     other; where each log ends goes to `ends`."""
     by_partition: dict[TopicPartition, list[Folder]] = defaultdict(list)
@@ -364,7 +364,7 @@ def longest(
         by_partition[folder.tp].append(folder)
     with ThreadPoolExecutor(_READERS) as readers:
         for partition, same in sorted(by_partition.items()):
-            logs: dict[str, batches.Log] = {}
+            logs: dict[str, batches.ReplicaLog] = {}
             alone = Counter(folder.cluster for folder in same)
             # The judge recomputes every CRC; here they matter only where one of several replicas is
             # chosen.
@@ -380,8 +380,8 @@ def longest(
 
 
 def kept_offsets(
-    logs: Iterable[tuple[TopicPartition, Mapping[str, batches.Log]]], asked: LogsRequest
-) -> Iterator[tuple[TopicPartition, Mapping[str, batches.Log]]]:
+    logs: Iterable[tuple[TopicPartition, Mapping[str, batches.ReplicaLog]]], asked: LogsRequest
+) -> Iterator[tuple[TopicPartition, Mapping[str, batches.ReplicaLog]]]:
     """The logs as they are. Raises InputError behind the last if no destination has a batch of its
     source, but most of its records are there, and the user has not said which mirror it is."""
     same = there = compared = 0
@@ -402,7 +402,7 @@ def kept_offsets(
         )
 
 
-def _same_batches(source: batches.Log, destination: batches.Log) -> int:
+def _same_batches(source: batches.ReplicaLog, destination: batches.ReplicaLog) -> int:
     headers = [
         zip(h.base_offset.tolist(), h.crc.tolist(), strict=True)
         for h in (source.headers, destination.headers)
@@ -410,7 +410,7 @@ def _same_batches(source: batches.Log, destination: batches.Log) -> int:
     return len({*headers[0]} & {*headers[1]})
 
 
-def _records_there(source: batches.Log, destination: batches.Log) -> tuple[int, int]:
+def _records_there(source: batches.ReplicaLog, destination: batches.ReplicaLog) -> tuple[int, int]:
     """How many of the destination's first records were looked for, and are at the source."""
     ours, theirs = (
         records.decode(log, 0, min(len(log.headers), _COMPARED))[0].digest
@@ -419,7 +419,7 @@ def _records_there(source: batches.Log, destination: batches.Log) -> tuple[int, 
     return len(ours), int(np.isin(ours, theirs).sum())
 
 
-def _reach(log: batches.Log) -> tuple[int, int]:
+def _reach(log: batches.ReplicaLog) -> tuple[int, int]:
     good = log.headers.crc_ok
     if not good.any():
         return -1, -1

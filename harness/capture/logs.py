@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from linkflap.harness.capture.replicas import Known, Replica, ask, bounds_of
+from linkflap.harness.capture.replicas import Known, PartitionFolder, ask, bounds_of
 from linkflap.harness.capture.since import Since, drop_before
 from linkflap.harness.machine.disk_full import is_full
 from linkflap.harness.model.errors import EnvironmentFailure
@@ -104,7 +104,7 @@ class Captures:
         self._writer.write_bounds(moment, [row for rows in taken.values() for row in rows])
         return bounds
 
-    def _copy(self, moment: str, replica: Replica, known: Known) -> Bounds:
+    def _copy(self, moment: str, replica: PartitionFolder, known: Known) -> Bounds:
         name = f"{replica.topic}-{replica.partition}"
         folder = (
             self._writer.capture_folder(moment)
@@ -118,7 +118,7 @@ class Captures:
         return bounds_of(replica, folder, known)
 
 
-def replicas_of(cluster: Cluster, homes: tuple[str, ...]) -> Iterator[Replica]:
+def replicas_of(cluster: Cluster, homes: tuple[str, ...]) -> Iterator[PartitionFolder]:
     """Partition folders of a cluster's brokers: of Kafka's own topics that are captured, and of
     data topics of these homes."""
     for broker in cluster.brokers.values():
@@ -131,7 +131,9 @@ def replicas_of(cluster: Cluster, homes: tuple[str, ...]) -> Iterator[Replica]:
                 and number.isdigit()
                 and (topic in INTERNAL_TOPICS or is_data_topic(topic, homes))
             ):
-                yield Replica(broker=broker, topic=topic, partition=int(number), folder=folder)
+                yield PartitionFolder(
+                    broker=broker, topic=topic, partition=int(number), folder=folder
+                )
 
 
 def copy_segments(source: Path, destination: Path) -> None:

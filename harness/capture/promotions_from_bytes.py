@@ -22,7 +22,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from linkflap.harness.capture.unmarked import Mark, Promoted, begins, came_over, in_turn, unmarked
+from linkflap.harness.capture.unmarked import (
+    Promoted,
+    ResetMark,
+    begins,
+    came_over,
+    in_turn,
+    unmarked,
+)
 from linkflap.harness.log import batches, layout
 from linkflap.harness.log.batch_headers import Headers
 from linkflap.harness.model.events import (
@@ -36,7 +43,7 @@ from linkflap.harness.model.events import (
 from linkflap.harness.model.faults import REVERSE
 from linkflap.harness.model.topology import LinkSpec, TopicPartition
 
-Logs = Iterable[tuple[TopicPartition, Mapping[str, batches.Log]]]
+Logs = Iterable[tuple[TopicPartition, Mapping[str, batches.ReplicaLog]]]
 """Per partition, the log of each cluster."""
 Given = Mapping[tuple[str, str, int], Sequence[int]]
 """Promotions that the user named: cluster, topic, partition -> offsets."""
@@ -102,7 +109,10 @@ def _into(links: Sequence[LinkSpec], cluster: str) -> LinkSpec:
 
 
 def _rounds(
-    logs: Mapping[str, batches.Log], links: Sequence[LinkSpec], given: Given, tp: TopicPartition
+    logs: Mapping[str, batches.ReplicaLog],
+    links: Sequence[LinkSpec],
+    given: Given,
+    tp: TopicPartition,
 ) -> list[Promoted]:
     """The promotions of one partition in their order."""
     named = [
@@ -129,7 +139,7 @@ def _rounds(
 
 
 def _over(
-    link: LinkSpec, marks: Mapping[str, Sequence[Mark]], logs: Mapping[str, batches.Log]
+    link: LinkSpec, marks: Mapping[str, Sequence[ResetMark]], logs: Mapping[str, batches.ReplicaLog]
 ) -> list[Promoted]:
     """The promotion of one link's destination, if there was one."""
     ours, source = logs.get(link.destination), logs.get(link.source)
@@ -146,7 +156,7 @@ def _over(
     )
 
 
-def _alternating(marks: Mapping[str, Sequence[Mark]], link: LinkSpec) -> list[Promoted]:
+def _alternating(marks: Mapping[str, Sequence[ResetMark]], link: LinkSpec) -> list[Promoted]:
     found: list[Promoted] = []
     owner, other = link.destination, link.source
     reached = -1
@@ -160,7 +170,7 @@ def _alternating(marks: Mapping[str, Sequence[Mark]], link: LinkSpec) -> list[Pr
 
 
 def _follows(
-    logs: Mapping[str, batches.Log], links: Sequence[LinkSpec], cluster: str, offset: int
+    logs: Mapping[str, batches.ReplicaLog], links: Sequence[LinkSpec], cluster: str, offset: int
 ) -> bool:
     """Whether the former owner has the new owner's batch at the offset where the new owner's part
     begins."""
@@ -175,7 +185,7 @@ def _follows(
     return ours is not None and ours == theirs
 
 
-def _batch_at(log: batches.Log | None, offset: int) -> tuple[int, int, int] | None:
+def _batch_at(log: batches.ReplicaLog | None, offset: int) -> tuple[int, int, int] | None:
     """(first offset, length, CRC) of the first batch that begins there or behind."""
     if log is None:
         return None
@@ -196,7 +206,7 @@ def _reversal(link: LinkSpec, number: int, time: int) -> Iterator[Event]:
     yield FaultEnd(time=time + 1, target=link.name, id=turned, fault=REVERSE)
 
 
-def _resets(log: batches.Log) -> list[Mark]:
+def _resets(log: batches.ReplicaLog) -> list[ResetMark]:
     """Every MIRROR_PID_RESET."""
     headers = log.headers
     found = []
@@ -204,7 +214,9 @@ def _resets(log: batches.Log) -> list[Mark]:
         begin = i
         while begin > 0 and _belongs(headers, begin - 1, i):
             begin -= 1
-        found.append(Mark(begin=int(headers.base_offset[begin]), reset=int(headers.base_offset[i])))
+        found.append(
+            ResetMark(begin=int(headers.base_offset[begin]), reset=int(headers.base_offset[i]))
+        )
     return found
 
 
@@ -216,14 +228,14 @@ def _belongs(headers: Headers, row: int, reset: int) -> bool:
     return bool(marker and epoch and headers.last_offset[row] + 1 == headers.base_offset[row + 1])
 
 
-def _written(log: batches.Log, offset: int) -> int:
+def _written(log: batches.ReplicaLog, offset: int) -> int:
     """When the batch that holds an offset was written, nanoseconds; the log's end where none
     does."""
     at = np.flatnonzero(log.headers.last_offset >= offset)
     return int(log.headers.max_timestamp[at[0]]) * 1_000_000 if len(at) else _latest(log)
 
 
-def _latest(log: batches.Log) -> int:
+def _latest(log: batches.ReplicaLog) -> int:
     """The newest sound timestamp of a log, nanoseconds; 0 where there is none."""
     times = log.headers.max_timestamp
     newest_first = np.argsort(times, kind="stable")[::-1].tolist()

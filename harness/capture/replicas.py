@@ -38,7 +38,7 @@ HighWatermark = tuple[int, Literal["sampled", "checkpoint", "recomputed"]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replica:
+class PartitionFolder:
     """One partition folder of one broker."""
 
     broker: Broker
@@ -65,10 +65,12 @@ class Known:
 
 
 def ask(
-    cluster: Cluster, replicas: Iterable[Replica], sampled: Mapping[TopicPartition, Watermark]
+    cluster: Cluster,
+    replicas: Iterable[PartitionFolder],
+    sampled: Mapping[TopicPartition, Watermark],
 ) -> Known:
     """What can be known now. `sampled` is the last watermark seen of each partition."""
-    folders: dict[TopicPartition, list[Replica]] = defaultdict(list)
+    folders: dict[TopicPartition, list[PartitionFolder]] = defaultdict(list)
     for replica in replicas:
         folders[replica.tp].append(replica)
     leaders, in_sync = _described(cluster)
@@ -87,7 +89,7 @@ def ask(
     return Known(leaders=leaders, in_sync=in_sync, starts=starts, highs=highs, left=left)
 
 
-def bounds_of(replica: Replica, copied: Path, known: Known) -> Bounds:
+def bounds_of(replica: PartitionFolder, copied: Path, known: Known) -> Bounds:
     """The bounds of a replica whose segments are in `copied`."""
     tp, broker = replica.tp, replica.broker
     leads = known.leaders.get(tp) == broker.id
@@ -113,7 +115,9 @@ def bounds_of(replica: Replica, copied: Path, known: Known) -> Bounds:
     )
 
 
-def _high_watermark(replica: Replica, copied: Path, known: Known, *, leads: bool) -> HighWatermark:
+def _high_watermark(
+    replica: PartitionFolder, copied: Path, known: Known, *, leads: bool
+) -> HighWatermark:
     """A replica outside the ISR owes nothing past its own end; one inside it holds all below the
     high watermark."""
     tp = replica.tp
@@ -181,7 +185,7 @@ def _described(
     return leaders, {tp: frozenset(p.isrs) for tp, p in partitions.items()}
 
 
-def _last_leader(replicas: list[Replica], sampled: Watermark | None) -> int:
+def _last_leader(replicas: list[PartitionFolder], sampled: Watermark | None) -> int:
     if len(replicas) == 1:
         return replicas[0].broker.id
     if sampled is not None and sampled.leader >= 0:
@@ -198,7 +202,7 @@ class _QuorumState(msgspec.Struct):
     leaderId: int = -1
 
 
-def _quorum(replica: Replica) -> tuple[int, int]:
+def _quorum(replica: PartitionFolder) -> tuple[int, int]:
     """Leader epoch and leader of the metadata quorum, as this node last wrote it down (KRaft's
     quorum-state)."""
     try:
@@ -209,11 +213,11 @@ def _quorum(replica: Replica) -> tuple[int, int]:
     return state.leaderEpoch, state.leaderId
 
 
-def _newest_epoch(replica: Replica) -> int:
+def _newest_epoch(replica: PartitionFolder) -> int:
     return max(epochs_in(replica.folder), default=-1)
 
 
-def _left(replicas: list[Replica], sampled: Watermark | None) -> HighWatermark:
+def _left(replicas: list[PartitionFolder], sampled: Watermark | None) -> HighWatermark:
     """The greatest lower bound of the high watermark that samples and checkpoint files give."""
     if replicas[0].topic == METADATA:
         return min(log_end(replica.folder) for replica in replicas), "checkpoint"

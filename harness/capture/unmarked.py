@@ -38,18 +38,18 @@ class Promoted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class ResetMark:
     """A MIRROR_PID_RESET: the first offset of the markers that belong to it, and its own."""
 
     begin: int
     reset: int
 
 
-Marks = Mapping[str, Sequence[Mark]]
+Marks = Mapping[str, Sequence[ResetMark]]
 """By cluster, what its log has, in offset order."""
 
 
-def begins(log: batches.Log | None) -> int:
+def begins(log: batches.ReplicaLog | None) -> int:
     """The first offset that a log has bytes of; where it has no batch, the one its first file is
     named by."""
     if log is None:
@@ -59,7 +59,7 @@ def begins(log: batches.Log | None) -> int:
     return max((offset_in(segment.name) for segment in log.segments[:1]), default=0)
 
 
-def ends(log: batches.Log | None) -> int:
+def ends(log: batches.ReplicaLog | None) -> int:
     """The offset behind a log's last batch."""
     return (
         begins(log)
@@ -68,7 +68,7 @@ def ends(log: batches.Log | None) -> int:
     )
 
 
-def shared(ours: batches.Log | None, theirs: batches.Log | None) -> NDArray[np.bool_]:
+def shared(ours: batches.ReplicaLog | None, theirs: batches.ReplicaLog | None) -> NDArray[np.bool_]:
     """Per batch of ours, whether the other log has one at the same offsets that was written at the
     same time.
 
@@ -84,7 +84,9 @@ def shared(ours: batches.Log | None, theirs: batches.Log | None) -> NDArray[np.b
     return np.asarray(np.all(same, axis=0), np.bool_)
 
 
-def unmarked(ours: batches.Log | None, theirs: batches.Log | None, cluster: str) -> list[Promoted]:
+def unmarked(
+    ours: batches.ReplicaLog | None, theirs: batches.ReplicaLog | None, cluster: str
+) -> list[Promoted]:
     """What may be a destination's own from its first offset on; none where its log can be what its
     source has, or is."""
     if ours is None or not len(ours.headers) or begins(ours) == 0 or shared(ours, theirs).any():
@@ -93,7 +95,9 @@ def unmarked(ours: batches.Log | None, theirs: batches.Log | None, cluster: str)
     return [Promoted(cluster=cluster, offset=begins(ours), sure=False)] if stranger.any() else []
 
 
-def came_over(mark: Mark, ours: batches.Log | None, theirs: batches.Log | None) -> bool:
+def came_over(
+    mark: ResetMark, ours: batches.ReplicaLog | None, theirs: batches.ReplicaLog | None
+) -> bool:
     """Whether a mark that only the destination still has came from its source: the source's own
     batches continue behind it."""
     if ours is None or mark.reset >= begins(theirs):
@@ -101,7 +105,7 @@ def came_over(mark: Mark, ours: batches.Log | None, theirs: batches.Log | None) 
     return bool((shared(ours, theirs) & (ours.headers.base_offset > mark.reset)).any())
 
 
-def in_turn(marks: Marks, logs: Mapping[str, batches.Log], link: LinkSpec) -> list[Promoted]:
+def in_turn(marks: Marks, logs: Mapping[str, batches.ReplicaLog], link: LinkSpec) -> list[Promoted]:
     """Who left each mark, where the mirror was reversed and logs lost their beginning; first the
     destination did."""
     first, second = link.destination, link.source
@@ -126,7 +130,7 @@ def in_turn(marks: Marks, logs: Mapping[str, batches.Log], link: LinkSpec) -> li
 
 
 def _swapped(
-    resets: Sequence[int], marks: Marks, logs: Mapping[str, batches.Log], link: LinkSpec
+    resets: Sequence[int], marks: Marks, logs: Mapping[str, batches.ReplicaLog], link: LinkSpec
 ) -> bool:
     """Whether the first mark that is left is the source's."""
     names = (link.destination, link.source)
@@ -141,7 +145,7 @@ def _swapped(
     return names.index(further) != (len(resets) - 1) % 2
 
 
-def _no_mark(logs: Mapping[str, batches.Log], link: LinkSpec, lost: int) -> list[Promoted]:
+def _no_mark(logs: Mapping[str, batches.ReplicaLog], link: LinkSpec, lost: int) -> list[Promoted]:
     """Where both have the same, either may be the other's mirror; if the destination reaches
     further, it may be the owner."""
     ours, theirs = logs.get(link.destination), logs.get(link.source)

@@ -28,7 +28,7 @@ from linkflap.harness.model.topology import DEFAULT_KAFKA
 if TYPE_CHECKING:
     from linkflap.chaos.cases.benches import Benches
     from linkflap.chaos.cases.case import Case
-    from linkflap.chaos.cases.runner import Result
+    from linkflap.chaos.cases.runner import CaseResult
     from linkflap.chaos.cases.variant import Variant
 
 _MATRIX: Final = (
@@ -254,7 +254,7 @@ def _benches(keep: Path | None) -> Iterator[Benches]:
 
 def _played(
     each: Case, variant: Variant, count: int | None, store: Path, benches: Benches
-) -> Result:
+) -> CaseResult:
     from linkflap.chaos.cases.results import row
     from linkflap.chaos.cases.results import store as stored
     from linkflap.chaos.cases.runner import run_case

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from linkflap.chaos.cases.case import Case
-    from linkflap.chaos.cases.runner import Result
+    from linkflap.chaos.cases.runner import CaseResult
 
 
 def of_case(each: Case) -> dict[str, object]:
@@ -29,7 +29,7 @@ def of_case(each: Case) -> dict[str, object]:
     }
 
 
-def of_result(result: Result) -> dict[str, object]:
+def of_result(result: CaseResult) -> dict[str, object]:
     """The document of a case's result with one Kafka."""
     low, high = result.bounds
     return {

@@ -15,7 +15,7 @@ from linkflap.harness.cli import completion
 
 if TYPE_CHECKING:
     from linkflap.harness.capture.logs_named import Folder
-    from linkflap.spark_verify.read.captures import Captured
+    from linkflap.spark_verify.read.captures import CapturedReplica
 
 
 @click.command()
@@ -32,7 +32,7 @@ def forensics(folders: tuple[Path, ...], topics: str, as_json: bool) -> int:
     2 found nothing, but could not read all parts.
     """
     from linkflap.harness.report.evidence import tell
-    from linkflap.spark_verify.inspect.forensics import Report, look
+    from linkflap.spark_verify.inspect.forensics import ForensicReport, look
 
     last = Counter(folder.name for folder in folders)
     names = {
@@ -40,7 +40,7 @@ def forensics(folders: tuple[Path, ...], topics: str, as_json: bool) -> int:
         for folder in folders
     }
     every = {name: _replicas(name, folder, topics) for folder, name in names.items()}
-    report = Report()
+    report = ForensicReport()
     for name, (replicas, left_out) in every.items():
         look(name, replicas, report)
         report.left_out += left_out
@@ -71,7 +71,7 @@ def _listed(title: str, lines: Sequence[str]) -> str:
     )
 
 
-def _replicas(cluster: str, folder: Path, topics: str) -> tuple[list[Captured], list[str]]:
+def _replicas(cluster: str, folder: Path, topics: str) -> tuple[list[CapturedReplica], list[str]]:
     """The logs below a folder, and the partitions that are left out. Raises InputError if there is
     none."""
     from linkflap.harness.capture.folders import bounds, folders

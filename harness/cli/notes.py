@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from linkflap.harness.report.progress import Progress
 
 
-class Notes(logging.Handler):
+class LogNotes(logging.Handler):
     """Prints linkflap's log messages (first use: something is fetched or built) as lines on
     standard error."""
 
@@ -37,4 +37,4 @@ class Notes(logging.Handler):
             self.progress = None
 
 
-NOTES = Notes()
+NOTES = LogNotes()

@@ -249,7 +249,7 @@ def run_repeatedly(
     """`linkflap run --count`: runs one scenario `count` times, each time with another seed, and
     counts the verdicts."""
     from linkflap.chaos import scenario_file
-    from linkflap.chaos.generator import Bounds
+    from linkflap.chaos.generator import GeneratorBounds
     from linkflap.harness.cli import suite_work
     from linkflap.harness.recording.own_builds import anywhere
     from linkflap.harness.suite import plan as plans
@@ -261,7 +261,7 @@ def run_repeatedly(
         seconds=plans.seconds(LASTS[OWN]),
         runs=count,
         jobs=min(count, plans.usual_jobs()),
-        bounds=Bounds(runtime=runtime),
+        bounds=GeneratorBounds(runtime=runtime),
         until_fail=until_fail,
         replays=0,
         given=scenario_file.render(anywhere(scenario)),

@@ -12,7 +12,7 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.topology import DEFAULT_KAFKA
 
 if TYPE_CHECKING:
-    from linkflap.chaos.generator import Bounds
+    from linkflap.chaos.generator import GeneratorBounds
     from linkflap.harness.model.scenario import Scenario
     from linkflap.harness.suite.folder import SuiteFolder
     from linkflap.harness.suite.plan import Plan
@@ -165,13 +165,13 @@ def bounds_of(
     kafka: Sequence[str],
     clients: Sequence[str],
     runtime: str,
-) -> Bounds:
-    from linkflap.chaos.generator import Bounds
+) -> GeneratorBounds:
+    from linkflap.chaos.generator import GeneratorBounds
     from linkflap.chaos.generator.bounds import ALL
     from linkflap.harness.recording.own_builds import full_path
     from linkflap.harness.suite import rounds
 
-    return Bounds(
+    return GeneratorBounds(
         topologies=tuple(topologies) or (ALL if kind == NIGHTLY else ALL[:1]),
         mirrors=tuple(mirrors) or (("shadow", "mm2") if kind == NIGHTLY else ("shadow",)),
         faults=tuple(faults) or (rounds.faults(runtime) if kind == SOAK else ()),

@@ -52,7 +52,7 @@ def full_disk_named(folder: SuiteFolder) -> Iterator[None]:
         ) from error
 
 
-def _said(folder: SuiteFolder, found: Found, junit: Path | None, also: str) -> int:
+def _said(folder: SuiteFolder, found: SuiteOutcome, junit: Path | None, also: str) -> int:
     """Writes and prints the results; returns the exit code."""
     (folder.root / "summary.md").write_text(found.text)
     page = pages.write(folder)
@@ -64,7 +64,7 @@ def _said(folder: SuiteFolder, found: Found, junit: Path | None, also: str) -> i
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class SuiteOutcome:
     """The results of a suite."""
 
     text: str
@@ -72,16 +72,16 @@ class Found:
     verdict: Verdict
 
 
-def _came_to(folder: SuiteFolder) -> Found:
+def _came_to(folder: SuiteFolder) -> SuiteOutcome:
     """The results of a suite: of a regression suite by case, of any other suite by run."""
     if folder.plan.name != regression.REGRESSION:
-        return Found(
+        return SuiteOutcome(
             text=summaries.summary(folder),
             junit=summaries.junit(folder),
             verdict=summaries.came_to(folder),
         )
     names = {entry.number: entry.title for entry in regression.entries(folder)}
-    return Found(
+    return SuiteOutcome(
         text=regression.summary(folder),
         junit=summaries.junit(folder, names),
         verdict=regression.verdict_of(folder),

@@ -34,7 +34,7 @@ _OUT: Final = (
 )
 
 
-class Judge(Protocol):
+class VerifyCommand(Protocol):
     """Judges run directories and prints the results; returns the exit code."""
 
     def __call__(
@@ -136,7 +136,7 @@ def _outs(folders: Sequence[Path], out: Path | None) -> dict[Path, Path]:
     return {folder: out / folder.resolve().name for folder in folders}
 
 
-def _judge_again(folders: Sequence[Path], out: Path | None, judged: Judge) -> int:
+def _judge_again(folders: Sequence[Path], out: Path | None, judged: VerifyCommand) -> int:
     from linkflap.harness.rundir import RunReader
     from linkflap.spark_verify.read.plan import plan
 

@@ -14,7 +14,7 @@ from linkflap.spark_verify.verify import verify
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class BatchOutcome:
     """What came out for one run directory: its judgement, or why there is none."""
 
     folder: Path
@@ -24,12 +24,12 @@ class Outcome:
 
 def judged(
     folders: Sequence[Path], verify: Callable[[Sequence[Path]], Sequence[Any]] = verify
-) -> list[Outcome]:
+) -> list[BatchOutcome]:
     """The outcomes of a batch; where it cannot be judged as one, of each alone, so that no
     directory spoils another's."""
     try:
-        return [Outcome(folder=each.folder, judgement=each) for each in verify(folders)]
+        return [BatchOutcome(folder=each.folder, judgement=each) for each in verify(folders)]
     except LinkflapError as error:
         if len(folders) == 1:
-            return [Outcome(folder=folders[0], error=error)]
+            return [BatchOutcome(folder=folders[0], error=error)]
     return [outcome for folder in folders for outcome in judged([folder], verify)]

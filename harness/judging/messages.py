@@ -63,7 +63,7 @@ class Busy(msgspec.Struct, frozen=True, kw_only=True, tag="busy"):
     """It waits for its turn, or is being judged."""
 
 
-class Judged(msgspec.Struct, frozen=True, kw_only=True, tag="judged"):
+class JudgedRun(msgspec.Struct, frozen=True, kw_only=True, tag="judged"):
     """The verdict, all anomalies, and a sentence for each part of the report that was left out."""
 
     document: Document
@@ -79,7 +79,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
 
 
 Request = Judge | Bye
-Reply = Hello | Busy | Judged | Failed
+Reply = Hello | Busy | JudgedRun | Failed
 
 
 def key() -> str:

@@ -37,7 +37,7 @@ from linkflap.harness.judging.messages import (
     Failed,
     Hello,
     Judge,
-    Judged,
+    JudgedRun,
     Lines,
     Request,
     key,
@@ -52,7 +52,7 @@ LINGERS: Final = 30.0
 SAYS_SO_EVERY: Final = 5.0
 """Seconds between two signs that it is busy."""
 LOG: Final = logging.getLogger("linkflap")
-Verdicts = Callable[[Sequence[Path]], Sequence[Judged | Failed]]
+Verdicts = Callable[[Sequence[Path]], Sequence[JudgedRun | Failed]]
 """Judges run directories: an answer for each, in their order."""
 
 
@@ -61,10 +61,10 @@ class _Task:
     """A run directory that waits for its verdict."""
 
     folder: Path
-    answer: Future[Judged | Failed] = field(default_factory=Future)
+    answer: Future[JudgedRun | Failed] = field(default_factory=Future)
 
 
-class Service:
+class VerifierService:
     """Accepts users until it has had none for a while. Each has a thread; one more judges, batch
     after batch."""
 
@@ -174,7 +174,7 @@ class Service:
                 task.answer.set_result(answers[task.folder])
 
 
-def verdicts(folders: Sequence[Path]) -> list[Judged | Failed]:
+def verdicts(folders: Sequence[Path]) -> list[JudgedRun | Failed]:
     """Judges through this process's Spark, and leaves verdict.json and report.html in the
     folders."""
     from linkflap.harness.judging import page
@@ -182,11 +182,11 @@ def verdicts(folders: Sequence[Path]) -> list[Judged | Failed]:
     from linkflap.harness.model.errors import SetupError
     from linkflap.spark_verify.spark import session
 
-    answers: dict[Path, Judged | Failed] = {}
+    answers: dict[Path, JudgedRun | Failed] = {}
     for outcome in judged(folders):
         if outcome.judgement is not None:
             left_out = tuple(page.write(outcome.judgement))
-            answers[outcome.folder] = Judged(
+            answers[outcome.folder] = JudgedRun(
                 document=outcome.judgement.judged,
                 anomalies=tuple(outcome.judgement.anomalies),
                 left_out=left_out,
@@ -215,7 +215,7 @@ def main() -> None:
             LOG.info("serving %s at %s", mine, folder / SOCKET)
             _warm()
             hello = Hello(key=mine, pid=os.getpid(), log=sys.argv[1])
-            service = Service(listener, hello, verdicts)
+            service = VerifierService(listener, hello, verdicts)
             signal.signal(signal.SIGTERM, lambda *_: service.end("it was asked to by SIGTERM"))
             LOG.info("ends: %s", service.serve())
         finally:

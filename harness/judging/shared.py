@@ -15,7 +15,16 @@ import msgspec
 from filelock import FileLock, Timeout
 
 from linkflap.harness.judging import messages
-from linkflap.harness.judging.messages import Busy, Bye, Failed, Hello, Judge, Judged, Lines, Reply
+from linkflap.harness.judging.messages import (
+    Busy,
+    Bye,
+    Failed,
+    Hello,
+    Judge,
+    JudgedRun,
+    Lines,
+    Reply,
+)
 from linkflap.harness.machine import ledger, process_identity
 from linkflap.harness.machine.process_identity import Identity
 from linkflap.harness.model.errors import EnvironmentFailure, InputError, SetupError
@@ -53,7 +62,7 @@ class User:
         with self._lock:
             return self._connected()[1]
 
-    def judge(self, folder: Path) -> Judged:
+    def judge(self, folder: Path) -> JudgedRun:
         """The verdict on a run directory. Raises what `spark_verify.verify` raises, and
         ServiceFailure."""
         with self._lock:
@@ -71,7 +80,7 @@ class User:
                 ) from None
         if isinstance(reply, Failed):
             raise _ERRORS.get(reply.kind, ServiceFailure)(reply.sentence)
-        assert isinstance(reply, Judged)
+        assert isinstance(reply, JudgedRun)
         return reply
 
     def close(self) -> None:

@@ -32,7 +32,7 @@ _default = OWN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class VerifierAnswer:
     """What came out for a run directory: the document, and all anomalies, which are not capped."""
 
     folder: Path
@@ -76,7 +76,7 @@ def _connect() -> None:
         LOG.info("%s", failure)
 
 
-def judge(folder: Path) -> Judgement:
+def judge(folder: Path) -> VerifierAnswer:
     """Judges a run directory, and leaves verdict.json and report.html in it, where it can be
     written.
 
@@ -90,18 +90,22 @@ def judge(folder: Path) -> Judgement:
         else:
             for warning in answer.left_out:
                 LOG.warning("%s", warning)
-            return Judgement(folder=folder, document=answer.document, anomalies=answer.anomalies)
+            return VerifierAnswer(
+                folder=folder, document=answer.document, anomalies=answer.anomalies
+            )
     return _alone(folder)
 
 
-def _alone(folder: Path) -> Judgement:
+def _alone(folder: Path) -> VerifierAnswer:
     from linkflap.harness.judging import page
     from linkflap.spark_verify.verify import verify
 
     (judgement,) = verify([folder])
     for warning in page.write(judgement):
         LOG.warning("%s", warning)
-    return Judgement(folder=folder, document=judgement.judged, anomalies=tuple(judgement.anomalies))
+    return VerifierAnswer(
+        folder=folder, document=judgement.judged, anomalies=tuple(judgement.anomalies)
+    )
 
 
 def close() -> None:

@@ -8,10 +8,10 @@ import numpy as np
 
 from linkflap.harness.log import layout
 from linkflap.harness.log.batch_headers import Headers
-from linkflap.harness.log.segment_files import Damage, Segment
+from linkflap.harness.log.segment_files import Segment, SegmentDamage
 
 
-def unwritten(segments: Sequence[Segment], headers: Headers) -> list[Damage]:
+def unwritten(segments: Sequence[Segment], headers: Headers) -> list[SegmentDamage]:
     """Headers under a CRC that holds which no broker writes, whatever became of the records.
 
     Compaction takes records away and leaves the offsets: fewer records than offsets, and none at
@@ -32,7 +32,7 @@ def unwritten(segments: Sequence[Segment], headers: Headers) -> list[Damage]:
         ),
     )
     return [
-        Damage(
+        SegmentDamage(
             kind="impossible-header",
             file=segments[int(headers.segment[i])].name,
             position=int(headers.position[i]),
@@ -46,9 +46,9 @@ def unwritten(segments: Sequence[Segment], headers: Headers) -> list[Damage]:
     ]
 
 
-def corrupt(segments: Sequence[Segment], headers: Headers) -> list[Damage]:
+def corrupt(segments: Sequence[Segment], headers: Headers) -> list[SegmentDamage]:
     return [
-        Damage(
+        SegmentDamage(
             kind="corrupt-batch",
             file=segments[int(headers.segment[i])].name,
             position=int(headers.position[i]),
@@ -61,10 +61,10 @@ def corrupt(segments: Sequence[Segment], headers: Headers) -> list[Damage]:
     ]
 
 
-def disorder(segments: Sequence[Segment], headers: Headers) -> list[Damage]:
+def disorder(segments: Sequence[Segment], headers: Headers) -> list[SegmentDamage]:
     """Batches that do not begin after everything before them, and segments whose name is not below
     their offsets."""
-    damage: list[Damage] = []
+    damage: list[SegmentDamage] = []
     if len(headers):
         reached = np.maximum.accumulate(headers.last_offset)
         early = np.flatnonzero(headers.base_offset[1:] <= reached[:-1]) + 1
@@ -74,9 +74,11 @@ def disorder(segments: Sequence[Segment], headers: Headers) -> list[Damage]:
                 f"{reached[i - 1]}"
             )
             file, position = segments[int(headers.segment[i])].name, int(headers.position[i])
-            damage.append(Damage(kind="overlap", file=file, position=position, detail=detail))
+            damage.append(
+                SegmentDamage(kind="overlap", file=file, position=position, detail=detail)
+            )
         damage.extend(
-            Damage(
+            SegmentDamage(
                 kind="overlap",
                 file=segments[int(headers.segment[i])].name,
                 position=int(headers.position[i]),
@@ -95,6 +97,8 @@ def disorder(segments: Sequence[Segment], headers: Headers) -> list[Damage]:
                 f"the first batch begins at offset {first[0]}, below the offset in the file's name"
             )
             damage.append(
-                Damage(kind="misplaced-segment", file=segment.name, position=0, detail=detail)
+                SegmentDamage(
+                    kind="misplaced-segment", file=segment.name, position=0, detail=detail
+                )
             )
     return damage

@@ -23,8 +23,8 @@ from linkflap.harness.log.batch_damage import corrupt, disorder, unwritten
 from linkflap.harness.log.batch_headers import Headers, Ints
 from linkflap.harness.log.codecs import NONE
 from linkflap.harness.log.reference_markers import control_type, coordinator_epoch
-from linkflap.harness.log.segment_files import Damage, Segment, map_segments
-from linkflap.harness.log.segments import Run, runs
+from linkflap.harness.log.segment_files import Segment, SegmentDamage, map_segments
+from linkflap.harness.log.segments import BatchRun, runs
 
 _MARKER_BYTES: Final = np.array([0, 0, 8, 0, 0, 0], np.uint8)
 """Timestamp delta 0, offset delta 0, key length 4 (zigzag), version 0, and the high byte of the
@@ -40,12 +40,12 @@ _MARKER_VALUE: Final = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Log:
+class ReplicaLog:
     """The log of one replica: its files, its batch headers, and what is wrong with the bytes."""
 
     segments: Sequence[Segment]
     headers: Headers
-    damage: Sequence[Damage]
+    damage: Sequence[SegmentDamage]
 
     def where(self, batch: int) -> tuple[str, int]:
         """File and position of a batch."""
@@ -59,12 +59,12 @@ class Log:
         return self.segments[int(self.headers.segment[batch])].data[begin : begin + size].tobytes()
 
 
-Look = Callable[[Run, NDArray[np.void], Ints], None]
+Look = Callable[[BatchRun, NDArray[np.void], Ints], None]
 """Is shown the batches of a log as they are read: their bytes, their headers, and their CRCs as
 recomputed."""
 
 
-def scan(paths: Iterable[Path], *, sums: bool = True, look: Look | None = None) -> Log:
+def scan(paths: Iterable[Path], *, sums: bool = True, look: Look | None = None) -> ReplicaLog:
     """Reads the headers of one replica's segment files, given in offset order. Damage is listed in
     the order of the bytes.
 
@@ -104,12 +104,14 @@ def scan(paths: Iterable[Path], *, sums: bool = True, look: Look | None = None) 
     damage.extend(disorder(segments, headers))
     order = {segment.name: index for index, segment in enumerate(segments)}
     damage.sort(key=lambda d: (order[d.file], d.position))
-    return Log(segments=segments, headers=headers, damage=tuple(damage))
+    return ReplicaLog(segments=segments, headers=headers, damage=tuple(damage))
 
 
-def _unread(segment: Segment, run: Run, unread: Sequence[tuple[int, str]]) -> Iterator[Damage]:
+def _unread(
+    segment: Segment, run: BatchRun, unread: Sequence[tuple[int, str]]
+) -> Iterator[SegmentDamage]:
     for position, reason in unread:
-        yield Damage(
+        yield SegmentDamage(
             kind="unreadable-records",
             file=segment.name,
             position=run.begins + position,
@@ -117,7 +119,7 @@ def _unread(segment: Segment, run: Run, unread: Sequence[tuple[int, str]]) -> It
         )
 
 
-def log_end(log: Log) -> int:
+def log_end(log: ReplicaLog) -> int:
     """The offset after the last batch, as `segments.log_end` reads it from the files."""
     for index, segment in reversed([*enumerate(log.segments)]):
         mine = log.headers.last_offset[log.headers.segment == index]
@@ -128,14 +130,14 @@ def log_end(log: Log) -> int:
     return 0
 
 
-def _fields(run: Run) -> NDArray[np.void]:
+def _fields(run: BatchRun) -> NDArray[np.void]:
     """The fixed part of every batch, gathered at once: one row of 61 bytes per batch, seen as a
     structure."""
     raw = run.data[run.positions[:, None] + np.arange(layout.HEADER_SIZE)]
     return np.ascontiguousarray(raw).view(header_rows.HEADER)[:, 0]
 
 
-def _checksums(run: Run, rows: NDArray[np.void], *, only_control: bool) -> Ints:
+def _checksums(run: BatchRun, rows: NDArray[np.void], *, only_control: bool) -> Ints:
     data, sums = run.data.data, np.asarray(rows["crc"], np.int64)
     wanted = (
         np.flatnonzero(rows["attributes"] & layout.CONTROL)
@@ -151,7 +153,7 @@ def _checksums(run: Run, rows: NDArray[np.void], *, only_control: bool) -> Ints:
     return sums
 
 
-def is_sound(log: Log, batch: int) -> bool:
+def is_sound(log: ReplicaLog, batch: int) -> bool:
     """Whether the CRC of one batch, recomputed now, is right."""
     begin, end = (
         int(log.headers.position[batch]),
@@ -206,9 +208,9 @@ def _columns(rows: NDArray[np.void], sums: Ints, segment: Ints, position: Ints) 
 
 def _outside(
     segments: Sequence[Segment], rows: NDArray[np.void], segment: Ints, position: Ints
-) -> list[Damage]:
+) -> list[SegmentDamage]:
     return [
-        Damage(
+        SegmentDamage(
             kind="impossible-offset",
             file=segments[index].name,
             position=at,
@@ -220,7 +222,7 @@ def _outside(
     ]
 
 
-def _control_heads(run: Run, rows: NDArray[np.void]) -> NDArray[np.uint8]:
+def _control_heads(run: BatchRun, rows: NDArray[np.void]) -> NDArray[np.uint8]:
     """The bytes behind the header that contain a usual marker's content; zeros for any other
     batch."""
     heads = np.zeros((len(rows), _HEAD), np.uint8)
@@ -232,7 +234,7 @@ def _control_heads(run: Run, rows: NDArray[np.void]) -> NDArray[np.uint8]:
 
 def _read_control_types(
     segments: Sequence[Segment], headers: Headers, heads: NDArray[np.uint8]
-) -> list[Damage]:
+) -> list[SegmentDamage]:
     """Fills in the content of each control batch; an unreadable one is damage.
 
     Markers as brokers write them (uncompressed, deltas of 0, a key of 4 bytes) are read all at
@@ -260,7 +262,7 @@ def _read_control_types(
     ]
 
 
-def _read_control_type(segment: Segment, headers: Headers, i: int) -> list[Damage]:
+def _read_control_type(segment: Segment, headers: Headers, i: int) -> list[SegmentDamage]:
     position = int(headers.position[i])
     records = segment.data[
         position + layout.HEADER_SIZE : position + int(headers.length[i])
@@ -272,4 +274,6 @@ def _read_control_type(segment: Segment, headers: Headers, i: int) -> list[Damag
     if not reason:
         return []
     detail = f"offset {headers.base_offset[i]}: {reason}"
-    return [Damage(kind="unknown-control", file=segment.name, position=position, detail=detail)]
+    return [
+        SegmentDamage(kind="unknown-control", file=segment.name, position=position, detail=detail)
+    ]

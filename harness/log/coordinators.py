@@ -28,7 +28,7 @@ from typing import Final
 
 from linkflap.harness.log import batches, layout, old_messages, records, reference
 from linkflap.harness.log.codecs import CannotInflate
-from linkflap.harness.log.reference_cursor import Malformed
+from linkflap.harness.log.reference_cursor import MalformedBatch
 
 TRANSACTIONS: Final = "__transaction_state"
 GROUPS: Final = "__consumer_offsets"
@@ -101,7 +101,7 @@ class Undecodable(ValueError):
     """A record that no coordinator writes, or a newer one than is known here."""
 
 
-class _Reader:
+class _PrimitiveReader:
     """Kafka's primitive types, one after the other. Raises struct.error and IndexError beyond the
     end."""
 
@@ -156,7 +156,7 @@ def transaction_state(record: reference.Record) -> TransactionState | None:
     """One record of `__transaction_state`; None of what is no transactional id's. Raises
     Undecodable."""
     try:
-        key = _Reader(record.key or b"")
+        key = _PrimitiveReader(record.key or b"")
         if key.number(">h") != 0:
             return None
         name = key.text()
@@ -164,12 +164,12 @@ def transaction_state(record: reference.Record) -> TransactionState | None:
             return TransactionState(
                 offset=record.offset, transactional_id=name, written=record.timestamp
             )
-        return _state(record, name, _Reader(record.value))
+        return _state(record, name, _PrimitiveReader(record.value))
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise Undecodable(str(error)) from error
 
 
-def _state(record: reference.Record, name: str, value: _Reader) -> TransactionState:
+def _state(record: reference.Record, name: str, value: _PrimitiveReader) -> TransactionState:
     version = value.number(">h")
     if version not in (0, 1):
         raise Undecodable(f"a state of version {version}")
@@ -188,7 +188,7 @@ def _state(record: reference.Record, name: str, value: _Reader) -> TransactionSt
     )  # fmt: skip
 
 
-def _partitions(value: _Reader, *, flexible: bool) -> Iterator[tuple[str, int]]:
+def _partitions(value: _PrimitiveReader, *, flexible: bool) -> Iterator[tuple[str, int]]:
     for _ in range(value.count(flexible=flexible)):
         topic = value.text(flexible=flexible)
         yield from [(topic, value.number(">i")) for _ in range(value.count(flexible=flexible))]
@@ -200,7 +200,7 @@ def group_entry(record: reference.Record) -> GroupCommit | GroupMembers | None:
     """One record of `__consumer_offsets`; None for one that is neither a commit nor about a group's
     members. Raises Undecodable."""
     try:
-        key = _Reader(record.key or b"")
+        key = _PrimitiveReader(record.key or b"")
         kind = key.number(">h")
         if 0 <= kind <= _NEWEST_COMMIT_KEY:
             return _commit(record, key)
@@ -223,11 +223,11 @@ def group_entry(record: reference.Record) -> GroupCommit | GroupMembers | None:
     return None
 
 
-def _commit(record: reference.Record, key: _Reader) -> GroupCommit:
+def _commit(record: reference.Record, key: _PrimitiveReader) -> GroupCommit:
     group, topic, partition = key.text(), key.text(), key.number(">i")
     committed = -1
     if record.value is not None:
-        value = _Reader(record.value)
+        value = _PrimitiveReader(record.value)
         if (version := value.number(">h")) not in _OFFSET_VALUES:
             raise Undecodable(f"a commit of version {version}")
         committed = value.number(">q")
@@ -240,7 +240,7 @@ def _any_members(data: bytes | None) -> bool:
     """Whether a classic group has members; one that was deleted has none."""
     if data is None:
         return False
-    value = _Reader(data)
+    value = _PrimitiveReader(data)
     if (version := value.number(">h")) not in _CLASSIC_VALUES:
         raise Undecodable(f"a group of version {version}")
     flexible = version >= _FLEXIBLE_CLASSIC
@@ -253,7 +253,7 @@ def _any_members(data: bytes | None) -> bool:
     return value.count(flexible=flexible) > 0
 
 
-def entries(log: batches.Log, topic: str) -> tuple[list[CoordinatorEntry], str]:
+def entries(log: batches.ReplicaLog, topic: str) -> tuple[list[CoordinatorEntry], str]:
     """The readable records of one of these topics, in the log's order, and the reason why the first
     unreadable one cannot be read."""
     read = {TRANSACTIONS: transaction_state, GROUPS: group_entry}.get(topic)
@@ -264,14 +264,14 @@ def entries(log: batches.Log, topic: str) -> tuple[list[CoordinatorEntry], str]:
             for record in _records(log, row):
                 if read and (entry := read(record)) is not None:
                     found.append(entry)
-        except (Undecodable, Malformed, CannotInflate) as error:
+        except (Undecodable, MalformedBatch, CannotInflate) as error:
             wrong = (
                 wrong or f"{topic}: batch at offset {int(log.headers.base_offset[row])}: {error}"
             )
     return found, wrong
 
 
-def _records(log: batches.Log, row: int) -> list[reference.Record]:
+def _records(log: batches.ReplicaLog, row: int) -> list[reference.Record]:
     """The records of a data batch whose CRC is right."""
     if not log.headers.crc_ok[row] or log.headers.control[row] != layout.DATA:
         return []

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from linkflap.harness.log import header_rows, layout, reference
 from linkflap.harness.log.codecs import LZ4, CannotInflate, inflate, limit
-from linkflap.harness.log.reference_cursor import Malformed
+from linkflap.harness.log.reference_cursor import MalformedBatch
 from linkflap.harness.log.segments import OLD_FORMATS
 
 _HEAD: Final = struct.Struct(">qiIbb")
@@ -66,13 +66,13 @@ class Message:
 
 
 def message(data: bytes) -> Message:
-    """The message that bytes begin with. Raises Malformed, unless its CRC is wrong."""
+    """The message that bytes begin with. Raises MalformedBatch, unless its CRC is wrong."""
     if len(data) < layout.LENGTH_ENDS + layout.SMALLEST_OLD_LENGTH:
-        raise Malformed(f"{len(data)} bytes are less than a message")
+        raise MalformedBatch(f"{len(data)} bytes are less than a message")
     offset, length, crc, magic, attributes = _HEAD.unpack_from(data)
     end = layout.LENGTH_ENDS + length
     if magic not in OLD_FORMATS or not layout.SMALLEST_OLD_LENGTH <= length <= len(data) - 12:
-        raise Malformed(f"no message of format 0 or 1: magic {magic}, length {length}")
+        raise MalformedBatch(f"no message of format 0 or 1: magic {magic}, length {length}")
     sound = zlib.crc32(data[_CRC_FROM:end]) == crc
     timestamp, at = NO_TIMESTAMP, _HEAD.size
     key = value = None
@@ -82,10 +82,10 @@ def message(data: bytes) -> Message:
         key, at = _bytes(data, at, end)
         value, at = _bytes(data, at, end)
         if at != end:
-            raise Malformed(f"{end - at} bytes are left after the value")
-    except (Malformed, struct.error) as error:
+            raise MalformedBatch(f"{end - at} bytes are left after the value")
+    except (MalformedBatch, struct.error) as error:
         if sound:
-            raise Malformed(f"a message that cannot be read: {error}") from None
+            raise MalformedBatch(f"a message that cannot be read: {error}") from None
     attributes &= _ATTRIBUTES if magic else layout.CODEC_MASK
     return Message(offset, end, crc, sound, magic, attributes, timestamp, key, value)
 
@@ -94,25 +94,27 @@ def _bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
     (size,) = _INT.unpack_from(data, at)
     at += _INT.size
     if size < -1 or at + max(size, 0) > end:
-        raise Malformed(f"{size} bytes where {end - at} are left")
+        raise MalformedBatch(f"{size} bytes where {end - at} are left")
     return (None, at) if size == -1 else (data[at : at + size], at + size)
 
 
 def inner(outer: Message) -> Sequence[Message]:
     """The messages of one, with their own offsets and timestamps; itself where it is not
-    compressed. Raises Malformed and CannotInflate."""
+    compressed. Raises MalformedBatch and CannotInflate."""
     if not outer.codec:
         return [outer]
     if outer.value is None:
-        raise Malformed("a compressed message without a value")
+        raise MalformedBatch("a compressed message without a value")
     of_format_0 = outer.codec == LZ4 and not outer.magic
     inside = _lz4(outer.value) if of_format_0 else inflate(outer.codec, outer.value)
     found = list(islice(_messages(inside), _MOST + 1))
     if not 0 < len(found) <= _MOST:
-        raise Malformed(f"a compressed message with {len(found)} or more in it")
+        raise MalformedBatch(f"a compressed message with {len(found)} or more in it")
     for each in found:
         if each.magic != outer.magic or each.codec or not each.crc_ok:
-            raise Malformed("a message of another format, compressed again, or with a wrong CRC")
+            raise MalformedBatch(
+                "a message of another format, compressed again, or with a wrong CRC"
+            )
     begin = outer.offset - found[-1].offset if outer.magic else 0
     given = bool(outer.attributes & layout.LOG_APPEND_TIME)
     return [
@@ -135,7 +137,7 @@ def _messages(data: bytes) -> Iterator[Message]:
     position = 0
     while position < len(data):
         if len(data) - position < layout.LENGTH_ENDS:
-            raise Malformed(f"{len(data) - position} bytes are left after the last message")
+            raise MalformedBatch(f"{len(data) - position} bytes are left after the last message")
         (length,) = _INT.unpack_from(data, position + layout.LENGTH_AT)
         found = message(data[position : position + layout.LENGTH_ENDS + max(length, 0)])
         position += found.size
@@ -170,7 +172,7 @@ def _lz4_block(block: bytes, largest: int) -> bytes:
 
 
 def records_of(data: bytes) -> list[reference.Record]:
-    """The records of a batch of any format. Raises Malformed and CannotInflate."""
+    """The records of a batch of any format. Raises MalformedBatch and CannotInflate."""
     if data[layout.MAGIC_AT] not in OLD_FORMATS:
         return [r for batch in reference.batches(data) for r in reference.records(batch)]
     return [
@@ -204,7 +206,7 @@ def rows(
                 inside = inner(message(whole))
                 first, last, count = inside[0].offset, inside[-1].offset, len(inside)
                 times = [each.timestamp for each in inside]
-            except (Malformed, CannotInflate) as error:
+            except (MalformedBatch, CannotInflate) as error:
                 unread.append((position, f"offset {offset}: {error}"))
         attributes &= _ATTRIBUTES if magic else layout.CODEC_MASK
         found[n] = (

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 from linkflap.harness.log import layout, old_messages, reference
 from linkflap.harness.log.batch_headers import Headers
-from linkflap.harness.log.batches import Log
+from linkflap.harness.log.batches import ReplicaLog
 from linkflap.harness.log.codecs import NAMES, NONE, CannotInflate, inflate
 from linkflap.harness.log.header_rows import possible_offsets
-from linkflap.harness.log.reference_cursor import Malformed
-from linkflap.harness.log.segment_files import Bytes, Damage, Ints, Kind
-from linkflap.harness.log.segments import WINDOW, Run
+from linkflap.harness.log.reference_cursor import MalformedBatch
+from linkflap.harness.log.segment_files import Bytes, Ints, Kind, SegmentDamage
+from linkflap.harness.log.segments import WINDOW, BatchRun
 from linkflap.harness.model.payload import FOREIGN
 
 _PARCEL: Final = 32 << 20
@@ -69,10 +69,12 @@ class _Parcel:
     ends: Ints
 
 
-def decode(log: Log, first: int = 0, after: int | None = None) -> tuple[Columns, list[Damage]]:
+def decode(
+    log: ReplicaLog, first: int = 0, after: int | None = None
+) -> tuple[Columns, list[SegmentDamage]]:
     """Every data record of a log, or of its batches [first, after). Damage is listed in the order
     of the bytes."""
-    damage: list[Damage] = []
+    damage: list[SegmentDamage] = []
     chosen = np.zeros(len(log.headers), np.bool_)
     chosen[first:after] = True
     if chosen[(most := readable_batches(log)) :].any():
@@ -96,7 +98,7 @@ def decode(log: Log, first: int = 0, after: int | None = None) -> tuple[Columns,
     return columns, damage
 
 
-def spans(log: Log) -> Iterator[tuple[int, int]]:
+def spans(log: ReplicaLog) -> Iterator[tuple[int, int]]:
     """All batches, [first, after) each, so many at a time as take a bounded number of bytes, and
     have a bounded number of records: what to decode at once."""
     window = np.cumsum(log.headers.length) // WINDOW
@@ -107,7 +109,7 @@ def spans(log: Log) -> Iterator[tuple[int, int]]:
     yield from ((first, after) for first, after in pairwise(edges) if after > first)
 
 
-def unknown_codecs(log: Log) -> list[Damage]:
+def unknown_codecs(log: ReplicaLog) -> list[SegmentDamage]:
     """Batches of unknown codecs, found by their headers: the damage that `decode` would report of
     them."""
     headers = log.headers
@@ -123,7 +125,7 @@ def unknown_codecs(log: Log) -> list[Damage]:
     ]
 
 
-def readable_batches(log: Log) -> int:
+def readable_batches(log: ReplicaLog) -> int:
     """How many batches of a log, from its first on, have no more records by their headers than a
     log of their size can have."""
     headers = log.headers
@@ -134,7 +136,7 @@ def readable_batches(log: Log) -> int:
     return int(np.argmax(claimed > able)) if (claimed > able).any() else len(claimed)
 
 
-def _let_go(log: Log, batches: Ints) -> None:
+def _let_go(log: ReplicaLog, batches: Ints) -> None:
     for index in np.unique(log.headers.segment[batches]).tolist():
         mine = batches[log.headers.segment[batches] == index]
         log.segments[index].let_go(
@@ -149,7 +151,7 @@ class FirstRecords:
     def __init__(self) -> None:
         self.ours = False
 
-    def __call__(self, run: Run, rows: NDArray[np.void], sums: Ints) -> None:
+    def __call__(self, run: BatchRun, rows: NDArray[np.void], sums: Ints) -> None:
         from linkflap.harness.log.record_loops import any_ours
 
         if self.ours:
@@ -164,7 +166,7 @@ class FirstRecords:
         )
 
 
-def holds_ours(log: Log, first: FirstRecords) -> bool:
+def holds_ours(log: ReplicaLog, first: FirstRecords) -> bool:
     """Whether any record of a log is linkflap's; `first` was read during the scan.
 
     A batch is one producer's, so its first record represents all. Compressed batches must be
@@ -190,14 +192,14 @@ def holds_ours(log: Log, first: FirstRecords) -> bool:
     return any(any_ours(p.data, p.starts, p.ends) for p in _inflated(log, asked, []))
 
 
-def _decode_old(log: Log, rows: Ints) -> Ints:
+def _decode_old(log: ReplicaLog, rows: Ints) -> Ints:
     """Records of messages of formats 0 and 1, whose headers say nothing of ours; those that cannot
     be read were reported by the scan."""
     found: list[tuple[int, ...]] = []
     for row in rows[log.headers.crc_ok[rows]].tolist():
         try:
             inside = old_messages.records_of(log.bytes_of(row))
-        except (Malformed, CannotInflate):
+        except (MalformedBatch, CannotInflate):
             continue
         for record in inside:
             of = FOREIGN, FOREIGN, reference.digest(record), record.timestamp, row
@@ -205,7 +207,9 @@ def _decode_old(log: Log, rows: Ints) -> Ints:
     return np.array(found, np.int64).reshape(-1, 6).T
 
 
-def _parcels(log: Log, chosen: NDArray[np.bool_], damage: list[Damage]) -> Iterator[_Parcel]:
+def _parcels(
+    log: ReplicaLog, chosen: NDArray[np.bool_], damage: list[SegmentDamage]
+) -> Iterator[_Parcel]:
     headers = log.headers
     wanted = (headers.control == layout.DATA) & headers.crc_ok & chosen
     for index, segment in enumerate(log.segments):
@@ -216,7 +220,7 @@ def _parcels(log: Log, chosen: NDArray[np.bool_], damage: list[Damage]) -> Itera
     yield from _inflated(log, np.flatnonzero(wanted & (headers.codec != NONE)), damage)
 
 
-def _inflated(log: Log, packed: Ints, damage: list[Damage]) -> Iterator[_Parcel]:
+def _inflated(log: ReplicaLog, packed: Ints, damage: list[SegmentDamage]) -> Iterator[_Parcel]:
     headers = log.headers
     bodies: list[bytes] = []
     held: list[int] = []
@@ -254,15 +258,15 @@ def _parcel(bodies: Sequence[bytes], held: Sequence[int]) -> _Parcel:
     )
 
 
-def _damage(log: Log, batch: int, kind: Kind, reason: str) -> Damage:
+def _damage(log: ReplicaLog, batch: int, kind: Kind, reason: str) -> SegmentDamage:
     file, position = log.where(batch)
     first, last = log.headers.base_offset[batch], log.headers.last_offset[batch]
-    return Damage(
+    return SegmentDamage(
         kind=kind, file=file, position=position, detail=f"offsets {first} to {last}: {reason}"
     )
 
 
-def _decode(log: Log, parcel: _Parcel, damage: list[Damage]) -> Ints:
+def _decode(log: ReplicaLog, parcel: _Parcel, damage: list[SegmentDamage]) -> Ints:
     from linkflap.harness.log.record_loops import decode_batches
 
     headers: Headers = log.headers

@@ -14,7 +14,7 @@ from typing import Final
 
 from linkflap.harness.log import layout
 from linkflap.harness.log.codecs import inflate
-from linkflap.harness.log.reference_cursor import Cursor, Malformed
+from linkflap.harness.log.reference_cursor import Cursor, MalformedBatch
 from linkflap.harness.model.payload import FOREIGN, HEADER, LAYOUT
 
 Header = tuple[bytes, bytes | None]
@@ -36,7 +36,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class ReferenceBatch:
     """One batch header, as written."""
 
     base_offset: int
@@ -90,13 +90,13 @@ def crc32c(data: bytes) -> int:
     return crc ^ 0xFFFFFFFF
 
 
-def batches(data: bytes) -> Iterator[Batch]:
-    """The batches of a segment's bytes. Raises Malformed where a complete v2 batch should be and is
-    not."""
+def batches(data: bytes) -> Iterator[ReferenceBatch]:
+    """The batches of a segment's bytes. Raises MalformedBatch where a complete v2 batch should be
+    and is not."""
     position = 0
     while position < len(data):
         if len(data) - position < layout.HEADER_SIZE:
-            raise Malformed(
+            raise MalformedBatch(
                 f"{len(data) - position} bytes at byte {position} are less than a batch header"
             )
         fields = struct.unpack_from(">qiibIhiqqqhii", data, position)
@@ -116,14 +116,14 @@ def batches(data: bytes) -> Iterator[Batch]:
             count,
         ) = fields
         if magic != layout.MAGIC:
-            raise Malformed(f"magic {magic} at byte {position}")
+            raise MalformedBatch(f"magic {magic} at byte {position}")
         end = position + layout.LENGTH_ENDS + length
         if length < layout.SMALLEST_LENGTH or end > len(data):
-            raise Malformed(
+            raise MalformedBatch(
                 f"a batch at byte {position} of length {length} where {len(data) - position} bytes "
                 "are left"
             )
-        yield Batch(
+        yield ReferenceBatch(
             base_offset=base_offset,
             length=layout.LENGTH_ENDS + length,
             leader_epoch=leader_epoch,
@@ -143,11 +143,11 @@ def batches(data: bytes) -> Iterator[Batch]:
         position = end
 
 
-def records(batch: Batch) -> list[Record]:
-    """The records of a batch, data or control. Raises Malformed, and CannotInflate for its
+def records(batch: ReferenceBatch) -> list[Record]:
+    """The records of a batch, data or control. Raises MalformedBatch, and CannotInflate for its
     codec."""
     if batch.count > layout.MOST_RECORDS:
-        raise Malformed(f"{batch.count} records")
+        raise MalformedBatch(f"{batch.count} records")
     cursor = Cursor(inflate(batch.codec, batch.body))
     found: list[Record] = []
     previous = -1
@@ -156,20 +156,20 @@ def records(batch: Batch) -> list[Record]:
         inner = Cursor(cursor.take(size))
         delta, record = _record(inner, batch)
         if not inner.at_end():
-            raise Malformed(f"a record of {size} bytes ends after {inner.position}")
+            raise MalformedBatch(f"a record of {size} bytes ends after {inner.position}")
         if not previous < delta <= batch.last_offset_delta:
-            raise Malformed(
+            raise MalformedBatch(
                 f"offset delta {delta} after {previous} in a batch that ends at "
                 f"{batch.last_offset_delta}"
             )
         previous = delta
         found.append(record)
     if not cursor.at_end():
-        raise Malformed(f"bytes are left after {batch.count} records")
+        raise MalformedBatch(f"bytes are left after {batch.count} records")
     return found
 
 
-def _record(cursor: Cursor, batch: Batch) -> tuple[int, Record]:
+def _record(cursor: Cursor, batch: ReferenceBatch) -> tuple[int, Record]:
     cursor.take(1)
     timestamp = _wrapped(batch.base_timestamp + cursor.varint(bits=64))
     if batch.attributes & layout.LOG_APPEND_TIME:
@@ -178,12 +178,12 @@ def _record(cursor: Cursor, batch: Batch) -> tuple[int, Record]:
     key, value = cursor.nullable(), cursor.nullable()
     count = cursor.varint()
     if count < 0:
-        raise Malformed(f"{count} headers")
+        raise MalformedBatch(f"{count} headers")
     headers: list[Header] = []
     for _ in range(count):
         name = cursor.nullable()
         if name is None:
-            raise Malformed("a header without a key")
+            raise MalformedBatch("a header without a key")
         headers.append((name, cursor.nullable()))
     return delta, Record(
         offset=batch.base_offset + delta, timestamp=timestamp, key=key, value=value, headers=headers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Malformed(ValueError):
+class MalformedBatch(ValueError):
     """Bytes that are no record batch. Never leaves `harness.log`, except from this module's own
     functions."""
 
@@ -17,7 +17,9 @@ class Cursor:
 
     def take(self, size: int) -> bytes:
         if size < 0 or self.position + size > len(self._data):
-            raise Malformed(f"{size} bytes wanted at byte {self.position} of {len(self._data)}")
+            raise MalformedBatch(
+                f"{size} bytes wanted at byte {self.position} of {len(self._data)}"
+            )
         self.position += size
         return self._data[self.position - size : self.position]
 
@@ -30,14 +32,16 @@ class Cursor:
             if not byte & 0x80:
                 break
             if shift >= bits:
-                raise Malformed(f"a varint of more than {bits} bits before byte {self.position}")
+                raise MalformedBatch(
+                    f"a varint of more than {bits} bits before byte {self.position}"
+                )
         value &= (1 << bits) - 1
         return (value >> 1) ^ -(value & 1)
 
     def nullable(self) -> bytes | None:
         length = self.varint()
         if length < -1:
-            raise Malformed(f"length {length} before byte {self.position}")
+            raise MalformedBatch(f"length {length} before byte {self.position}")
         return None if length == -1 else self.take(length)
 
     def at_end(self) -> bool:

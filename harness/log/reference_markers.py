@@ -6,7 +6,7 @@ import struct
 
 from linkflap.harness.log import layout
 from linkflap.harness.log.codecs import CannotInflate, inflate
-from linkflap.harness.log.reference_cursor import Cursor, Malformed
+from linkflap.harness.log.reference_cursor import Cursor, MalformedBatch
 
 
 def control_type(codec: int, body: bytes) -> tuple[int, str]:
@@ -19,7 +19,7 @@ def control_type(codec: int, body: bytes) -> tuple[int, str]:
     """
     try:
         key, _ = _control_record(codec, body)
-    except (Malformed, CannotInflate) as error:
+    except (MalformedBatch, CannotInflate) as error:
         return layout.SKIPPED_CONTROL, f"a control record that cannot be read: {error}"
     if key is None or len(key) < 4:
         return layout.SKIPPED_CONTROL, f"a control record with the key {key!r}"
@@ -39,7 +39,7 @@ def coordinator_epoch(codec: int, body: bytes) -> int:
     """
     try:
         _, value = _control_record(codec, body)
-    except (Malformed, CannotInflate):
+    except (MalformedBatch, CannotInflate):
         return -1
     if value is None or len(value) < 6:
         return -1

@@ -45,7 +45,7 @@ Kind = Literal[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Damage:
+class SegmentDamage:
     """Bytes that cannot be what Kafka writes, or that this reader does not know. `position` is in
     bytes of `file`."""
 
@@ -87,10 +87,10 @@ def offset_in(name: str) -> int:
     return number if number <= layout.LARGEST_OFFSET else -1
 
 
-def map_segment(path: Path) -> tuple[Segment, list[Damage]]:
+def map_segment(path: Path) -> tuple[Segment, list[SegmentDamage]]:
     """Maps a file; one that cannot be read becomes an empty segment and a damage."""
     base_offset = offset_in(path.name)
-    damage: list[Damage] = []
+    damage: list[SegmentDamage] = []
     try:
         with untrusted_files.opened(path) as file:
             data = _mapped(file)
@@ -98,7 +98,7 @@ def map_segment(path: Path) -> tuple[Segment, list[Damage]]:
         data = np.zeros(0, np.uint8)
         reason = error.strerror or str(error)
         damage.append(
-            Damage(
+            SegmentDamage(
                 kind="unreadable-file",
                 file=f"{path.parent.name}/{path.name}",
                 position=0,
@@ -116,10 +116,10 @@ def _mapped(file: BinaryIO) -> Bytes:
     return np.memmap(file, np.uint8, "r").view(np.ndarray) if size else np.zeros(0, np.uint8)
 
 
-def map_segments(paths: Iterable[Path]) -> tuple[list[Segment], list[Damage]]:
+def map_segments(paths: Iterable[Path]) -> tuple[list[Segment], list[SegmentDamage]]:
     """Maps several files in the order given."""
     segments: list[Segment] = []
-    damage: list[Damage] = []
+    damage: list[SegmentDamage] = []
     for path in paths:
         segment, wrong = map_segment(path)
         segments.append(segment)

@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from linkflap.harness.log import header_rows, layout
-from linkflap.harness.log.segment_files import Bytes, Damage, Ints, Segment, map_segment
+from linkflap.harness.log.segment_files import Bytes, Ints, Segment, SegmentDamage, map_segment
 from linkflap.harness.machine import untrusted_files
 
 # Compiled code sees globals of its own module as constants, and no attributes of others.
@@ -44,7 +44,7 @@ _COMPILED: Final = "linkflap.harness.machine.compiled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class BatchRun:
     """Complete v2 batches of a segment that follow each other, or messages of formats 0 and 1
     (`old`), and their bytes, which stay until the next run is asked for.
 
@@ -57,9 +57,9 @@ class Run:
     old: bool = False
 
 
-def walk(segment: Segment) -> tuple[Ints, list[Damage]]:
+def walk(segment: Segment) -> tuple[Ints, list[SegmentDamage]]:
     """Positions of the complete batches and messages of a segment, in file order."""
-    damage: list[Damage] = []
+    damage: list[SegmentDamage] = []
     return (
         np.concatenate(
             [np.zeros(0, np.int64), *(run.begins + run.positions for run in runs(segment, damage))]
@@ -68,7 +68,7 @@ def walk(segment: Segment) -> tuple[Ints, list[Damage]]:
     )
 
 
-def runs(segment: Segment, damage: list[Damage]) -> Iterator[Run]:
+def runs(segment: Segment, damage: list[SegmentDamage]) -> Iterator[BatchRun]:
     """The complete batches and messages of a segment in file order, as many at a time as are read
     at once; what is wrong goes to `damage`.
 
@@ -92,11 +92,11 @@ def runs(segment: Segment, damage: list[Damage]) -> Iterator[Run]:
             found, after = sound(here, 0, len(here))
             if len(found):
                 unknown.end(segment, damage)
-                yield Run(begins=position, positions=found, data=here)
+                yield BatchRun(begins=position, positions=found, data=here)
                 position += after
                 continue
             step = _step(segment, data, position)
-            if isinstance(step, Damage):
+            if isinstance(step, SegmentDamage):
                 damage.append(step)
                 break
             if step == 0:
@@ -115,7 +115,7 @@ def runs(segment: Segment, damage: list[Damage]) -> Iterator[Run]:
     unknown.end(segment, damage)
 
 
-def _old(segment: Segment, data: memoryview, position: int) -> Run:
+def _old(segment: Segment, data: memoryview, position: int) -> BatchRun:
     """The complete messages from here on, as many as are read at once."""
     positions, begins = list[int](), position
     while (
@@ -124,11 +124,11 @@ def _old(segment: Segment, data: memoryview, position: int) -> Run:
         and data[position + layout.MAGIC_AT] in OLD_FORMATS
     ):
         step = _step(segment, data, position)
-        if isinstance(step, Damage) or not step:
+        if isinstance(step, SegmentDamage) or not step:
             break
         positions.append(position - begins)
         position += step
-    return Run(
+    return BatchRun(
         begins=begins,
         positions=np.array(positions, np.int64),
         data=segment.data[begins:position],
@@ -136,7 +136,7 @@ def _old(segment: Segment, data: memoryview, position: int) -> Run:
     )
 
 
-def log_end(paths: Sequence[Path]) -> tuple[int, list[Damage]]:
+def log_end(paths: Sequence[Path]) -> tuple[int, list[SegmentDamage]]:
     """The offset after the last complete batch of segment files given in offset order, 0 without
     any; and what is wrong with the file that shows it. A batch with impossible offsets does not
     count.
@@ -200,18 +200,18 @@ class _UnknownFormat:
     magic: int = -1
     count: int = 0
 
-    def add(self, position: int, magic: int, segment: Segment, damage: list[Damage]) -> None:
+    def add(self, position: int, magic: int, segment: Segment, damage: list[SegmentDamage]) -> None:
         if self.count and magic != self.magic:
             self.end(segment, damage)
         if not self.count:
             self.position, self.magic = position, magic
         self.count += 1
 
-    def end(self, segment: Segment, damage: list[Damage]) -> None:
+    def end(self, segment: Segment, damage: list[SegmentDamage]) -> None:
         if self.count:
             detail = f"{self.count} batches of magic {self.magic}; only magic 0, 1 and 2 are read"
             damage.append(
-                Damage(
+                SegmentDamage(
                     kind="unknown-magic", file=segment.name, position=self.position, detail=detail
                 )
             )
@@ -228,7 +228,7 @@ def _first_nonzero(segment: Segment, position: int) -> int:
     return -1
 
 
-def _step(segment: Segment, data: memoryview, position: int) -> int | Damage:
+def _step(segment: Segment, data: memoryview, position: int) -> int | SegmentDamage:
     """Bytes to the next batch; 0 where only zeros follow; or why there is no next batch."""
     left = len(data) - position
     head = bytes(data[position : position + layout.HEADER_SIZE])
@@ -239,9 +239,11 @@ def _step(segment: Segment, data: memoryview, position: int) -> int | Damage:
         detail = (
             f"zeros, and {len(data) - nonzero} bytes from byte {nonzero} on that no batch leads to"
         )
-        return Damage(kind="bytes-after-zeros", file=segment.name, position=position, detail=detail)
+        return SegmentDamage(
+            kind="bytes-after-zeros", file=segment.name, position=position, detail=detail
+        )
     if left <= layout.MAGIC_AT:
-        return Damage(
+        return SegmentDamage(
             kind="torn-tail",
             file=segment.name,
             position=position,
@@ -257,8 +259,10 @@ def _step(segment: Segment, data: memoryview, position: int) -> int | Damage:
         detail = (
             f"a batch cannot have length {length}; the last {left} bytes of the file are not read"
         )
-        return Damage(kind="impossible-length", file=segment.name, position=position, detail=detail)
+        return SegmentDamage(
+            kind="impossible-length", file=segment.name, position=position, detail=detail
+        )
     if layout.LENGTH_ENDS + length > left:
         detail = f"{left} bytes of a batch of {layout.LENGTH_ENDS + length}"
-        return Damage(kind="torn-tail", file=segment.name, position=position, detail=detail)
+        return SegmentDamage(kind="torn-tail", file=segment.name, position=position, detail=detail)
     return layout.LENGTH_ENDS + int(length)

@@ -73,7 +73,7 @@ def _spawner() -> ThreadPoolExecutor:
         )
 
 
-class Process(Protocol):
+class ChildProcess(Protocol):
     """What a child is made of: what `subprocess.Popen` has of it. Until `poll` has returned a
     status, the pid is its own."""
 
@@ -87,7 +87,9 @@ class Process(Protocol):
 class Child:
     """One running or ended child. All methods are safe to call again."""
 
-    def __init__(self, process: Process, identity: process_identity.Identity, name: str) -> None:
+    def __init__(
+        self, process: ChildProcess, identity: process_identity.Identity, name: str
+    ) -> None:
         self._process = process
         self._identity = identity
         self._lock = threading.Lock()
@@ -274,7 +276,7 @@ def _start(
     return adopt(process, name)
 
 
-def adopt(process: Process, name: str) -> Child:
+def adopt(process: ChildProcess, name: str) -> Child:
     """A process that was just started and leads a process group of its own; it stands in the ledger
     from now on."""
     # Not reaped yet, so the pid is still its own: if it has ended already, there is nothing to

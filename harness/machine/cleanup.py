@@ -29,7 +29,7 @@ _lock = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cleaned:
+class Removals:
     """One line for each thing that was removed, and a sentence for each that could not be and is
     still there."""
 
@@ -37,10 +37,10 @@ class Cleaned:
     left: list[str] = field(default_factory=list)
 
 
-def clean() -> Cleaned:
+def clean() -> Removals:
     """Ends and removes the leftovers of dead owners. If something could not be removed, the entry
     stays for the next time."""
-    cleaned = Cleaned()
+    cleaned = Removals()
     with ledger.machine_lock():
         for entry in ledger.entries():
             if not process_identity.alive(entry.owner):

@@ -116,7 +116,7 @@ class _Headroom:
         return self.left >= self.size
 
 
-def _in_use(entry: ledger.Entry) -> int:
+def _in_use(entry: ledger.OwnerEntry) -> int:
     used = 0
     for child in (*entry.children, *entry.contained):
         try:

@@ -30,7 +30,7 @@ from linkflap.harness.model.wait import until
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class OwnerEntry:
     """What one owner holds. `memory` is bytes, `children` are leaders of their own process groups.
 
     `engines` are Docker engines (as DOCKER_HOST has them, empty: the default) where things with
@@ -56,7 +56,7 @@ class _Own:
     """This process' own entry, and the lock around it."""
 
     pid: int
-    entry: Entry
+    entry: OwnerEntry
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -85,13 +85,13 @@ def _path(owner: Identity) -> Path:
     return folder() / f"{owner.pid}-{owner.born.rpartition('/')[2]}.json"
 
 
-def entries() -> list[Entry]:
+def entries() -> list[OwnerEntry]:
     """The entries of all owners, living and dead."""
     found = []
     for path in sorted(folder().glob("*.json")):
         # its owner let go of everything while we looked
         with contextlib.suppress(OSError, msgspec.DecodeError):
-            found.append(untrusted_files.decoded(untrusted_files.content(path), Entry))
+            found.append(untrusted_files.decoded(untrusted_files.content(path), OwnerEntry))
     return found
 
 
@@ -106,18 +106,18 @@ def _mine() -> _Own:
         if _own is None or _own.pid != os.getpid():
             me = identify(os.getpid())
             assert me is not None
-            _own = _Own(pid=os.getpid(), entry=Entry(owner=me))
+            _own = _Own(pid=os.getpid(), entry=OwnerEntry(owner=me))
         return _own
 
 
-def change(edit: Callable[[Entry], Entry]) -> None:
+def change(edit: Callable[[OwnerEntry], OwnerEntry]) -> None:
     """Changes this process' entry, in memory and on disk; an entry that holds nothing has no
     file."""
     mine = _mine()
     with mine.lock:
         mine.entry = edit(mine.entry)
         path = _path(mine.entry.owner)
-        if mine.entry == Entry(owner=mine.entry.owner):
+        if mine.entry == OwnerEntry(owner=mine.entry.owner):
             path.unlink(missing_ok=True)
             return
         partial = path.with_suffix(".partial")
@@ -125,7 +125,7 @@ def change(edit: Callable[[Entry], Entry]) -> None:
         partial.replace(path)
 
 
-def own() -> Entry:
+def own() -> OwnerEntry:
     """What this process holds."""
     return _mine().entry
 
@@ -158,7 +158,7 @@ def add_engine(engine: str) -> None:
 def remove_engine(engine: str) -> None:
     """Forgets one `add_engine`."""
 
-    def without(entry: Entry) -> Entry:
+    def without(entry: OwnerEntry) -> OwnerEntry:
         left = list(entry.engines)
         if engine in left:
             left.remove(engine)
@@ -210,7 +210,7 @@ def remove_folder(path: Path) -> None:
     change(lambda entry: replace(entry, folders=tuple(f for f in entry.folders if f != str(path))))
 
 
-def end(entry: Entry) -> Iterator[str]:
+def end(entry: OwnerEntry) -> Iterator[str]:
     """Ends and removes the leftovers of a dead owner, and yields their names. The caller has made
     sure that the owner is dead.
 

@@ -39,7 +39,7 @@ def _plays_all(_scenario: Scenario) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class MirrorKind:
     """One kind of mirror.
 
     `module` has its factory. It is imported only when a mirror is made, because the shadow's own
@@ -73,8 +73,8 @@ _A_PROCESS: Final[Mapping[str, str]] = dict.fromkeys(
     "it is a process outside the brokers, without admin commands or states of its own in them; use "
     "--mirror cluster-mirroring",
 )
-MIRRORS: Final[Mapping[str, Kind]] = {
-    cluster_mirroring_settings.KIND: Kind(
+MIRRORS: Final[Mapping[str, MirrorKind]] = {
+    cluster_mirroring_settings.KIND: MirrorKind(
         module="cluster_mirroring.mirror",
         options=cluster_mirroring_settings.options,
         about=cluster_mirroring_settings.ABOUT,
@@ -83,17 +83,17 @@ MIRRORS: Final[Mapping[str, Kind]] = {
         not_in=cluster_mirroring_settings.NOT_IN,
         asks_source=True,
     ),
-    "command": Kind(
+    "command": MirrorKind(
         module="command.mirror", options=manifest.options, about=manifest.ABOUT, without=_A_PROCESS
     ),
-    "mm2": Kind(
+    "mm2": MirrorKind(
         module="mm2",
         options=mm2_config.options,
         about=mm2_config.ABOUT,
         sound=mm2_config.SOUND,
         without=_A_PROCESS,
     ),
-    "shadow": Kind(
+    "shadow": MirrorKind(
         module="shadow.mirror",
         options=shadow_settings.options,
         about=shadow_settings.ABOUT,

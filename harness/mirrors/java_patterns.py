@@ -23,7 +23,7 @@ class _Refused(Exception):
 
 
 @dataclass(slots=True)
-class _Reader:
+class _PatternReader:
     """A cursor over a pattern, and the group names so far."""
 
     text: str
@@ -47,7 +47,7 @@ class _Reader:
 
 def reason_against(pattern: str) -> str:
     """Why Java rejects a pattern, in a few words; empty if it accepts it."""
-    reader = _Reader(pattern)
+    reader = _PatternReader(pattern)
     try:
         _alternatives(reader, behind=False)
         if reader.peek():
@@ -57,7 +57,7 @@ def reason_against(pattern: str) -> str:
     return ""
 
 
-def _alternatives(reader: _Reader, *, behind: bool) -> None:
+def _alternatives(reader: _PatternReader, *, behind: bool) -> None:
     """Reads to the end of the pattern, or to the `)` of the surrounding group. `behind`: inside a
     look-behind."""
     while (character := reader.peek()) not in ("", ")"):
@@ -70,7 +70,7 @@ def _alternatives(reader: _Reader, *, behind: bool) -> None:
             _repetition(reader, behind=behind)
 
 
-def _one(reader: _Reader, *, behind: bool) -> bool:
+def _one(reader: _PatternReader, *, behind: bool) -> bool:
     """Reads a character, class or group. False for flags, which cannot be repeated."""
     if reader.takes("["):
         _class(reader)
@@ -81,7 +81,7 @@ def _one(reader: _Reader, *, behind: bool) -> bool:
     return True
 
 
-def _repetition(reader: _Reader, *, behind: bool) -> None:
+def _repetition(reader: _PatternReader, *, behind: bool) -> None:
     sign = reader.peek()
     if sign == "{":
         endless = _counted(reader)
@@ -96,7 +96,7 @@ def _repetition(reader: _Reader, *, behind: bool) -> None:
         reader.at += 1
 
 
-def _counted(reader: _Reader) -> bool:
+def _counted(reader: _PatternReader) -> bool:
     """Whether the repetition has no upper bound."""
     found = reader.match(_COUNTED)
     if not found or (found[3] and not found[2]):
@@ -107,7 +107,7 @@ def _counted(reader: _Reader) -> bool:
     return bool(found[2]) and not found[3]
 
 
-def _group(reader: _Reader, *, behind: bool) -> bool:
+def _group(reader: _PatternReader, *, behind: bool) -> bool:
     """Reads a group after its `(`. False when it only sets flags."""
     if reader.takes("?"):
         if reader.takes("<=") or reader.takes("<!"):
@@ -128,7 +128,7 @@ def _group(reader: _Reader, *, behind: bool) -> bool:
     return True
 
 
-def _named(reader: _Reader) -> None:
+def _named(reader: _PatternReader) -> None:
     name = reader.match(_NAME)
     if not name:
         raise _Refused("'(?<' without a name of letters and digits and '>'")
@@ -137,7 +137,7 @@ def _named(reader: _Reader) -> None:
     reader.names.add(name[1])
 
 
-def _class(reader: _Reader) -> None:
+def _class(reader: _PatternReader) -> None:
     """Reads a class after its `[`. A `]` as its first character is part of it, and classes may be
     nested."""
     reader.takes("^")
@@ -157,7 +157,7 @@ def _class(reader: _Reader) -> None:
     raise _Refused("a '[' without its ']'")
 
 
-def _range(reader: _Reader) -> None:
+def _range(reader: _PatternReader) -> None:
     first = reader.peek()
     reader.at += 1
     if reader.peek() == "-" and (last := reader.peek(1)) not in ("", "[", "]"):

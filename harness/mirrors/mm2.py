@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient
 from linkflap.harness.mirrors import mm2_config
 from linkflap.harness.mirrors.canary import Canary
 from linkflap.harness.mirrors.mirrored_ends import MirroredEnds
-from linkflap.harness.mirrors.mm2_progress import Gap, Progress
+from linkflap.harness.mirrors.mm2_progress import ConnectProgress, Gap
 from linkflap.harness.mirrors.topics import copy_topics, data_topics, ends_on
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
 from linkflap.harness.model.events import MirrorCrashed, MirrorStarted, MirrorState, MirrorStopped
@@ -74,7 +74,7 @@ class MirrorMaker:
             answers_within=_ASK_SECONDS * 5,
         )
         self._service = self._prepare(deployment)
-        self._progress = Progress(link, self._destination.bootstrap)
+        self._progress = ConnectProgress(link, self._destination.bootstrap)
         self._gap = Gap(self._source.bootstrap, self._options.isolation)
         self._seen: dict[Partition, tuple[int, int]] = {}
         self._asking = threading.Lock()

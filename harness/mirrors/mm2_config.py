@@ -62,7 +62,7 @@ SOUND: Final[Mapping[str, tuple[Option, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Mm2Options:
     """A scenario's options of MirrorMaker 2. Its own default isolation level is read_uncommitted.
 
     `groups` is a Java regular expression of the consumer groups whose offsets are synced every
@@ -75,7 +75,7 @@ class Options:
     tasks: int = 2
 
 
-def options(given: Mapping[str, Option]) -> Options:
+def options(given: Mapping[str, Option]) -> Mm2Options:
     """The options of a MirrorSpec. Raises InputError for an unknown option or value, and lists the
     valid ones."""
     for name in given:
@@ -89,7 +89,7 @@ def options(given: Mapping[str, Option]) -> Options:
             raise InputError(
                 f"option {name} of mirror mm2 is {given[name]!r}; it must be {' or '.join(choices)}"
             )
-    return Options(
+    return Mm2Options(
         delivery=cast(Delivery, given.get("delivery", "at-least-once")),
         isolation=cast(IsolationLevel, given.get("isolation", "read_committed")),
         groups=_groups(given.get("groups", ".*")),
@@ -132,7 +132,7 @@ def status_topic(link: LinkSpec) -> str:
     return f"mm2-status.{link.source}.internal"
 
 
-def connectors(chosen: Options) -> tuple[str, ...]:
+def connectors(chosen: Mm2Options) -> tuple[str, ...]:
     """The connectors that run with these options."""
     return (SOURCE_CONNECTOR, *([CHECKPOINT_CONNECTOR] if chosen.groups else []))
 
@@ -147,7 +147,7 @@ def transactional_ids(link: LinkSpec, tasks: int) -> list[str]:
 
 
 def properties(
-    chosen: Options,
+    chosen: Mm2Options,
     link: LinkSpec,
     *,
     source: str,
@@ -230,7 +230,7 @@ def _worker(destination: str) -> dict[str, str]:
     return {f"{destination}.{name}": value for name, value in settings.items()}
 
 
-def _groups_synced(chosen: Options, flow: str) -> dict[str, str]:
+def _groups_synced(chosen: Mm2Options, flow: str) -> dict[str, str]:
     if not chosen.groups:
         return {
             f"{flow}.emit.checkpoints.enabled": "false",
@@ -261,7 +261,7 @@ def _internal_topics(replicas: int) -> dict[str, str]:
     }
 
 
-def _clients(chosen: Options, link: LinkSpec) -> dict[str, str]:
+def _clients(chosen: Mm2Options, link: LinkSpec) -> dict[str, str]:
     a, b = link.source, link.destination
     return {
         f"{a}.consumer.isolation.level": chosen.isolation,
@@ -279,7 +279,7 @@ def _clients(chosen: Options, link: LinkSpec) -> dict[str, str]:
     }
 
 
-def _exactly_once(chosen: Options, link: LinkSpec, port: int) -> dict[str, str]:
+def _exactly_once(chosen: Mm2Options, link: LinkSpec, port: int) -> dict[str, str]:
     if chosen.delivery != "exactly-once":
         return {}
     return {

@@ -54,7 +54,7 @@ class StateChange:
     trace: str
 
 
-class Progress:
+class ConnectProgress:
     """Connect's compacted internal topics of one link, as tables. Not thread-safe."""
 
     def __init__(self, link: LinkSpec, bootstrap: str) -> None:

@@ -23,7 +23,7 @@ _MOMENTS: Final = 10**18
 """Numbers from here on are nanoseconds since 1970."""
 
 
-class Case(Protocol):
+class ShownCase(Protocol):
     """One thing that is wrong (`spark_verify.inspect.forensics.Case`)."""
 
     @property
@@ -44,7 +44,7 @@ class Case(Protocol):
     def batches(self) -> Sequence[Row]: ...
 
 
-class Side(Protocol):
+class ShownSide(Protocol):
     """One log around the place (`spark_verify.inspect.explain.Side`)."""
 
     @property
@@ -61,7 +61,7 @@ class Side(Protocol):
     def records(self) -> Sequence[Row]: ...
 
 
-class Explanation(Protocol):
+class ShownExplanation(Protocol):
     """One anomaly with what shows it (`spark_verify.inspect.explain.Explanation`)."""
 
     @property
@@ -79,7 +79,7 @@ class Explanation(Protocol):
     @property
     def there(self) -> str: ...
     @property
-    def sides(self) -> Sequence[Side]: ...
+    def sides(self) -> Sequence[ShownSide]: ...
     @property
     def operations(self) -> Sequence[Operation]: ...
     @property
@@ -95,7 +95,7 @@ class Explanation(Protocol):
 
 
 def tell(
-    cases: Sequence[Case],
+    cases: Sequence[ShownCase],
     unreadable: Sequence[str],
     looked: Mapping[str, int],
     notes: Sequence[str],
@@ -120,7 +120,7 @@ def tell(
     stream.write(f"{len(cases)} things found, {len(unreadable)} parts unreadable, in {counted}\n")
 
 
-def _section(number: int, case: Case) -> str:
+def _section(number: int, case: ShownCase) -> str:
     facts = ", ".join(f"{name} {in_short(value, 100)}" for name, value in case.evidence.items())
     lines = [
         f"{number}. {case.kind}  {case.cluster} {case.topic}-{case.partition} @ {case.offset}",
@@ -146,7 +146,7 @@ def list_anomalies(anomalies: Sequence[Anomaly], stream: TextIO | None = None) -
 
 
 def write_explanation(
-    explanation: Explanation, stream: TextIO | None = None, *, name: Name = str
+    explanation: ShownExplanation, stream: TextIO | None = None, *, name: Name = str
 ) -> None:
     """Writes what was promised, what is there, and what shows it."""
     stream = sys.stdout if stream is None else stream
@@ -191,7 +191,7 @@ def _said(value: object) -> str:
     return in_short(value, 200)
 
 
-def show_sides(explanation: Explanation, stream: TextIO, name: Name = str) -> None:
+def show_sides(explanation: ShownExplanation, stream: TextIO, name: Name = str) -> None:
     """Writes what shows it: bytes of both sides, operations and polls, samples, and what mirrors
     did there."""
     for side in explanation.sides:
@@ -212,7 +212,7 @@ def show_sides(explanation: Explanation, stream: TextIO, name: Name = str) -> No
     _beside(explanation, stream)
 
 
-def _history(explanation: Explanation, stream: TextIO, name: Name) -> None:
+def _history(explanation: ShownExplanation, stream: TextIO, name: Name) -> None:
     """The operations and polls, one line each."""
     if explanation.total < 0:
         stream.write(
@@ -264,7 +264,7 @@ def _got(poll: Poll, name: Name) -> str:
     return in_short("; ".join(parts), 2000)
 
 
-def _beside(explanation: Explanation, stream: TextIO) -> None:
+def _beside(explanation: ShownExplanation, stream: TextIO) -> None:
     """The samples of the partition, and the events of its mirrors."""
     stream.write("\nsampled bounds\n" if explanation.watermarks else "")
     for mark in explanation.watermarks:

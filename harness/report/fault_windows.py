@@ -20,7 +20,7 @@ from linkflap.harness.report.words import in_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class DrawnWindow:
     """A fault's window. `bit` is None if nothing was measured; `end` is that of the run if no heal
     was recorded.
 
@@ -44,7 +44,7 @@ class Window:
     heal: float | None = None
 
 
-def windows(events: Sequence[Event], began: int, ended: int) -> list[Window]:
+def windows(events: Sequence[Event], began: int, ended: int) -> list[DrawnWindow]:
     """Every fault that started, in order of its start."""
     steps: dict[str, list[OfFault]] = defaultdict(list)
     for event in of_kind(events, OfFault):
@@ -57,11 +57,11 @@ def windows(events: Sequence[Event], began: int, ended: int) -> list[Window]:
     return sorted(found, key=lambda window: window.start)
 
 
-def _window(start: FaultStart, steps: Sequence[OfFault], began: int, ended: int) -> Window:
+def _window(start: FaultStart, steps: Sequence[OfFault], began: int, ended: int) -> DrawnWindow:
     bite = next(iter(of_kind(steps, FaultBite)), None)
     heal = next(iter(of_kind(steps, FaultHeal)), None)
     end = next(iter(of_kind(steps, FaultEnd)), None) or heal
-    return Window(
+    return DrawnWindow(
         id=start.id,
         fault=start.fault,
         target=start.target,

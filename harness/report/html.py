@@ -28,7 +28,7 @@ from linkflap.harness.report.broker_logs import Excerpt, excerpts
 from linkflap.harness.report.document import era_lines, read
 from linkflap.harness.report.operations import label
 from linkflap.harness.report.payload import payload, script_safe
-from linkflap.harness.report.searched import Commits
+from linkflap.harness.report.searched import ShownCommits
 from linkflap.harness.report.series import Series, series
 from linkflap.harness.report.surroundings import environment_of, surroundings_of
 from linkflap.harness.rundir import Damage, RunReader, write_whole
@@ -56,8 +56,8 @@ class About:
     facts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     kinds: Mapping[str, Mapping[str, tuple[str, str]]] = field(default_factory=dict)
     lanes: Sequence[Mapping[str, Any]] = ()
-    explained: Sequence[evidence.Explanation] = ()
-    commits: Commits | None = None
+    explained: Sequence[evidence.ShownExplanation] = ()
+    commits: ShownCommits | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +226,9 @@ def _citations(reader: RunReader) -> Mapping[str, str]:
     )
 
 
-def _explained(explanations: Sequence[evidence.Explanation], shown: Series) -> Mapping[int, str]:
+def _explained(
+    explanations: Sequence[evidence.ShownExplanation], shown: Series
+) -> Mapping[int, str]:
     """By number of the anomaly, what `linkflap explain` shows of it, with payloads named by who
     made them."""
     found = {}

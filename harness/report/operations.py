@@ -23,7 +23,7 @@ NANO: Final = 1e9
 
 
 @dataclass(slots=True)
-class Done:
+class ReturnedOperations:
     """Returned operations, as columns; those that never returned are in `open` until the end.
 
     `clients` are labels of producer incarnations by their number; `ids` maps a cluster's producer
@@ -106,7 +106,7 @@ def label(clients: Mapping[int, str], number: object) -> str:
     return f"{clients[number >> PROCESS_SHIFT]} #{number & ((1 << PROCESS_SHIFT) - 1)}"
 
 
-def latency(done: Done, began: int, edges: Floats) -> Mapping[str, Floats]:
+def latency(done: ReturnedOperations, began: int, edges: Floats) -> Mapping[str, Floats]:
     """Median and 99th percentile, in milliseconds, of what returned ok in each bin; NaN where
     nothing did."""
     found = {name: np.full(len(edges) - 1, np.nan) for name in ("p50", "p99")}
@@ -121,7 +121,7 @@ def latency(done: Done, began: int, edges: Floats) -> Mapping[str, Floats]:
     return found
 
 
-def errors(done: Done, began: int, edges: Floats) -> Mapping[str, Floats]:
+def errors(done: ReturnedOperations, began: int, edges: Floats) -> Mapping[str, Floats]:
     """Operations per second that failed, and whose outcome is unknown, when they returned."""
     width = float(edges[1] - edges[0])
     outcome = np.frombuffer(done.outcome, np.int8) if len(done.outcome) else np.empty(0, np.int8)

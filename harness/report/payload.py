@@ -17,9 +17,9 @@ import numpy as np
 from linkflap.harness.model.events import Event
 from linkflap.harness.model.verdict import Anomaly, Document
 from linkflap.harness.report.document import in_short
-from linkflap.harness.report.fault_windows import Window
+from linkflap.harness.report.fault_windows import DrawnWindow
 from linkflap.harness.report.operations import Ints
-from linkflap.harness.report.searched import Commits, searched
+from linkflap.harness.report.searched import ShownCommits, searched
 from linkflap.harness.report.series import Floats, Series
 
 Lane = Mapping[str, Any]
@@ -48,7 +48,7 @@ def payload(
     lanes: Sequence[Lane],
     events: Sequence[Event],
     clusters: Sequence[str],
-    commits: Commits | None = None,
+    commits: ShownCommits | None = None,
 ) -> object:
     """Everything that is drawn. Times are seconds, or milliseconds where they are many, since the
     first moment."""
@@ -107,7 +107,7 @@ def _panels(series: Series, clusters: Sequence[str]) -> list[Mapping[str, object
     ]
 
 
-def _window(window: Window) -> Mapping[str, object]:
+def _window(window: DrawnWindow) -> Mapping[str, object]:
     bit = {None: "not measured", True: "bit", False: "did not bite"}[window.bit]
     return {
         "start": round(window.start, 3),

@@ -22,7 +22,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from linkflap.harness.report.progress_state import MARKS, Active, Counters, Sign, State
+from linkflap.harness.report.progress_state import MARKS, Active, Counters, ProgressState, Sign
 
 COUNTERS_EVERY: Final = 2.0
 
@@ -57,7 +57,7 @@ class Display(Protocol):
         """One sentence worth keeping, for instance a promotion."""
 
 
-class Lines(State):
+class PlainLines(ProgressState):
     """Plain lines, each with the seconds since the beginning."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
@@ -108,7 +108,7 @@ class Lines(State):
         self._line("count", f"{count} of {total} {what}")
 
 
-class Screen(State):
+class Screen(ProgressState):
     """A live part at the bottom of a terminal; rich's own thread refreshes it."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
@@ -212,7 +212,7 @@ def display_for(stream: TextIO) -> Display:
         console = Console(file=getattr(stream, "unfiltered", stream))
         if not console.is_dumb_terminal:
             return Screen(console)
-    return Lines(stream)
+    return PlainLines(stream)
 
 
 class Progress:

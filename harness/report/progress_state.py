@@ -39,7 +39,7 @@ class Active:
     seconds: float | None
 
 
-class State:
+class ProgressState:
     """The state reported so far, consistent at any moment.
 
     `say` is called without the lock: rich's refresh thread holds its own lock while it asks for a

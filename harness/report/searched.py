@@ -36,7 +36,7 @@ _NAMES: Final = {
 """The fields of events that name their subjects, and their names in the search."""
 
 
-class Commit(Protocol):
+class ShownCommit(Protocol):
     """An acknowledged commit in one partition (`spark_verify.inspect.commits.Commit`)."""
 
     @property
@@ -59,11 +59,11 @@ class Commit(Protocol):
     def written(self) -> int: ...
 
 
-class Commits(Protocol):
+class ShownCommits(Protocol):
     """All of them (`spark_verify.inspect.commits.Commits`)."""
 
     @property
-    def listed(self) -> Sequence[Commit]: ...
+    def listed(self) -> Sequence[ShownCommit]: ...
     @property
     def counted(self) -> Mapping[str, int]: ...
 
@@ -73,7 +73,7 @@ def searched(
     judged: Document,
     events: Sequence[Event],
     anomalies: Sequence[Mapping[str, Any]],
-    commits: Commits | None,
+    commits: ShownCommits | None,
 ) -> Mapping[str, object]:
     """Rows of the search, and how many of them are left out."""
     rows = list(_rows(series, judged, events, anomalies))
@@ -156,7 +156,7 @@ def _operations(series: Series) -> Iterator[Mapping[str, object]]:
         }
 
 
-def _commits(commits: Commits, series: Series, judged: Document) -> Mapping[str, object]:
+def _commits(commits: ShownCommits, series: Series, judged: Document) -> Mapping[str, object]:
     """Acknowledged commits as columns; `n` is the anomaly of each, 0 of most."""
     rows = commits.listed
     clients = sorted({process_of(row.operation) for row in rows})

@@ -27,9 +27,9 @@ from linkflap.harness.model.events import (
 )
 from linkflap.harness.model.history import Operation, Poll, Watermark
 from linkflap.harness.model.topology import Topology
-from linkflap.harness.report.fault_windows import Window, windows
+from linkflap.harness.report.fault_windows import DrawnWindow, windows
 from linkflap.harness.report.marks import Mark, marks
-from linkflap.harness.report.operations import NANO, Done, errors, latency
+from linkflap.harness.report.operations import NANO, ReturnedOperations, errors, latency
 from linkflap.harness.rundir import Damage, RunReader
 
 Floats = NDArray[np.float64]
@@ -59,11 +59,11 @@ class Series:
     acknowledged: Mapping[str, Floats]
     read: Mapping[str, Floats]
     lag: Mapping[str, Floats]
-    windows: Sequence[Window]
+    windows: Sequence[DrawnWindow]
     marks: Sequence[Mark]
     latency: Mapping[str, Floats]
     errors: Mapping[str, Floats]
-    done: Done
+    done: ReturnedOperations
     levels: Levels
     damage: Sequence[Damage]
 
@@ -96,7 +96,7 @@ class Points(Generic[Key]):
 
 
 @dataclass(slots=True)
-class Seen:
+class DrawnHistory:
     """What is drawn of a history. `levels` are high watermarks by (cluster, topic, partition), the
     rest counts by cluster.
 
@@ -108,7 +108,7 @@ class Seen:
     read: Points[str] = field(default_factory=Points)
     levels: Points[tuple[str, str, int]] = field(default_factory=Points)
     stable: Points[tuple[str, str, int]] = field(default_factory=Points)
-    done: Done = field(default_factory=Done)
+    done: ReturnedOperations = field(default_factory=ReturnedOperations)
     elections: list[tuple[int, str]] = field(default_factory=list)
     leaders: dict[tuple[str, str, int], tuple[int, int]] = field(default_factory=dict)
     first: int | None = None
@@ -164,7 +164,7 @@ class Seen:
 def series(reader: RunReader) -> Series:
     """Reads the run directory."""
     events, damage = reader.events()
-    seen = Seen()
+    seen = DrawnHistory()
     for operation in reader.each(Operation, damage):
         seen.operation(operation)
     for poll in reader.each(Poll, damage):
@@ -191,7 +191,7 @@ def series(reader: RunReader) -> Series:
     )
 
 
-def _bounds(reader: RunReader, events: Sequence[Event], seen: Seen) -> tuple[int, int]:
+def _bounds(reader: RunReader, events: Sequence[Event], seen: DrawnHistory) -> tuple[int, int]:
     """First and last moment. The time before the first client wrote anything (starting clusters and
     mirrors) is not shown."""
     times = [
@@ -266,7 +266,7 @@ def _levels(
     return levels
 
 
-def _sampled(seen: Seen, began: int) -> Levels:
+def _sampled(seen: DrawnHistory, began: int) -> Levels:
     """For each partition of a cluster: seconds, high watermarks and last stable offsets, at each
     change of one of them."""
     stable = {key: (times, values) for key, times, values in seen.stable.since(began)}

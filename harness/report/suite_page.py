@@ -38,7 +38,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class CountTable:
     """How often what was hit; 0 is shown as never, None is not due."""
 
     title: str
@@ -59,7 +59,7 @@ class Page:
     failures: Sequence[Failure]
     columns: Sequence[str]
     rows: Sequence[Row]
-    tables: Sequence[Table] = ()
+    tables: Sequence[CountTable] = ()
 
 
 def text(page: Page) -> str:

@@ -30,7 +30,7 @@ CLIENT: Final = "linkflap-probe"
 SIZE: Final = struct.Struct(">i")
 
 
-class Unanswered(Exception):
+class NoAnswer(Exception):
     """No complete answer within the deadline: the connection was refused, reset or closed, or was
     silent, or it is not Kafka."""
 
@@ -57,10 +57,10 @@ API_VERSIONS: Final = encode(ApiVersionsRequest(), 1)
 
 
 def decode(kind: type[Response], frame: bytes) -> Response:
-    """A response of this kind, without its header. Raises Unanswered for anything else."""
+    """A response of this kind, without its header. Raises NoAnswer for anything else."""
     try:
         _, start = entity_reader(kind.__header_schema__)(frame, 0)
         entity, _ = entity_reader(kind)(frame, start)
     except SerialError as error:
-        raise Unanswered(f"the answer is not a {kind.__name__}: {error}") from error
+        raise NoAnswer(f"the answer is not a {kind.__name__}: {error}") from error
     return entity

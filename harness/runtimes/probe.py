@@ -31,13 +31,13 @@ from linkflap.harness.runtimes.frames import (
     API_VERSIONS,
     CLIENT,
     SIZE,
+    NoAnswer,
     Request,
-    Unanswered,
     decode,
     encode,
 )
 from linkflap.harness.wire import messages
-from linkflap.harness.wire.access import Access, Refused, access_to, logging_in
+from linkflap.harness.wire.access import Access, AuthenticationRefused, access_to, logging_in
 from linkflap.harness.wire.sasl import Login
 
 Address = tuple[str, int]
@@ -62,11 +62,11 @@ class Path:
         self._buffer = bytearray()
 
     def __enter__(self) -> Path:
-        """Connects. Raises Unanswered."""
+        """Connects. Raises NoAnswer."""
         try:
             self._socket = socket.create_connection(self._address, timeout=self._left())
         except OSError as error:
-            raise Unanswered(f"{self._named} cannot be connected to: {error}") from error
+            raise NoAnswer(f"{self._named} cannot be connected to: {error}") from error
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._access.tls is not None:
@@ -83,7 +83,7 @@ class Path:
             self._socket.settimeout(self._left())
             self._socket = tls.wrap_socket(self._socket, server_hostname=self._address[0])
         except OSError as error:
-            raise Unanswered(f"{self._named} does not agree on TLS: {error}") from error
+            raise NoAnswer(f"{self._named} does not agree on TLS: {error}") from error
 
     def _log_in(self, login: Login) -> None:
         dialogue = logging_in(login, self._named)
@@ -95,8 +95,8 @@ class Path:
                     api, version, body = dialogue.send(
                         messages.decode_response(api, version, self.receive())
                     )
-        except (Refused, messages.Malformed) as error:
-            raise Unanswered(f"{self._named} lets nobody in: {error}") from error
+        except (AuthenticationRefused, messages.Malformed) as error:
+            raise NoAnswer(f"{self._named} lets nobody in: {error}") from error
 
     def extend(self, within: float) -> None:
         """Sets the deadline to this many seconds from now."""
@@ -126,7 +126,7 @@ class Path:
     def _left(self) -> float:
         left = self._deadline - time.monotonic()
         if left <= 0:
-            raise Unanswered(f"{self._named} did not answer in time")
+            raise NoAnswer(f"{self._named} did not answer in time")
         return left
 
     def send(self, content: bytes) -> None:
@@ -134,7 +134,7 @@ class Path:
             self._socket.settimeout(self._left())
             self._socket.sendall(content)
         except OSError as error:
-            raise Unanswered(f"{self._named} accepted no request: {error}") from error
+            raise NoAnswer(f"{self._named} accepted no request: {error}") from error
 
     def receive(self) -> bytes:
         """The next response without its length: correlation id, then the rest."""
@@ -148,7 +148,7 @@ class Path:
     def _length(self) -> int:
         length = int(SIZE.unpack_from(self._buffer)[0])
         if not 0 < length <= _MOST:
-            raise Unanswered(
+            raise NoAnswer(
                 f"{self._named} does not speak Kafka's protocol: it announces {length} bytes"
             )
         return length
@@ -158,13 +158,13 @@ class Path:
             self._socket.settimeout(self._left())
             content = self._socket.recv(1 << 16)
         except OSError as error:
-            raise Unanswered(f"{self._named} did not answer: {error}") from error
+            raise NoAnswer(f"{self._named} did not answer: {error}") from error
         if not content:
-            raise Unanswered(f"{self._named} ended the connection without an answer")
+            raise NoAnswer(f"{self._named} ended the connection without an answer")
         self._buffer += content
 
     def hear(self) -> None:
-        """Waits until any byte has come back. Raises Unanswered."""
+        """Waits until any byte has come back. Raises NoAnswer."""
         self._fill()
 
     def ask(self, request: Request) -> bytes:
@@ -182,7 +182,7 @@ def refusal(address: str, *, within: float) -> str:
     try:
         with Path(parse(address), within=within, access=access_to(address)):
             return ""
-    except Unanswered as error:
+    except NoAnswer as error:
         return str(error)
 
 
@@ -195,7 +195,7 @@ def round_trip(address: Address, *, within: float, access: Access = PLAIN) -> fl
             path.send(API_VERSIONS)
             path.receive()
             return time.perf_counter() - start
-    except Unanswered:
+    except NoAnswer:
         return None
 
 
@@ -209,7 +209,7 @@ def first_answer(address: Address, *, within: float, access: Access = PLAIN) -> 
             path.send(API_VERSIONS if access.tls is None else _greeting(access.tls, address[0]))
             path.hear()
             return time.perf_counter() - start
-    except Unanswered:
+    except NoAnswer:
         return None
 
 
@@ -244,7 +244,7 @@ def transfer(address: Address, *, size: int, within: float, access: Access = PLA
             while received < size:
                 received += SIZE.size + len(path.receive())
             return received / (time.perf_counter() - start)
-    except Unanswered:
+    except NoAnswer:
         return None
 
 

@@ -22,7 +22,7 @@ from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.rundir import RunReader
 from linkflap.harness.suite.failures import UNKNOWN, kinds_of
-from linkflap.harness.suite.folder import Result, SuiteFolder
+from linkflap.harness.suite.folder import RunResult, SuiteFolder
 from linkflap.harness.suite.observed import observed
 from linkflap.harness.suite.work import Finished, Task, Workers
 
@@ -116,11 +116,11 @@ class Suite:
         self.say(line(result, self.folder))
 
 
-def result_of(finished: Finished, *, ended: float) -> Result:
+def result_of(finished: Finished, *, ended: float) -> RunResult:
     """The line of results.jsonl for a run. `ended`: seconds of the suite's time."""
     number, document = finished.task.number, finished.document
     if document is None:
-        return Result(
+        return RunResult(
             number=number,
             verdict=Verdict.UNKNOWN,
             reason=finished.error,
@@ -130,7 +130,7 @@ def result_of(finished: Finished, *, ended: float) -> Result:
             ended=ended,
         )
     seen = observed(finished.task.folder)
-    return Result(
+    return RunResult(
         number=number,
         verdict=document["verdict"],
         reason=str(document["reason"]),
@@ -153,7 +153,7 @@ def _recorded(folder: Path) -> bool:
         return False
 
 
-def line(result: Result, folder: SuiteFolder) -> str:
+def line(result: RunResult, folder: SuiteFolder) -> str:
     """One line for the live display: number, verdict, mirror, faults and kind of failure."""
     made = folder.scenario(result.number)
     faults = ", ".join(fault.fault for fault in made.schedule) or "nothing broken"

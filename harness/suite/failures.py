@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from linkflap.harness.suite.folder import Result
+from linkflap.harness.suite.folder import RunResult
 from linkflap.spark_verify.checks import REGISTRY
 
 UNKNOWN: Final = "unknown:"
@@ -94,14 +94,14 @@ def name_of(kind: str) -> str:
     return f"{name[: LONGEST - 9]}-{hashlib.sha256(kind.encode()).hexdigest()[:8]}"
 
 
-def by_kind(results: Iterable[Result]) -> dict[str, list[Result]]:
+def by_kind(results: Iterable[RunResult]) -> dict[str, list[RunResult]]:
     """Groups failed runs by kind of failure, in the order of their numbers.
 
     A run joins the first group whose kind it has. If there is none, its first kind begins a new
     group. A run that joined the group of another kind is also listed under its own first kind,
     unless most runs of that group have this kind too: it may then be a consequence.
     """
-    found: dict[str, list[Result]] = {}
+    found: dict[str, list[RunResult]] = {}
     failed = [result for result in results if result.kinds]
     for result in sorted(failed, key=lambda result: result.number):
         known = next((kind for kind in result.kinds if kind in found), result.kinds[0])

@@ -45,7 +45,7 @@ _WRITTEN_BELOW: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class RunResult:
     """The result of one run.
 
     `kinds` are its anomalies that were not allowed, as check:kind; `cause` is their cause in one
@@ -92,7 +92,7 @@ class _Era(TypedDict):
     truncated: bool
 
 
-class _Judged(TypedDict, total=False):
+class _RunVerdict(TypedDict, total=False):
     anomalies: list[_Anomaly]
     eras: list[_Era]
 
@@ -102,7 +102,7 @@ class SuiteFolder:
 
     def __init__(self, root: Path, plan: Plan) -> None:
         self.root, self.plan = root, plan
-        self.results: list[Result] = list(_results(root / RESULTS))
+        self.results: list[RunResult] = list(_results(root / RESULTS))
 
     @classmethod
     def create(cls, root: Path, plan: Plan) -> SuiteFolder:
@@ -199,7 +199,7 @@ class SuiteFolder:
         for path in (self.run_path(number), self.root / "passed" / f"{number:04d}"):
             with suppress(OSError, msgspec.DecodeError):
                 content = with_current_kinds(untrusted_files.content(path / "verdict.json"))
-                return cast(Mapping[str, Any], untrusted_files.decoded(content, _Judged))
+                return cast(Mapping[str, Any], untrusted_files.decoded(content, _RunVerdict))
         return None
 
     def numbers(self) -> list[int]:
@@ -233,7 +233,7 @@ class SuiteFolder:
             self.root / GIVEN, seed=(self.plan.seed + number) % (1 << 32), chosen=True
         )
 
-    def append(self, result: Result) -> None:
+    def append(self, result: RunResult) -> None:
         """Adds a result, synced to disk."""
         with (self.root / RESULTS).open("ab") as file:
             file.write(msgspec.json.encode(result) + b"\n")
@@ -258,12 +258,12 @@ class SuiteFolder:
         )
 
 
-def _results(path: Path) -> Iterator[Result]:
+def _results(path: Path) -> Iterator[RunResult]:
     """The lines of a results file. A torn last line, left by a suite that was killed, is removed
     from the file."""
     if not os.path.lexists(path):
         return
-    decoder, whole = msgspec.json.Decoder(Result), 0
+    decoder, whole = msgspec.json.Decoder(RunResult), 0
     try:
         content = untrusted_files.content(path)
     except OSError as error:

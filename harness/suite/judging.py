@@ -7,17 +7,17 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from linkflap.harness.judging.batch import Outcome, judged
+from linkflap.harness.judging.batch import BatchOutcome, judged
 from linkflap.spark_verify.spark import pandas_free, session
 
 
-class Judge:
+class SuiteJudge:
     """Judges one batch at a time. While it judges, call only `busy` and `take`."""
 
     def __init__(self) -> None:
         pandas_free.settle()
         self._thread: threading.Thread | None = None
-        self._done: list[Outcome] = []
+        self._done: list[BatchOutcome] = []
         self._crash: BaseException | None = None
 
     @property
@@ -31,7 +31,7 @@ class Judge:
         )
         self._thread.start()
 
-    def take(self) -> list[Outcome]:
+    def take(self) -> list[BatchOutcome]:
         """The new verdicts; none while a batch is being judged. Raises the exception that ended a
         batch, if any."""
         if self.busy:

@@ -26,7 +26,7 @@ from linkflap.harness.suite.failures import alike
 from linkflap.harness.suite.folder import SuiteFolder
 from linkflap.harness.suite.plan import Plan
 from linkflap.harness.suite.reports import (
-    Report,
+    FailureReport,
     faults_of,
     paths_of,
     reports_in,
@@ -130,7 +130,7 @@ def _failures(parts: Sequence[SuiteFolder], merged: SuiteFolder) -> None:
     found = [pair for part in parts for pair in reports_in(part)]
     written = [(path, report) for path, report in found if report]
     written.sort(key=lambda pair: (not pair[1].reproduced, len(pair[1].faults)))
-    kept: dict[Path, Report] = {}
+    kept: dict[Path, FailureReport] = {}
     for path, one in written:
         _add(kept, merged, path, one)
     for own, one in kept.items():
@@ -165,7 +165,9 @@ def _copy_without_holes(source: str, copy: str) -> None:
         out.truncate(size)
 
 
-def _add(kept: dict[Path, Report], merged: SuiteFolder, path: Path, report: Report) -> None:
+def _add(
+    kept: dict[Path, FailureReport], merged: SuiteFolder, path: Path, report: FailureReport
+) -> None:
     """Copies one failure, unless one that is there explains its runs too."""
     for own, other in kept.items():
         if _explains(other, report):
@@ -178,7 +180,7 @@ def _add(kept: dict[Path, Report], merged: SuiteFolder, path: Path, report: Repo
         return
 
 
-def _explains(report: Report, other: Report) -> bool:
+def _explains(report: FailureReport, other: FailureReport) -> bool:
     return (
         report.reproduced
         and (report.kind, report.mirror) == (other.kind, other.mirror)

@@ -10,17 +10,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from linkflap.chaos.generator import Bounds
+from linkflap.chaos.generator import GeneratorBounds
 from linkflap.chaos.generator.coverage import shape
 from linkflap.harness.mirrors import MIRRORS
 from linkflap.harness.model.clients import LIBRDKAFKA
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.verdict import ORDER, Verdict
 from linkflap.harness.report import suite_page
-from linkflap.harness.report.suite_page import Failure, Page, Row, Table
+from linkflap.harness.report.suite_page import CountTable, Failure, Page, Row
 from linkflap.harness.rundir import write_whole
 from linkflap.harness.suite import nights, regression
-from linkflap.harness.suite.folder import Result, SuiteFolder
+from linkflap.harness.suite.folder import RunResult, SuiteFolder
 from linkflap.harness.suite.observed import STATES
 from linkflap.harness.suite.replays import EVIDENCE
 from linkflap.harness.suite.reports import FailureGroup, failures
@@ -63,11 +63,11 @@ def _of_runs(folder: SuiteFolder) -> Page:
     )
 
 
-def _worst_first(result: Result) -> tuple[int, int]:
+def _worst_first(result: RunResult) -> tuple[int, int]:
     return -ORDER.index(Verdict(result.verdict)), result.number
 
 
-def _baseline(results: Sequence[Result], *, given: bool) -> Iterator[str]:
+def _baseline(results: Sequence[RunResult], *, given: bool) -> Iterator[str]:
     if given:
         return
     found = next((result for result in results if result.number == 0), None)
@@ -75,7 +75,7 @@ def _baseline(results: Sequence[Result], *, given: bool) -> Iterator[str]:
         yield f"The baseline (the same clients without faults) is {found.verdict}."
 
 
-def _row(folder: SuiteFolder, result: Result) -> Row:
+def _row(folder: SuiteFolder, result: RunResult) -> Row:
     made, path = folder.scenario(result.number), folder.scenario_path(result.number)
     return Row(
         verdict=result.verdict,
@@ -126,14 +126,14 @@ def _facts(found: FailureGroup) -> Iterator[tuple[str, str]]:
     yield "not explained by it", unexplained
 
 
-def _trend(folder: SuiteFolder) -> Iterator[Table]:
+def _trend(folder: SuiteFolder) -> Iterator[CountTable]:
     """A row for each suite whose coverage this one took over, oldest first, and one for this
     suite."""
     if not folder.plan.nights:
         return
     every = (*folder.plan.nights, nights.night(folder))
     verdicts = ("valid", "invalid", "unknown")
-    yield Table(
+    yield CountTable(
         title="This suite and those before it",
         about="Oldest first; the last two columns count cells of the coverage.",
         columns=("runs", *verdicts, "runs an hour", "hit", "hit for the first time"),
@@ -150,7 +150,7 @@ def _trend(folder: SuiteFolder) -> Iterator[Table]:
     )
 
 
-def _tables(results: Sequence[Result], bounds: Bounds) -> Iterator[Table]:
+def _tables(results: Sequence[RunResult], bounds: GeneratorBounds) -> Iterator[CountTable]:
     """How many runs hit each cell that the bounds of the suite allow."""
     hits = Counter(cell for result in results for cell in result.cells)
     yield _by_state(results, bounds)
@@ -173,12 +173,12 @@ def _tables(results: Sequence[Result], bounds: Bounds) -> Iterator[Table]:
         yield _by_option(hits, kind)
     if missed := never_true(results):
         rows = {text: [n] for text, n in missed.most_common()}
-        yield Table(title="Conditions that never came true", columns=["runs"], rows=rows)
+        yield CountTable(title="Conditions that never came true", columns=["runs"], rows=rows)
 
 
-def _by_state(results: Sequence[Result], bounds: Bounds) -> Table:
+def _by_state(results: Sequence[RunResult], bounds: GeneratorBounds) -> CountTable:
     struck = strikes(results)
-    return Table(
+    return CountTable(
         title="Faults by the log state in which they struck",
         about=(
             "Number of runs and positions in the topology in which the fault bit. The log state is "
@@ -190,27 +190,27 @@ def _by_state(results: Sequence[Result], bounds: Bounds) -> Table:
 
 
 def _by_other_fault(
-    hits: Counter[str], bounds: Bounds, how: str, *, title: str, about: str
-) -> Table:
+    hits: Counter[str], bounds: GeneratorBounds, how: str, *, title: str, about: str
+) -> CountTable:
     rows = {
         name: [hits[f"{how}/{name}/{other}"] for other in bounds.allowed] for name in bounds.allowed
     }
-    return Table(title=title, about=about, columns=bounds.allowed, rows=rows)
+    return CountTable(title=title, about=about, columns=bounds.allowed, rows=rows)
 
 
-def _by_topology(hits: Counter[str], bounds: Bounds) -> Table:
+def _by_topology(hits: Counter[str], bounds: GeneratorBounds) -> CountTable:
     shapes = [shape(_parsed(name)) for name in bounds.topologies]
     rows = {kind: [hits[f"on/{kind}/{drawn}"] for drawn in shapes] for kind in bounds.mirrors}
-    return Table(title="Mirrors on topologies", columns=shapes, rows=rows)
+    return CountTable(title="Mirrors on topologies", columns=shapes, rows=rows)
 
 
-def _by_releases(hits: Counter[str], bounds: Bounds) -> Table:
+def _by_releases(hits: Counter[str], bounds: GeneratorBounds) -> CountTable:
     releases = [f"{a}->{b}" for a in bounds.kafka for b in bounds.kafka]
     rows = {kind: [hits[f"kafka/{kind}/{pair}"] for pair in releases] for kind in bounds.mirrors}
-    return Table(title="Releases on both sides of a link", columns=releases, rows=rows)
+    return CountTable(title="Releases on both sides of a link", columns=releases, rows=rows)
 
 
-def _by_clients(results: Sequence[Result], bounds: Bounds) -> Table:
+def _by_clients(results: Sequence[RunResult], bounds: GeneratorBounds) -> CountTable:
     """Runs by mirror and by library of the clients. A run without a cell for its clients used
     librdkafka."""
     named: Counter[tuple[str, str]] = Counter()
@@ -224,10 +224,10 @@ def _by_clients(results: Sequence[Result], bounds: Bounds) -> Table:
             ),
         ] += 1
     rows = {kind: [named[kind, crew] for crew in bounds.crews] for kind in bounds.mirrors}
-    return Table(title="Client libraries", columns=bounds.crews, rows=rows)
+    return CountTable(title="Client libraries", columns=bounds.crews, rows=rows)
 
 
-def _by_option(hits: Counter[str], kind: str) -> Table:
+def _by_option(hits: Counter[str], kind: str) -> CountTable:
     """A row for each option of a mirror, and a column for each of its values."""
     sound = MIRRORS[kind].sound
     widest = max((len(values) for values in sound.values()), default=0)
@@ -235,7 +235,7 @@ def _by_option(hits: Counter[str], kind: str) -> Table:
     for name, values in sound.items():
         counts = [hits[f"with/{kind}/{name}={value}"] for value in values]
         rows[f"{name}={'|'.join(map(str, values))}"] = [*counts, *[None] * (widest - len(values))]
-    return Table(
+    return CountTable(
         title=f"Options of {kind}",
         about="The values are in the order of `linkflap list mirrors`.",
         columns=[str(n + 1) for n in range(widest)],

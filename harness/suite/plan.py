@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from linkflap.chaos.generator import Bounds, Coverage, generate
+from linkflap.chaos.generator import Coverage, GeneratorBounds, generate
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.guarantee import Seconds
 
@@ -56,7 +56,7 @@ class Plan:
     seconds: Seconds
     runs: Count = 0
     jobs: Few = 2
-    bounds: Bounds = field(default_factory=Bounds)
+    bounds: GeneratorBounds = field(default_factory=GeneratorBounds)
     shard: tuple[Count, Count] = (0, 1)
     guided: bool = True
     until_fail: bool = False

@@ -23,9 +23,9 @@ from msgspec import Meta
 from linkflap.chaos.cases import case_named
 from linkflap.chaos.cases.benches import Benches
 from linkflap.chaos.cases.case import Outcome
-from linkflap.chaos.cases.regression import Known, reproduced
+from linkflap.chaos.cases.regression import KnownCase, reproduced
 from linkflap.chaos.cases.results import row, store
-from linkflap.chaos.cases.runner import Result as Played
+from linkflap.chaos.cases.runner import CaseResult as Played
 from linkflap.chaos.cases.runner import run_case
 from linkflap.chaos.cases.variant import Variant
 from linkflap.harness.machine import untrusted_files
@@ -34,7 +34,7 @@ from linkflap.harness.model.errors import InputError, LinkflapError
 from linkflap.harness.model.printable import in_markdown
 from linkflap.harness.model.verdict import Verdict, worst
 from linkflap.harness.rundir import write_whole
-from linkflap.harness.suite.folder import Result, SuiteFolder
+from linkflap.harness.suite.folder import RunResult, SuiteFolder
 from linkflap.harness.suite.plan import Count
 
 REGRESSION: Final = "regression"
@@ -63,7 +63,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 Play = Callable[[Entry, Benches], Played]
 
 
-def write_entries(folder: SuiteFolder, known: Sequence[Known] | None = None) -> None:
+def write_entries(folder: SuiteFolder, known: Sequence[KnownCase] | None = None) -> None:
     """Writes cases.json: this shard's part of all cases that were reproduced. Results that are
     stored later do not change it."""
     part, of = folder.plan.shard
@@ -168,7 +168,7 @@ def _unplayed(entry: Entry, needed: int, why: str) -> Played:
     )
 
 
-def result_of(entry: Entry, played: Played, *, ended: float) -> Result:
+def result_of(entry: Entry, played: Played, *, ended: float) -> RunResult:
     """A case's verdict: valid if it was reproduced, invalid if it was not in as many runs as an
     answer takes.
 
@@ -188,7 +188,7 @@ def result_of(entry: Entry, played: Played, *, ended: float) -> Result:
     kind = {Verdict.VALID: (), Verdict.INVALID: (f"regression:{entry.case}",)}.get(
         verdict, (f"unknown:{entry.case}",)
     )
-    return Result(
+    return RunResult(
         number=entry.number,
         verdict=verdict,
         reason=reason,

@@ -20,13 +20,13 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.rundir import with_current_kinds, write_whole
 from linkflap.harness.suite.failures import UNKNOWN, alike, by_kind, era_of, name_of
-from linkflap.harness.suite.folder import Result, SuiteFolder
+from linkflap.harness.suite.folder import RunResult, SuiteFolder
 
 REPORT: Final = "report.json"
 SMALLEST: Final = "smallest.toml"
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class FailureReport(msgspec.Struct, frozen=True, kw_only=True):
     """The result for one failure.
 
     `found` are the runs of the suite that it explains. `reproduced`: the smallest scenario failed
@@ -58,10 +58,10 @@ class FailureGroup:
 
     kind: str
     path: Path
-    runs: Sequence[Result]
-    report: Report | None
+    runs: Sequence[RunResult]
+    report: FailureReport | None
     number: int = 1
-    unexplained: Sequence[Result] = ()
+    unexplained: Sequence[RunResult] = ()
 
     @property
     def title(self) -> str:
@@ -80,22 +80,22 @@ def paths_of(folder: SuiteFolder, kind: str) -> list[Path]:
     return [first, *(first.with_name(f"{first.name}-{n}") for n in range(2, folder.plan.alike + 1))]
 
 
-def read(path: Path, kind: str) -> Report | None:
+def read(path: Path, kind: str) -> FailureReport | None:
     """The report in the directory of a failure, if it was written. Two kinds may have the same
     shortened name: a report of another kind is none."""
     report = _read(path)
     return report if report and report.kind == kind else None
 
 
-def reports_in(folder: SuiteFolder) -> list[tuple[Path, Report | None]]:
+def reports_in(folder: SuiteFolder) -> list[tuple[Path, FailureReport | None]]:
     """The directory of each failure with its report, if it was written."""
     return [(path, _read(path)) for path in sorted((folder.root / "failures").glob("*"))]
 
 
-def _read(path: Path) -> Report | None:
+def _read(path: Path) -> FailureReport | None:
     try:
         content = untrusted_files.content(path / REPORT)
-        return untrusted_files.decoded(with_current_kinds(content), Report)
+        return untrusted_files.decoded(with_current_kinds(content), FailureReport)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, msgspec.DecodeError) as error:
@@ -104,7 +104,7 @@ def _read(path: Path) -> Report | None:
         ) from None
 
 
-def write_report(path: Path, report: Report) -> None:
+def write_report(path: Path, report: FailureReport) -> None:
     """Writes the report of a failure into its directory."""
     write_whole(path / REPORT, msgspec.json.format(msgspec.json.encode(report), indent=1))
 
@@ -121,7 +121,7 @@ def failures(folder: SuiteFolder) -> list[FailureGroup]:
     return sorted(found, key=lambda one: (one.kind.startswith(UNKNOWN), -len(one.runs)))
 
 
-def _of(folder: SuiteFolder, kind: str, runs: Sequence[Result]) -> Iterator[FailureGroup]:
+def _of(folder: SuiteFolder, kind: str, runs: Sequence[RunResult]) -> Iterator[FailureGroup]:
     first, *others = paths_of(folder, kind)
     further = [(path, report) for path in others if (report := read(path, kind))]
     elsewhere = {number for _, report in further for number in report.found}
@@ -132,7 +132,7 @@ def _of(folder: SuiteFolder, kind: str, runs: Sequence[Result]) -> Iterator[Fail
 
 
 def _group(
-    kind: str, path: Path, runs: Sequence[Result], report: Report | None, number: int = 1
+    kind: str, path: Path, runs: Sequence[RunResult], report: FailureReport | None, number: int = 1
 ) -> FailureGroup:
     return FailureGroup(
         kind=kind,
@@ -144,7 +144,9 @@ def _group(
     )
 
 
-def explained(folder: SuiteFolder, runs: Sequence[Result], report: Report) -> list[Result]:
+def explained(
+    folder: SuiteFolder, runs: Sequence[RunResult], report: FailureReport
+) -> list[RunResult]:
     """The runs that a report explains: they have its mirror, its era, and all faults of its
     smallest scenario. One that never failed again explains only the run that was replayed."""
     return [
@@ -155,7 +157,9 @@ def explained(folder: SuiteFolder, runs: Sequence[Result], report: Report) -> li
     ]
 
 
-def _explains(folder: SuiteFolder, report: Report, run: Result, scenario: Scenario) -> bool:
+def _explains(
+    folder: SuiteFolder, report: FailureReport, run: RunResult, scenario: Scenario
+) -> bool:
     faults = Counter(fault.fault for fault in scenario.schedule)
     return (
         report.mirror in ("", scenario.mirror.kind)
@@ -164,12 +168,12 @@ def _explains(folder: SuiteFolder, report: Report, run: Result, scenario: Scenar
     )
 
 
-def faults_of(report: Report) -> Counter[str]:
+def faults_of(report: FailureReport) -> Counter[str]:
     """The names of the faults of its smallest scenario."""
     return Counter(fault.partition(" on ")[0] for fault in report.faults)
 
 
-def era_in(folder: SuiteFolder, run: Result, kind: str) -> str:
+def era_in(folder: SuiteFolder, run: RunResult, kind: str) -> str:
     """The era of a run's first anomaly of this kind; empty where that is not known."""
     document = folder.verdict(run.number)
     return era_of(document, kind) if document else ""

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from linkflap.chaos.generator import Bounds
+from linkflap.chaos.generator import GeneratorBounds
 from linkflap.chaos.generator.bounds import arrows_of
 from linkflap.harness.machine import untrusted_files
 from linkflap.harness.machine.children import Child, module, spawn
@@ -36,7 +36,9 @@ NOT_IN_ROUNDS: Final = frozenset({"rolling-upgrade"})
 
 def faults(runtime: str) -> tuple[str, ...]:
     """The faults that a soak draws from by default."""
-    return tuple(name for name in Bounds(runtime=runtime).allowed if name not in NOT_IN_ROUNDS)
+    return tuple(
+        name for name in GeneratorBounds(runtime=runtime).allowed if name not in NOT_IN_ROUNDS
+    )
 
 
 def check(plan: Plan) -> None:

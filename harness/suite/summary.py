@@ -12,12 +12,12 @@ from linkflap.chaos.faults import FAULTS
 from linkflap.harness.model.printable import in_markdown, printable
 from linkflap.harness.model.verdict import Verdict, worst
 from linkflap.harness.suite import rounds
-from linkflap.harness.suite.folder import Result, SuiteFolder
+from linkflap.harness.suite.folder import RunResult, SuiteFolder
 from linkflap.harness.suite.reports import failures
 from linkflap.harness.suite.shrink import Rate
 
 
-def verdict_of(results: Sequence[Result]) -> Verdict:
+def verdict_of(results: Sequence[RunResult]) -> Verdict:
     """The worst verdict of all runs; unknown if there are none."""
     return worst(Verdict(result.verdict) for result in results)
 
@@ -39,7 +39,7 @@ def came_to(folder: SuiteFolder) -> Verdict:
     return worst([found, Verdict.UNKNOWN]) if unreached(folder) else found
 
 
-def per_hour(results: Sequence[Result]) -> float:
+def per_hour(results: Sequence[RunResult]) -> float:
     """Runs with a verdict for each hour that the suite worked."""
     took = max((result.ended for result in results), default=0.0)
     return 3600 * len(results) / took if took else 0.0
@@ -136,7 +136,7 @@ def _failures(folder: SuiteFolder) -> Iterable[str]:
     yield ""
 
 
-def strikes(results: Sequence[Result]) -> Counter[tuple[str, str]]:
+def strikes(results: Sequence[RunResult]) -> Counter[tuple[str, str]]:
     """By fault and log state: the number of runs and positions in which the fault bit in that
     state."""
     counts: Counter[tuple[str, str]] = Counter()
@@ -146,7 +146,7 @@ def strikes(results: Sequence[Result]) -> Counter[tuple[str, str]]:
     return counts
 
 
-def never_true(results: Sequence[Result]) -> Counter[str]:
+def never_true(results: Sequence[RunResult]) -> Counter[str]:
     """Conditions that a fault waited for and that never came true, with the number of times."""
     return Counter(text.partition(": ")[2] for result in results for text in result.missed)
 
@@ -156,7 +156,7 @@ def _in_states(struck: Mapping[tuple[str, str], int], fault: str, states: Sequen
     return " | ".join(str(struck[fault, state] or "") for state in states)
 
 
-def _coverage(results: Sequence[Result]) -> Iterable[str]:
+def _coverage(results: Sequence[RunResult]) -> Iterable[str]:
     struck = strikes(results)
     states = sorted({state for _, state in struck})
     if not states:

@@ -16,12 +16,12 @@ from linkflap.harness.machine import untrusted_files
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.rundir import write_whole
 from linkflap.harness.suite.failures import UNKNOWN, alike, by_kind
-from linkflap.harness.suite.folder import Result, SuiteFolder
+from linkflap.harness.suite.folder import RunResult, SuiteFolder
 from linkflap.harness.suite.observed import observed, struck
 from linkflap.harness.suite.replays import Replays
 from linkflap.harness.suite.reports import (
     SMALLEST,
-    Report,
+    FailureReport,
     era_in,
     explained,
     paths_of,
@@ -39,7 +39,7 @@ CANDIDATES: Final = 3
 """How many runs with the same failure are replayed, if the first ones rarely fail again."""
 
 
-def triage(folder: SuiteFolder, works: Workers, say: Callable[[str], None]) -> list[Report]:
+def triage(folder: SuiteFolder, works: Workers, say: Callable[[str], None]) -> list[FailureReport]:
     """Reports every failure, and reuses the reports of earlier sessions. All runs of the suite must
     have a verdict."""
     return [
@@ -54,9 +54,9 @@ def _each(
     folder: SuiteFolder,
     works: Workers,
     kind: str,
-    runs: Sequence[Result],
+    runs: Sequence[RunResult],
     say: Callable[[str], None],
-) -> Iterator[Report]:
+) -> Iterator[FailureReport]:
     """The failures of one kind, until each run is explained; only one in a suite that does not
     shrink."""
     paths = paths_of(folder, kind)
@@ -80,9 +80,9 @@ def _one(
     works: Workers,
     own: Path,
     kind: str,
-    runs: Sequence[Result],
+    runs: Sequence[RunResult],
     say: Callable[[str], None],
-) -> Report:
+) -> FailureReport:
     plan, era = folder.plan, era_in(folder, runs[0], kind)
     runs = [run for run in runs if alike(era, era_in(folder, run, kind))]
     replays = Replays(
@@ -111,7 +111,7 @@ def _one(
         shrunk = shrinker.shrink(scenario, rate)
     _accept(replays, smallest, shrunk.scenario, kind, lambda _: None)
     evidence = replays.settle(shrunk.scenario)
-    report = Report(
+    report = FailureReport(
         kind=kind,
         found=(first.number,),
         cause=first.cause or first.reason,
@@ -135,10 +135,10 @@ def _chosen(
     folder: SuiteFolder,
     own: Path,
     kind: str,
-    runs: Sequence[Result],
+    runs: Sequence[RunResult],
     replays: Replays,
     say: Callable[[str], None],
-) -> tuple[Result, Rate]:
+) -> tuple[RunResult, Rate]:
     """The run that is shrunk, and its rate: that of an earlier session, or the one that fails
     often. Older versions, which did not write CHOSEN, shrunk the run with the fewest faults."""
     kept = own / CHOSEN
@@ -160,15 +160,15 @@ def _chosen(
 def _fails_often(
     folder: SuiteFolder,
     kind: str,
-    runs: Sequence[Result],
+    runs: Sequence[RunResult],
     replays: Replays,
     say: Callable[[str], None],
-) -> tuple[Result, Rate]:
+) -> tuple[RunResult, Rate]:
     """Replays the runs with the fewest faults, one after another, until one of them fails again in
     half of its replays or more. Returns that run, or the one that failed most often. Other runs are
     only replayed within the time that shrinking may take."""
     scenarios = {run.number: folder.scenario(run.number) for run in runs}
-    rates: list[tuple[Result, Rate]] = []
+    rates: list[tuple[RunResult, Rate]] = []
     for run in sorted(runs, key=lambda run: len(scenarios[run.number].schedule))[:CANDIDATES]:
         scenario, times = scenarios[run.number], folder.plan.replays
         say(f"{kind}: replaying run {run.number} ({len(scenario.schedule)} faults) {times} times")

@@ -14,7 +14,7 @@ from linkflap.harness.machine.disk_full import LEAST_ROOM, room
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.wait import pause
 from linkflap.harness.suite import recording
-from linkflap.harness.suite.judging import Judge, warm
+from linkflap.harness.suite.judging import SuiteJudge, warm
 from linkflap.harness.suite.recording import Recording
 
 AGAIN: Final = 1
@@ -53,7 +53,7 @@ class Workers:
     batch: int
     runtime: str
     record: Callable[..., Recording] = recording.start
-    judge: Judge = field(default_factory=Judge)
+    judge: SuiteJudge = field(default_factory=SuiteJudge)
     recordings: list[Recording] = field(default_factory=list)
     waiting: deque[tuple[Task, float]] = field(default_factory=deque)
     _tasks: dict[int, Task] = field(default_factory=dict)

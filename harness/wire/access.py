@@ -23,7 +23,7 @@ Exchange = tuple[str, int, Message]
 """API, version, body of a request."""
 
 
-class Refused(Exception):
+class AuthenticationRefused(Exception):
     """The node refuses the authentication, or has the wrong certificate. A retry does not help."""
 
 
@@ -58,12 +58,12 @@ def access_to(address: str) -> Access:
 
 
 def logging_in(login: Login, address: str) -> Generator[Exchange, Message, None]:
-    """The SASL dialogue: yields requests, is sent their responses. Raises Refused."""
+    """The SASL dialogue: yields requests, is sent their responses. Raises AuthenticationRefused."""
     shake = messages.request("sasl_handshake", 1).SaslHandshakeRequest(mechanism=login.mechanism)
     answer = yield "sasl_handshake", 1, shake
     if answer.error_code != Error.none:
         known = ", ".join(answer.mechanisms) or "no SASL at all"
-        raise Refused(f"{address} accepts {known} and not {login.mechanism}")
+        raise AuthenticationRefused(f"{address} accepts {known} and not {login.mechanism}")
     dialogue = login.dialogue()
     try:
         message = next(dialogue)
@@ -73,7 +73,7 @@ def logging_in(login: Login, address: str) -> Generator[Exchange, Message, None]
             )
             answer = yield "sasl_authenticate", 0, body
             if answer.error_code != Error.none:
-                raise Refused(
+                raise AuthenticationRefused(
                     f"{address} refuses {login.username}: "
                     f"{answer.error_message or answer.error_code.name}"
                 )
@@ -81,6 +81,6 @@ def logging_in(login: Login, address: str) -> Generator[Exchange, Message, None]
     except StopIteration:
         return
     except LoginFailed as error:
-        raise Refused(
+        raise AuthenticationRefused(
             f"{address} does not prove that it knows {login.username}: {error}"
         ) from error

@@ -13,7 +13,13 @@ from collections.abc import Iterable
 from typing import Final
 
 from linkflap.harness.wire import messages
-from linkflap.harness.wire.access import CLIENT, Access, Refused, access_to, logging_in
+from linkflap.harness.wire.access import (
+    CLIENT,
+    Access,
+    AuthenticationRefused,
+    access_to,
+    logging_in,
+)
 from linkflap.harness.wire.bulk import Buffer, Pieces
 from linkflap.harness.wire.messages import Malformed, Message
 from linkflap.harness.wire.sasl import Login
@@ -97,7 +103,7 @@ class Connection:
                 asked = dialogue.send(messages.decode_response(api, version, await stream.read()))
         except StopIteration:
             return
-        except Refused as error:
+        except AuthenticationRefused as error:
             raise ConnectionRefusedError(str(error)) from error
 
     def close(self) -> None:

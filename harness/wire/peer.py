@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from linkflap.harness.wire import messages
-from linkflap.harness.wire.access import Access, Refused, logging_in
+from linkflap.harness.wire.access import Access, AuthenticationRefused, logging_in
 from linkflap.harness.wire.connection import Unanswered
 from linkflap.harness.wire.messages import Malformed, Message
 from linkflap.harness.wire.sasl import Login
@@ -63,7 +63,7 @@ class Peer:
             return act()
         except ssl.SSLCertVerificationError as error:
             self.close()
-            raise Refused(
+            raise AuthenticationRefused(
                 f"the certificate of {self.address} is not trusted: {error.verify_message}"
             ) from error
         except (OSError, EOFError, Malformed) as error:

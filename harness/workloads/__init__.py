@@ -22,13 +22,13 @@ from linkflap.harness.workloads import (
     zombie,
 )
 from linkflap.harness.workloads.client import Client
-from linkflap.harness.workloads.context import Context, Writer
+from linkflap.harness.workloads.context import ClientFiles, Context
 from linkflap.harness.workloads.library import ClientLibrary, Librdkafka
 from linkflap.harness.workloads.numbers import Numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class WorkloadKind:
     """A kind of workload. `client` is called with (context, name, cluster); `reads`: its clients
     only read."""
 
@@ -38,26 +38,26 @@ class Kind:
     about: str
 
 
-KINDS: Final[Mapping[str, Kind]] = {
-    "transactional": Kind(
+KINDS: Final[Mapping[str, WorkloadKind]] = {
+    "transactional": WorkloadKind(
         client=transactional.TransactionalClient,
         reads=False,
         options=transactional.OPTIONS,
         about="transactions over several partitions that commit, abort, or stay open",
     ),
-    "idempotent": Kind(
+    "idempotent": WorkloadKind(
         client=idempotent.IdempotentClient,
         reads=False,
         options=idempotent.OPTIONS,
         about="idempotent producers, acknowledged record by record",
     ),
-    "zombie": Kind(
+    "zombie": WorkloadKind(
         client=zombie.ZombieClient,
         reads=False,
         options=zombie.OPTIONS,
         about="a second producer takes the transactional id of a running one",
     ),
-    "relay": Kind(
+    "relay": WorkloadKind(
         client=relay.RelayClient,
         reads=False,
         options=relay.OPTIONS,
@@ -66,13 +66,13 @@ KINDS: Final[Mapping[str, Kind]] = {
             "the transaction"
         ),
     ),
-    "readers": Kind(
+    "readers": WorkloadKind(
         client=readers.ReaderClient,
         reads=True,
         options=readers.OPTIONS,
         about="consumers in a group or with fixed partitions, in either isolation",
     ),
-    share_group.KIND: Kind(
+    share_group.KIND: WorkloadKind(
         client=share_group.ShareClient,
         reads=True,
         options=share_group.OPTIONS,
@@ -94,7 +94,7 @@ COMMAND_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
 """Its options: the values of each, the default first; any text where no values are listed."""
 
 
-def check(spec: WorkloadSpec) -> Kind:
+def check(spec: WorkloadSpec) -> WorkloadKind:
     """The kind of a spec; InputError when there is no such kind, or the number of clients is
     wrong."""
     if spec.kind not in KINDS:
@@ -139,7 +139,7 @@ def groups(specs: Sequence[WorkloadSpec]) -> list[str]:
     return sorted({group_of(spec) for spec in specs if spec.kind in sampled} - {""})
 
 
-def _used(spec: WorkloadSpec, kind: Kind, topic: str) -> bool:
+def _used(spec: WorkloadSpec, kind: WorkloadKind, topic: str) -> bool:
     """Whether a workload uses a topic of its home: topics that relays write have no other
     writers."""
     return spec.kind == "relay" or kind.reads or topic != topic_name(spec.home, relay.OUTPUT)
@@ -151,7 +151,7 @@ def context(
     clusters: Mapping[str, str],
     links: Mapping[str, str],
     topics: Mapping[str, int],
-    writer: Writer,
+    writer: ClientFiles,
     seed: int,
     numbers: Numbers,
     library: ClientLibrary | None = None,

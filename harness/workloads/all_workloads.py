@@ -8,7 +8,7 @@ from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.rundir import RunWriter
 from linkflap.harness.workloads import COMMAND, check, command_options, jvms, topics_for
 from linkflap.harness.workloads.command import Command
-from linkflap.harness.workloads.crew import Addresses, Crew, Names
+from linkflap.harness.workloads.crew import Addresses, ClientNames, Crew
 from linkflap.harness.workloads.make_crew import make
 from linkflap.harness.workloads.prefork import Prefork
 
@@ -23,7 +23,7 @@ def make_all(
 ) -> list[Crew]:
     """Workloads that are not started yet; `topics` is topic -> partitions of all homes. Raises
     InputError."""
-    names, forks = Names(), Prefork()
+    names, forks = ClientNames(), Prefork()
     return [
         Command(spec, names.next(COMMAND), addresses, writer)
         if spec.kind == COMMAND

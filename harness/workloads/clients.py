@@ -12,7 +12,7 @@ from typing import Final
 
 from linkflap.harness.model.errors import DeadlineExceeded, InputError
 from linkflap.harness.model.events import ClientsMoved
-from linkflap.harness.model.protocols import ClientDeath, Moment, Program, Recorder
+from linkflap.harness.model.protocols import DiedProcess, Moment, Program, Recorder
 from linkflap.harness.model.wait import patient, until
 from linkflap.harness.workloads import COMMAND, groups
 from linkflap.harness.workloads.command import Command
@@ -186,7 +186,7 @@ class WorkloadClients:
 
     def kill(
         self, cluster: str, *, workload: str, moment: Moment, by: str, within: float
-    ) -> ClientDeath:
+    ) -> DiedProcess:
         """Kills (SIGKILL) a process with clients of this kind (or `any`) on a cluster, when one of
         them is at this moment, on behalf of the fault `by`. Returns when it has ended. Raises
         InputError where there is no such client, DeadlineExceeded when the moment does not come."""

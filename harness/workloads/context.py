@@ -18,7 +18,7 @@ from linkflap.harness.workloads.numbers import Numbers
 VIA: Final = ("direct", "proxy")
 
 
-class Writer(Protocol):
+class ClientFiles(Protocol):
     """The part of a run directory that clients write to."""
 
     def operations(self, client: str) -> Appender[Operation]: ...
@@ -36,7 +36,7 @@ class Context:
     clusters: Mapping[str, str]
     links: Mapping[str, str]
     topics: dict[str, int]
-    writer: Writer
+    writer: ClientFiles
     seed: int
     numbers: Numbers
     library: ClientLibrary = field(default_factory=Librdkafka)

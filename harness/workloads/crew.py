@@ -20,7 +20,7 @@ SETTLE_WITHIN = 3 * GRACE
 JOIN_WITHIN = 6 * GRACE
 
 
-class Address(Protocol):
+class Bootstrap(Protocol):
     """Something with bootstrap servers: a Cluster, or a Link."""
 
     @property
@@ -31,12 +31,12 @@ class Addresses(Protocol):
     """The part of a Deployment that clients need."""
 
     @property
-    def clusters(self) -> Mapping[str, Address]: ...
+    def clusters(self) -> Mapping[str, Bootstrap]: ...
     @property
-    def links(self) -> Mapping[str, Address]: ...
+    def links(self) -> Mapping[str, Bootstrap]: ...
 
 
-class Names:
+class ClientNames:
     """Names that no other client, and no other process of clients, of the run has:
     `transactional-1`, `clients-1`."""
 

@@ -22,13 +22,13 @@ from confluent_kafka import KafkaError, KafkaException
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import OutcomeName
 from linkflap.harness.workloads.client import SLICE
-from linkflap.harness.workloads.in_flight import InFlight
+from linkflap.harness.workloads.in_flight import InvokedOperation
 from linkflap.harness.workloads.incarnation import Incarnation
 from linkflap.harness.workloads.librdkafka import describe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class CallEnd:
     """How a call ended; `usable`: the incarnation can begin another transaction."""
 
     outcome: OutcomeName
@@ -60,34 +60,42 @@ def _call(call: Callable[[float], None], given_up: Callable[[], bool], within: f
             return _Answer(done=True)
 
 
-def initialise(incarnation: Incarnation, given_up: Callable[[], bool], *, within: float) -> Ended:
+def initialise(incarnation: Incarnation, given_up: Callable[[], bool], *, within: float) -> CallEnd:
     """InitProducerId with the transactional id: ends what an earlier incarnation left open, and
     fences it."""
     answer = _call(incarnation.producer.init_transactions, given_up, within)
-    return Ended(outcome="ok" if answer.done else "info", usable=answer.done, error=answer.text)
+    return CallEnd(outcome="ok" if answer.done else "info", usable=answer.done, error=answer.text)
 
 
 def commit(
-    incarnation: Incarnation, flight: InFlight, given_up: Callable[[], bool], *, within: float
-) -> Ended:
+    incarnation: Incarnation,
+    flight: InvokedOperation,
+    given_up: Callable[[], bool],
+    *,
+    within: float,
+) -> CallEnd:
     """Commits; after an abortable error it aborts, so that the incarnation can continue."""
     flight.ended_at = now()
     answer = _call(incarnation.producer.commit_transaction, given_up, within)
     if answer.done:
-        return Ended(outcome="ok", usable=True)
+        return CallEnd(outcome="ok", usable=True)
     never_asked = flight.failed > 0 and answer.error is not None and not answer.error.retriable()
     outcome: OutcomeName = "fail" if never_asked else "info"
     if answer.error is None or answer.error.fatal() or not answer.error.txn_requires_abort():
-        return Ended(outcome=outcome, usable=False, error=answer.text)
+        return CallEnd(outcome=outcome, usable=False, error=answer.text)
     aborted = _call(incarnation.producer.abort_transaction, given_up, within)
-    return Ended(outcome=outcome, usable=aborted.done, error=answer.text)
+    return CallEnd(outcome=outcome, usable=aborted.done, error=answer.text)
 
 
 def abort(
-    incarnation: Incarnation, flight: InFlight, given_up: Callable[[], bool], *, within: float
-) -> Ended:
+    incarnation: Incarnation,
+    flight: InvokedOperation,
+    given_up: Callable[[], bool],
+    *,
+    within: float,
+) -> CallEnd:
     """Aborts; from here on the operation's ending is abort, also where a commit was planned."""
     flight.ended_at = now()
     flight.ending = "abort"
     answer = _call(incarnation.producer.abort_transaction, given_up, within)
-    return Ended(outcome="ok" if answer.done else "info", usable=answer.done, error=answer.text)
+    return CallEnd(outcome="ok" if answer.done else "info", usable=answer.done, error=answer.text)

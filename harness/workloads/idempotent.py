@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from linkflap.harness.workloads.endings import Ended
-from linkflap.harness.workloads.in_flight import InFlight
+from linkflap.harness.workloads.endings import CallEnd
+from linkflap.harness.workloads.in_flight import InvokedOperation
 from linkflap.harness.workloads.producers import COMMON, Producing
 
 OPTIONS: Final = COMMON
@@ -32,14 +32,14 @@ class IdempotentClient(Producing):
         incarnation.settle(flight, within=self.shape.timeout + 5.0)
         self.conclude(incarnation, flight, self._ended(flight, refused))
 
-    def _ended(self, flight: InFlight, refused: str) -> Ended:
+    def _ended(self, flight: InvokedOperation, refused: str) -> CallEnd:
         if flight.complete:
-            return Ended(outcome="ok", usable=True)
+            return CallEnd(outcome="ok", usable=True)
         if all(group.all_refused for group in flight.groups):
-            return Ended(outcome="fail", usable=not refused, error=refused or flight.error)
+            return CallEnd(outcome="fail", usable=not refused, error=refused or flight.error)
         # after a failed delivery the sequence continues in a new epoch, or the producer has a fatal
         # error: only a new producer is certain
-        return Ended(
+        return CallEnd(
             outcome="info",
             usable=False,
             error=refused or flight.error or "not acknowledged in time",

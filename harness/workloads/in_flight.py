@@ -11,7 +11,7 @@ from linkflap.harness.workloads.acks import Acks
 
 
 @dataclass(slots=True, kw_only=True)
-class InFlight:
+class InvokedOperation:
     """An operation that was invoked and has not returned."""
 
     number: int

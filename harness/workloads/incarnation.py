@@ -31,7 +31,7 @@ from linkflap.harness.model.values import Values
 from linkflap.harness.rundir import Appender
 from linkflap.harness.workloads.acks import Acks
 from linkflap.harness.workloads.client import SLICE, Client
-from linkflap.harness.workloads.in_flight import InFlight
+from linkflap.harness.workloads.in_flight import InvokedOperation
 from linkflap.harness.workloads.librdkafka import STATISTICS_MS, describe, producer_config
 
 ORIGIN: Final = "linkflap-input"
@@ -106,7 +106,7 @@ class Incarnation:
         *,
         made_from: Sequence[Fetched] = (),
         group: str = "",
-    ) -> InFlight:
+    ) -> InvokedOperation:
         """Numbers an operation and its records, given as (topic, partition, how many), and records
         its begin. `made_from` has, per row of the plan, the input records of its records, as
         members of `group` read them."""
@@ -116,7 +116,7 @@ class Incarnation:
             groups.append(Acks(topic, partition, self._base + self._uid, count, origin))
             self._uid += count
         number = self._base + self._operation
-        flight = InFlight(
+        flight = InvokedOperation(
             number=number,
             kind=kind,
             ending=ending,
@@ -127,7 +127,7 @@ class Incarnation:
         self._write(flight, "invoke", tuple(group.planned() for group in groups), "info", "")
         return flight
 
-    def returned(self, flight: InFlight, outcome: OutcomeName, error: str = "") -> None:
+    def returned(self, flight: InvokedOperation, outcome: OutcomeName, error: str = "") -> None:
         """Records that an operation returned, and counts its acknowledgements."""
         if flight.returned:
             return
@@ -149,7 +149,7 @@ class Incarnation:
         if error or outcome != "ok":
             self._client.tally.errors += 1
 
-    def _settle_identity(self, flight: InFlight, outcome: OutcomeName) -> None:
+    def _settle_identity(self, flight: InvokedOperation, outcome: OutcomeName) -> None:
         """The epoch of a transactional producer changes only between transactions, that of an
         idempotent one at any time."""
         if flight.kind == "send" and flight.identity not in ((-1, -1), self.identity):
@@ -159,7 +159,7 @@ class Incarnation:
 
     def _write(
         self,
-        flight: InFlight,
+        flight: InvokedOperation,
         phase: Literal["invoke", "return"],
         sends: tuple[SendGroup, ...],
         outcome: OutcomeName,
@@ -186,7 +186,7 @@ class Incarnation:
             )
         )
 
-    def send(self, flight: InFlight) -> str:
+    def send(self, flight: InvokedOperation) -> str:
         """Passes all records of the operation to the producer. Returns the reason if it did not
         accept them all."""
         for group in flight.groups:
@@ -236,7 +236,7 @@ class Incarnation:
             self.serve(SLICE)
             yield
 
-    def settle(self, flight: InFlight, *, within: float) -> None:
+    def settle(self, flight: InvokedOperation, *, within: float) -> None:
         """Serves deliveries until every record has one, `within` seconds have passed, or the client
         is interrupted."""
         deadline = now() + int(within * 1e9)

@@ -18,7 +18,7 @@ from linkflap.harness.model.security import OPEN, Principal, entered_by, securit
 from linkflap.harness.rundir import Appender, RunWriter
 from linkflap.harness.workloads import KINDS, context, first_cluster, jvms
 from linkflap.harness.workloads.consuming_crews import Readers, ShareGroup
-from linkflap.harness.workloads.crew import Addresses, Crew, Names, Producers
+from linkflap.harness.workloads.crew import Addresses, ClientNames, Crew, Producers
 from linkflap.harness.workloads.numbers import Numbers
 from linkflap.harness.workloads.prefork import Prefork
 from linkflap.harness.workloads.protocol import Host, Hosted
@@ -72,7 +72,7 @@ def make(
     topics: Mapping[str, int],
     writer: RunWriter,
     seed: int,
-    names: Names,
+    names: ClientNames,
     forks: Prefork,
 ) -> Crew:
     """A workload, not started. `addresses` is the Deployment, of which only bootstrap servers are

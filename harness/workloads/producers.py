@@ -18,7 +18,7 @@ from linkflap.harness.model.values import KEYS, LARGEST, Values
 from linkflap.harness.workloads import endings
 from linkflap.harness.workloads.client import Client
 from linkflap.harness.workloads.context import Context
-from linkflap.harness.workloads.in_flight import InFlight
+from linkflap.harness.workloads.in_flight import InvokedOperation
 from linkflap.harness.workloads.incarnation import Incarnation
 from linkflap.harness.workloads.librdkafka import describe
 from linkflap.harness.workloads.protocol import ClientState
@@ -87,7 +87,7 @@ class Producing(Client):
             f"linkflap {context.seed} {name}" + (f" {context.deaths}" if context.deaths else "")
         )
         self.incarnation: Incarnation | None = None
-        self.flight: InFlight | None = None
+        self.flight: InvokedOperation | None = None
         self._rows = context.writer.operations(name)
         self._values = Values(
             context.seed,
@@ -180,7 +180,7 @@ class Producing(Client):
     def _born(self) -> Incarnation | None:
         incarnation = self.new_incarnation(self.name if self.transactional else "")
         flight = incarnation.invoke("init")
-        ended = endings.Ended(outcome="ok", usable=True)
+        ended = endings.CallEnd(outcome="ok", usable=True)
         if self.transactional:
             ended = endings.initialise(incarnation, lambda: self.ending, within=INIT_WITHIN)
         if ended.usable:
@@ -203,7 +203,9 @@ class Producing(Client):
     def leave(self, *, clean: bool) -> None:
         self.forget()
 
-    def conclude(self, incarnation: Incarnation, flight: InFlight, ended: endings.Ended) -> None:
+    def conclude(
+        self, incarnation: Incarnation, flight: InvokedOperation, ended: endings.CallEnd
+    ) -> None:
         """Writes the end of an operation; an incarnation that can do no more is replaced."""
         incarnation.serve(0)
         incarnation.returned(flight, ended.outcome, ended.error or incarnation.fatal)

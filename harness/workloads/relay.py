@@ -33,7 +33,7 @@ from linkflap.harness.workloads.client import GRACE, SLICE
 from linkflap.harness.workloads.context import Context
 from linkflap.harness.workloads.fetches import fetched
 from linkflap.harness.workloads.group_members import ASK
-from linkflap.harness.workloads.in_flight import InFlight
+from linkflap.harness.workloads.in_flight import InvokedOperation
 from linkflap.harness.workloads.incarnation import Incarnation
 from linkflap.harness.workloads.library import ClientConsumer
 from linkflap.harness.workloads.librdkafka import describe
@@ -223,12 +223,14 @@ class RelayClient(Producing):
                 return answers.get(timeout=SLICE), False
         return "the group's offsets could not be added in time", True
 
-    def _given_up(self, flight: InFlight, refused: str) -> endings.Ended:
+    def _given_up(self, flight: InvokedOperation, refused: str) -> endings.CallEnd:
         """No commit was sent, and none will be. The next incarnation aborts the transaction."""
         outcome: OutcomeName = "fail" if flight.ending == "commit" else "info"
-        return endings.Ended(outcome=outcome, usable=False, error=refused)
+        return endings.CallEnd(outcome=outcome, usable=False, error=refused)
 
-    def _end(self, incarnation: Incarnation, flight: InFlight, refused: str) -> endings.Ended:
+    def _end(
+        self, incarnation: Incarnation, flight: InvokedOperation, refused: str
+    ) -> endings.CallEnd:
         within = self.shape.timeout + 5.0
         if flight.ending == "commit" and not refused:
             return endings.commit(incarnation, flight, lambda: self.interrupted, within=within)

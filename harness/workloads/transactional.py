@@ -15,7 +15,7 @@ from linkflap.harness.model.history import Ending
 from linkflap.harness.workloads import endings
 from linkflap.harness.workloads.client import SLICE
 from linkflap.harness.workloads.context import Context
-from linkflap.harness.workloads.in_flight import InFlight
+from linkflap.harness.workloads.in_flight import InvokedOperation
 from linkflap.harness.workloads.incarnation import Incarnation
 from linkflap.harness.workloads.producers import COMMON, Producing
 
@@ -48,18 +48,20 @@ class TransactionalClient(Producing):
         refused = incarnation.send(flight)
         self.conclude(incarnation, flight, self._end(incarnation, flight, refused))
 
-    def _end(self, incarnation: Incarnation, flight: InFlight, refused: str) -> endings.Ended:
+    def _end(
+        self, incarnation: Incarnation, flight: InvokedOperation, refused: str
+    ) -> endings.CallEnd:
         within = self.shape.timeout + 5.0
         if flight.ending == "open" and not refused:
             self._hold_open(incarnation, flight)
             if self.interrupted:
-                return endings.Ended(outcome="info", usable=False, error="left open")
+                return endings.CallEnd(outcome="info", usable=False, error="left open")
         if flight.ending == "commit" and not refused:
             return endings.commit(incarnation, flight, lambda: self.interrupted, within=within)
         # also where records were not accepted: the planned commit was never sent
         return endings.abort(incarnation, flight, lambda: self.interrupted, within=within)
 
-    def _hold_open(self, incarnation: Incarnation, flight: InFlight) -> None:
+    def _hold_open(self, incarnation: Incarnation, flight: InvokedOperation) -> None:
         until = now() + int(self._hold * 1e9)
         while now() < until and not self.ending:
             incarnation.serve(min(SLICE, 0.1))

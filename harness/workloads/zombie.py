@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from linkflap.harness.workloads import endings
-from linkflap.harness.workloads.in_flight import InFlight
+from linkflap.harness.workloads.in_flight import InvokedOperation
 from linkflap.harness.workloads.incarnation import Incarnation
 from linkflap.harness.workloads.producers import COMMON, INIT_WITHIN, Producing
 
@@ -58,14 +58,14 @@ class ZombieClient(Producing):
         second.drop()
         return None, False
 
-    def _fenced(self, first: Incarnation, flight: InFlight, took_over: bool) -> None:
+    def _fenced(self, first: Incarnation, flight: InvokedOperation, took_over: bool) -> None:
         ended = endings.commit(first, flight, lambda: self.interrupted, within=self.shape.timeout)
         outcome = ended.outcome
         if outcome == "info" and took_over:
             # the takeover aborted this transaction before its commit was requested
             outcome = "fail"
         self.conclude(
-            first, flight, endings.Ended(outcome=outcome, usable=False, error=ended.error)
+            first, flight, endings.CallEnd(outcome=outcome, usable=False, error=ended.error)
         )
 
     def _write_one(self, second: Incarnation) -> None:

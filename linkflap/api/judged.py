@@ -13,7 +13,7 @@ from linkflap.harness.model.failover_cost import Failover
 from linkflap.harness.model.verdict import Anomaly, CheckResult, Verdict
 
 if TYPE_CHECKING:
-    from linkflap.harness.judging.verifier import Judgement
+    from linkflap.harness.judging.verifier import VerifierAnswer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -73,7 +73,7 @@ class Judged:
         return tuple(anomaly for anomaly in self.anomalies if anomaly.kind == kind)
 
 
-def judged(judgement: Judgement) -> Judged:
+def judged(judgement: VerifierAnswer) -> Judged:
     """Converts the verifier's judgement for users of the API."""
     return Judged(
         folder=judgement.folder,

@@ -38,7 +38,7 @@ _DAYS: Final = 168 * 3600 * 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class LogStart:
     """Where a log began, as a broker said between `asked` and `returned`. `replica`: the captured
     one that shows it. `leads`: it is a leader's answer."""
 
@@ -85,19 +85,19 @@ def _examined(view: PartitionView, cluster: str, count: int) -> Iterator[Examine
         )
 
 
-def _starts(view: PartitionView) -> Iterator[Start]:
+def _starts(view: PartitionView) -> Iterator[LogStart]:
     """Every log start that was seen, by time; what was captured comes last where its time is
     unknown."""
-    found: list[Start] = []
+    found: list[LogStart] = []
     for cluster, marks in view.watermarks.items():
         columns = (marks.leader, marks.time, marks.returned, marks.log_start)
         found += [
-            Start(cluster=cluster, broker=b, asked=a, returned=r, offset=o, leads=True)
+            LogStart(cluster=cluster, broker=b, asked=a, returned=r, offset=o, leads=True)
             for b, a, r, o in zip(*(column.tolist() for column in columns), strict=True)
             if o >= 0
         ]
     found += [
-        Start(
+        LogStart(
             cluster=s.cluster,
             broker=s.broker,
             asked=s.asked,
@@ -110,7 +110,7 @@ def _starts(view: PartitionView) -> Iterator[Start]:
     for replica in (*view.earlier, *view.replicas):
         at = replica.captured or view.ended
         found.append(
-            Start(
+            LogStart(
                 cluster=replica.cluster,
                 broker=replica.broker,
                 asked=at,
@@ -123,7 +123,7 @@ def _starts(view: PartitionView) -> Iterator[Start]:
 
 
 def _unexplained(
-    view: PartitionView, mine: Sequence[Start], starts: Sequence[Start]
+    view: PartitionView, mine: Sequence[LogStart], starts: Sequence[LogStart]
 ) -> Iterator[Found]:
     """The moves of one cluster's log start that nothing explains; each is said once, whichever
     replicas show it."""
@@ -139,7 +139,7 @@ def _unexplained(
         last = max(last, start.asked)
 
 
-def _first(view: PartitionView, mine: Sequence[Start]) -> int:
+def _first(view: PartitionView, mine: Sequence[LogStart]) -> int:
     """Where the log began: at 0, or for a topic that was there before, where it was first seen to;
     but no later than what its cluster acknowledged or showed."""
     cluster = mine[0].cluster
@@ -157,7 +157,7 @@ def _first(view: PartitionView, mine: Sequence[Start]) -> int:
 
 
 def _explained(
-    view: PartitionView, start: Start, known: int, last: int, starts: Sequence[Start]
+    view: PartitionView, start: LogStart, known: int, last: int, starts: Sequence[LogStart]
 ) -> bool:
     """Whether records were deleted, the source's log start was followed, or retention can have
     done it."""
@@ -178,7 +178,7 @@ def _explained(
     )
 
 
-def _followed(view: PartitionView, start: Start, last: int, starts: Sequence[Start]) -> bool:
+def _followed(view: PartitionView, start: LogStart, last: int, starts: Sequence[LogStart]) -> bool:
     """Whether a source of the cluster's mirror began as late by then, while it was mirrored."""
     if view.internal or not view.mirror.guarantee.offsets_kept:
         return False
@@ -190,7 +190,7 @@ def _followed(view: PartitionView, start: Start, last: int, starts: Sequence[Sta
     return any(_began(view, source, start.returned, starts) >= start.offset for source in sources)
 
 
-def _began(view: PartitionView, cluster: str, time: int, starts: Sequence[Start]) -> int:
+def _began(view: PartitionView, cluster: str, time: int, starts: Sequence[LogStart]) -> int:
     """The latest that a log can have begun at some time: as its next sample says, or as deletions
     ask."""
     theirs = [start for start in starts if start.cluster == cluster]
@@ -200,7 +200,7 @@ def _began(view: PartitionView, cluster: str, time: int, starts: Sequence[Start]
     return max([*before, *after[:1], *asked], default=-1)
 
 
-def _kept_below(view: PartitionView, start: Start) -> bool:
+def _kept_below(view: PartitionView, start: LogStart) -> bool:
     """Whether brokers that begin there have batches below it: then no segments were deleted."""
     held = [
         r
@@ -248,7 +248,7 @@ def _number(settings: Mapping[str, str], name: str) -> int | None:
         return None
 
 
-def _too_old(view: PartitionView, start: Start, known: int, milliseconds: int) -> bool:
+def _too_old(view: PartitionView, start: LogStart, known: int, milliseconds: int) -> bool:
     """Whether the newest record that is gone can have been as old as that."""
     if milliseconds < 0:
         return False
@@ -257,7 +257,7 @@ def _too_old(view: PartitionView, start: Start, known: int, milliseconds: int) -
     return newest is None or newest + milliseconds <= now
 
 
-def _newest(view: PartitionView, start: Start, known: int) -> int | None:
+def _newest(view: PartitionView, start: LogStart, known: int) -> int | None:
     """The latest time, in milliseconds, of a record in what is gone, that is known from its
     acknowledgement or from another copy; else when clusters were first seen, or None where programs
     choose the times."""
@@ -278,7 +278,7 @@ def _newest(view: PartitionView, start: Start, known: int) -> int | None:
     return min(seen) // 1_000_000 if seen else None
 
 
-def _too_much(view: PartitionView, start: Start, size: int) -> bool:
+def _too_much(view: PartitionView, start: LogStart, size: int) -> bool:
     """Whether so many bytes can have been left."""
     if size < 0:
         return False
@@ -296,7 +296,7 @@ def _too_much(view: PartitionView, start: Start, size: int) -> bool:
     return sum(length for _, length in sizes.values()) >= size
 
 
-def _end(view: PartitionView, start: Start) -> int:
+def _end(view: PartitionView, start: LogStart) -> int:
     """How far the log can have reached then: as a sample a little later shows, or the captures."""
     marks = view.watermarks.get(start.cluster)
     if marks is not None:
@@ -312,7 +312,7 @@ def _end(view: PartitionView, start: Start) -> int:
     return max(ends, default=start.offset)
 
 
-def _found(view: PartitionView, start: Start, known: int) -> Found:
+def _found(view: PartitionView, start: LogStart, known: int) -> Found:
     evidence: dict[str, object] = {
         "broker": start.broker,
         "log_start": start.offset,

@@ -208,7 +208,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class TransactionPart:
     """One partition's share of a transaction on one cluster. `offset` and `uid` are of its first
     record that is not visible; of those, `lost` were taken away by the fault `lost_by`, and
     `overtaken` did not arrive though later ones of the partition did."""
@@ -242,10 +242,10 @@ def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
     ]
 
 
-def _parts(partials: Sequence[PartialFinding]) -> Mapping[int, Sequence[Part]]:
+def _parts(partials: Sequence[PartialFinding]) -> Mapping[int, Sequence[TransactionPart]]:
     """What each partition has of the transactions that are visible in part, by operation."""
     torn = _in_part(partials)
-    parts: dict[int, list[Part]] = defaultdict(list)
+    parts: dict[int, list[TransactionPart]] = defaultdict(list)
     for partial in partials:
         columns = [
             np.array(_column(partial, name), np.int64)
@@ -256,7 +256,7 @@ def _parts(partials: Sequence[PartialFinding]) -> Mapping[int, Sequence[Part]]:
             *(column[chosen].tolist() for column in columns), strict=True
         ):
             named = dict(zip(COUNTS, counts, strict=True))
-            part = Part(
+            part = TransactionPart(
                 topic=partial.topic,
                 partition=partial.partition,
                 counts=named,
@@ -288,7 +288,7 @@ def _column(partial: PartialFinding, name: str) -> list[int]:
     return values if isinstance(values, list) else none
 
 
-def _torn(cluster: str, hop: str, operation: int, parts: Sequence[Part]) -> Combined:
+def _torn(cluster: str, hop: str, operation: int, parts: Sequence[TransactionPart]) -> Combined:
     # Where it is whole in some partitions, one that has nothing of it says more than one that has a
     # part.
     hidden = [p for p in parts if p.hidden]

@@ -45,7 +45,7 @@ from linkflap.spark_verify.checks.parts.generations import (
 )
 from linkflap.spark_verify.checks.parts.outcomes import outcomes
 from linkflap.spark_verify.facts.eras import LogGeneration
-from linkflap.spark_verify.facts.partition_facts import Promotion, Stop, Truncation
+from linkflap.spark_verify.facts.partition_facts import MirrorStop, Promotion, Truncation
 from linkflap.spark_verify.facts.view import (
     ABORT,
     OTHER_CONTROL,
@@ -61,7 +61,7 @@ _ABORT: Final = re.compile(r"ABORT of producer (-?\d+), epoch (-?\d+)")
 
 
 def _not_appended(
-    replica: Replica, stop: Stop, cleaned: int, about: Mapping[str, object]
+    replica: Replica, stop: MirrorStop, cleaned: int, about: Mapping[str, object]
 ) -> Iterator[Found]:
     """Markers of the journal that are not in the log. Retention may have deleted those below the
     log start, and the log cleaner those below `cleaned`."""
@@ -78,7 +78,7 @@ def _not_appended(
 
 
 def ended(
-    replica: Replica, stop: Stop, promotion: Promotion, *, generation: int, cleaned: int
+    replica: Replica, stop: MirrorStop, promotion: Promotion, *, generation: int, cleaned: int
 ) -> Iterator[Finding]:
     """Compares the journal of a mirror's end with the bytes; below `cleaned`, the log cleaner may
     have removed markers."""
@@ -127,7 +127,7 @@ def ended(
     yield from _other_epochs(replica, stop, about)
 
 
-def _kept(stop: Stop) -> int:
+def _kept(stop: MirrorStop) -> int:
     """Where the mirrored part of the promoted log ends: behind it are markers, which the source
     does not have."""
     return min(
@@ -136,7 +136,7 @@ def _kept(stop: Stop) -> int:
     )
 
 
-def _adds_up(stop: Stop) -> bool:
+def _adds_up(stop: MirrorStop) -> bool:
     """Whether the truncations of the failover lead from the last mirrored offset to where its
     markers begin.
 
@@ -159,7 +159,7 @@ def _adds_up(stop: Stop) -> bool:
 
 
 def unseen_truncations(
-    replica: Replica, stop: Stop, about: Mapping[str, object]
+    replica: Replica, stop: MirrorStop, about: Mapping[str, object]
 ) -> Iterator[Found]:
     """Truncations that the bytes do not show; those that a later and deeper one hides are left
     out."""
@@ -183,7 +183,9 @@ def unseen_truncations(
             )
 
 
-def _other_epochs(replica: Replica, stop: Stop, about: Mapping[str, object]) -> Iterator[Found]:
+def _other_epochs(
+    replica: Replica, stop: MirrorStop, about: Mapping[str, object]
+) -> Iterator[Found]:
     """The first mirrored batch whose leader epoch differs from the one that the mirror recorded, up
     to the last mirrored batch."""
     batches = replica.batches

@@ -45,7 +45,7 @@ class Truncation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
+class MirrorStop:
     """A mirror's record of its own end in a partition: the offset after the last mirrored one, its
     changes then, and the first offset of the destination's clients. `truncated` are (end, truncated
     to), `appended` (offset, what), `epochs` the leader epochs of the mirrored log (epoch, first
@@ -295,7 +295,7 @@ class PartitionFacts:
     partition: int
     promotions: Sequence[Promotion] = ()
     truncations: Sequence[Truncation] = ()
-    stops: Sequence[Stop] = ()
+    stops: Sequence[MirrorStop] = ()
     descriptions: Sequence[Description] = ()
     disagreements: Sequence[Disagreement] = ()
     comparisons: Sequence[Comparison] = ()

@@ -25,11 +25,11 @@ from linkflap.spark_verify.facts.partition_facts import (
     Deletion,
     Description,
     Disagreement,
+    MirrorStop,
     PartitionFacts,
     Promotion,
     Refusal,
     ReplicaSample,
-    Stop,
     TopicSettings,
     Truncation,
     Window,
@@ -286,7 +286,7 @@ class PartitionView:
         return self.partition_facts.truncations
 
     @property
-    def stops(self) -> Sequence[Stop]:
+    def stops(self) -> Sequence[MirrorStop]:
         return self.partition_facts.stops
 
     @property

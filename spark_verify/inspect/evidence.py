@@ -15,8 +15,8 @@ import numpy as np
 
 from linkflap.harness.log import batches, codecs, layout, old_messages, reference
 from linkflap.harness.log.codecs import CannotInflate
-from linkflap.harness.log.reference_cursor import Malformed
-from linkflap.spark_verify.read.captures import Captured
+from linkflap.harness.log.reference_cursor import MalformedBatch
+from linkflap.spark_verify.read.captures import CapturedReplica
 
 Shown = Mapping[str, object]
 """One header or record: plain JSON values."""
@@ -24,12 +24,12 @@ NO_RECORDS: Final = -1
 _CONTROL: Final = {0: "ABORT", 1: "COMMIT", 7: "MIRROR_PID_RESET"}
 
 
-def log_of(captured: Captured) -> batches.Log:
+def log_of(captured: CapturedReplica) -> batches.ReplicaLog:
     """The headers of one captured replica."""
     return batches.scan([Path(path) for path in captured.paths])
 
 
-def header(log: batches.Log, row: int, of: str = "") -> Shown:
+def header(log: batches.ReplicaLog, row: int, of: str = "") -> Shown:
     """One batch header as stored; `kind` is in words, `of` names the log."""
     h = log.headers
     file, position = log.where(row)
@@ -53,7 +53,7 @@ def header(log: batches.Log, row: int, of: str = "") -> Shown:
     }
 
 
-def _kind(log: batches.Log, row: int) -> str:
+def _kind(log: batches.ReplicaLog, row: int) -> str:
     if int(log.headers.control[row]) == layout.DATA:
         return "transactional" if log.headers.transactional[row] else "data"
     key = next((r.key for r in _decoded(log, row)), None)
@@ -63,7 +63,7 @@ def _kind(log: batches.Log, row: int) -> str:
     return _CONTROL.get(number, f"control {number}")
 
 
-def nearby(log: batches.Log, offset: int, *, each_way: int = 2) -> list[int]:
+def nearby(log: batches.ReplicaLog, offset: int, *, each_way: int = 2) -> list[int]:
     """Rows of every batch that holds an offset, or of the one that would come next, and of their
     neighbours."""
     reach = log.headers.last_offset >= offset
@@ -79,7 +79,7 @@ def _around(index: int, each_way: int, end: int) -> range:
     return range(max(0, index - each_way), min(end, index + each_way + 1))
 
 
-def of_producer(log: batches.Log, offset: int, *, before: int = 2) -> list[int]:
+def of_producer(log: batches.ReplicaLog, offset: int, *, before: int = 2) -> list[int]:
     """Rows of the last batches of the same producer id before the one with an offset, that one, and
     its next."""
     at = np.flatnonzero((log.headers.base_offset <= offset) & (log.headers.last_offset >= offset))
@@ -90,14 +90,14 @@ def of_producer(log: batches.Log, offset: int, *, before: int = 2) -> list[int]:
     return [int(row) for row in same[max(0, index - before) : index + 2]]
 
 
-def holding(log: batches.Log, offset: int) -> int | None:
+def holding(log: batches.ReplicaLog, offset: int) -> int | None:
     """The row of the batch that holds an offset."""
     h = log.headers
     at = np.flatnonzero((h.base_offset <= offset) & (h.last_offset >= offset))
     return int(at[0]) if len(at) else None
 
 
-def records(log: batches.Log, row: int, *, near: int, most: int = 10) -> Sequence[Shown]:
+def records(log: batches.ReplicaLog, row: int, *, near: int, most: int = 10) -> Sequence[Shown]:
     """Records of one batch, those next to offset `near`; none where they cannot be read."""
     found = sorted(_decoded(log, row), key=lambda r: abs(r.offset - near))[:most]
     return [_record(r) for r in sorted(found, key=lambda r: r.offset)]
@@ -117,10 +117,10 @@ def _record(record: reference.Record) -> Shown:
     }
 
 
-def _decoded(log: batches.Log, row: int) -> list[reference.Record]:
+def _decoded(log: batches.ReplicaLog, row: int) -> list[reference.Record]:
     try:
         return old_messages.records_of(log.bytes_of(row))
-    except (Malformed, CannotInflate):
+    except (MalformedBatch, CannotInflate):
         return []
 
 

@@ -27,7 +27,7 @@ from linkflap.harness.rundir import RunReader, with_current_kinds
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.inspect import anomaly_context, evidence
 from linkflap.spark_verify.inspect.evidence import Shown
-from linkflap.spark_verify.read.captures import Captured
+from linkflap.spark_verify.read.captures import CapturedReplica
 from linkflap.spark_verify.read.plan import RunPlan, plan
 
 MOST: Final = 20
@@ -122,7 +122,7 @@ def _explained(
     number: int,
     planned: RunPlan,
     rows: anomaly_context.Rows,
-    log_of: Callable[[Captured], batches.Log] = evidence.log_of,
+    log_of: Callable[[CapturedReplica], batches.ReplicaLog] = evidence.log_of,
 ) -> Explanation:
     anomaly = anomalies[number]
     check = REGISTRY.get(anomaly.check)
@@ -217,7 +217,7 @@ def _number(anomalies: Sequence[Anomaly], name: str, root: Path) -> int:
     )
 
 
-def _captures_of(planned: RunPlan, anomaly: Anomaly) -> Iterator[tuple[Captured, int]]:
+def _captures_of(planned: RunPlan, anomaly: Anomaly) -> Iterator[tuple[CapturedReplica, int]]:
     """The logs that speak, its cluster's first, and where to look in each."""
     mine = [
         c
@@ -244,7 +244,7 @@ def _captures_of(planned: RunPlan, anomaly: Anomaly) -> Iterator[tuple[Captured,
             yield captured, there
 
 
-def _side(captured: Captured, log: batches.Log, offset: int) -> Side:
+def _side(captured: CapturedReplica, log: batches.ReplicaLog, offset: int) -> Side:
     bounds = captured.bounds
     of = f"{bounds.cluster}/{bounds.broker}" + ("" if captured.last else f" {captured.moment}")
     near = offset if offset >= 0 else sys.maxsize
@@ -258,7 +258,7 @@ def _side(captured: Captured, log: batches.Log, offset: int) -> Side:
     )  # fmt: skip
 
 
-def _said(log: batches.Log, row: int | None, offset: int) -> str:
+def _said(log: batches.ReplicaLog, row: int | None, offset: int) -> str:
     if row is None:
         end = int(log.headers.last_offset[-1]) + 1 if len(log.headers) else 0
         return (

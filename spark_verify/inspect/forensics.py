@@ -35,7 +35,7 @@ from linkflap.spark_verify.facts.view import PartitionView, Replica
 from linkflap.spark_verify.inspect import evidence
 from linkflap.spark_verify.inspect.producer_forensics import (
     MEANINGS,
-    Case,
+    ForensicCase,
     IdUses,
     batches_shown,
     both_kinds,
@@ -45,7 +45,7 @@ from linkflap.spark_verify.inspect.producer_forensics import (
     with_evidence,
 )
 from linkflap.spark_verify.read.assemble import view
-from linkflap.spark_verify.read.captures import Captured, Key
+from linkflap.spark_verify.read.captures import CapturedReplica, Key
 from linkflap.spark_verify.read.log_rows import batch_rows
 from linkflap.spark_verify.read.plan import RunPlan
 from linkflap.spark_verify.spark.finding_rows import FindingRow
@@ -54,19 +54,19 @@ from linkflap.spark_verify.spark.job import combined, examine
 CHECKS: Final = tuple(check for check in REGISTRY.values() if check.of_one_cluster)
 
 
-Logs = Mapping[tuple[str, int], batches.Log]
+Logs = Mapping[tuple[str, int], batches.ReplicaLog]
 """By cluster and broker."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Report:
+class ForensicReport:
     """The findings. `unreadable` are files and bytes. `unknown` is what would be a finding if the
     logs were copied from a broker that was stopped. `notes` may be damage or compaction, and count
     as neither. `files` are the files that were read, a line per partition and broker;
     `left_out` the partitions that were not.
     """
 
-    cases: list[Case] = field(default_factory=list)
+    cases: list[ForensicCase] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
     looked: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys(("partitions", "replicas", "batches", "bytes"), 0)
@@ -83,13 +83,13 @@ class Report:
         return 1 if self.cases else 2 if self.unreadable or self.unknown else 0
 
 
-def look(cluster: str, replicas: Sequence[Captured], report: Report) -> None:
+def look(cluster: str, replicas: Sequence[CapturedReplica], report: ForensicReport) -> None:
     """Adds what is wrong in the logs of one cluster."""
-    by_partition: dict[Key, list[Captured]] = defaultdict(list)
+    by_partition: dict[Key, list[CapturedReplica]] = defaultdict(list)
     for captured in replicas:
         by_partition[captured.bounds.topic, captured.bounds.partition].append(captured)
     uses, partial = IdUses(), list[FindingRow]()
-    open_ones: list[tuple[Case, int]] = []
+    open_ones: list[tuple[ForensicCase, int]] = []
     newest = 0
     for key, same in sorted(by_partition.items()):
         newest = max(newest, _partition(cluster, key, same, report, uses, open_ones, partial))
@@ -113,7 +113,11 @@ def look(cluster: str, replicas: Sequence[Captured], report: Report) -> None:
 
 
 def _count(
-    report: Report, cluster: str, key: Key, same: Sequence[Captured], seen: PartitionView
+    report: ForensicReport,
+    cluster: str,
+    key: Key,
+    same: Sequence[CapturedReplica],
+    seen: PartitionView,
 ) -> None:
     """Adds to the report what was looked at of a partition, and what of it cannot be read."""
     report.looked["partitions"] += 1
@@ -139,10 +143,10 @@ def _count(
 def _partition(
     cluster: str,
     key: Key,
-    same: Sequence[Captured],
-    report: Report,
+    same: Sequence[CapturedReplica],
+    report: ForensicReport,
     uses: IdUses,
-    open_ones: list[tuple[Case, int]],
+    open_ones: list[tuple[ForensicCase, int]],
     partial: list[FindingRow],
 ) -> int:
     """One partition; returns its newest timestamp, milliseconds."""
@@ -178,8 +182,12 @@ def _anonymous(replica: Replica) -> Replica:
 
 
 def _judged(
-    seen: PartitionView, replica: Replica, logs: Logs, report: Report, partial: list[FindingRow]
-) -> Iterator[Case]:
+    seen: PartitionView,
+    replica: Replica,
+    logs: Logs,
+    report: ForensicReport,
+    partial: list[FindingRow],
+) -> Iterator[ForensicCase]:
     """The kernels' findings in a partition; adds partial findings to `partial`."""
     log = logs[replica.cluster, replica.broker]
     for check in CHECKS:
@@ -219,13 +227,13 @@ def _cleaned(seen: PartitionView, replica: Replica) -> Iterator[str]:
         yield f"{every - above} offsets of {where} are missing, first {first}: compaction"
 
 
-def _case(row: FindingRow, logs: Logs) -> Case:
+def _case(row: FindingRow, logs: Logs) -> ForensicCase:
     shown = [
         s
         for (cluster, broker), log in sorted(logs.items())
         for s in batches_shown(log, row.offset, of=f"{cluster}/{broker}")
     ]
-    return Case(
+    return ForensicCase(
         kind=row.kind, cluster=row.cluster, topic=row.topic, partition=row.partition,
         offset=row.offset,
         meaning=MEANINGS.get(row.kind, ""), evidence=row.data, batches=shown,

@@ -22,7 +22,7 @@ from linkflap.harness.log.batch_headers import Headers
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.lineages import history
-from linkflap.spark_verify.read.captures import Captured, Key
+from linkflap.spark_verify.read.captures import CapturedReplica, Key
 from linkflap.spark_verify.read.plan import RunPlan, plan
 
 RAW: Final = 24_000
@@ -82,7 +82,7 @@ class Lane(TypedDict):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Points:
+class LanePoints:
     """What is worth a look: offsets per partition, moments (nanoseconds) for all."""
 
     offsets: Mapping[Key, Collection[int]]
@@ -95,7 +95,7 @@ class Drawn:
 
     key: Key
     generation: LogGeneration
-    captured: Captured
+    captured: CapturedReplica
     headers: Headers
 
 
@@ -115,10 +115,10 @@ def lanes_around(root: Path, anomalies: Sequence[Anomaly]) -> Sequence[Lane]:
     for key, partition_facts in planned.partition_facts.items():
         offsets[key] |= {truncation.offset for truncation in partition_facts.truncations}
     times = {time for window in planned.facts.windows for time in (window.start, window.end)}
-    return lanes(planned, Points(offsets=offsets, times=times))
+    return lanes(planned, LanePoints(offsets=offsets, times=times))
 
 
-def lanes(planned: RunPlan, points: Points) -> Sequence[Lane]:
+def lanes(planned: RunPlan, points: LanePoints) -> Sequence[Lane]:
     """One lane per log, by topic, partition, cluster and generation."""
     logs = list(drawn_logs(planned))
     every = sum(len(log.headers) for log in logs)
@@ -129,7 +129,7 @@ def lanes(planned: RunPlan, points: Points) -> Sequence[Lane]:
 
 def drawn_logs(planned: RunPlan) -> Iterator[Drawn]:
     """The headers of every log that is drawn, one log at a time."""
-    held: dict[tuple[str, int, str, str], Captured] = {}
+    held: dict[tuple[str, int, str, str], CapturedReplica] = {}
     for captured in (*planned.earlier, *planned.replicas):
         bounds = captured.bounds
         if captured.canonical and planned.judges(bounds.topic):
@@ -144,10 +144,10 @@ def drawn_logs(planned: RunPlan) -> Iterator[Drawn]:
                     yield Drawn(key, generation, replica, batches.scan(paths, sums=False).headers)
 
 
-def chosen(logs: Sequence[Drawn], points: Points) -> Sequence[Ints]:
+def chosen(logs: Sequence[Drawn], points: LanePoints) -> Sequence[Ints]:
     """The rows of each log around anomalies, promotions, truncations and faults: at most RAW of all
     logs together, preferring anomalies to faults."""
-    for worth in (points, Points(offsets=points.offsets)):
+    for worth in (points, LanePoints(offsets=points.offsets)):
         for around in AROUND:
             kept = [_near(log, worth, around) for log in logs]
             if sum(map(len, kept)) <= RAW:
@@ -159,7 +159,7 @@ def chosen(logs: Sequence[Drawn], points: Points) -> Sequence[Ints]:
     ]
 
 
-def _near(log: Drawn, points: Points, around: int) -> Ints:
+def _near(log: Drawn, points: LanePoints, around: int) -> Ints:
     h = log.headers
     offsets = np.array(
         [*points.offsets.get(log.key, ()), *(era.start for era in log.generation.eras)], np.int64

@@ -31,7 +31,7 @@ MEANINGS: Final = {kind.name: kind.meaning for kind in _KINDS} | {
 }
 
 
-def shared_sequences(log: batches.Log, row: FindingRow) -> Case | None:
+def shared_sequences(log: batches.ReplicaLog, row: FindingRow) -> ForensicCase | None:
     """A sequence that begins again at 0 with other bytes: another producer, or one whose state the
     broker had lost."""
     if row.kind not in _REPEATS or row.data.get("sequence") != 0:
@@ -45,7 +45,7 @@ def shared_sequences(log: batches.Log, row: FindingRow) -> Case | None:
     if h.crc[first] == h.crc[at] and h.length[first] == h.length[at]:
         return None
     shown = {**row.data, "also_at": int(h.base_offset[first])}
-    return Case(
+    return ForensicCase(
         kind="producer-id-shared", cluster=row.cluster, topic=row.topic, partition=row.partition,
         offset=row.offset,
         meaning=MEANINGS["producer-id-shared"], evidence=shown,
@@ -54,8 +54,8 @@ def shared_sequences(log: batches.Log, row: FindingRow) -> Case | None:
 
 
 def open_transactions(
-    seen: PartitionView, replica: Replica, log: batches.Log
-) -> Iterator[tuple[Case, int]]:
+    seen: PartitionView, replica: Replica, log: batches.ReplicaLog
+) -> Iterator[tuple[ForensicCase, int]]:
     """Transactions without a marker, and when each began."""
     every = read(replica, untracked=True).transactions
     for i in np.flatnonzero(every.marker == NOWHERE).tolist() if not replica.damage else ():
@@ -68,7 +68,7 @@ def open_transactions(
             "log_end": replica.end,
         }
         yield (
-            Case(
+            ForensicCase(
                 kind="open-transaction", cluster=seen.home, topic=seen.topic,
                 partition=seen.partition, offset=offset,
                 meaning=MEANINGS["open-transaction"], evidence=shown,
@@ -78,7 +78,7 @@ def open_transactions(
         )  # fmt: skip
 
 
-def note_uses(seen: PartitionView, log: batches.Log, uses: IdUses) -> None:
+def note_uses(seen: PartitionView, log: batches.ReplicaLog, uses: IdUses) -> None:
     """The first batch of each producer id and epoch that is transactional, and the first that is
     not."""
     h = log.headers
@@ -93,7 +93,7 @@ def note_uses(seen: PartitionView, log: batches.Log, uses: IdUses) -> None:
     keys, first = np.unique(table, axis=0, return_index=True)
     for (pid, epoch, transactional), row in zip(keys.tolist(), data[first].tolist(), strict=True):
         offset = int(h.base_offset[row])
-        case = Case(
+        case = ForensicCase(
             kind="producer-id-shared", cluster=seen.home, topic=seen.topic,
             partition=seen.partition, offset=offset,
             meaning=MEANINGS["producer-id-shared"],
@@ -103,7 +103,7 @@ def note_uses(seen: PartitionView, log: batches.Log, uses: IdUses) -> None:
         uses.seen[pid, epoch].setdefault(bool(transactional), case)
 
 
-def both_kinds(uses: IdUses) -> Iterator[Case]:
+def both_kinds(uses: IdUses) -> Iterator[ForensicCase]:
     for both in uses.seen.values():
         if len(both) == 2:
             plain, other = both[False], both[True]
@@ -112,12 +112,12 @@ def both_kinds(uses: IdUses) -> Iterator[Case]:
             yield replace(case, batches=(*plain.batches, *other.batches))
 
 
-def with_evidence(case: Case, more: Mapping[str, object]) -> Case:
+def with_evidence(case: ForensicCase, more: Mapping[str, object]) -> ForensicCase:
     return replace(case, evidence={**case.evidence, **more})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class ForensicCase:
     """One thing that is wrong, and the batches that show it."""
 
     kind: str
@@ -135,11 +135,13 @@ class IdUses:
     """Uses of producer ids in the partitions read so far: (id, epoch) -> whether transactional ->
     one batch with it."""
 
-    seen: dict[tuple[int, int], dict[bool, Case]] = field(default_factory=lambda: defaultdict(dict))
+    seen: dict[tuple[int, int], dict[bool, ForensicCase]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
 
 
 def batches_shown(
-    log: batches.Log, offset: int, more: Iterable[int] = (), of: str = ""
+    log: batches.ReplicaLog, offset: int, more: Iterable[int] = (), of: str = ""
 ) -> Sequence[Shown]:
     rows = evidence.once(
         [*evidence.nearby(log, offset, each_way=1), *evidence.of_producer(log, offset), *more]

@@ -24,7 +24,7 @@ from linkflap.spark_verify.facts.partition_facts import PartitionFacts
 from linkflap.spark_verify.facts.send_columns import ARRAYS, NUMBERS, WORDS, SendsBuilder
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Replica, Watermarks
-from linkflap.spark_verify.read.captures import Captured
+from linkflap.spark_verify.read.captures import CapturedReplica
 from linkflap.spark_verify.read.damage import of_kind
 from linkflap.spark_verify.read.differing_batches import Pair, with_keys, with_parts
 from linkflap.spark_verify.read.log_rows import batch_rows
@@ -310,7 +310,7 @@ class PartitionRows:
         words = [self._words.setdefault(word, word) for word in encoded.dictionary.to_pylist()]
         return [words[index] for index in encoded.indices.to_pylist()]
 
-    def replicas(self, captured: Iterable[Captured]) -> Sequence[tuple[bool, Replica]]:
+    def replicas(self, captured: Iterable[CapturedReplica]) -> Sequence[tuple[bool, Replica]]:
         """Every replica, and whether it is of its cluster's last capture. Consumes the gathered
         rows.
 

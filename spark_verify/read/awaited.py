@@ -26,7 +26,7 @@ from linkflap.harness.model.scenario import WorkloadSpec, clients, group_of
 from linkflap.harness.model.topology import topic_name
 from linkflap.harness.rundir import Run
 from linkflap.spark_verify.facts.partition_facts import Awaited, Window
-from linkflap.spark_verify.read.captures import Captured
+from linkflap.spark_verify.read.captures import CapturedReplica
 
 BEGINS: Final = "breaking things"
 SETTLES: Final = "settling"
@@ -51,7 +51,10 @@ class _Wait:
 
 
 def awaited(
-    run: Run, events: Sequence[Event], replicas: Sequence[Captured], windows: Sequence[Window]
+    run: Run,
+    events: Sequence[Event],
+    replicas: Sequence[CapturedReplica],
+    windows: Sequence[Window],
 ) -> Iterator[Awaited]:
     """The clients of a recorded run that promise progress, or produce; events in time order."""
     if not run.recorded:
@@ -71,7 +74,7 @@ def awaited(
 
 
 def _wait(
-    events: Sequence[Event], replicas: Sequence[Captured], windows: Sequence[Window]
+    events: Sequence[Event], replicas: Sequence[CapturedReplica], windows: Sequence[Window]
 ) -> _Wait:
     phases = {phase.name: phase.time for phase in of_kind(events, Phase)}
     moved = [e.time for e in of_kind(events, ClientsMoved)]

@@ -28,7 +28,7 @@ Key = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Captured:
+class CapturedReplica:
     """One replica to be read: its bounds, its files in offset order, and whether its records are to
     be decoded.
 
@@ -66,7 +66,7 @@ def is_data(topology: Topology, topic: str) -> bool:
 
 def replicas(
     reader: RunReader, run: str, topology: Topology, events: Sequence[Event], damage: list[Damage]
-) -> tuple[list[Captured], list[Captured]]:
+) -> tuple[list[CapturedReplica], list[CapturedReplica]]:
     """The replicas of each cluster's last capture; and those that spoke in earlier ones of clusters
     that were to be truncated."""
     times = {(e.cluster, e.moment): e.time for e in of_kind(events, happened.Captured)}
@@ -78,7 +78,7 @@ def replicas(
     )
     gone = {d.path: d.reason for d in damage}
 
-    def read(capture: _Capture, *, last: bool) -> list[Captured]:
+    def read(capture: _Capture, *, last: bool) -> list[CapturedReplica]:
         by_partition: dict[Key, list[Bounds]] = defaultdict(list)
         for bounds in capture.found:
             if is_judged(topology, reader.run.homes, bounds.topic) or (
@@ -171,7 +171,7 @@ def _begun(reader: RunReader, moment: str) -> list[str]:
 
 def _captured(
     reader: RunReader, run: str, moment: str, same: Sequence[Bounds], gone: Mapping[str, str]
-) -> list[Captured]:
+) -> list[CapturedReplica]:
     """The replicas of one partition of one cluster, one of them canonical."""
     found = captured_replicas(
         run, moment, same, {bounds.broker: reader.segments(moment, bounds) for bounds in same}
@@ -179,7 +179,7 @@ def _captured(
     return [_within(replace(c, damage=_missing(reader, moment, c.bounds, gone))) for c in found]
 
 
-def _within(captured: Captured) -> Captured:
+def _within(captured: CapturedReplica) -> CapturedReplica:
     """The replica with its log start at most at the end of its log: beyond that, every missing
     record would count as deleted."""
     bounds, paths = captured.bounds, [Path(path) for path in captured.paths]
@@ -206,7 +206,7 @@ def _within(captured: Captured) -> Captured:
 
 def captured_replicas(
     run: str, moment: str, same: Sequence[Bounds], paths: Mapping[int, Sequence[Path]]
-) -> list[Captured]:
+) -> list[CapturedReplica]:
     """The replicas of one partition of one cluster, their files by broker; one of them speaks for
     it."""
     leaders = [b for b in same if b.leader]
@@ -217,7 +217,7 @@ def captured_replicas(
         else max(able, key=lambda b: (*_reach(paths[b.broker]), -b.broker))
     )
     return [
-        Captured(
+        CapturedReplica(
             run=run,
             moment=moment,
             canonical=bounds is speaker,

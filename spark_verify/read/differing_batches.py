@@ -18,7 +18,7 @@ import numpy as np
 
 from linkflap.harness.log import batches, old_messages, reference
 from linkflap.harness.log.codecs import CannotInflate
-from linkflap.harness.log.reference_cursor import Malformed
+from linkflap.harness.log.reference_cursor import MalformedBatch
 from linkflap.harness.model.guarantee import ProducerIds
 from linkflap.spark_verify.checks.parts.batch_differences import bytes_differ
 from linkflap.spark_verify.checks.parts.logs import locate
@@ -31,7 +31,7 @@ from linkflap.spark_verify.facts.view import (
     digested,
     digested_parts,
 )
-from linkflap.spark_verify.read.captures import Captured
+from linkflap.spark_verify.read.captures import CapturedReplica
 
 MOST: Final = 32
 """Batches per pair of logs that are looked into: the slow decoder takes some ten milliseconds for a
@@ -46,7 +46,7 @@ end)."""
 
 def with_parts(
     replicas: Sequence[Replica],
-    captured: Iterable[Captured],
+    captured: Iterable[CapturedReplica],
     pairs: Iterable[Pair] = (),
     cleaned: Mapping[str, int] | None = None,
 ) -> Sequence[Replica]:
@@ -73,7 +73,7 @@ def with_parts(
 
 
 def with_keys(
-    replicas: Sequence[Replica], captured: Iterable[Captured], clusters: Collection[str]
+    replicas: Sequence[Replica], captured: Iterable[CapturedReplica], clusters: Collection[str]
 ) -> Sequence[Replica]:
     """The replicas, those that speak for these clusters with the parts of all their records; none
     where a log has too many."""
@@ -226,7 +226,7 @@ def parts_of(records: Sequence[reference.Record]) -> Parts:
     return Parts(**{name: np.array(values, np.int64) for name, values in columns.items()})
 
 
-def _records(log: batches.Log, row: int) -> list[reference.Record]:
+def _records(log: batches.ReplicaLog, row: int) -> list[reference.Record]:
     """The records of one batch, or none where they cannot be read."""
     if not 0 <= row < len(log.headers):
         return []
@@ -234,5 +234,5 @@ def _records(log: batches.Log, row: int) -> list[reference.Record]:
         return []
     try:
         return old_messages.records_of(log.bytes_of(row))
-    except (Malformed, CannotInflate):
+    except (MalformedBatch, CannotInflate):
         return []

@@ -13,10 +13,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from linkflap.harness.log import batches, coordinators, records
-from linkflap.harness.log.segment_files import Damage as Torn
+from linkflap.harness.log.segment_files import SegmentDamage as Torn
 from linkflap.harness.model.topology import INTERNAL_TOPICS
 from linkflap.spark_verify.facts.view import DATA, WHOLE, Ints
-from linkflap.spark_verify.read.captures import Captured
+from linkflap.spark_verify.read.captures import CapturedReplica
 from linkflap.spark_verify.read.rows import BATCHES, BYTES_AT_ONCE, HEADER_FIELDS, RECORD_FIELDS
 
 _LOSES_BATCHES: Final = frozenset(
@@ -35,7 +35,7 @@ _BATCHES_AT_ONCE: Final = 4096
 _RECORDS_AT_ONCE: Final = 32768
 
 
-def batch_rows(replicas: Iterable[Captured]) -> Iterator[pa.RecordBatch]:
+def batch_rows(replicas: Iterable[CapturedReplica]) -> Iterator[pa.RecordBatch]:
     """The rows of some replicas, in Arrow batches of some MiB."""
     waiting: list[pa.RecordBatch] = []
     size = 0
@@ -50,7 +50,7 @@ def batch_rows(replicas: Iterable[Captured]) -> Iterator[pa.RecordBatch]:
         yield pa.concat_batches(waiting)
 
 
-def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
+def _replica_rows(captured: CapturedReplica) -> Iterator[pa.RecordBatch]:
     """The rows of one replica, or of a piece of one; its own comes last, when it is known what is
     wrong with its records.
 
@@ -108,7 +108,7 @@ def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
 
 
 def _rows_of_batches(
-    key: Sequence[object], log: batches.Log, decoding: bool
+    key: Sequence[object], log: batches.ReplicaLog, decoding: bool
 ) -> Generator[pa.RecordBatch, None, list[Torn]]:
     """The rows with headers and decoded records; returns what could not be decoded."""
     unreadable = list[Torn]()
@@ -136,7 +136,7 @@ def _encoded(entries: Sequence[coordinators.CoordinatorEntry]) -> bytes | None:
     return msgspec.json.encode(kinds) if kinds else None
 
 
-def _said(captured: Captured, log: batches.Log, damage: Torn) -> str:
+def _said(captured: CapturedReplica, log: batches.ReplicaLog, damage: Torn) -> str:
     """The damage in words. Only of copied logs it is unknown whether their broker was running."""
     copied = captured.bounds.high_watermark_from in ("copied", "recomputed")
     if damage.kind == "torn-tail" and copied and damage.file == log.segments[-1].name:
@@ -144,7 +144,7 @@ def _said(captured: Captured, log: batches.Log, damage: Torn) -> str:
     return str(damage)
 
 
-def _not_captured(captured: Captured) -> Iterator[str]:
+def _not_captured(captured: CapturedReplica) -> Iterator[str]:
     if not captured.paths:
         bounds = captured.bounds
         yield (
@@ -153,7 +153,7 @@ def _not_captured(captured: Captured) -> Iterator[str]:
         )
 
 
-def _span(log: batches.Log) -> Mapping[str, int | None]:
+def _span(log: batches.ReplicaLog) -> Mapping[str, int | None]:
     """The lowest and the highest offset of a batch."""
     if not len(log.headers):
         return {"lowest": None, "highest": None}
@@ -163,7 +163,7 @@ def _span(log: batches.Log) -> Mapping[str, int | None]:
     }
 
 
-def _torn(captured: Captured, log: batches.Log) -> Sequence[Torn]:
+def _torn(captured: CapturedReplica, log: batches.ReplicaLog) -> Sequence[Torn]:
     """The damage, without the batch that the broker was writing when it was captured or killed."""
     if not captured.bounds.unfinished:
         return log.damage
@@ -174,7 +174,7 @@ def _torn(captured: Captured, log: batches.Log) -> Sequence[Torn]:
     ]
 
 
-def _unread(log: batches.Log, damage: Sequence[Torn]) -> Iterator[list[int]]:
+def _unread(log: batches.ReplicaLog, damage: Sequence[Torn]) -> Iterator[list[int]]:
     """The offsets whose batches are not among the headers: from the batch before the damage to the
     one behind it. Where batches are in disorder nothing behind can be located."""
     order = {segment.name: index for index, segment in enumerate(log.segments)}
@@ -192,7 +192,7 @@ def _unread(log: batches.Log, damage: Sequence[Torn]) -> Iterator[list[int]]:
             yield [start, int(behind[0]) if len(behind) else -1]
 
 
-def _torn_from(log: batches.Log, damage: Sequence[Torn]) -> int | None:
+def _torn_from(log: batches.ReplicaLog, damage: Sequence[Torn]) -> int | None:
     """The offset behind the batches that are in the files before what is wrong with them."""
     if not damage:
         return None
@@ -203,7 +203,7 @@ def _torn_from(log: batches.Log, damage: Sequence[Torn]) -> int | None:
     return int(at.last_offset[before].max(initial=-2)) + 1
 
 
-def _scanned(captured: Captured) -> tuple[batches.Log, bool]:
+def _scanned(captured: CapturedReplica) -> tuple[batches.ReplicaLog, bool]:
     """The scanned log, and whether a check needs its records."""
     paths = [Path(path) for path in captured.paths]
     if (

@@ -19,11 +19,11 @@ from linkflap.spark_verify.facts.partition_facts import (
     Deletion,
     Description,
     Disagreement,
+    MirrorStop,
     PartitionFacts,
     Promotion,
     ReplicaSample,
     RunFacts,
-    Stop,
     TopicSettings,
     Truncation,
 )
@@ -191,7 +191,7 @@ def unclear(events: Sequence[Event]) -> Mapping[Key, Sequence[tuple[str, int]]]:
     )
 
 
-def stops(events: Sequence[Event]) -> Mapping[Key, Sequence[Stop]]:
+def stops(events: Sequence[Event]) -> Mapping[Key, Sequence[MirrorStop]]:
     """The ends of mirrors that keep a journal."""
     return _by_partition(
         ((row.topic, row.partition), _stop(event, row))
@@ -200,8 +200,8 @@ def stops(events: Sequence[Event]) -> Mapping[Key, Sequence[Stop]]:
     )
 
 
-def _stop(event: happened.MirrorStopped, row: happened.JournalPartition) -> Stop:
-    return Stop(
+def _stop(event: happened.MirrorStopped, row: happened.JournalPartition) -> MirrorStop:
+    return MirrorStop(
         link=event.link,
         cluster=event.between.destination,
         time=event.time,

@@ -29,7 +29,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from linkflap.spark_verify.read.captures import Captured
+from linkflap.spark_verify.read.captures import CapturedReplica
 from linkflap.spark_verify.read.history_rows import PARTS, history_rows
 from linkflap.spark_verify.read.log_rows import batch_rows
 from linkflap.spark_verify.read.plan import RunPlan
@@ -73,7 +73,7 @@ class Part:
 class Piece:
     """What one task reads."""
 
-    replicas: Sequence[Captured] = ()
+    replicas: Sequence[CapturedReplica] = ()
     parts: Sequence[Part] = ()
 
 
@@ -187,7 +187,7 @@ def pieces(plans: Sequence[RunPlan]) -> list[Piece]:
 
 def _piece(some: Sequence[object]) -> Piece:
     return Piece(
-        replicas=tuple(each for each in some if isinstance(each, Captured)),
+        replicas=tuple(each for each in some if isinstance(each, CapturedReplica)),
         parts=tuple(each for each in some if isinstance(each, Part)),
     )
 
@@ -206,7 +206,7 @@ def _spread(items: Iterable[tuple[int, Item]], number: int) -> list[list[Item]]:
     return [some for some in lists if some]
 
 
-def _apart(replica: Captured) -> Iterator[Captured]:
+def _apart(replica: CapturedReplica) -> Iterator[CapturedReplica]:
     """A replica; or a big one in pieces, each the segments that begin in one span of it, which is
     `_APART` of work."""
     if _work(replica) <= _APART or len(replica.paths) == 1:
@@ -231,7 +231,7 @@ def _size(path: str) -> int:
         return 0
 
 
-def _work(replica: Captured) -> int:
+def _work(replica: CapturedReplica) -> int:
     return (
         replica.size
         if replica.canonical and replica.records == "every"

@@ -29,7 +29,7 @@ from linkflap.spark_verify.facts.partition_facts import (
 )
 from linkflap.spark_verify.read import captures, partition_events
 from linkflap.spark_verify.read.awaited import awaited
-from linkflap.spark_verify.read.captures import Captured, Key, is_judged
+from linkflap.spark_verify.read.captures import CapturedReplica, Key, is_judged
 from linkflap.spark_verify.read.missing_parts import (
     absent_ends,
     absent_promotions,
@@ -52,10 +52,10 @@ class RunPlan:
     """
 
     facts: RunFacts
-    replicas: Sequence[Captured]
+    replicas: Sequence[CapturedReplica]
     partition_facts: Mapping[Key, PartitionFacts] = field(default_factory=dict)
     damage: Sequence[Damage] = ()
-    earlier: Sequence[Captured] = ()
+    earlier: Sequence[CapturedReplica] = ()
 
     @property
     def run(self) -> str:

@@ -21,7 +21,7 @@ from linkflap.harness.model.history import Operation, Poll
 from linkflap.harness.model.scenario import Scenario, WorkloadSpec, clients
 from linkflap.harness.model.topology import is_data_topic
 from linkflap.harness.rundir import Damage, Run
-from linkflap.spark_verify.read.captures import Captured
+from linkflap.spark_verify.read.captures import CapturedReplica
 
 TopicPartition = tuple[str, int]
 """Topic and partition, as rows name them."""
@@ -74,7 +74,10 @@ def asks_readers(run: Run) -> bool:
 
 
 def silent(
-    scenario: Scenario, events: Sequence[Event], histories: Histories, replicas: Sequence[Captured]
+    scenario: Scenario,
+    events: Sequence[Event],
+    histories: Histories,
+    replicas: Sequence[CapturedReplica],
 ) -> Sequence[UnheardReader]:
     """The readers of a finished run that left nothing, or did not read to the end. Events in time
     order."""
@@ -119,7 +122,7 @@ def _unfinished(name: str, cluster: str, short: Sequence[TopicPartition]) -> str
     )
 
 
-def _living(replicas: Sequence[Captured]) -> Mapping[str, Collection[TopicPartition]]:
+def _living(replicas: Sequence[CapturedReplica]) -> Mapping[str, Collection[TopicPartition]]:
     """The partitions of each cluster that lived when the run ended."""
     found: dict[str, set[TopicPartition]] = defaultdict(set)
     for captured in replicas:

@@ -32,7 +32,7 @@ from linkflap.spark_verify.checks.base import Check, Finding, Found, Unjudged
 from linkflap.spark_verify.facts.partition_facts import RunFacts
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.read.assemble import view
-from linkflap.spark_verify.read.captures import Captured
+from linkflap.spark_verify.read.captures import CapturedReplica
 from linkflap.spark_verify.read.damage import damage_in, damage_of
 from linkflap.spark_verify.read.pieces import KEY, pieces, read, rows_of
 from linkflap.spark_verify.read.plan import RunPlan, plan
@@ -121,7 +121,9 @@ def warm_up(spark: SparkSession) -> None:
         facts=RunFacts(
             run="", topology=alone, mirror=declared(MirrorSpec(kind="none")), recorded=False
         ),
-        replicas=[Captured(run="", moment="", canonical=True, bounds=bounds, paths=(), size=0)],
+        replicas=[
+            CapturedReplica(run="", moment="", canonical=True, bounds=bounds, paths=(), size=0)
+        ],
     )
     _job(spark, [nothing], [WARM_UP]).toArrow()
 

@@ -37,7 +37,7 @@ from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, 
 from linkflap.harness.model.wait import until
 from linkflap.spark_verify.spark import class_archive, job, masters, pandas_free
 from linkflap.spark_verify.spark.jvm import cause, death, launch
-from linkflap.spark_verify.spark.spark_progress import Watch
+from linkflap.spark_verify.spark.spark_progress import JobWatch
 
 _WITHIN: Final = 120.0
 _WARM_WITHIN: Final = 900.0
@@ -109,7 +109,7 @@ def train(java: Java, archive: Sequence[str]) -> None:
     """Starts a JVM with options that make it write a class archive, runs the verifier's query in it
     and ends it in good order."""
     spark = _start(masters.LOCAL, {}, java, archive)
-    with Watch(spark.sparkContext, lambda *_: None) as watch:
+    with JobWatch(spark.sparkContext, lambda *_: None) as watch:
         job.warm_up(spark)
         watch.look()
     close(within=_ARCHIVED)

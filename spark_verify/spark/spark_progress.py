@@ -21,7 +21,7 @@ READ, JUDGED, COMBINED = (
 )
 
 
-class Watch:
+class JobWatch:
     """A context manager around one job: its first stage reads, the next judges, and another one may
     combine.
 
@@ -34,7 +34,7 @@ class Watch:
         self._thread = threading.Thread(target=self._watch, name="spark-progress", daemon=True)
         self._said: tuple[str, int, int] | None = None
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> JobWatch:
         self._thread.start()
         return self
 

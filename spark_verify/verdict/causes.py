@@ -39,7 +39,7 @@ Kind = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
+class CauseGroup:
     """Anomalies of one kind on one cluster that follow from no other, and by kind what follows from
     them.
 
@@ -65,7 +65,7 @@ def rank(
     anomalies: Sequence[Anomaly],
     checks: Mapping[str, Check],
     upstream: Callable[[Anomaly], str] = nowhere,
-) -> Sequence[Cause]:
+) -> Sequence[CauseGroup]:
     """The causes, the deepest first; anomalies that the mirror's guarantee allows cause nothing and
     follow from nothing.
 
@@ -240,7 +240,7 @@ def _join_copies(
 
 def _causes(
     anomalies: Sequence[Anomaly], roots: Mapping[int, int], order: _Order
-) -> Iterator[Cause]:
+) -> Iterator[CauseGroup]:
     groups: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for number, root in sorted(roots.items()):
         groups[anomalies[root].check, anomalies[root].kind, anomalies[root].cluster].append(number)
@@ -258,7 +258,7 @@ def _causes(
             members, key=lambda n: (-follow[n] if ranked else 0, anomalies[n].offset < 0, n)
         )
         first_of_all = [first, *(n for n in members if n != first)]
-        yield Cause(
+        yield CauseGroup(
             check=check,
             kind=kind,
             cluster=cluster,

@@ -37,7 +37,7 @@ from linkflap.spark_verify.verdict.check_result import UNACKNOWLEDGED, check_res
 from linkflap.spark_verify.verdict.due import foreign_homes
 from linkflap.spark_verify.verdict.era_table import eras_of
 from linkflap.spark_verify.verdict.run_checks import Done, copied, done_in, run_checks, unwritten
-from linkflap.spark_verify.verdict.sentences import Names, labels
+from linkflap.spark_verify.verdict.sentences import SentenceNames, labels
 from linkflap.spark_verify.verdict.shown import show
 
 
@@ -221,11 +221,11 @@ def _damage(row: FindingRow) -> Damage:
     return Damage(path=str(row.data.get("path")), reason=str(row.data.get("reason")))
 
 
-def _names(planned: RunPlan, done: Done) -> Names:
+def _names(planned: RunPlan, done: Done) -> SentenceNames:
     promoted = {
         (p.cluster, *key): p.offset for key, several in planned.promotions.items() for p in several
     }
-    return Names(processes=labels(done.clients.items()), promotions=promoted)
+    return SentenceNames(processes=labels(done.clients.items()), promotions=promoted)
 
 
 def _without_history(check: Check) -> CheckResult:

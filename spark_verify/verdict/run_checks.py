@@ -33,7 +33,7 @@ from linkflap.harness.model.topology import is_recreated
 from linkflap.harness.model.verdict import CheckResult, Verdict
 from linkflap.harness.rundir import Damage, Run, RunReader
 from linkflap.spark_verify.facts.partition_facts import Window
-from linkflap.spark_verify.read.captures import Captured
+from linkflap.spark_verify.read.captures import CapturedReplica
 from linkflap.spark_verify.read.failed_mirror_parts import failed_parts
 from linkflap.spark_verify.read.reader_histories import Histories
 
@@ -75,7 +75,7 @@ def run_checks(
 
 
 def copied(
-    reader: RunReader, replicas: Sequence[Captured], damage: Sequence[Damage]
+    reader: RunReader, replicas: Sequence[CapturedReplica], damage: Sequence[Damage]
 ) -> tuple[CheckResult, CheckResult]:
     """The results of both for logs without a history: whether every file could be read
     completely."""
@@ -99,11 +99,11 @@ def copied(
     )
 
 
-def _name_of(captured: Captured) -> str:
+def _name_of(captured: CapturedReplica) -> str:
     return f"{captured.bounds.topic}-{captured.bounds.partition}"
 
 
-def _folder(reader: RunReader, captured: Captured) -> str:
+def _folder(reader: RunReader, captured: CapturedReplica) -> str:
     """Where its files really are."""
     return str(reader.folder(captured.moment, captured.bounds).resolve())
 

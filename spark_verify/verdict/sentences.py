@@ -14,7 +14,7 @@ from typing import Final
 from linkflap.harness.model.payload import PROCESS_SHIFT, process_of
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.checks.base import AnomalyKind, Check
-from linkflap.spark_verify.verdict.causes import Cause, Kind
+from linkflap.spark_verify.verdict.causes import CauseGroup, Kind
 
 MOST_CONSEQUENCES: Final = 3
 _MANY: Final = frozenset({"transactions", "samples", "promotions"})
@@ -25,7 +25,7 @@ _WORDS: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Names:
+class SentenceNames:
     """The names in a run's sentences: a label for each producer incarnation, and where partitions
     were promoted."""
 
@@ -67,7 +67,7 @@ def labels(incarnations: Iterable[tuple[int, str]]) -> Mapping[int, str]:
     return found
 
 
-def sentence(anomaly: Anomaly, checks: Mapping[str, Check], names: Names) -> str:
+def sentence(anomaly: Anomaly, checks: Mapping[str, Check], names: SentenceNames) -> str:
     """One anomaly, without a full stop."""
     kind = kind_of(anomaly.check, anomaly.kind, checks)
     if kind is not None and kind.sentence:
@@ -89,7 +89,10 @@ def kind_of(check: str, kind: str, checks: Mapping[str, Check]) -> AnomalyKind |
 
 
 def first_cause(
-    cause: Cause, anomalies: Sequence[Anomaly], checks: Mapping[str, Check], names: Names
+    cause: CauseGroup,
+    anomalies: Sequence[Anomaly],
+    checks: Mapping[str, Check],
+    names: SentenceNames,
 ) -> str:
     """A cause and its consequences; where no client was harmed, what it could have led to."""
     kind, own = kind_of(cause.check, cause.kind, checks), (cause.check, cause.kind)
@@ -115,7 +118,7 @@ def first_cause(
 
 
 def _harm(
-    cause: Cause, anomalies: Sequence[Anomaly], checks: Mapping[str, Check], *, but: Kind
+    cause: CauseGroup, anomalies: Sequence[Anomaly], checks: Mapping[str, Check], *, but: Kind
 ) -> Sequence[str]:
     """The consequences, counted, one kind of each check: those that harm clients first, checks in
     the registry's order."""
@@ -179,7 +182,7 @@ def _named(anomaly: Anomaly) -> Mapping[str, str]:
     return {"cluster": anomaly.cluster, "source": str(anomaly.evidence.get("source", "its source"))}
 
 
-def _fields(anomaly: Anomaly, names: Names) -> Mapping[str, str]:
+def _fields(anomaly: Anomaly, names: SentenceNames) -> Mapping[str, str]:
     evidence, records = anomaly.evidence, _records(anomaly)
     name = names.record(evidence.get("uid"))
     words = {key: _said(value) for key, value in evidence.items()}
@@ -242,7 +245,7 @@ def _difference(anomaly: Anomaly) -> str:
     return f"{_said(fields)} {'differ' if several else 'differs'}"
 
 
-def _observers(evidence: Mapping[str, object], names: Names) -> str:
+def _observers(evidence: Mapping[str, object], names: SentenceNames) -> str:
     """Who saw which of two records."""
     seen = evidence.get("seen")
     rows = [each for each in seen if isinstance(each, Mapping)] if isinstance(seen, list) else []
@@ -258,7 +261,7 @@ def _observer(names: object) -> str:
     return "the log" if names == ["log"] else _said(names)
 
 
-def _users(evidence: Mapping[str, object], names: Names) -> str:
+def _users(evidence: Mapping[str, object], names: SentenceNames) -> str:
     """Whose a producer id is."""
     processes = evidence.get("processes")
     two = [names.process(process) for process in processes] if isinstance(processes, list) else []

@@ -14,9 +14,15 @@ from typing import Final
 
 from linkflap.harness.model.verdict import Anomaly, Cause, Consequence
 from linkflap.spark_verify.checks.base import Check
-from linkflap.spark_verify.verdict.causes import Cause as Ranked
+from linkflap.spark_verify.verdict.causes import CauseGroup as Ranked
 from linkflap.spark_verify.verdict.causes import rank
-from linkflap.spark_verify.verdict.sentences import Names, begin, counted, first_cause, sentence
+from linkflap.spark_verify.verdict.sentences import (
+    SentenceNames,
+    begin,
+    counted,
+    first_cause,
+    sentence,
+)
 
 EXAMPLES: Final = 20
 """Anomalies in the document per check, kind and whether allowed."""
@@ -37,7 +43,7 @@ def show(
     anomalies: Sequence[Anomaly],
     proven: Collection[str],
     checks: Mapping[str, Check],
-    names: Names,
+    names: SentenceNames,
     upstream: Callable[[Anomaly], str] = lambda anomaly: "",
 ) -> Shown:
     """What the document shows. `proven` are the checks whose anomalies prove something; `upstream`
@@ -94,7 +100,7 @@ def _cause(
     cause: Ranked,
     broken: Sequence[Anomaly],
     checks: Mapping[str, Check],
-    names: Names,
+    names: SentenceNames,
     numbers: Mapping[int, int],
 ) -> Cause:
     return Cause(
@@ -118,7 +124,10 @@ def _cause(
 
 
 def _in_words(
-    anomaly: Anomaly, rank: tuple[int, int, int] | None, checks: Mapping[str, Check], names: Names
+    anomaly: Anomaly,
+    rank: tuple[int, int, int] | None,
+    checks: Mapping[str, Check],
+    names: SentenceNames,
 ) -> Anomaly:
     return replace(
         anomaly, cause=rank[0] + 1 if rank else 0, sentence=begin(sentence(anomaly, checks, names))

@@ -28,7 +28,7 @@ from linkflap.harness.rundir import Run, RunReader, RunWriter
 from linkflap.harness.runtimes.process import ProcessDeployment, deploy
 from linkflap.harness.workloads import jvms, topics
 from linkflap.harness.workloads.clients import WorkloadClients
-from linkflap.harness.workloads.crew import Names
+from linkflap.harness.workloads.crew import ClientNames
 from linkflap.harness.workloads.make_crew import make
 from linkflap.harness.workloads.prefork import Prefork
 from linkflap.spark_verify.checks import REGISTRY
@@ -109,7 +109,7 @@ def recording(
         ).values():
             made.result(60)
         before(deployment)
-        names, forks = Names(), Prefork()
+        names, forks = ClientNames(), Prefork()
         crews = [
             make(
                 spec,

@@ -128,7 +128,7 @@ def answered(path: probe.Path) -> float | None:
     try:
         path.send(frames.API_VERSIONS)
         path.receive()
-    except frames.Unanswered:
+    except frames.NoAnswer:
         return None
     return time.perf_counter() - start
 

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from linkflap.harness.mirrors.mm2_progress import Progress
+from linkflap.harness.mirrors.mm2_progress import ConnectProgress
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.protocols.mirrors import Mirror
 from linkflap.harness.model.wait import until
@@ -31,7 +31,7 @@ def crash_between_produce_and_offset_commit(deployment: Deployment, mirror: Mirr
     the worker to die.
     """
     b = deployment.clusters["B"].bootstrap
-    admin, progress = AdminClient(quiet(b)), Progress(mirror.link, b)
+    admin, progress = AdminClient(quiet(b)), ConnectProgress(mirror.link, b)
     known = dict(progress.positions) if progress.refresh() else {}
     until(
         lambda: progress.refresh() and progress.positions != known,

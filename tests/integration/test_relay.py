@@ -23,7 +23,7 @@ from linkflap.harness.rundir import Run, RunReader, RunWriter
 from linkflap.harness.runtimes.process import deploy
 from linkflap.harness.workloads import topics
 from linkflap.harness.workloads.clients import WorkloadClients
-from linkflap.harness.workloads.crew import Names
+from linkflap.harness.workloads.crew import ClientNames
 from linkflap.harness.workloads.make_crew import make
 from linkflap.harness.workloads.prefork import Prefork
 from linkflap.spark_verify.checks import REGISTRY
@@ -100,7 +100,7 @@ def recorded(folder: Path) -> None:
             [NewTopic(topic, PARTITIONS, 1) for topic in there]
         ).values():
             made.result(60)
-        names, forks = Names(), Prefork()
+        names, forks = ClientNames(), Prefork()
         crews = [
             make(
                 spec,

@@ -73,7 +73,7 @@ def refusal(world: linkflap.World, entry: Security) -> str:
         ) as path:
             path.send(frames.API_VERSIONS)
             path.receive()
-    except frames.Unanswered as error:
+    except frames.NoAnswer as error:
         return str(error)
     return ""
 

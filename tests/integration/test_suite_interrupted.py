@@ -17,7 +17,7 @@ import pytest
 
 from linkflap.harness.machine import ledger, mounts
 from linkflap.harness.model.wait import until
-from linkflap.harness.suite.folder import Result, SuiteFolder
+from linkflap.harness.suite.folder import RunResult, SuiteFolder
 from tests.command_line import Running, environment, linkflap, start
 from tests.planted import environment as planted
 
@@ -66,7 +66,7 @@ def writing(root: Path, running: Running) -> bool:
     return (root / "summary.md").exists()
 
 
-def known(root: Path) -> tuple[dict[int, Result], dict[int, str]]:
+def known(root: Path) -> tuple[dict[int, RunResult], dict[int, str]]:
     folder = SuiteFolder.open(root)
     assert len({result.number for result in folder.results}) == len(folder.results), (
         "a run has two verdicts"
@@ -110,7 +110,7 @@ def test_ctrl_c_in_each_phase_loses_and_invents_nothing(
     tmp_path: Path, env: dict[str, str]
 ) -> None:
     root = tmp_path / "suite"
-    before: tuple[dict[int, Result], dict[int, str]] = ({}, {})
+    before: tuple[dict[int, RunResult], dict[int, str]] = ({}, {})
     for phase in (recording, judging, shrinking, writing):
         with closing(start(GO_ON if root.exists() else SUITE, env=env, cwd=tmp_path)) as running:
             status = interrupt(running, root, phase)

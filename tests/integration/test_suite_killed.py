@@ -18,7 +18,7 @@ import pytest
 
 from linkflap.harness.machine import ledger, mounts
 from linkflap.harness.model.wait import pause, until
-from linkflap.harness.suite.folder import Result, SuiteFolder
+from linkflap.harness.suite.folder import RunResult, SuiteFolder
 from tests.command_line import Running, environment, linkflap, start
 
 pytestmark = [
@@ -68,7 +68,7 @@ def assert_nothing_left(running: Running) -> None:
     )
 
 
-def known(tmp_path: Path) -> tuple[dict[int, Result], dict[int, str]]:
+def known(tmp_path: Path) -> tuple[dict[int, RunResult], dict[int, str]]:
     """The verdicts and the planned scenarios on disk."""
     folder = SuiteFolder.open(tmp_path / "suite")
     assert len({result.number for result in folder.results}) == len(folder.results), (
@@ -79,8 +79,8 @@ def known(tmp_path: Path) -> tuple[dict[int, Result], dict[int, str]]:
 
 
 def assert_kept(
-    before: tuple[dict[int, Result], dict[int, str]],
-    after: tuple[dict[int, Result], dict[int, str]],
+    before: tuple[dict[int, RunResult], dict[int, str]],
+    after: tuple[dict[int, RunResult], dict[int, str]],
 ) -> None:
     """No verdict lost or changed, and every planned run unchanged."""
     pairs = cast(
@@ -115,7 +115,7 @@ def test_kill_9_at_random_moments_loses_and_invents_nothing(
     tmp_path: Path, env: dict[str, str]
 ) -> None:
     rng = random.Random(14)
-    before: tuple[dict[int, Result], dict[int, str]] = ({}, {})
+    before: tuple[dict[int, RunResult], dict[int, str]] = ({}, {})
     for number in range(KILLS):
         began = time.monotonic()
         with closing(begin(tmp_path, env)) as running:

@@ -54,12 +54,12 @@ def user(tmp_path: Path, env: dict[str, str]) -> Iterator[subprocess.Popen[str]]
     program.communicate()
 
 
-def serving() -> ledger.Entry:
+def serving() -> ledger.OwnerEntry:
     (entry,) = [each for each in ledger.entries() if each.serves]
     return entry
 
 
-def gone(entry: ledger.Entry) -> bool:
+def gone(entry: ledger.OwnerEntry) -> bool:
     folders = [Path(folder) for folder in entry.folders]
     return not any(map(process_identity.alive, (entry.owner, *entry.children))) and not any(
         f.exists() for f in folders

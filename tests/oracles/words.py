@@ -9,7 +9,7 @@ from confluent_kafka import Message
 
 from linkflap.harness.log import codecs, layout, reference
 from linkflap.harness.log.batch_headers import Headers
-from linkflap.harness.log.batches import Log
+from linkflap.harness.log.batches import ReplicaLog
 from tests.oracles.dump_log import Fields
 
 LAST_BATCH = ("firstSequence", "lastSequence", "lastOffset", "offsetDelta")
@@ -45,7 +45,7 @@ def as_dumped(h: Headers, row: int) -> Fields:
     }
 
 
-def slowly_decoded(batch: reference.Batch) -> Fields:
+def slowly_decoded(batch: reference.ReferenceBatch) -> Fields:
     """The same from the slow decoder, which does not know a batch's position in the file."""
     horizon = (
         f"OptionalLong[{batch.base_timestamp}]" if batch.attributes & 0x40 else "OptionalLong.empty"
@@ -75,11 +75,11 @@ def without_position(fields: Fields) -> Fields:
     return {name: value for name, value in fields.items() if name != "position"}
 
 
-def time_type(batch: reference.Batch) -> str:
+def time_type(batch: reference.ReferenceBatch) -> str:
     return "LogAppendTime" if batch.attributes & layout.LOG_APPEND_TIME else "CreateTime"
 
 
-def record_dumped(batch: reference.Batch, record: reference.Record) -> Fields:
+def record_dumped(batch: reference.ReferenceBatch, record: reference.Record) -> Fields:
     """One of our records in the tool's words."""
     sequence = (
         -1
@@ -118,11 +118,11 @@ def _marker(record: reference.Record) -> str:
     )
 
 
-def data_of(batch: reference.Batch) -> list[reference.Record]:
+def data_of(batch: reference.ReferenceBatch) -> list[reference.Record]:
     return [] if batch.is_control else reference.records(batch)
 
 
-def got(batch: reference.Batch, record: reference.Record) -> tuple[object, ...]:
+def got(batch: reference.ReferenceBatch, record: reference.Record) -> tuple[object, ...]:
     kind = 2 if batch.attributes & layout.LOG_APPEND_TIME else 1
     headers = [(name.decode(), value) for name, value in record.headers]
     return (
@@ -147,7 +147,7 @@ def consumed_as(message: Message) -> tuple[object, ...]:
     )
 
 
-def states(log: Log, end: int) -> dict[str, Fields]:
+def states(log: ReplicaLog, end: int) -> dict[str, Fields]:
     """A broker's state of each producer if its log ends at an offset, in the tool's words
     (ProducerStateManager)."""
     h = log.headers

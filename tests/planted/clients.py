@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError, TopicPartition
 from linkflap.harness.model.history import OutcomeName
 from linkflap.harness.workloads import endings, group_members
 from linkflap.harness.workloads.acks import Acks, Appended
-from linkflap.harness.workloads.endings import Ended
-from linkflap.harness.workloads.in_flight import InFlight
+from linkflap.harness.workloads.endings import CallEnd
+from linkflap.harness.workloads.in_flight import InvokedOperation
 from linkflap.harness.workloads.incarnation import Incarnation
 from linkflap.harness.workloads.library import ClientConsumer
 from tests.planted import struck
@@ -23,8 +23,12 @@ def _unknown_commit_is_ok() -> None:
     right = endings.commit
 
     def commit(
-        incarnation: Incarnation, flight: InFlight, given_up: Callable[[], bool], *, within: float
-    ) -> Ended:
+        incarnation: Incarnation,
+        flight: InvokedOperation,
+        given_up: Callable[[], bool],
+        *,
+        within: float,
+    ) -> CallEnd:
         ended = right(incarnation, flight, given_up, within=within)
         if ended.outcome != "info":
             return ended
@@ -46,7 +50,7 @@ def _purged_is_acknowledged() -> None:
             ends[self.topic, self.partition] = self._offset
 
     def returned(
-        self: Incarnation, flight: InFlight, outcome: OutcomeName, error: str = ""
+        self: Incarnation, flight: InvokedOperation, outcome: OutcomeName, error: str = ""
     ) -> None:
         if flight.kind == "send" and outcome == "info" and not flight.returned:
             for group in flight.groups:

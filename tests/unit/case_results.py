@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from linkflap.chaos.cases.case import Case, Expected, Observation, Outcome
-from linkflap.chaos.cases.runner import Result
+from linkflap.chaos.cases.runner import CaseResult
 from linkflap.chaos.cases.variant import Variant
 from linkflap.harness.model.topology import ClusterSpec, Topology
 
@@ -31,7 +31,7 @@ def a_case(**changed: Any) -> Case:
 
 def a_result(
     version: str = "4.3.1", shown: int = 0, runs: int = 3, needed: int = 3, **changed: Any
-) -> Result:
+) -> CaseResult:
     outcome = Outcome.REPRODUCED if shown else Outcome.NOT_REPRODUCED
     values: dict[str, Any] = {
         "case": "a-case",
@@ -44,4 +44,4 @@ def a_result(
         "controls": runs,
         "expected": a_case().expectation(Variant(kafka=version), version),
     }
-    return Result(**values | changed)
+    return CaseResult(**values | changed)

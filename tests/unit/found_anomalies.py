@@ -8,9 +8,9 @@ from linkflap.harness.model.payload import PROCESS_SHIFT
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.verdict.causes import rank
-from linkflap.spark_verify.verdict.sentences import Names, labels
+from linkflap.spark_verify.verdict.sentences import SentenceNames, labels
 
-NAMES = Names(
+NAMES = SentenceNames(
     processes=labels([(3, "idempotent-2"), (7, "idempotent-2"), (9, "zombie-1")]),
     promotions={("B", "A.orders", 0): 110},
 )

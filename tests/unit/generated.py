@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from linkflap.chaos.generator import Bounds
+from linkflap.chaos.generator import GeneratorBounds
 from linkflap.chaos.generator.bounds import ALL
 
-EVERY = Bounds(topologies=ALL, mirrors=("shadow", "mm2"))
+EVERY = GeneratorBounds(topologies=ALL, mirrors=("shadow", "mm2"))

@@ -13,7 +13,7 @@ from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.spark_verify.facts.partition_facts import RunFacts
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.read import assemble, pieces
-from linkflap.spark_verify.read.captures import Captured
+from linkflap.spark_verify.read.captures import CapturedReplica
 from linkflap.spark_verify.read.log_rows import batch_rows
 from linkflap.spark_verify.read.plan import RunPlan
 from tests.kafka_log import (
@@ -81,7 +81,7 @@ def written(folder: Path, segments: Sequence[Mapping[str, object]]) -> list[Path
     return paths
 
 
-def captured(paths: Sequence[Path], broker: int, **rest: object) -> Captured:
+def captured(paths: Sequence[Path], broker: int, **rest: object) -> CapturedReplica:
     bounds = Bounds(
         cluster="A", broker=broker, topic=TOPIC, partition=0, leader=broker == 1, alive=True,
         log_start=0, high_watermark=9,
@@ -94,10 +94,13 @@ def captured(paths: Sequence[Path], broker: int, **rest: object) -> Captured:
         "damage": (f"what {broker} lacks",),
         **rest,
     }
-    return Captured(run="r", bounds=bounds, paths=tuple(map(str, paths)), size=size, **values)  # type: ignore[arg-type]
+    files = tuple(map(str, paths))
+    return CapturedReplica(run="r", bounds=bounds, paths=files, size=size, **values)  # type: ignore[arg-type]
 
 
-def planned(replicas: Sequence[Captured], earlier: Sequence[Captured] = ()) -> RunPlan:
+def planned(
+    replicas: Sequence[CapturedReplica], earlier: Sequence[CapturedReplica] = ()
+) -> RunPlan:
     alone = Topology(clusters=(ClusterSpec(name="A"),), links=())
     facts = RunFacts(run="r", topology=alone, mirror=declared(MirrorSpec(kind="none")))
     return RunPlan(facts=facts, replicas=replicas, earlier=earlier)
@@ -107,7 +110,7 @@ def whole(run: RunPlan) -> PartitionView:
     return assemble.view(run, TOPIC, 0, batch_rows([*run.replicas, *run.earlier]))
 
 
-def tasks(run: RunPlan) -> list[list[Captured]]:
+def tasks(run: RunPlan) -> list[list[CapturedReplica]]:
     return [list(task.replicas) for task in pieces.pieces([run]) if task.replicas]
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from linkflap.harness.capture.replicas import Replica
+from linkflap.harness.capture.replicas import PartitionFolder
 from linkflap.harness.model.history import Watermark
 from linkflap.harness.model.protocols import Broker
 from tests.kafka_log import batch, ours, segment
@@ -24,12 +24,12 @@ class DeadBroker:
 
 def replica(
     tmp_path: Path, number: int, records: int, *, topic: str = "A.x", epoch: int = 0
-) -> Replica:
+) -> PartitionFolder:
     broker = DeadBroker(number, tmp_path / str(number))
     folder = broker.log_dir / f"{topic}-0"
     segment(folder, [batch(offset, [ours(offset)]) for offset in range(records)])
     (folder / "leader-epoch-checkpoint").write_text(f"0\n1\n{epoch} 0\n")
-    return Replica(broker=cast(Broker, broker), topic=topic, partition=0, folder=folder)
+    return PartitionFolder(broker=cast(Broker, broker), topic=topic, partition=0, folder=folder)
 
 
 def sampled(leader: int, high_watermark: int) -> Watermark:
@@ -45,5 +45,5 @@ class NoCluster:
 
     name, bootstrap = "A", "127.0.0.1:1"
 
-    def __init__(self, *found: Replica) -> None:
+    def __init__(self, *found: PartitionFolder) -> None:
         self.brokers = {replica.broker.id: replica.broker for replica in found}

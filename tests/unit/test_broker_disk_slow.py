@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from linkflap.chaos.faults.brokers import BrokerDiskSlow, bitten
-from linkflap.chaos.generator import Bounds, Coverage, generate
+from linkflap.chaos.generator import Coverage, GeneratorBounds, generate
 from linkflap.harness.machine import ledger
 from linkflap.harness.model.errors import InputError, SetupError
 from linkflap.harness.model.protocols import World
@@ -95,7 +95,7 @@ def test_healing_a_disk_without_limit_does_nothing(tmp_path: Path) -> None:
 
 def test_it_is_drawn_where_a_suite_names_it_and_others_take_over() -> None:
     def drawn(topology: str, *faults: str) -> set[str]:
-        bounds = Bounds(topologies=(topology,), faults=faults, most=6)
+        bounds = GeneratorBounds(topologies=(topology,), faults=faults, most=6)
         made = [generate(3, n, Coverage(), bounds, guided=False) for n in range(1, 30)]
         return {f"{each.fault} {each.target}" for scenario in made for each in scenario.schedule}
 

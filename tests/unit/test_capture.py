@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import cast
 
 from linkflap.harness.capture import replicas
-from linkflap.harness.capture.replicas import Known, Replica
+from linkflap.harness.capture.replicas import Known, PartitionFolder
 from linkflap.harness.log import batches
 from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.protocols import Cluster
@@ -16,12 +16,12 @@ from tests.unit.replica_folders import NoCluster, replica, sampled
 
 
 def checkpoint(
-    of: Replica, high_watermark: int, *, name: str = "replication-offset-checkpoint"
+    of: PartitionFolder, high_watermark: int, *, name: str = "replication-offset-checkpoint"
 ) -> None:
     (of.broker.log_dir / name).write_text(f"0\n1\n{of.topic} 0 {high_watermark}\n")
 
 
-def bounds(found: list[Replica], known: Known) -> dict[int, Bounds]:
+def bounds(found: list[PartitionFolder], known: Known) -> dict[int, Bounds]:
     return {r.broker.id: replicas.bounds_of(r, r.folder, known) for r in found}
 
 

@@ -11,7 +11,7 @@ from linkflap.harness.capture.folders import bounds, folders
 from linkflap.harness.capture.logs_named import Folder
 from linkflap.harness.capture.promotions_from_bytes import promotions_in
 from linkflap.harness.log import batches
-from linkflap.harness.log.batches import Log
+from linkflap.harness.log.batches import ReplicaLog
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import Promotion
 from linkflap.harness.model.events.base import Event
@@ -112,7 +112,9 @@ def test_bounds_come_from_checkpoints_or_from_the_common_part_of_replicas(tmp_pa
     assert [b.high_watermark_from for b in by_broker] == ["checkpoint", "copied"]
 
 
-def logs(tmp_path: Path, **by_cluster: list[bytes]) -> list[tuple[TopicPartition, dict[str, Log]]]:
+def logs(
+    tmp_path: Path, **by_cluster: list[bytes]
+) -> list[tuple[TopicPartition, dict[str, ReplicaLog]]]:
     return [
         (
             ("t", 0),

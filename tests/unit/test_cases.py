@@ -13,7 +13,7 @@ import pytest
 from linkflap.chaos.cases import GROUPS, case_named, registry, results, track_record
 from linkflap.chaos.cases.benches import Benches
 from linkflap.chaos.cases.case import Expected, Outcome, number
-from linkflap.chaos.cases.runner import Result, check, run_case
+from linkflap.chaos.cases.runner import CaseResult, check, run_case
 from linkflap.chaos.cases.variant import Client, Protocol, Variant
 from linkflap.harness.cli.case import _MATRIX, _benches, _worst
 from linkflap.harness.cli.case_options import shard_option
@@ -40,7 +40,7 @@ from tests.unit.case_results import a_case, a_result
         (a_result("4.3.1", shown=1, outcome=Outcome.UNKNOWN, why="the control showed it"), 2),
     ],
 )
-def test_exit_codes(result: Result, code: int) -> None:
+def test_exit_codes(result: CaseResult, code: int) -> None:
     assert result.exit_code == code
 
 

@@ -12,7 +12,7 @@ from linkflap.chaos import scenario_file
 from linkflap.chaos.cases import case_named, registry, results, track_record
 from linkflap.chaos.cases.case import Outcome
 from linkflap.chaos.cases.regression import of_rows, reproduced
-from linkflap.chaos.cases.results import Row
+from linkflap.chaos.cases.results import StoredResult
 from linkflap.chaos.cases.scenario_files import FILES, changed, of_verdict
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from tests.unit.case_command import ROOT, invoked
@@ -21,7 +21,7 @@ from tests.unit.case_results import a_case, a_result
 
 def a_row(
     case: str = "KAFKA-20734", version: str = "4.3.1", shown: int = 3, runs: int = 3, **changed: Any
-) -> Row:
+) -> StoredResult:
     values: dict[str, Any] = {
         "format": 1,
         "date": "2026-11-22",
@@ -41,7 +41,7 @@ def a_row(
         "seconds": 1.0,
         "linkflap": "0.1.0",
     }
-    return Row(**values | changed)
+    return StoredResult(**values | changed)
 
 
 def test_what_has_to_be_reproduced_again() -> None:
@@ -141,7 +141,7 @@ def test_results_are_stored_and_added_up(tmp_path: Path) -> None:
 
 
 def test_what_was_tried_is_written_of_every_case_that_did_not_show_on_a_release() -> None:
-    found: dict[str, list[results.Tally]] = {}
+    found: dict[str, list[results.CaseTally]] = {}
     for key, tally in results.tallies(results.load(results.STORED)).items():
         found.setdefault(key[0], []).append(tally)
     missed = {name for name, tallies in found.items() if track_record.is_missed(tallies)}

@@ -12,7 +12,7 @@ from linkflap.chaos.cases.cluster_mirroring.id_formulas import _ids
 from linkflap.chaos.cases.cluster_mirroring.outage_backlog import connections
 from linkflap.chaos.cases.mirror_maker.offset_syncs import committed, syncs
 from linkflap.chaos.cases.tools import logs, metadata
-from linkflap.chaos.cases.tools.record_batch import Producer, record_batch
+from linkflap.chaos.cases.tools.record_batch import ProducerIdentity, record_batch
 from linkflap.harness.jvm.bridge import failure
 from linkflap.harness.log import reference
 from tests.kafka_log import ABORT, COMMIT, Plain, marker, record, segment
@@ -22,7 +22,9 @@ from tests.kafka_log import batch as written
 @pytest.mark.parametrize("size", [0, 1, 63, 64, 300, 20_000])
 def test_a_batch_as_a_client_sends_it(size: int) -> None:
     values = [b"v" * size, b"", b"last"]
-    data = record_batch(values, producer=Producer(id=7, epoch=3), sequence=11, transactional=True)
+    data = record_batch(
+        values, producer=ProducerIdentity(id=7, epoch=3), sequence=11, transactional=True
+    )
     (batch,) = reference.batches(data)
     assert batch.crc_ok
     assert (batch.base_offset, batch.last_offset, batch.count) == (0, 2, 3)

@@ -16,7 +16,7 @@ import pytest
 
 from linkflap.chaos import schedule_checks
 from linkflap.chaos.faults.brokers import ClockSkew, clock_of, near
-from linkflap.chaos.generator import Bounds, Coverage, generate
+from linkflap.chaos.generator import Coverage, GeneratorBounds, generate
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import World
 from linkflap.harness.model.scenario import FaultSpec, Option
@@ -92,7 +92,7 @@ def test_without_its_library_it_is_refused_before_anything_starts(bare: None) ->
     with pytest.raises(InputError, match="apt install libfaketime"):
         schedule_checks.check_runtime([spec()], "process")
     with pytest.raises(InputError, match="apt install libfaketime"):
-        Bounds(faults=("clock-skew",)).check()
+        GeneratorBounds(faults=("clock-skew",)).check()
     with pytest.raises(InputError, match="run it with --runtime process"):
         schedule_checks.check_runtime([spec()], "docker")
 
@@ -130,7 +130,9 @@ def test_what_a_process_shares_with_its_children_is_forgotten_and_that_of_others
 def test_what_is_drawn_goes_to_brokers_that_others_replace_and_only_where_it_is_named(
     library: Path,
 ) -> None:
-    bounds = Bounds(topologies=("A:3->B", "A->B"), faults=("clock-skew", "link-cut"), most=6)
+    bounds = GeneratorBounds(
+        topologies=("A:3->B", "A->B"), faults=("clock-skew", "link-cut"), most=6
+    )
     bounds.check()
     drawn = [
         f
@@ -140,7 +142,7 @@ def test_what_is_drawn_goes_to_brokers_that_others_replace_and_only_where_it_is_
     ]
     assert drawn
     assert {f.target for f in drawn} <= {"A/1", "A/2", "A/3"}
-    assert "clock-skew" not in Bounds().allowed
+    assert "clock-skew" not in GeneratorBounds().allowed
 
 
 @pytest.mark.parametrize("off", [0.0, -30.0, 600.0])

@@ -18,8 +18,8 @@ from linkflap.harness.mirrors.cluster_mirroring import (
 )
 from linkflap.harness.mirrors.cluster_mirroring.answers import (
     Answer,
-    Refused,
-    Row,
+    DescribeRow,
+    VerbRefused,
     mirroring,
     summary,
     until_accepted,
@@ -29,7 +29,7 @@ from linkflap.harness.model.events import Event, FailoverRefused, MirrorStopped
 from linkflap.harness.model.topology import LinkSpec
 
 
-def row(partition: int = 0, state: str = "MIRRORING", **fields: str | int) -> Row:
+def row(partition: int = 0, state: str = "MIRRORING", **fields: str | int) -> DescribeRow:
     given: dict[str, Any] = {
         "source_offset": 10,
         "destination_offset": 10,
@@ -38,7 +38,7 @@ def row(partition: int = 0, state: str = "MIRRORING", **fields: str | int) -> Ro
         "error": "",
         **fields,
     }
-    return Row(topic="A.orders", partition=partition, state=state, **given)
+    return DescribeRow(topic="A.orders", partition=partition, state=state, **given)
 
 
 def test_mirroring_means_a_row_of_every_partition_in_that_state() -> None:
@@ -64,7 +64,7 @@ def test_states_are_summed_up_with_their_errors() -> None:
 def refused(
     times: int, name: str = "INVALID_CLUSTER_MIRROR_STATES", code: int = 145
 ) -> Callable[[], None]:
-    left = [Refused("stop", name, code, "not in the expected states")] * times
+    left = [VerbRefused("stop", name, code, "not in the expected states")] * times
 
     def ask() -> None:
         if left:
@@ -87,14 +87,14 @@ def test_a_verb_is_asked_again_until_it_is_accepted_and_what_was_refused_is_writ
 def test_a_verb_that_is_refused_to_the_end_says_with_what() -> None:
     notes: list[Answer] = []
     with pytest.raises(
-        Refused, match=r"stop was refused with INVALID_CLUSTER_MIRROR_STATES \(145\)"
+        VerbRefused, match=r"stop was refused with INVALID_CLUSTER_MIRROR_STATES \(145\)"
     ):
         until_accepted("stop", refused(1000), within=0.1, note=notes.append)
     assert [n.accepted for n in notes] == [False]
 
 
 def test_an_error_that_asking_again_cannot_change_is_raised_at_once() -> None:
-    with pytest.raises(Refused, match="ALREADY_EXISTS"):
+    with pytest.raises(VerbRefused, match="ALREADY_EXISTS"):
         until_accepted(
             "create",
             refused(1, "CLUSTER_MIRROR_ALREADY_EXISTS", 136),
@@ -163,13 +163,15 @@ def test_a_failback_that_never_mirrors_is_a_failover_that_did_not_happen_and_no_
 
     made._there, made._source, made._reverses = None, SimpleNamespace(brokers={1: None}), object()
     made._running = made._mirrored = False
-    made._options = settings.Options(first_start=settings.AT_ONCE)
+    made._options = settings.ClusterMirroringOptions(first_start=settings.AT_ONCE)
     made._admin.start = lambda name, topics, patterns: None
     made._destination = SimpleNamespace(brokers={})
     monkeypatch.setattr(starting, "create", lambda admin, topics: None)
     monkeypatch.setattr(made, "_create", lambda: None, raising=False)
     monkeypatch.setattr(made, "_topics", lambda: {"A.orders": 1}, raising=False)
-    monkeypatch.setattr(made, "_watch", lambda: truncations.Watch({}, print), raising=False)
+    monkeypatch.setattr(
+        made, "_watch", lambda: truncations.TruncationWatch({}, print), raising=False
+    )
     monkeypatch.setattr(made, "_await_mirroring", never, raising=False)
     with pytest.raises(FaultError, match=r"refused for 120 s with NEVER_MIRRORED \(0\)"):
         made.start()

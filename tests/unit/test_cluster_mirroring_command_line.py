@@ -12,7 +12,7 @@ import pytest
 from linkflap.harness.machine import children
 from linkflap.harness.machine.java import Java
 from linkflap.harness.mirrors.cluster_mirroring import admin, command_line
-from linkflap.harness.mirrors.cluster_mirroring.answers import Refused
+from linkflap.harness.mirrors.cluster_mirroring.answers import VerbRefused
 from linkflap.harness.runtimes.distribution.kafka import Kafka
 
 DESCRIBED = (
@@ -44,7 +44,7 @@ def test_rows_are_read_from_what_describe_prints() -> None:
 
 @pytest.mark.parametrize("said", ["", "No mirror partitions found", '[{"mirror":"m"}]', "[{"])
 def test_what_cannot_be_read_is_no_description(said: str) -> None:
-    with pytest.raises(Refused, match="describe was refused with UNREADABLE"):
+    with pytest.raises(VerbRefused, match="describe was refused with UNREADABLE"):
         command_line.rows_of(said, "m")
 
 
@@ -129,13 +129,13 @@ def test_a_verb_that_was_accepted_for_no_topic_took_no_effect(
     ran: SimpleNamespace, said: str
 ) -> None:
     ran.said = said
-    with pytest.raises(Refused, match="NO_TOPICS"):
+    with pytest.raises(VerbRefused, match="NO_TOPICS"):
         ran.command.stop("m", ["A.x"], [])
 
 
 def test_a_refused_verb_says_with_what(ran: SimpleNamespace) -> None:
     ran.said, ran.status = DELETE_REFUSED, 1
-    with pytest.raises(Refused, match=r"INVALID_CLUSTER_MIRROR_STATES \(145\)"):
+    with pytest.raises(VerbRefused, match=r"INVALID_CLUSTER_MIRROR_STATES \(145\)"):
         ran.command.delete("m")
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from linkflap.harness.mirrors.cluster_mirroring import first_start, settings
-from linkflap.harness.mirrors.cluster_mirroring.answers import Refused, Row
+from linkflap.harness.mirrors.cluster_mirroring.answers import DescribeRow, VerbRefused
 from linkflap.harness.mirrors.cluster_mirroring.first_start import (
     STATES,
     LeftAligning,
@@ -35,7 +35,7 @@ class Destination:
         assert brokers == [1, 2], "the third has ended"
         self.asked += 1
         if not self.held:
-            raise Refused("describe-log-dirs", "NO_ANSWER", -1, "nobody answered")
+            raise VerbRefused("describe-log-dirs", "NO_ANSWER", -1, "nobody answered")
         return self.held.pop(0) if len(self.held) > 1 else self.held[0]
 
     def list_topics(self, topic: str, timeout: float) -> SimpleNamespace:
@@ -115,13 +115,13 @@ class Brokers:
     def lead(self, orders: dict[tuple[str, int], list[int]]) -> None:
         if self.unanswered:
             self.unanswered -= 1
-            raise Refused("elect-leaders", "NO_ANSWER", -1, "nobody answered")
+            raise VerbRefused("elect-leaders", "NO_ANSWER", -1, "nobody answered")
         self.moved.append(orders)
 
 
-def rows(*states: str) -> list[Row]:
+def rows(*states: str) -> list[DescribeRow]:
     return [
-        Row(
+        DescribeRow(
             topic="A.orders",
             partition=number,
             state=state,

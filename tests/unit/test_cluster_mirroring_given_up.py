@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from linkflap.harness.mirrors.cluster_mirroring.answers import Row, given_up
+from linkflap.harness.mirrors.cluster_mirroring.answers import DescribeRow, given_up
 
 WHY = "The source topic is deleted."
 
 
-def row(partition: int, state: str, retries: int, error: str = "") -> Row:
-    return Row(
+def row(partition: int, state: str, retries: int, error: str = "") -> DescribeRow:
+    return DescribeRow(
         topic="A.orders",
         partition=partition,
         state=state,

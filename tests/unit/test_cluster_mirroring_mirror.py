@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from linkflap.chaos.generator.bounds import Bounds
+from linkflap.chaos.generator.bounds import GeneratorBounds
 from linkflap.chaos.generator.coverage import Coverage
 from linkflap.chaos.generator.generate import generate, playable
 from linkflap.chaos.scenario_file import read
@@ -127,7 +127,9 @@ def test_the_runtime_docker_is_refused_in_one_sentence_for_runs_and_suites(tmp_p
     ):
         mirrors.check_played(made, "docker")
     with pytest.raises(InputError, match="runtime docker"):
-        Bounds(mirrors=("cluster-mirroring",), kafka=(str(libs),), runtime="docker").check()
+        GeneratorBounds(
+            mirrors=("cluster-mirroring",), kafka=(str(libs),), runtime="docker"
+        ).check()
 
 
 def test_a_cluster_without_the_feature_is_refused_as_destination_and_for_a_failback(
@@ -184,8 +186,10 @@ def test_a_suite_plays_it_only_with_a_build_and_never_kills_its_mirror(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(InputError, match="no Cluster Mirroring"):
-        Bounds(mirrors=("cluster-mirroring",)).check()
-    bounds = Bounds(mirrors=("cluster-mirroring",), kafka=(str(build(tmp_path / "libs", FIRST)),))
+        GeneratorBounds(mirrors=("cluster-mirroring",)).check()
+    bounds = GeneratorBounds(
+        mirrors=("cluster-mirroring",), kafka=(str(build(tmp_path / "libs", FIRST)),)
+    )
     bounds.check()
     made = [generate(7, number, Coverage(), bounds) for number in range(1, 9)]
     assert all(playable(one) for one in made)
@@ -197,7 +201,9 @@ def test_a_suite_plays_it_only_with_a_build_and_never_kills_its_mirror(
 
 def test_a_suite_draws_verbs_other_addresses_and_the_loss_of_coordinators(tmp_path: Path) -> None:
     libs = str(build(tmp_path / "libs", FIRST))
-    bounds = Bounds(mirrors=("cluster-mirroring",), kafka=(libs,), topologies=("A->B", "A:3->B:3"))
+    bounds = GeneratorBounds(
+        mirrors=("cluster-mirroring",), kafka=(libs,), topologies=("A->B", "A:3->B:3")
+    )
     made = [generate(7, number, Coverage(), bounds, guided=False) for number in range(1, 120)]
     found = {
         name: [(one, f) for one in made for f in one.schedule if f.fault == name]

@@ -12,10 +12,15 @@ from confluent_kafka import KafkaError
 
 from linkflap.harness import mirrors
 from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
-from linkflap.harness.mirrors.cluster_mirroring.answers import Refused, Row
+from linkflap.harness.mirrors.cluster_mirroring.answers import DescribeRow, VerbRefused
 from linkflap.harness.mirrors.cluster_mirroring.read_only import Write, code_of, one_each
 from linkflap.harness.mirrors.cluster_mirroring.rule import Rule, partition_of
-from linkflap.harness.mirrors.cluster_mirroring.verb_model import MIRRORING, Verb, World, expected
+from linkflap.harness.mirrors.cluster_mirroring.verb_model import (
+    MIRRORING,
+    MirrorModel,
+    Verb,
+    expected,
+)
 from linkflap.harness.mirrors.cluster_mirroring.verbs_in_a_run import played, steps_of
 from linkflap.harness.model.errors import FaultError, InputError
 from linkflap.harness.model.events import Event, Kind, SourceMoved, VerbsPlayed, stamped
@@ -36,7 +41,7 @@ class Modelled:
 
     def __init__(self, wrong: dict[str, str] | None = None) -> None:
         self.world, self.wrong = (
-            World(exists=True, topics=dict.fromkeys(TOPICS, MIRRORING)),
+            MirrorModel(exists=True, topics=dict.fromkeys(TOPICS, MIRRORING)),
             wrong or {},
         )
 
@@ -47,10 +52,10 @@ class Modelled:
         self.world = wanted.after
         return min(wanted.errors, default="")
 
-    def describe(self) -> list[Row]:
+    def describe(self) -> list[DescribeRow]:
         states = {**self.world.topics, "A.linkflap-canary": MIRRORING}
         return [
-            Row(
+            DescribeRow(
                 topic=t,
                 partition=0,
                 state=s,
@@ -168,17 +173,17 @@ class Admin:
 
     def setting(self, name: str, setting: str) -> str:
         if self.refuses:
-            raise Refused("describe-configs", "NO_ANSWER", -1, "nobody")
+            raise VerbRefused("describe-configs", "NO_ANSWER", -1, "nobody")
         return self.values[setting]
 
     def change(self, name: str, setting: str, value: str) -> None:
         if self.refuses:
-            raise Refused("alter-configs", "INVALID_REQUEST", 42, "no")
+            raise VerbRefused("alter-configs", "INVALID_REQUEST", 42, "no")
         self.values[setting] = value
 
-    def describe(self, name: str) -> list[Row]:
+    def describe(self, name: str) -> list[DescribeRow]:
         return [
-            Row(
+            DescribeRow(
                 topic="A.x",
                 partition=n,
                 state=s,
@@ -193,22 +198,22 @@ class Admin:
 
     def create(self, name: str, configs: Mapping[str, str]) -> None:
         self.created.append(configs)
-        raise Refused("create", "CLUSTER_MIRROR_ALREADY_EXISTS", 136, "it is there")
+        raise VerbRefused("create", "CLUSTER_MIRROR_ALREADY_EXISTS", 136, "it is there")
 
     def pause(self, name: str, topics: tuple[str, ...]) -> None:
         if self.states == ["PAUSED"]:
-            raise Refused("pause", "MIRROR_TOPIC_ALREADY_PAUSED", 140, "it is paused")
+            raise VerbRefused("pause", "MIRROR_TOPIC_ALREADY_PAUSED", 140, "it is paused")
         self.states = ["PAUSED"]
 
     def start(self, name: str, topics: tuple[str, ...], patterns: Sequence[str]) -> None:
-        raise Refused("start", "INVALID_CLUSTER_MIRROR_STATES", 145, "it is mirrored")
+        raise VerbRefused("start", "INVALID_CLUSTER_MIRROR_STATES", 145, "it is mirrored")
 
     def delete(self, name: str) -> None:
-        raise Refused("delete", "CLUSTER_MIRROR_NOT_EMPTY", 143, "it has topics")
+        raise VerbRefused("delete", "CLUSTER_MIRROR_NOT_EMPTY", 143, "it has topics")
 
     def resume(self, name: str, topics: tuple[str, ...]) -> None:
         if self.states == ["MIRRORING"]:
-            raise Refused("resume", "MIRROR_TOPIC_NOT_PAUSED", 141, "it is mirrored")
+            raise VerbRefused("resume", "MIRROR_TOPIC_NOT_PAUSED", 141, "it is mirrored")
         self.resumed.append(topics)
         self.states = ["MIRRORING"]
 

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from linkflap.harness.mirrors.cluster_mirroring.answers import Row
+from linkflap.harness.mirrors.cluster_mirroring.answers import DescribeRow
 from linkflap.harness.mirrors.cluster_mirroring.state_records import differing, latest
 
 TOPIC_ID = bytes(range(16))
@@ -22,8 +22,8 @@ def value(state: int) -> bytes:
     return struct.pack(">hbbh", 0, state, -1, 0) + b"\x00\x00"
 
 
-def row(partition: int, state: str, topic: str = "A.x") -> Row:
-    return Row(
+def row(partition: int, state: str, topic: str = "A.x") -> DescribeRow:
+    return DescribeRow(
         topic=topic,
         partition=partition,
         state=state,

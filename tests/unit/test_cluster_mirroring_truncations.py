@@ -11,7 +11,7 @@ import pytest
 
 from linkflap.harness.log.batch_headers import Headers
 from linkflap.harness.mirrors.cluster_mirroring import from_bytes, mirror, truncations
-from linkflap.harness.mirrors.cluster_mirroring.truncations import Watch
+from linkflap.harness.mirrors.cluster_mirroring.truncations import TruncationWatch
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.model.wait import until
 from tests.unit.recorded_failover import LOGS, headers
@@ -44,12 +44,14 @@ def truncate_at(cluster: SimpleNamespace, offset: int, number: int = 1) -> None:
 
 def watched(
     cluster: SimpleNamespace, source: Headers
-) -> tuple[Watch, list[tuple[str, int, int, int]]]:
+) -> tuple[TruncationWatch, list[tuple[str, int, int, int]]]:
     noted = []
     logs = truncations.logs_of(cluster, [("tx", 0)])
     tails = {tp: truncations.expected(log, source) for tp, log in logs.items()}
     return (
-        truncations.Watch(tails, lambda tp, where: noted.append((*tp, where.offset, where.end))),
+        truncations.TruncationWatch(
+            tails, lambda tp, where: noted.append((*tp, where.offset, where.end))
+        ),
         noted,
     )
 

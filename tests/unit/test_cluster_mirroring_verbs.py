@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import pytest
 
-from linkflap.harness.mirrors.cluster_mirroring.answers import Row
+from linkflap.harness.mirrors.cluster_mirroring.answers import DescribeRow
 from linkflap.harness.mirrors.cluster_mirroring.verb_model import (
     MIRRORING,
     NAMES,
     PAUSED,
     STOPPED,
+    MirrorModel,
     Name,
     Verb,
-    World,
     expected,
     explained,
     known,
@@ -21,12 +21,12 @@ from linkflap.harness.mirrors.cluster_mirroring.verb_model import (
 )
 from linkflap.harness.mirrors.cluster_mirroring.verb_play import play
 
-NO_MIRROR = World()
-EMPTY = World(exists=True)
+NO_MIRROR = MirrorModel()
+EMPTY = MirrorModel(exists=True)
 
 
-def at(**states: str) -> World:
-    return World(exists=True, topics=states)
+def at(**states: str) -> MirrorModel:
+    return MirrorModel(exists=True, topics=states)
 
 
 def verb(name: Name, *topics: str) -> Verb:
@@ -47,7 +47,7 @@ def verb(name: Name, *topics: str) -> Verb:
     ],
 )
 def test_accepted_verbs_and_the_states_that_they_lead_to(
-    world: World, asked: Verb, after: World
+    world: MirrorModel, asked: Verb, after: MirrorModel
 ) -> None:
     wanted = expected(world, asked)
     assert (wanted.errors, wanted.after) == (frozenset(), after)
@@ -74,7 +74,7 @@ def test_accepted_verbs_and_the_states_that_they_lead_to(
         (at(x=STOPPED, y=PAUSED), verb("delete"), "CLUSTER_MIRROR_NOT_EMPTY"),
     ],
 )
-def test_refused_verbs_change_no_topic(world: World, asked: Verb, error: str) -> None:
+def test_refused_verbs_change_no_topic(world: MirrorModel, asked: Verb, error: str) -> None:
     wanted = expected(world, asked)
     assert wanted.after == world
     assert wanted.fits(error)
@@ -100,7 +100,7 @@ def test_sequences_are_a_function_of_their_seed_and_reach_every_verb() -> None:
     steps = list(sequence(7, ["x", "y"], 60))
     assert {one.name for step in steps for one in step} == set(NAMES)
     assert {len(step) for step in steps} == {1, 2}
-    world = World()
+    world = MirrorModel()
     legal = list(sequence(7, ["x", "y"], 60, legal=True))
     for (one,) in legal:
         wanted = expected(world, one)
@@ -113,7 +113,7 @@ def test_what_is_known_of_the_build_that_was_run() -> None:
     assert known(NO_MIRROR, verb("start", "x")) == "start-without-a-mirror"
     assert known(at(x=PAUSED, y=MIRRORING), verb("stop", "x", "y")) == "stop-of-a-paused-topic"
     assert known(at(x=STOPPED), verb("delete")) == "created-anew"
-    others: list[tuple[World, Name]]
+    others: list[tuple[MirrorModel, Name]]
     others = [
         (EMPTY, "start"),
         (at(x=MIRRORING), "stop"),
@@ -126,7 +126,7 @@ def test_what_is_known_of_the_build_that_was_run() -> None:
 
 def test_sequences_without_known_disagreements_continue() -> None:
     steps = list(sequence(11, ["x", "y"], 60, but_known=True))
-    world = World()
+    world = MirrorModel()
     for step in steps:
         for one in step:
             assert not known(world, one)
@@ -139,7 +139,7 @@ class Modelled:
     """A build that answers as the model does, except for the answers in `wrong`."""
 
     def __init__(self, wrong: dict[str, list[str]] | None = None, *, deaf: bool = False) -> None:
-        self.world, self.wrong, self.deaf = World(), wrong or {}, deaf
+        self.world, self.wrong, self.deaf = MirrorModel(), wrong or {}, deaf
 
     def ask(self, asked: Verb) -> str:
         if planned := self.wrong.get(asked.words):
@@ -149,9 +149,9 @@ class Modelled:
             self.world = wanted.after
         return min(wanted.errors, default="")
 
-    def describe(self) -> list[Row]:
+    def describe(self) -> list[DescribeRow]:
         return [
-            Row(
+            DescribeRow(
                 topic=t,
                 partition=n,
                 state=s,

@@ -163,7 +163,7 @@ def test_leftovers_of_a_dead_run(bare: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     owner = process_identity.identify(child.pid)
     assert owner is not None
-    entry = ledger.Entry(
+    entry = ledger.OwnerEntry(
         owner=owner, folders=("/nonexistent/folder",), engines=("",), contained=(owner,)
     )
     (ledger.folder() / f"{owner.pid}-{owner.born.rpartition('/')[2]}.json").write_bytes(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from linkflap.chaos import generator, scenario_file, schedule_checks
 from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, IN_PROCESSES, OF_CERTIFICATES, OF_PROGRAMS
 from linkflap.chaos.faults.brokers import BrokerKill
-from linkflap.chaos.generator import Bounds, Coverage, baseline, cells_of, generate
+from linkflap.chaos.generator import Coverage, GeneratorBounds, baseline, cells_of, generate
 from linkflap.chaos.generator.bounds import LOSSY, PRIVILEGED
 from linkflap.chaos.generator.coverage import position
 from linkflap.chaos.triggers import condition
@@ -44,14 +44,14 @@ def test_every_generated_scenario_can_be_played_written_and_read(
 def test_every_pair_of_releases_is_drawn_before_one_is_drawn_often() -> None:
     releases, coverage, pairs = ("4.1.2", "4.2.0", "4.3.1"), Coverage(), []
     for number in range(1, 13):
-        made = generate(5, number, coverage, Bounds(kafka=releases))
+        made = generate(5, number, coverage, GeneratorBounds(kafka=releases))
         coverage = coverage.with_run(cells_of(made))
         pairs.append(tuple(cluster.kafka for cluster in made.topology.clusters))
     assert len(set(pairs)) >= 8
 
 
 def test_each_library_alone_and_all_by_turns_are_drawn_and_played() -> None:
-    bounds, coverage = Bounds(clients=("librdkafka", "java")), Coverage()
+    bounds, coverage = GeneratorBounds(clients=("librdkafka", "java")), Coverage()
     seen: list[str] = []
     bounds.check()
     for number in range(1, 31):
@@ -65,14 +65,14 @@ def test_each_library_alone_and_all_by_turns_are_drawn_and_played() -> None:
         "java": True,
         "librdkafka,java": True,
     }
-    assert generate(5, 1, Coverage(), Bounds()) == generate(
-        5, 1, Coverage(), Bounds(clients=("librdkafka",))
+    assert generate(5, 1, Coverage(), GeneratorBounds()) == generate(
+        5, 1, Coverage(), GeneratorBounds(clients=("librdkafka",))
     )
 
 
 def test_clients_that_there_are_not_are_refused() -> None:
     with pytest.raises(InputError, match="there are no clients 'jav'"):
-        Bounds(clients=("jav",)).check()
+        GeneratorBounds(clients=("jav",)).check()
 
 
 def test_what_strikes_again_and_how_is_counted() -> None:
@@ -168,7 +168,7 @@ def test_every_fault_that_the_runtime_can_do_is_drawn() -> None:
         for n in range(400)
         for f in generate(7, n, Coverage(), EVERY, guided=False).schedule
     }
-    upgraded = Bounds(topologies=("A:3->B",), kafka=("4.1.2",))
+    upgraded = GeneratorBounds(topologies=("A:3->B",), kafka=("4.1.2",))
     drawn |= {
         f.fault
         for n in range(100)
@@ -179,7 +179,7 @@ def test_every_fault_that_the_runtime_can_do_is_drawn() -> None:
         drawn
         == set(FAULTS) - IN_CONTAINERS - OF_PROGRAMS - OF_CERTIFICATES - LOSSY - PRIVILEGED - ruled
     )
-    docker = Bounds(topologies=("A:3->B",), runtime="docker")
+    docker = GeneratorBounds(topologies=("A:3->B",), runtime="docker")
     drawn = {
         f.fault
         for n in range(400)
@@ -190,14 +190,14 @@ def test_every_fault_that_the_runtime_can_do_is_drawn() -> None:
 
 
 def test_secured_topologies_are_drawn_as_they_are_and_with_faults_of_their_certificates() -> None:
-    bounds = Bounds(topologies=("A{tls+scram}->B{mtls}",))
+    bounds = GeneratorBounds(topologies=("A{tls+scram}->B{mtls}",))
     bounds.check()
     made = [generate(7, n, Coverage(), bounds, guided=False) for n in range(60)]
     assert {tuple(cluster.security for cluster in one.topology.clusters) for one in made} == {
         ("tls+scram", "mtls")
     }
     assert {f.fault for one in made for f in one.schedule} >= OF_CERTIFICATES
-    assert not set(Bounds(topologies=("A{tls}->B{scram}",)).allowed) & OF_CERTIFICATES
+    assert not set(GeneratorBounds(topologies=("A{tls}->B{scram}",)).allowed) & OF_CERTIFICATES
 
 
 def test_a_fault_without_a_family_is_drawn_from_the_day_it_is_registered(
@@ -215,13 +215,13 @@ def test_a_fault_without_a_family_is_drawn_from_the_day_it_is_registered(
     for module in (schedule_checks, *drawing):
         monkeypatch.setattr(module, "FAULTS", registry)
     monkeypatch.setattr("linkflap.chaos.faults.FAULTS", registry)
-    only = Bounds(faults=("strange",))
+    only = GeneratorBounds(faults=("strange",))
     made = generate(1, 1, Coverage(), only, guided=False)
     assert {(f.fault, f.target) for f in made.schedule} == {("strange", "B")}
 
 
 def test_coverage_guides_towards_what_was_not_hit() -> None:
-    bounds = Bounds(faults=("link-cut", "link-latency"))
+    bounds = GeneratorBounds(faults=("link-cut", "link-latency"))
     link_cut = Coverage(
         hits={
             cell: 1000
@@ -256,13 +256,13 @@ def test_the_baseline_breaks_nothing() -> None:
 @pytest.mark.parametrize(
     ("bounds", "sentence"),
     [
-        (Bounds(mirrors=("morror",)), "there is no mirror 'morror'"),
-        (Bounds(faults=("link-cut", "lonk-cut")), "there is no fault 'lonk-cut'"),
-        (Bounds(topologies=("A->",)), "A->"),
-        (Bounds(topologies=()), "at least one topology"),
+        (GeneratorBounds(mirrors=("morror",)), "there is no mirror 'morror'"),
+        (GeneratorBounds(faults=("link-cut", "lonk-cut")), "there is no fault 'lonk-cut'"),
+        (GeneratorBounds(topologies=("A->",)), "A->"),
+        (GeneratorBounds(topologies=()), "at least one topology"),
     ],
 )
-def test_bounds_with_unknown_names(bounds: Bounds, sentence: str) -> None:
+def test_bounds_with_unknown_names(bounds: GeneratorBounds, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         bounds.check()
 
@@ -270,7 +270,7 @@ def test_bounds_with_unknown_names(bounds: Bounds, sentence: str) -> None:
 def test_bounds_in_which_nothing_can_be_played() -> None:
     sentence = "no fault of broker-restart can be played on A->B with mirror shadow; allow more"
     with pytest.raises(InputError, match=sentence):
-        generate(1, 1, Coverage(), Bounds(faults=("broker-restart",)))
+        generate(1, 1, Coverage(), GeneratorBounds(faults=("broker-restart",)))
 
 
 @pytest.mark.parametrize(

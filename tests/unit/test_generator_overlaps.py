@@ -7,7 +7,7 @@ import random
 import pytest
 
 from linkflap.chaos import generator
-from linkflap.chaos.generator import Bounds, Coverage, generate
+from linkflap.chaos.generator import Coverage, GeneratorBounds, generate
 from linkflap.chaos.generator.draft import Draft, Wants
 from linkflap.chaos.triggers import Condition, condition
 from linkflap.harness.model.scenario import FaultSpec, Scenario
@@ -99,7 +99,7 @@ def test_many_a_failback_has_something_to_truncate() -> None:
     drawn = [
         one
         for n in range(150)
-        for one in _forced(generate(1, n, Coverage(), Bounds(), guided=False))
+        for one in _forced(generate(1, n, Coverage(), GeneratorBounds(), guided=False))
     ]
     during = [bool(condition(fault.when).during) for fault, back in drawn if back]
     assert sum(during) > len(during) / 3, (sum(during), len(during))
@@ -109,7 +109,7 @@ def test_many_a_failback_has_something_to_truncate() -> None:
 
 def test_nothing_is_truncated_that_another_mirror_copies() -> None:
     seen = 0
-    bounds = Bounds(topologies=("A->B->C", "A->B,A->C"))
+    bounds = GeneratorBounds(topologies=("A->B->C", "A->B,A->C"))
     for n in range(100):
         scenario = generate(3, n, Coverage(), bounds, guided=False)
         forced: dict[str, bool] = {}
@@ -128,7 +128,7 @@ def test_nothing_is_truncated_that_another_mirror_copies() -> None:
 
 
 def test_no_link_cut_is_added_where_a_suite_does_not_name_it() -> None:
-    bounds = Bounds(faults=("failover-forced", "mirror-reverse"))
+    bounds = GeneratorBounds(faults=("failover-forced", "mirror-reverse"))
     made = [generate(1, n, Coverage(), bounds, guided=False) for n in range(40)]
     assert any(back for scenario in made for _, back in _forced(scenario))
     assert {fault.fault for scenario in made for fault in scenario.schedule} == {
@@ -140,7 +140,7 @@ def test_no_link_cut_is_added_where_a_suite_does_not_name_it() -> None:
 def test_partitions_are_added_only_while_every_link_is_mirrored() -> None:
     seen = 0
     faults = ("partitions-added", "failover-planned", "failover-forced", "mirror-reverse")
-    bounds = Bounds(most=8, faults=faults)
+    bounds = GeneratorBounds(most=8, faults=faults)
     for n in range(400):
         mirrored = {"A->B"}
         for fault in generate(5, n, Coverage(), bounds, guided=False).schedule:

@@ -164,7 +164,7 @@ def test_clean_removes_leftovers_of_dead_processes_only(lease: Lease, tmp_path: 
     )
     # the dead one's child had this pid before
     reused = process_identity.Identity(pid=bystander.pid, born=ledger.own().owner.born)
-    dead = ledger.Entry(
+    dead = ledger.OwnerEntry(
         owner=process_identity.Identity(pid=os.getpid(), born=ledger.own().owner.born[:-1] + "x"),
         ports=(FIRST,),
         children=(reused,),

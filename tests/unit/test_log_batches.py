@@ -38,7 +38,7 @@ DATA = [
 ]
 
 
-def damage(found: batches.Log) -> list[tuple[str, str, int]]:
+def damage(found: batches.ReplicaLog) -> list[tuple[str, str, int]]:
     return [(d.kind, d.file, d.position) for d in found.damage]
 
 

@@ -108,7 +108,7 @@ def _record(delta: int) -> bytes:
     return varint(len(inside)) + inside
 
 
-def _scanned(folder: Path, content: bytes) -> batches.Log:
+def _scanned(folder: Path, content: bytes) -> batches.ReplicaLog:
     path = folder / "orders-0" / "00000000000000000000.log"
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(content)

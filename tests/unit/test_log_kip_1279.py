@@ -15,11 +15,11 @@ LOGS = Path(__file__).parents[1] / "data" / "logs" / "kip-1279"
 SEGMENTS = sorted(LOGS.rglob("*.log"))
 
 
-def log(moment: str, cluster: str, partition: int) -> batches.Log:
+def log(moment: str, cluster: str, partition: int) -> batches.ReplicaLog:
     return batches.scan(sorted((LOGS / moment / cluster / f"tx-{partition}").glob("*.log")))
 
 
-def spans(found: batches.Log) -> list[tuple[int, int, int, int, int, int]]:
+def spans(found: batches.ReplicaLog) -> list[tuple[int, int, int, int, int, int]]:
     """(first offset, last offset, pid, base sequence, control, leader epoch) of each batch."""
     h = found.headers
     columns = (

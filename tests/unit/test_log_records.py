@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from linkflap.harness.log import batches, codecs, layout, records, reference
-from linkflap.harness.log.reference_cursor import Malformed
+from linkflap.harness.log.reference_cursor import MalformedBatch
 from linkflap.harness.model.payload import FOREIGN, HEADER, LAYOUT, encode
 from tests.kafka_log import CODECS, Plain, batch, marker, ours, record, recrc, segment
 
 Row = tuple[int, int, int, int, int, int]
 
 
-def fast(found: batches.Log) -> tuple[list[Row], list[str]]:
+def fast(found: batches.ReplicaLog) -> tuple[list[Row], list[str]]:
     c, damage = records.decode(found)
     columns = (c.offset, c.uid, c.operation, c.digest, c.timestamp, c.batch)
     return list(zip(*(column.tolist() for column in columns), strict=True)), [
@@ -37,7 +37,7 @@ def slow(data: Sequence[bytes]) -> list[Row]:
             continue
         try:
             found = reference.records(each)
-        except (Malformed, codecs.CannotInflate):
+        except (MalformedBatch, codecs.CannotInflate):
             continue
         rows += [
             (r.offset, *reference.identity(r), reference.digest(r), r.timestamp, index)
@@ -50,12 +50,12 @@ def readable(one: bytes) -> bool:
     (each,) = reference.batches(one)
     try:
         reference.records(each)
-    except (Malformed, codecs.CannotInflate):
+    except (MalformedBatch, codecs.CannotInflate):
         return False
     return True
 
 
-def scanned(data: Sequence[bytes]) -> batches.Log:
+def scanned(data: Sequence[bytes]) -> batches.ReplicaLog:
     """The log of these batches. The file is unlinked at once; the mapping keeps its bytes."""
     with tempfile.TemporaryDirectory() as folder:
         return batches.scan([segment(Path(folder) / "A.t-0", data)])

@@ -29,7 +29,7 @@ def properties(**given: str) -> dict[str, str]:
 
 
 def test_defaults_read_committed_and_deliver_at_least_once() -> None:
-    assert mm2_config.options({}) == mm2_config.Options(
+    assert mm2_config.options({}) == mm2_config.Mm2Options(
         delivery="at-least-once", isolation="read_committed", groups=".*", tasks=2
     )
 

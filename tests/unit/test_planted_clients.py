@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from linkflap.harness.workloads.acks import Acks, Appended
-from linkflap.harness.workloads.in_flight import InFlight
+from linkflap.harness.workloads.in_flight import InvokedOperation
 from linkflap.harness.workloads.incarnation import Incarnation
 from tests.planted import clients
 
@@ -41,7 +41,7 @@ def sent(first_uid: int, *, acknowledged: int, offset: int, outcome: str) -> Non
     group.handed = 3
     for index in range(acknowledged):
         group.delivered(index, None, cast(Appended, Message(offset + index)))
-    flight = InFlight(number=first_uid, kind="send", ending="none", groups=[group])
+    flight = InvokedOperation(number=first_uid, kind="send", ending="none", groups=[group])
     Incarnation.returned(cast(Incarnation, SimpleNamespace()), flight, outcome, "")  # type: ignore[arg-type]
 
 

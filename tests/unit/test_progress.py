@@ -8,7 +8,7 @@ import threading
 import pytest
 from rich.console import Console
 
-from linkflap.harness.report.progress import Display, Lines, Progress, Screen, display_for
+from linkflap.harness.report.progress import Display, PlainLines, Progress, Screen, display_for
 from linkflap.harness.report.progress_state import Counters
 
 
@@ -43,7 +43,7 @@ def frame_of(screen: Screen) -> str:
 
 def test_lines(clock: Clock) -> None:
     stream = io.StringIO()
-    with Lines(stream, clock) as shown:
+    with PlainLines(stream, clock) as shown:
         shown.phase("start clusters")
         clock.now += 2.5
         shown.phase("work")
@@ -68,7 +68,7 @@ def test_lines(clock: Clock) -> None:
 
 def test_counter_lines_come_about_every_two_seconds(clock: Clock) -> None:
     stream = io.StringIO()
-    with Lines(stream, clock) as shown:
+    with PlainLines(stream, clock) as shown:
         shown.lag("A->B", 7)
         shown.lag("B->C", None)
         for tick in range(41):
@@ -85,7 +85,7 @@ def test_counter_lines_come_about_every_two_seconds(clock: Clock) -> None:
 
 def test_a_phase_that_failed_is_not_called_done(clock: Clock) -> None:
     stream = io.StringIO()
-    shown = Lines(stream, clock)
+    shown = PlainLines(stream, clock)
     shown.phase("work")
     shown.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
     assert "done" not in stream.getvalue()
@@ -93,7 +93,7 @@ def test_a_phase_that_failed_is_not_called_done(clock: Clock) -> None:
 
 def test_a_closed_stream_does_not_end_the_run(clock: Clock) -> None:
     stream = io.StringIO()
-    shown = Lines(stream, clock)
+    shown = PlainLines(stream, clock)
     stream.close()
     shown.phase("work")
     shown.note("still here")
@@ -138,7 +138,7 @@ def test_many_threads(live: bool) -> None:
     console = terminal()
     output = console.file
     assert isinstance(output, io.StringIO)
-    shown: Display = Screen(console) if live else Lines(output)
+    shown: Display = Screen(console) if live else PlainLines(output)
 
     def tell(n: int) -> None:
         for i in range(50):
@@ -160,7 +160,7 @@ def test_many_threads(live: bool) -> None:
 
 
 def test_output_to_no_terminal_is_lines() -> None:
-    assert isinstance(display_for(io.StringIO()), Lines)
+    assert isinstance(display_for(io.StringIO()), PlainLines)
 
 
 def test_the_default_is_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
@@ -183,4 +183,4 @@ def test_a_terminal_gets_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     assert isinstance(display_for(Terminal()), Screen)
     monkeypatch.setenv("TERM", "dumb")
-    assert isinstance(display_for(Terminal()), Lines)
+    assert isinstance(display_for(Terminal()), PlainLines)

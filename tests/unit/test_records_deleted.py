@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from linkflap.chaos.faults import topics
-from linkflap.chaos.faults.topics import RecordsDeleted, reached
-from linkflap.chaos.generator import Bounds, Coverage, generate
+from linkflap.chaos.faults.topics import RecordsDeletion, reached
+from linkflap.chaos.generator import Coverage, GeneratorBounds, generate
 from linkflap.chaos.triggers import condition
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import World
@@ -44,7 +44,7 @@ def test_all_below_the_last_stable_offset_goes_where_there_is_something(
     world = SimpleNamespace(
         deployment=SimpleNamespace(clusters={"A": None}), topics={"A.t": 2, "B.t": 3}
     )
-    fault = RecordsDeleted(spec(), cast(World, world))
+    fault = RecordsDeletion(spec(), cast(World, world))
     assert fault._choose(cast(AdminClient, None))
     assert fault._wanted == {("A.t", 0): 110, ("A.t", 1): 1}
     assert asked[0] == [("A.t", 0), ("A.t", 1)], "what is at home elsewhere is left alone"
@@ -52,7 +52,7 @@ def test_all_below_the_last_stable_offset_goes_where_there_is_something(
 
 def test_a_cluster_that_is_not_there_is_refused() -> None:
     with pytest.raises(InputError, match="the clusters are A, B"):
-        RecordsDeleted(spec("C"), WORLD)
+        RecordsDeletion(spec("C"), WORLD)
 
 
 def test_topics_include_the_destinations_of_running_mirrors() -> None:
@@ -71,7 +71,7 @@ def test_topics_include_the_destinations_of_running_mirrors() -> None:
 
 
 def test_it_is_drawn_also_while_a_link_is_down_and_not_where_offsets_move() -> None:
-    bounds = Bounds(faults=("records-deleted", "link-cut"), most=6)
+    bounds = GeneratorBounds(faults=("records-deleted", "link-cut"), most=6)
     drawn = [
         f
         for n in range(60)
@@ -81,6 +81,6 @@ def test_it_is_drawn_also_while_a_link_is_down_and_not_where_offsets_move() -> N
     overtaking = [fault for fault in drawn if condition(fault.when).during]
     assert overtaking
     assert len(overtaking) < len(drawn)
-    moved = Bounds(mirrors=("mm2",), faults=("records-deleted", "link-cut"), most=6)
+    moved = GeneratorBounds(mirrors=("mm2",), faults=("records-deleted", "link-cut"), most=6)
     made = [generate(3, n, Coverage(), moved, guided=False) for n in range(20)]
     assert {fault.fault for scenario in made for fault in scenario.schedule} == {"link-cut"}

@@ -14,7 +14,7 @@ from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.verdict import Anomaly, Document, Verdict
 from linkflap.harness.rundir import RunReader, with_current_kinds
 from linkflap.harness.rundir.renamed import RENAMED
-from linkflap.harness.suite.folder import Result, SuiteFolder
+from linkflap.harness.suite.folder import RunResult, SuiteFolder
 from linkflap.harness.suite.plan import Plan
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.inspect.explain import explain
@@ -66,7 +66,7 @@ def test_results_of_an_older_suite_are_of_the_kinds_of_today(tmp_path: Path) -> 
         tmp_path / "suite", Plan(name="smoke", seed=7, seconds=60, runs=1, jobs=1)
     )
     folder.append(
-        Result(number=0, verdict="invalid", kinds=("truncation-accounting:tail-not-truncated",))
+        RunResult(number=0, verdict="invalid", kinds=("truncation-accounting:tail-not-truncated",))
     )
     aged(folder.root / "results.jsonl")
     assert SuiteFolder.open(folder.root).results == folder.results

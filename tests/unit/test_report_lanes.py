@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from linkflap.spark_verify.inspect import lanes as drawn
-from linkflap.spark_verify.inspect.lanes import Points, lanes, lanes_around
+from linkflap.spark_verify.inspect.lanes import LanePoints, lanes, lanes_around
 from linkflap.spark_verify.read.plan import plan
 from tests.faithful.spec import spec
 from tests.faithful.stories import story
@@ -61,7 +61,7 @@ def test_of_many_batches_the_relevant_ones_are_kept(
     monkeypatch.setattr(drawn, "RAW", sum(lane["batches"] for lane in every.values()) // 2)
     monkeypatch.setattr(drawn, "AROUND", (2,))
     topic, partition, _, _ = next(iter(every))
-    for lane in lanes(plan(failback), Points(offsets={(topic, partition): [5]})):
+    for lane in lanes(plan(failback), LanePoints(offsets={(topic, partition): [5]})):
         whole = every[lane["topic"], lane["partition"], lane["cluster"], lane["generation"]]
         bins = lane["bins"]
         assert bins is not None

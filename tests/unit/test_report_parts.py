@@ -16,7 +16,7 @@ import pytest
 from linkflap.harness.model.history import Operation, Phase
 from linkflap.harness.report import evidence
 from linkflap.harness.report.broker_logs import MOST_LINES, excerpts
-from linkflap.harness.report.operations import Done, errors, latency
+from linkflap.harness.report.operations import ReturnedOperations, errors, latency
 from linkflap.harness.report.payload import script_safe
 from linkflap.harness.report.words import in_words
 from linkflap.harness.rundir import RunReader
@@ -58,7 +58,7 @@ def operation(
 
 
 def test_latency_errors_and_operations_that_never_returned() -> None:
-    done = Done()
+    done = ReturnedOperations()
     every: list[tuple[float, float, Outcome | None]] = [
         (0.0, 0.1, "ok"),
         (0.2, 0.5, "ok"),
@@ -81,7 +81,7 @@ def test_latency_errors_and_operations_that_never_returned() -> None:
 
 
 def test_incarnations_of_a_client_are_numbered() -> None:
-    done = Done()
+    done = ReturnedOperations()
     for process, client in ((4, "p-1"), (9, "q-1"), (6, "p-1")):
         done.operation(operation(process << 40, "invoke", 0.0, client=client, process=process))
     assert done.clients == {4: "p-1", 9: "q-1", 6: "p-1/2"}

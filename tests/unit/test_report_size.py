@@ -20,15 +20,15 @@ from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.verdict import Anomaly, Document, Verdict
 from linkflap.harness.report import payload as drawn_payload
 from linkflap.harness.report.marks import Mark
-from linkflap.harness.report.operations import Done
+from linkflap.harness.report.operations import ReturnedOperations
 from linkflap.harness.report.payload import payload, script_safe
-from linkflap.harness.report.searched import MOST_TEXT, Commits
+from linkflap.harness.report.searched import MOST_TEXT, ShownCommits
 from linkflap.harness.report.series import Series, series
 from linkflap.harness.rundir import RunReader
 from linkflap.spark_verify.facts.eras import FOREVER, Era, LogGeneration
 from linkflap.spark_verify.inspect import commits, lanes
-from linkflap.spark_verify.inspect.lanes import Drawn, Points
-from linkflap.spark_verify.read.captures import Captured
+from linkflap.spark_verify.inspect.lanes import Drawn, LanePoints
+from linkflap.spark_verify.read.captures import CapturedReplica
 from tests.unit.recorded_run import Recorded
 
 MOST_BYTES = 3_000_000
@@ -67,7 +67,7 @@ def log(cluster: str, partition: int, headers: Headers) -> Drawn:
     return Drawn(
         key,
         generation,
-        Captured(run="", moment="", canonical=True, bounds=bounds, paths=(), size=0),
+        CapturedReplica(run="", moment="", canonical=True, bounds=bounds, paths=(), size=0),
         headers,
     )
 
@@ -86,7 +86,7 @@ def headers() -> Headers:
     return Headers(**columns)
 
 
-def many_lanes(monkeypatch: pytest.MonkeyPatch, points: Points) -> Sequence[lanes.Lane]:
+def many_lanes(monkeypatch: pytest.MonkeyPatch, points: LanePoints) -> Sequence[lanes.Lane]:
     same = headers()
     logs = [log(cluster, partition, same) for partition in range(PARTITIONS) for cluster in "AB"]
     monkeypatch.setattr(lanes, "drawn_logs", lambda planned: iter(logs))
@@ -101,7 +101,7 @@ def test_batches_that_are_drawn_are_bounded_over_all_partitions(
         for partition in range(PARTITIONS)
     }
     times = {(1_790_000_000_000 + each * 3_000) * 1_000_000 for each in range(200)}
-    found = many_lanes(monkeypatch, Points(offsets=wrong, times=times))
+    found = many_lanes(monkeypatch, LanePoints(offsets=wrong, times=times))
     assert 0 < sum(len(lane["base"]) for lane in found) <= lanes.RAW
     # All of them are counted, and each partition has some.
     assert {sum(lane["bins"]["records"]) for lane in found if lane["bins"]} == {BATCHES * 10}
@@ -113,14 +113,14 @@ def test_what_is_next_to_an_anomaly_is_kept_before_what_is_next_to_a_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     times = {(1_790_000_000_000 + each * 1_200) * 1_000_000 for each in range(500)}
-    found = many_lanes(monkeypatch, Points(offsets={("A.orders", 7): [50_000]}, times=times))
+    found = many_lanes(monkeypatch, LanePoints(offsets={("A.orders", 7): [50_000]}, times=times))
     there = [lane for lane in found if lane["partition"] == 7]
     assert [50_000 in lane["base"] for lane in there] == [True, True]
     assert sum(len(lane["base"]) for lane in found) < lanes.RAW
 
 
 def test_where_batches_are_counted_only_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = many_lanes(monkeypatch, Points(offsets={("A.orders", 7): [30_000, 70_000]}))
+    found = many_lanes(monkeypatch, LanePoints(offsets={("A.orders", 7): [30_000, 70_000]}))
     lane, _ = (lane for lane in found if lane["partition"] == 7)
     bases, gaps = lane["base"], lane["gaps"]
     assert all(
@@ -135,7 +135,7 @@ def test_where_batches_are_counted_only_is_said(monkeypatch: pytest.MonkeyPatch)
 def busy(recorded: Series) -> Series:
     """The series of a run in which each client has many operations, one in ten of unknown outcome,
     and dies often."""
-    done = Done(
+    done = ReturnedOperations(
         clients={n: f"transactional-{n}" for n in range(CLIENTS)}, clusters={"A": 0, "B": 1}
     )
     row = np.arange(OPERATIONS)
@@ -168,7 +168,7 @@ def anomalies() -> tuple[Anomaly, ...]:
     )  # fmt: skip
 
 
-def every_commit() -> Commits:
+def every_commit() -> ShownCommits:
     listed = [
         commits.Commit(
             operation=(n % CLIENTS << 40) + n, cluster="A", topic="A.orders",
@@ -199,7 +199,7 @@ def test_the_report_of_a_million_records_has_three_megabytes_at_most(
         )
         for n in range(5_000)
     ]
-    points = Points(
+    points = LanePoints(
         offsets={("A.orders", n): set(range(0, BATCHES * 10, 2_500)) for n in range(PARTITIONS)}
     )
     drawn = payload(

@@ -12,7 +12,7 @@ import pytest
 
 from linkflap.chaos import schedule_checks
 from linkflap.chaos.faults.clusters import RollingUpgrade, older, running
-from linkflap.chaos.generator import Bounds, Coverage, generate
+from linkflap.chaos.generator import Coverage, GeneratorBounds, generate
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import World
 from linkflap.harness.model.scenario import FaultSpec, Option
@@ -64,7 +64,7 @@ def test_containers_are_refused_before_anything_starts() -> None:
 
 
 def test_it_is_drawn_once_on_clusters_of_three_that_run_an_older_release() -> None:
-    bounds = Bounds(
+    bounds = GeneratorBounds(
         topologies=("A:3->B", "A->B"),
         kafka=("4.1.2", "4.3.1"),
         faults=("rolling-upgrade", "link-cut"),

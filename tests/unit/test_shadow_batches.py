@@ -20,7 +20,7 @@ from linkflap.harness.mirrors.shadow.log.batches import (
     stamp,
     within,
 )
-from linkflap.harness.mirrors.shadow.settings import Options, ProducerIds
+from linkflap.harness.mirrors.shadow.settings import ProducerIds, ShadowOptions
 from tests import kafka_log
 from tests.kafka_log import batch, record
 
@@ -54,7 +54,7 @@ def stamped(
     )
 
 
-def decoded(data: bytes | memoryview) -> list[reference.Batch]:
+def decoded(data: bytes | memoryview) -> list[reference.ReferenceBatch]:
     return list(reference.batches(bytes(data)))
 
 
@@ -84,7 +84,7 @@ def test_batches_end_below_the_bound() -> None:
 
 @pytest.mark.parametrize("name", ["negate", "complement", "region"])
 def test_mapped_producer_ids_get_a_right_crc_and_keep_everything_else(name: ProducerIds) -> None:
-    ids = producer_ids.mapping(Options(producer_ids=name), "source")
+    ids = producer_ids.mapping(ShadowOptions(producer_ids=name), "source")
     assert ids is not None
     raw = b"".join(three())
     before, after = decoded(raw), decoded(stamped(raw, ids=ids).data)
@@ -106,7 +106,7 @@ def test_mapped_producer_ids_get_a_right_crc_and_keep_everything_else(name: Prod
 
 @pytest.mark.parametrize("name", ["negate", "complement"])
 def test_a_second_hop_gives_the_first_ids_back(name: ProducerIds) -> None:
-    ids = producer_ids.mapping(Options(producer_ids=name), "source")
+    ids = producer_ids.mapping(ShadowOptions(producer_ids=name), "source")
     assert ids is not None
     assert [ids(ids(n)) for n in (0, 1, 5, 1 << 40)] == [0, 1, 5, 1 << 40]
 
@@ -123,7 +123,7 @@ def test_negated_and_region_ids_are_negative_and_never_none() -> None:
 
 @pytest.mark.parametrize("name", ["keep", "jump", "reset"])
 def test_other_strategies_leave_ids_alone(name: ProducerIds) -> None:
-    assert producer_ids.mapping(Options(producer_ids=name), "source") is None
+    assert producer_ids.mapping(ShadowOptions(producer_ids=name), "source") is None
 
 
 def test_an_abort_marker_is_a_coordinators() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from linkflap.harness.mirrors.shadow.failover import failover
-from linkflap.harness.mirrors.shadow.failover.failover import Failover
+from linkflap.harness.mirrors.shadow.failover.failover import FailoverRun
 from linkflap.harness.mirrors.shadow.journal import Journal
 from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
 from linkflap.harness.model.errors import DeadlineExceeded
@@ -21,7 +21,7 @@ TOPIC_PARTITION = ("A.t", 0)
 
 
 @pytest.fixture
-def settling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Failover:
+def settling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FailoverRun:
     monkeypatch.setattr(failover, "WAKE_SECONDS", 0.2)
     monkeypatch.setattr(failover, "LEAVE_SECONDS", 0.5)
     real = {"INTERNAL": {broker: "127.0.0.1:1" for broker in (1, 2, 3)}}
@@ -33,11 +33,11 @@ def settling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Failover:
         placement=SimpleNamespace(replicas=lambda _number, _topic: [1, 2, 3])
     )
     parts: list[Any] = [SimpleNamespace() for _ in range(5)]
-    return Failover(mirrored, parts[0], parts[1], topics, *parts[2:])
+    return FailoverRun(mirrored, parts[0], parts[1], topics, *parts[2:])
 
 
 def fetching(
-    made: Failover, offsets: dict[int, int], *, epoch_from: int = 0, most: int = 1000
+    made: FailoverRun, offsets: dict[int, int], *, epoch_from: int = 0, most: int = 1000
 ) -> asyncio.Task[None]:
     """Followers that fetch, truncate and catch up, by at most `most` offsets at each look."""
     partition = made._log.partitions[TOPIC_PARTITION]
@@ -57,7 +57,7 @@ def fetching(
     return asyncio.create_task(fetch())
 
 
-def settle(made: Failover, *followers: tuple[dict[int, int], int], most: int = 1000) -> int:
+def settle(made: FailoverRun, *followers: tuple[dict[int, int], int], most: int = 1000) -> int:
     async def play() -> int:
         tasks = [
             fetching(made, offsets, epoch_from=epoch, most=most) for offsets, epoch in followers
@@ -72,11 +72,11 @@ def settle(made: Failover, *followers: tuple[dict[int, int], int], most: int = 1
     return asyncio.run(play())
 
 
-def test_the_longest_live_replica_is_the_log(settling: Failover) -> None:
+def test_the_longest_live_replica_is_the_log(settling: FailoverRun) -> None:
     assert settle(settling, ({1: 7, 2: 9, 3: 0}, 0)) == 9
 
 
-def test_who_comes_back_with_more_when_it_was_settled_is_truncated(settling: Failover) -> None:
+def test_who_comes_back_with_more_when_it_was_settled_is_truncated(settling: FailoverRun) -> None:
     settling._log.journal.notes.phase = "ending"
     note = settling._log.partitions[TOPIC_PARTITION].note
     note.mirrored, note.appended = 7, [(7, "ABORT")]
@@ -84,7 +84,7 @@ def test_who_comes_back_with_more_when_it_was_settled_is_truncated(settling: Fai
     assert note.appended == [(7, "ABORT")]
 
 
-def test_what_was_noted_and_nobody_has_was_not_appended(settling: Failover) -> None:
+def test_what_was_noted_and_nobody_has_was_not_appended(settling: FailoverRun) -> None:
     settling._log.journal.notes.phase = "ending"
     note = settling._log.partitions[TOPIC_PARTITION].note
     note.mirrored, note.appended = 7, [(7, "ABORT"), (8, "ABORT")]
@@ -92,26 +92,26 @@ def test_what_was_noted_and_nobody_has_was_not_appended(settling: Failover) -> N
     assert note.appended == [(7, "ABORT")]
 
 
-def test_a_replica_that_failed_is_woken_by_a_new_epoch(settling: Failover) -> None:
+def test_a_replica_that_failed_is_woken_by_a_new_epoch(settling: FailoverRun) -> None:
     assert settle(settling, ({1: 7, 2: 7}, 0), ({3: 7}, 5)) == 7
     assert settling._log.partitions[TOPIC_PARTITION].leader_epoch == 5
     assert settling.live(settling._log.partitions[TOPIC_PARTITION]) == {1, 2, 3}
 
 
-def test_a_replica_that_does_not_wake_is_left_behind(settling: Failover) -> None:
+def test_a_replica_that_does_not_wake_is_left_behind(settling: FailoverRun) -> None:
     assert settle(settling, ({1: 7, 2: 9}, 0)) == 9
     assert settling.live(settling._log.partitions[TOPIC_PARTITION]) == {1, 2}
 
 
 def test_replicas_that_have_much_to_copy_are_waited_for(
-    settling: Failover, monkeypatch: pytest.MonkeyPatch
+    settling: FailoverRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(failover, "STEP_SECONDS", 2)
     assert settle(settling, ({1: 300, 2: 0, 3: 300}, 0), most=1) == 300
 
 
 def test_replicas_that_stand_still_are_not(
-    settling: Failover, monkeypatch: pytest.MonkeyPatch
+    settling: FailoverRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(failover, "STEP_SECONDS", 0.5)
     with pytest.raises(

@@ -18,7 +18,7 @@ from linkflap.harness.mirrors.shadow.failover.producer_id_advance import AHEAD, 
 from linkflap.harness.mirrors.shadow.journal import Journal
 from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
 from linkflap.harness.mirrors.shadow.log.producer_ids import MARGIN
-from linkflap.harness.mirrors.shadow.settings import Options
+from linkflap.harness.mirrors.shadow.settings import ShadowOptions
 from linkflap.harness.wire.connection import Unanswered
 from tests.shadows import config
 
@@ -185,6 +185,6 @@ def test_a_log_without_producer_ids_asks_nothing(mirrored: MirroredLog) -> None:
 def test_only_a_jump_jumps(mirrored: MirroredLog, tmp_path: Path) -> None:
     ids = Ids()
     mirrored.journal.notes.top_producer = 7
-    keeping = replace(mirrored.config, options=Options(producer_ids="keep"))
+    keeping = replace(mirrored.config, options=ShadowOptions(producer_ids="keep"))
     finished(MirroredLog(keeping, Journal(tmp_path)), ids)
     assert ids.next == 0

@@ -15,7 +15,7 @@ from linkflap.harness.mirrors.shadow.failover.open_transactions import SOURCE_MA
 from linkflap.harness.mirrors.shadow.journal import Journal
 from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
 from linkflap.harness.mirrors.shadow.log.partition import Partition
-from linkflap.harness.mirrors.shadow.settings import LeaderEpochs, Options
+from linkflap.harness.mirrors.shadow.settings import LeaderEpochs, ShadowOptions
 from tests.shadows import config
 
 
@@ -49,7 +49,7 @@ class Followers:
 def test_a_promotion_passes_the_epochs_that_its_source_can_still_use(
     tmp_path: Path, kept: LeaderEpochs, led: int, promoted: int
 ) -> None:
-    options = Options(leader_epochs=kept, producer_ids="keep")
+    options = ShadowOptions(leader_epochs=kept, producer_ids="keep")
     mirrored = MirroredLog(replace(config(), options=options), Journal(tmp_path))
     partition = mirrored.add("A.t", 0)
     partition.source_epochs.begin(3, 0)

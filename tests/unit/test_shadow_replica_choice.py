@@ -7,9 +7,9 @@ import pytest
 
 from linkflap.harness.mirrors.shadow.destination.picture import Led, MetadataSnapshot, Topic
 from linkflap.harness.mirrors.shadow.source.replica_choice import (
-    Divergence,
-    Readers,
+    LogDivergence,
     Reading,
+    ReplicaReaders,
     truncation_point,
 )
 
@@ -30,14 +30,14 @@ def picture(
     )
 
 
-def chosen(readers: Readers) -> Reading:
+def chosen(readers: ReplicaReaders) -> Reading:
     found = readers.get(PARTITION)
     assert found is not None
     return found
 
 
 def test_a_real_leader_is_asked_in_its_epoch_and_a_shadow_never() -> None:
-    readers = Readers()
+    readers = ReplicaReaders()
     readers.look(picture(2), {})
     assert (chosen(readers).address, chosen(readers).epoch) == ("two:2", 7)
     for leader in (1000, -1):
@@ -51,7 +51,7 @@ def test_a_real_leader_is_asked_in_its_epoch_and_a_shadow_never() -> None:
 
 
 def test_a_replica_is_kept_while_it_gives_and_left_when_it_is_stuck_or_dead() -> None:
-    readers = Readers()
+    readers = ReplicaReaders()
     asked = []
     for position in (5, 6, 6, 6, 7):
         readers.look(picture(1000), {PARTITION: position})
@@ -71,16 +71,16 @@ def test_a_replica_is_kept_while_it_gives_and_left_when_it_is_stuck_or_dead() ->
 @pytest.mark.parametrize(
     ("words", "all_live", "end"),
     [
-        ([Divergence(end=50), Divergence(end=75)], True, 75),  # all end there: truncated
-        ([Divergence(end=50), Divergence(end=75)], False, -1),  # a dead one may have more
+        ([LogDivergence(end=50), LogDivergence(end=75)], True, 75),  # all end there: truncated
+        ([LogDivergence(end=50), LogDivergence(end=75)], False, -1),  # a dead one may have more
         # written again in a later epoch
-        ([Divergence(end=50), Divergence(end=75, epoch=8)], False, 75),
-        ([Divergence(end=50, epoch=7), Divergence(end=40, epoch=8)], True, 40),
-        ([Divergence(end=-1), Divergence(end=50)], True, -1),
+        ([LogDivergence(end=50), LogDivergence(end=75, epoch=8)], False, 75),
+        ([LogDivergence(end=50, epoch=7), LogDivergence(end=40, epoch=8)], True, 40),
+        ([LogDivergence(end=-1), LogDivergence(end=50)], True, -1),
         ([], True, -1),
     ],
 )
 def test_replicas_that_end_earlier_are_behind_unless_that_is_all_or_a_later_epoch_has_begun(
-    words: list[Divergence], all_live: bool, end: int
+    words: list[LogDivergence], all_live: bool, end: int
 ) -> None:
     assert truncation_point(words, all_live=all_live) == end

@@ -17,7 +17,7 @@ def test_defaults_are_the_first_choices() -> None:
     assert [getattr(made, name) for name in settings.CHOICES] == [
         values[0] for values in settings.CHOICES.values()
     ]
-    assert made == settings.Options()
+    assert made == settings.ShadowOptions()
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from typing import cast
 from pyspark import SparkContext
 from rich.console import Console
 
-from linkflap.harness.report.progress import COUNTERS_EVERY, Lines, Screen
-from linkflap.spark_verify.spark.spark_progress import COMBINED, JUDGED, READ, Watch
+from linkflap.harness.report.progress import COUNTERS_EVERY, PlainLines, Screen
+from linkflap.spark_verify.spark.spark_progress import COMBINED, JUDGED, READ, JobWatch
 
 Stage = tuple[int, int, int]
 
@@ -41,7 +41,7 @@ class Tracker:
 def lines(*looks: list[Stage | None]) -> list[tuple[object, ...]]:
     said: list[tuple[object, ...]] = []
     for stages in looks:
-        Watch(cast(SparkContext, Tracker(*stages)), lambda *what: said.append(what)).look()
+        JobWatch(cast(SparkContext, Tracker(*stages)), lambda *what: said.append(what)).look()
     return said
 
 
@@ -55,7 +55,7 @@ def test_the_furthest_stage_that_has_begun_is_reported() -> None:
 
 def test_unchanged_progress_is_not_reported_again() -> None:
     said: list[tuple[object, ...]] = []
-    watch = Watch(cast(SparkContext, Tracker((2, 5, 8))), lambda *what: said.append(what))
+    watch = JobWatch(cast(SparkContext, Tracker((2, 5, 8))), lambda *what: said.append(what))
     watch.look()
     watch.look()
     assert said == [(READ, 5, 8)]
@@ -63,7 +63,7 @@ def test_unchanged_progress_is_not_reported_again() -> None:
 
 def test_lines_tell_it_now_and_then() -> None:
     out, now = io.StringIO(), [0.0]
-    with Lines(out, clock=lambda: now[0]) as lines:
+    with PlainLines(out, clock=lambda: now[0]) as lines:
         lines.phase("judging")
         for count in range(1, 9):
             now[0] += COUNTERS_EVERY / 2

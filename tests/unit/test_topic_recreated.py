@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from linkflap.chaos.faults.topics import NEW, OLD, TopicRecreated, copied
-from linkflap.chaos.generator import Bounds, Coverage, generate
+from linkflap.chaos.generator import Coverage, GeneratorBounds, generate
 from linkflap.harness.model.errors import FaultError, InputError
 from linkflap.harness.model.events import TopicGivenUp
 from linkflap.harness.model.protocols import World
@@ -124,15 +124,15 @@ def test_its_topics_are_not_judged_and_no_defect_of_a_mirror_that_gives_them_up(
 
 
 def test_it_is_drawn_where_it_is_named_and_not_where_offsets_move() -> None:
-    def drawn(bounds: Bounds) -> set[str]:
+    def drawn(bounds: GeneratorBounds) -> set[str]:
         return {
             fault.fault
             for n in range(30)
             for fault in generate(3, n, Coverage(), bounds, guided=False).schedule
         }
 
-    assert "topic-recreated" in drawn(Bounds(faults=("topic-recreated", "link-cut")))
+    assert "topic-recreated" in drawn(GeneratorBounds(faults=("topic-recreated", "link-cut")))
     assert "topic-recreated" not in drawn(
-        Bounds(mirrors=("mm2",), faults=("topic-recreated", "link-cut"))
+        GeneratorBounds(mirrors=("mm2",), faults=("topic-recreated", "link-cut"))
     )
-    assert "topic-recreated" not in drawn(Bounds())
+    assert "topic-recreated" not in drawn(GeneratorBounds())

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from linkflap.chaos.faults.leaders import Led, UncleanElection, read_lost
-from linkflap.chaos.generator import Bounds, Coverage, generate
+from linkflap.chaos.faults.leaders import PartitionMetadata, UncleanElection, read_lost
+from linkflap.chaos.generator import Coverage, GeneratorBounds, generate
 from linkflap.chaos.schedule_checks import check_losses
 from linkflap.harness.guarantees import mm2, shadow
 from linkflap.harness.log.layout import ABORT, COMMIT
@@ -45,8 +45,8 @@ def fault(brokers: int = 3) -> Any:
     return UncleanElection(spec(), cast(World, world))
 
 
-def led(leader: int, *replicas: int) -> Led:
-    return Led(leader=leader, replicas=replicas, in_sync=frozenset(replicas))
+def led(leader: int, *replicas: int) -> PartitionMetadata:
+    return PartitionMetadata(leader=leader, replicas=replicas, in_sync=frozenset(replicas))
 
 
 def test_a_cluster_that_is_not_there_is_refused() -> None:
@@ -209,7 +209,7 @@ def test_it_allows_what_it_lost_and_nothing_else(
 
 def test_it_is_drawn_where_a_suite_names_it_and_a_cluster_has_three_brokers() -> None:
     def drawn(topology: str, *faults: str) -> set[str]:
-        bounds = Bounds(topologies=(topology,), faults=faults, most=6)
+        bounds = GeneratorBounds(topologies=(topology,), faults=faults, most=6)
         made = [generate(3, n, Coverage(), bounds, guided=False) for n in range(1, 30)]
         return {f"{each.fault} {each.target}" for scenario in made for each in scenario.schedule}
 
@@ -225,7 +225,7 @@ def test_a_mirror_that_moves_offsets_is_refused_with_the_reason_and_not_drawn() 
     ):
         check_losses([spec()], mm2.guarantee({}))
     check_losses([spec()], shadow.guarantee({}))
-    bounds = Bounds(
+    bounds = GeneratorBounds(
         topologies=("A:3->B",), mirrors=("mm2",), faults=("unclean-election", "link-cut"), most=6
     )
     made = [generate(3, n, Coverage(), bounds, guided=False) for n in range(20)]

@@ -14,10 +14,10 @@ from typing import cast
 import pytest
 
 from linkflap.harness.judging import messages, shared, verifier
-from linkflap.harness.judging.messages import Failed, Hello, Judged, Lines
-from linkflap.harness.judging.service import Service
+from linkflap.harness.judging.messages import Failed, Hello, JudgedRun, Lines
+from linkflap.harness.judging.service import VerifierService
 from linkflap.harness.judging.shared import ServiceFailure, User
-from linkflap.harness.judging.verifier import Judgement
+from linkflap.harness.judging.verifier import VerifierAnswer
 from linkflap.harness.machine import ledger
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.verdict import Anomaly, Document, Verdict
@@ -42,17 +42,17 @@ def ledger_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messages, "key", lambda: KEY)
 
 
-def valid(folders: Sequence[Path]) -> list[Judged]:
+def valid(folders: Sequence[Path]) -> list[JudgedRun]:
     found = Anomaly(check="c", kind="k", evidence={"folder": "x", "numbers": [1, 2.5, None]})
     return [
-        Judged(
+        JudgedRun(
             document=Document(verdict=Verdict.VALID, run=str(f)), anomalies=(found,), left_out=()
         )
         for f in folders
     ]
 
 
-Verdicts = Callable[[Sequence[Path]], Sequence[Judged | Failed]]
+Verdicts = Callable[[Sequence[Path]], Sequence[JudgedRun | Failed]]
 
 
 class Served:
@@ -61,7 +61,7 @@ class Served:
     def __init__(self, folder: Path, verdicts: Verdicts, lingers: float, key: str) -> None:
         self.listener = messages.listen(folder / "socket")
         hello = Hello(key=key, pid=os.getpid(), log=str(folder / "log"))
-        self.service = Service(self.listener, hello, verdicts, lingers=lingers)
+        self.service = VerifierService(self.listener, hello, verdicts, lingers=lingers)
         self.over = ""
         self.thread = threading.Thread(target=self._serve, daemon=True)
         self.thread.start()
@@ -111,7 +111,7 @@ def test_it_is_found_where_the_path_of_its_socket_is_longer_than_an_address(tmp_
 def test_what_waits_is_judged_as_one_batch_and_a_folder_once(tmp_path: Path) -> None:
     batches, first, go = [], threading.Event(), threading.Event()
 
-    def verdicts(folders: Sequence[Path]) -> list[Judged]:
+    def verdicts(folders: Sequence[Path]) -> list[JudgedRun]:
         batches.append([f.name for f in folders])
         first.set()
         assert go.wait(60)
@@ -167,7 +167,7 @@ def test_a_verifier_that_raises_says_so_to_those_whose_turn_it_was_and_goes_on(
 ) -> None:
     broken = [True]
 
-    def verdicts(folders: Sequence[Path]) -> list[Judged]:
+    def verdicts(folders: Sequence[Path]) -> list[JudgedRun]:
         if broken.pop() if broken else False:
             raise RuntimeError("a bug")
         return valid(folders)
@@ -208,7 +208,7 @@ def test_one_that_ends_in_the_middle_is_a_sentence_and_the_run_is_judged_all_the
     thread = threading.Thread(target=serve)
     thread.start()
     ledger.add_service(KEY, tmp_path / "socket")
-    alone = cast(Judgement, object())
+    alone = cast(VerifierAnswer, object())
     monkeypatch.setattr(verifier, "_alone", {tmp_path / "run": alone}.__getitem__)
     monkeypatch.setattr(verifier, "_user", User())
     monkeypatch.setenv(verifier.VARIABLE, "shared")

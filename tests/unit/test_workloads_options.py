@@ -20,7 +20,7 @@ from linkflap.harness.rundir import Run, RunWriter
 from linkflap.harness.workloads import KINDS, context, first_cluster, relay
 from linkflap.harness.workloads.client import Client, Tally
 from linkflap.harness.workloads.clients import WorkloadClients
-from linkflap.harness.workloads.crew import Crew, Names, WorkloadProgress
+from linkflap.harness.workloads.crew import ClientNames, Crew, WorkloadProgress
 from linkflap.harness.workloads.incarnation import Incarnation
 from linkflap.harness.workloads.make_crew import make
 from linkflap.harness.workloads.numbers import Numbers
@@ -61,7 +61,7 @@ def writer(tmp_path: Path) -> Iterator[RunWriter]:
 TOPICS = {"A.t": 3, "AB.t": 1, "B.t": 2}
 
 
-def made(writer: RunWriter, kind: str, names: Names | None = None, **options: Option) -> Crew:
+def made(writer: RunWriter, kind: str, names: ClientNames | None = None, **options: Option) -> Crew:
     return make(
         WorkloadSpec(kind=kind, home="A", clients=4, options=options),
         addresses=Nowhere(
@@ -70,7 +70,7 @@ def made(writer: RunWriter, kind: str, names: Names | None = None, **options: Op
         topics=TOPICS,
         writer=writer,
         seed=5,
-        names=names or Names(),
+        names=names or ClientNames(),
         forks=Prefork(),
     )
 
@@ -94,7 +94,7 @@ def hosted(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_has_named_clients_for_its_home_only(writer: RunWriter, kind: str) -> None:
-    names = Names()
+    names = ClientNames()
     crew, another = made(writer, kind, names), made(writer, kind, names)
     assert [[member.name for member in worker.members] for worker in crew.workers] == [
         [f"{kind}-1", f"{kind}-2", f"{kind}-3"],
@@ -144,7 +144,7 @@ def test_a_home_without_topics_and_no_clients_are_wrong(writer: RunWriter) -> No
                 topics={"A.t": 1},
                 writer=writer,
                 seed=1,
-                names=Names(),
+                names=ClientNames(),
                 forks=Prefork(),
             )
 

@@ -12,7 +12,7 @@ from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
 from linkflap.chaos.cases.branch_mirror import BUILD, BranchMirror, branch_mirror, one_coordinator
 from linkflap.chaos.cases.case import Case, Expected, Observation
-from linkflap.harness.mirrors.cluster_mirroring.answers import MIRRORING, Refused
+from linkflap.harness.mirrors.cluster_mirroring.answers import MIRRORING, VerbRefused
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from linkflap.harness.model.wait import until
@@ -63,7 +63,7 @@ def _refused_and_done(mirror: BranchMirror, ask: Callable[[], None], state: str)
         answer, within = "accepted", WITHIN
         try:
             ask()
-        except Refused as error:
+        except VerbRefused as error:
             answer, within = error.name, SEEN_WITHIN
         with suppress(DeadlineExceeded):
             until(lambda: mirror.states() == wanted, within=within, what=state, every=0.1)

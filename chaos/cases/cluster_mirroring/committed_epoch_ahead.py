@@ -63,9 +63,9 @@ def _librdkafka(bench: Bench, topic: str, group: str) -> Callable[[], int]:
 
 
 def _java(bench: Bench, topic: str, group: str) -> Callable[[], int]:
-    from linkflap.chaos.cases.tools.java import JavaConsumer
+    from linkflap.chaos.cases.tools.java import RawJavaConsumer
 
-    consumer = JavaConsumer(bench.java(), bench.bootstrap(), group, {})
+    consumer = RawJavaConsumer(bench.java(), bench.bootstrap(), group, {})
     consumer.subscribe(topic)
     bench.closing(consumer)
     return lambda: len(consumer.poll(0.5))

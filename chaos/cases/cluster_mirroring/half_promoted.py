@@ -18,7 +18,7 @@ from linkflap.chaos.cases.branch_mirror import (
     one_coordinator,
 )
 from linkflap.chaos.cases.case import Case, Expected, Observation
-from linkflap.harness.mirrors.cluster_mirroring.answers import FAILED, MIRRORING, Refused
+from linkflap.harness.mirrors.cluster_mirroring.answers import FAILED, MIRRORING, VerbRefused
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from linkflap.harness.model.wait import until
@@ -77,7 +77,7 @@ def _answers(mirror: BranchMirror) -> Counter[str]:
     def accepted() -> bool:
         try:
             mirror.stop()
-        except Refused as error:
+        except VerbRefused as error:
             answers[error.name] += 1
             return False
         answers[_ACCEPTED] += 1

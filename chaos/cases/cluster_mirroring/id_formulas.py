@@ -15,7 +15,7 @@ from functools import partial
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import ONE
-from linkflap.chaos.cases.tools.record_batch import Producer, record_batch
+from linkflap.chaos.cases.tools.record_batch import ProducerIdentity, record_batch
 from linkflap.harness.mirrors.shadow.log.producer_ids import complement, negate, region
 
 Formula = Callable[[int], int]
@@ -48,7 +48,7 @@ def _chain(bench: Bench, formula: str) -> Observation:
     for who, pid in ids.items():
         before = bench.bound("high", topic)
         batch = record_batch(
-            [f"of {who}".encode()] * 2, producer=Producer(id=pid, epoch=0), sequence=0
+            [f"of {who}".encode()] * 2, producer=ProducerIdentity(id=pid, epoch=0), sequence=0
         )
         error, offset = asked.produce((topic, 0), batch)
         grown = bench.bound("high", topic) - before

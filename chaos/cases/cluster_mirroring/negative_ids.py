@@ -6,7 +6,7 @@ from __future__ import annotations
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import ONE
-from linkflap.chaos.cases.tools.record_batch import Producer, record_batch
+from linkflap.chaos.cases.tools.record_batch import ProducerIdentity, record_batch
 from linkflap.chaos.cases.wire_transactions import WireTransactional
 from linkflap.harness.mirrors.shadow.log.producer_ids import negate
 
@@ -20,7 +20,7 @@ def _open_transaction(bench: Bench, *, mapped: bool) -> Observation:
     if mapped:
         batch = record_batch(
             [b"open"] * 3,
-            producer=Producer(id=negate(own.id), epoch=own.epoch),
+            producer=ProducerIdentity(id=negate(own.id), epoch=own.epoch),
             sequence=0,
             transactional=True,
         )

@@ -18,7 +18,7 @@ from linkflap.chaos.cases.branch_mirror import (
 )
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import PAIR
-from linkflap.harness.mirrors.cluster_mirroring.answers import Refused
+from linkflap.harness.mirrors.cluster_mirroring.answers import VerbRefused
 from linkflap.harness.mirrors.cluster_mirroring.first_start import STATES
 from linkflap.harness.mirrors.cluster_mirroring.read_only import written
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
@@ -70,7 +70,7 @@ def promoted(mirror: BranchMirror) -> None:
     """Stops it. A stop may be refused, and may be refused and carried out."""
 
     def stopped() -> bool:
-        with contextlib.suppress(Refused):
+        with contextlib.suppress(VerbRefused):
             mirror.stop()
         return mirror.states() == PROMOTED
 

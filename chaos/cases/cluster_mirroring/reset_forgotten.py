@@ -11,7 +11,7 @@ from linkflap.chaos.cases.branch_mirror import BUILD, branch_mirror
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import PAIR
 from linkflap.chaos.cases.tools.logs import markers
-from linkflap.chaos.cases.tools.record_batch import Producer, record_batch
+from linkflap.chaos.cases.tools.record_batch import ProducerIdentity, record_batch
 from linkflap.chaos.cases.tools.wire import Wire
 from linkflap.harness.model.wait import until
 
@@ -61,7 +61,7 @@ def _promoted(bench: Bench, *, rebuilt: bool) -> Observation:
     return Observation(shown=error == "none" and "of B" not in read, facts=facts)
 
 
-def _of_one_id(source: Wire, destination: Wire) -> tuple[Producer, Producer]:
+def _of_one_id(source: Wire, destination: Wire) -> tuple[ProducerIdentity, ProducerIdentity]:
     """A producer of each cluster, with the same producer id: both hand them out from 0 on."""
     of_a, of_b = source.init_producer_id(), destination.init_producer_id()
     while of_a.id != of_b.id:

@@ -12,7 +12,7 @@ from linkflap.chaos.cases.branch_mirror import BUILD, branch_mirror
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import PAIR
 from linkflap.chaos.cases.tools import wire
-from linkflap.chaos.cases.tools.members import Member
+from linkflap.chaos.cases.tools.members import CaseMember
 from linkflap.harness.model.wait import pause, until
 
 MIRRORED: Final = 50
@@ -84,7 +84,7 @@ def _reaches(bench: Bench, topic: str, cluster: str, end: int) -> None:
     )
 
 
-def _committed_up_to(bench: Bench, topic: str, group: str, end: int) -> Member:
+def _committed_up_to(bench: Bench, topic: str, group: str, end: int) -> CaseMember:
     """A member of the group on A that has read all, and committed it."""
     member = bench.member(group, enable_auto_commit="true", auto_commit_interval_ms="200")
     member.subscribe(topic)

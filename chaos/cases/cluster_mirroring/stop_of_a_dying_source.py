@@ -12,7 +12,7 @@ from linkflap.chaos.cases.bench_clusters import WITHIN
 from linkflap.chaos.cases.branch_mirror import BUILD, branch_mirror
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import PAIR
-from linkflap.harness.mirrors.cluster_mirroring.answers import Refused
+from linkflap.harness.mirrors.cluster_mirroring.answers import VerbRefused
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.wait import until
 
@@ -31,7 +31,7 @@ def _stopped(bench: Bench, *, dies: bool) -> Observation:
         try:
             mirror.stop()
             answer = "accepted"
-        except Refused as error:
+        except VerbRefused as error:
             answer = error.name
         if answer == "accepted":
             with contextlib.suppress(DeadlineExceeded):

@@ -15,7 +15,7 @@ from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import ONE, one
 from linkflap.chaos.cases.tools.clients import ClientFailed
 from linkflap.chaos.cases.tools.logs import markers
-from linkflap.chaos.cases.tools.members import Member, send_offsets
+from linkflap.chaos.cases.tools.members import CaseMember, send_offsets
 from linkflap.chaos.cases.variant import Client
 from linkflap.harness.model.wait import until
 
@@ -120,7 +120,7 @@ def _owned(bench: Bench, *, one_group: bool) -> Observation:
     first, second = (bench.member(group, group_protocol="consumer") for group in groups)
     first.subscribe(topic)
 
-    def owns(who: Member, at_least: int) -> bool:
+    def owns(who: CaseMember, at_least: int) -> bool:
         who.poll(0.2)
         return len(who.assignment()) >= at_least
 

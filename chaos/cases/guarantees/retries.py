@@ -11,7 +11,7 @@ from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import ONE
-from linkflap.chaos.cases.tools.java import JavaProducer
+from linkflap.chaos.cases.tools.java import RawJavaProducer
 from linkflap.chaos.cases.tools.logs import records
 from linkflap.harness.model.wait import pause, until
 from linkflap.harness.wire.offsets import quiet
@@ -30,7 +30,7 @@ def _retried(bench: Bench, *, idempotent: bool) -> Observation:
         "request.timeout.ms": 1000,
     }
     if bench.variant.client == "java":
-        java = JavaProducer(
+        java = RawJavaProducer(
             bench.java(),
             bench.bootstrap(),
             settings | {"delivery.timeout.ms": 60_000, "retries": 1000},

@@ -9,7 +9,7 @@ from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import ONE
-from linkflap.chaos.cases.tools.java import JavaConsumer
+from linkflap.chaos.cases.tools.java import RawJavaConsumer
 from linkflap.harness.model.wait import until
 
 WATCHED = 4.0
@@ -24,7 +24,7 @@ def _shared(bench: Bench, *, one_group: bool) -> Observation:
         asked.group_setting(group, "share.auto.offset.reset", "earliest")
     bench.write(topic, [b"%d" % n for n in range(5)])
     members = [
-        JavaConsumer(bench.java(), bench.bootstrap(), group, {}, name="KafkaShareConsumer")
+        RawJavaConsumer(bench.java(), bench.bootstrap(), group, {}, name="KafkaShareConsumer")
         for group in groups
     ]
     for member in members:

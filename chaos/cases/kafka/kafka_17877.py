@@ -8,7 +8,7 @@ from functools import partial
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import nodes
-from linkflap.chaos.cases.tools.record_batch import Producer
+from linkflap.chaos.cases.tools.record_batch import ProducerIdentity
 from linkflap.chaos.cases.wire_transactions import WireTransactional
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire import messages
@@ -53,7 +53,7 @@ def _marked(bench: Bench, *, moved: bool) -> Observation:
     )
 
 
-def _request(producers: Sequence[Producer], topic: str) -> Message:
+def _request(producers: Sequence[ProducerIdentity], topic: str) -> Message:
     m = messages.request("write_txn_markers", 1)
     marked = tuple(
         m.WritableTxnMarker(
@@ -72,7 +72,7 @@ def _request(producers: Sequence[Producer], topic: str) -> Message:
 
 
 def _left_out(
-    answer: Message, producers: Sequence[Producer], asked: set[TopicPartition]
+    answer: Message, producers: Sequence[ProducerIdentity], asked: set[TopicPartition]
 ) -> Iterator[str]:
     """Producer -> the partitions without a result in a response."""
     for producer in producers:

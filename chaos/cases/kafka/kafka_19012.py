@@ -14,7 +14,7 @@ from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import nodes
 from linkflap.chaos.cases.tools.clients import ClientFailed
-from linkflap.chaos.cases.tools.java import JavaProducer
+from linkflap.chaos.cases.tools.java import RawJavaProducer
 from linkflap.chaos.cases.tools.logs import records
 from linkflap.harness.model.wait import pause
 
@@ -41,7 +41,7 @@ def _sent(bench: Bench, *, expire: bool) -> Observation:
         # otherwise clients since 4.0 forget their brokers while the link is down (KIP-899)
         "metadata.recovery.strategy": "none",
     }
-    producer = JavaProducer(bench.java(), link.bootstrap, settings)
+    producer = RawJavaProducer(bench.java(), link.bootstrap, settings)
     bench.closing(producer)
     for topic in (slow, other):
         producer.client.partitionsFor(topic)

@@ -7,7 +7,7 @@ from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import ONE
 from linkflap.chaos.cases.tools.logs import markers
-from linkflap.chaos.cases.tools.record_batch import Producer
+from linkflap.chaos.cases.tools.record_batch import ProducerIdentity
 from linkflap.chaos.cases.wire_transactions import WireTransactional
 
 
@@ -21,7 +21,7 @@ def _played(bench: Bench, *, late: bool) -> Observation:
     (sent,) = markers(bench.log(topic))
     writer.write((topic, 0), b"second", version=12)
     of_the_second = writer.producer.epoch
-    who = Producer(id=sent.producer_id, epoch=sent.producer_epoch)
+    who = ProducerIdentity(id=sent.producer_id, epoch=sent.producer_epoch)
     answered = (
         writer.wire.write_markers((topic, 0), who, commit=False, transactions=2) if late else ""
     )

@@ -9,7 +9,7 @@ from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import ONE
-from linkflap.chaos.cases.tools.clients import Librdkafka, Transactional
+from linkflap.chaos.cases.tools.clients import LibrdkafkaProducer, Transactional
 from linkflap.chaos.cases.tools.java import JavaTransactional
 from linkflap.chaos.cases.tools.logs import markers
 from linkflap.harness.model.wait import until
@@ -22,7 +22,7 @@ def _committed(bench: Bench, *, java: bool) -> Observation:
     made: Transactional = (
         JavaTransactional(bench.java(), bench.bootstrap(), name, {})
         if java
-        else Librdkafka(bench.bootstrap(), name, {})
+        else LibrdkafkaProducer(bench.bootstrap(), name, {})
     )
     bench.closing(made)
     for number in range(TRANSACTIONS):

@@ -6,7 +6,7 @@ from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import ONE
-from linkflap.chaos.cases.tools.java import JavaConsumer
+from linkflap.chaos.cases.tools.java import RawJavaConsumer
 from linkflap.harness.model.wait import until
 
 LAST = "last"
@@ -25,7 +25,9 @@ def _shared(bench: Bench, *, read_committed: bool) -> Observation:
         writer.send(topic, value)
         writer.flush()
         writer.commit() if commit else writer.abort()
-    consumer = JavaConsumer(bench.java(), bench.bootstrap(), group, {}, name="KafkaShareConsumer")
+    consumer = RawJavaConsumer(
+        bench.java(), bench.bootstrap(), group, {}, name="KafkaShareConsumer"
+    )
     bench.closing(consumer)
     consumer.subscribe(topic)
     read: list[str] = []

@@ -13,7 +13,7 @@ from linkflap.chaos.cases.bench_clusters import WITHIN
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import PAIR
 from linkflap.chaos.cases.tools.logs import markers, records
-from linkflap.harness.log.reference import Batch
+from linkflap.harness.log.reference import ReferenceBatch
 from linkflap.harness.log.reference import records as records_of
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.wait import until
@@ -76,7 +76,7 @@ def _beyond(bench: Bench, topic: str, offset: int) -> bool:
     return bench.bound("high", topic, cluster="B") > offset
 
 
-def committed(log: Iterable[Batch]) -> Mapping[int, bytes | None]:
+def committed(log: Iterable[ReferenceBatch]) -> Mapping[int, bytes | None]:
     """Offset -> value, for records in committed transactions or in none."""
     found: dict[int, bytes | None] = {}
     waiting: dict[int, dict[int, bytes | None]] = {}
@@ -91,7 +91,7 @@ def committed(log: Iterable[Batch]) -> Mapping[int, bytes | None]:
     return found
 
 
-def syncs(log: Iterable[Batch], topic: str) -> list[tuple[int, int]]:
+def syncs(log: Iterable[ReferenceBatch], topic: str) -> list[tuple[int, int]]:
     """(offset at the source, offset at the target) of each sync of partition 0, in order (KIP-382:
     OffsetSync)."""
     found = []

@@ -44,7 +44,7 @@ class Transactional(Protocol):
     def close(self) -> None: ...
 
 
-class Librdkafka:
+class LibrdkafkaProducer:
     """confluent-kafka's transactional producer; it has no client side of KIP-890."""
 
     def __init__(

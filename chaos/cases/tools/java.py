@@ -33,7 +33,7 @@ def bridge(deployment: Deployment, installation: Installation, folder: Path) -> 
     return _bridges[deployment]
 
 
-class JavaProducer:
+class RawJavaProducer:
     """org.apache.kafka.clients.producer.KafkaProducer with byte values."""
 
     def __init__(self, bridge_: Bridge, bootstrap: str, settings: Mapping[str, object]) -> None:
@@ -93,7 +93,7 @@ class JavaProducer:
             raise ClientFailed("close", str(error)) from error
 
 
-class JavaTransactional(JavaProducer):
+class JavaTransactional(RawJavaProducer):
     """The same five calls as librdkafka's (`tools.clients.Transactional`). On Kafka 4 it speaks
     transactions V2 (KIP-890)."""
 
@@ -114,7 +114,7 @@ class JavaTransactional(JavaProducer):
         self.call("abortTransaction")
 
 
-class JavaConsumer:
+class RawJavaConsumer:
     """org.apache.kafka.clients.consumer.KafkaConsumer with byte values; `name` may be another class
     with the same calls."""
 

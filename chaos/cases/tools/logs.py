@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from linkflap.harness.log import layout, reference, walk
-from linkflap.harness.log.reference import Batch, Record
+from linkflap.harness.log.reference import Record, ReferenceBatch
 from linkflap.harness.log.reference_markers import control_type
 from linkflap.harness.model.topology import TopicPartition
 
@@ -32,10 +32,10 @@ class Marker:
         )
 
 
-def batches(log_dir: Path, tp: TopicPartition) -> list[Batch]:
+def batches(log_dir: Path, tp: TopicPartition) -> list[ReferenceBatch]:
     """Every complete batch that a replica has on disk; what a broker is just writing is left
     out."""
-    found: list[Batch] = []
+    found: list[ReferenceBatch] = []
     for path in sorted((log_dir / f"{tp[0]}-{tp[1]}").glob("*.log")):
         data = path.read_bytes()
         end = max((batch.stop for batch in walk.walk(data)), default=0)
@@ -43,7 +43,7 @@ def batches(log_dir: Path, tp: TopicPartition) -> list[Batch]:
     return found
 
 
-def markers(log: Iterable[Batch]) -> list[Marker]:
+def markers(log: Iterable[ReferenceBatch]) -> list[Marker]:
     """The control records of a log, in order."""
     return [
         Marker(
@@ -57,12 +57,12 @@ def markers(log: Iterable[Batch]) -> list[Marker]:
     ]
 
 
-def records(log: Iterable[Batch]) -> list[Record]:
+def records(log: Iterable[ReferenceBatch]) -> list[Record]:
     """The data records of a log, in order."""
     return [record for batch in log if not batch.is_control for record in reference.records(batch)]
 
 
-def table(log: Sequence[Batch]) -> list[str]:
+def table(log: Sequence[ReferenceBatch]) -> list[str]:
     """One line per batch, for evidence: offsets, what it is, producer id, epoch, first sequence,
     leader epoch."""
     kinds = {marker.offset: marker.kind for marker in markers(log)}

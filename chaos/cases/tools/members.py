@@ -6,13 +6,13 @@ from typing import Protocol
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from linkflap.chaos.cases.tools.clients import ClientFailed, Librdkafka
-from linkflap.chaos.cases.tools.java import JavaConsumer, JavaTransactional
+from linkflap.chaos.cases.tools.clients import ClientFailed, LibrdkafkaProducer
+from linkflap.chaos.cases.tools.java import JavaTransactional, RawJavaConsumer
 from linkflap.harness.jvm.bridge import failure
 from linkflap.harness.wire.offsets import quiet
 
 
-class Member(Protocol):
+class CaseMember(Protocol):
     """A member of a group. Every call raises ClientFailed."""
 
     def subscribe(self, topic: str) -> None: ...
@@ -51,7 +51,7 @@ class LibrdkafkaMember:
         self._consumer.close()
 
 
-class JavaMember(JavaConsumer):
+class JavaMember(RawJavaConsumer):
     """The same of the Java client."""
 
     def assignment(self) -> frozenset[int]:
@@ -64,7 +64,7 @@ class JavaMember(JavaConsumer):
 def send_offsets(producer: object, topic: str, offset: int, metadata: object) -> None:
     """Puts the offset of partition 0 into the producer's transaction (KIP-447). Raises
     ClientFailed."""
-    if isinstance(producer, Librdkafka):
+    if isinstance(producer, LibrdkafkaProducer):
         try:
             producer.client.send_offsets_to_transaction(
                 [TopicPartition(topic, 0, offset)], metadata, 60
@@ -86,4 +86,4 @@ def send_offsets(producer: object, topic: str, offset: int, metadata: object) ->
         raise ClientFailed("sendOffsetsToTransaction", failure(error)) from error
 
 
-__all__ = ["JavaMember", "LibrdkafkaMember", "Member", "send_offsets"]
+__all__ = ["CaseMember", "JavaMember", "LibrdkafkaMember", "send_offsets"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from linkflap.chaos.cases.tools.logs import records
-from linkflap.harness.log.reference import Batch
+from linkflap.harness.log.reference import ReferenceBatch
 
 TOPIC: Final = "__cluster_metadata"
 _TOPIC, _PARTITION_CHANGE, _BROKER_CHANGE, _REGISTER = 2, 5, 17, 27
@@ -31,7 +31,7 @@ class Change:
         return f"{self.kind} {self.broker} @ {self.offset}"
 
 
-def changes(log: Iterable[Batch], topic: str, partition: int = 0) -> list[Change]:
+def changes(log: Iterable[ReferenceBatch], topic: str, partition: int = 0) -> list[Change]:
     """What the log says of brokers, and of the leader of one partition."""
     topic_id = b""
     found: list[Change] = []

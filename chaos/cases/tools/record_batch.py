@@ -14,7 +14,7 @@ from linkflap.harness.log import layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Producer:
+class ProducerIdentity:
     """What InitProducerId gave."""
 
     id: int
@@ -24,7 +24,7 @@ class Producer:
 def record_batch(
     values: Sequence[bytes],
     *,
-    producer: Producer | None = None,
+    producer: ProducerIdentity | None = None,
     sequence: int = -1,
     transactional: bool = False,
 ) -> bytes:
@@ -32,7 +32,7 @@ def record_batch(
     epoch -1."""
     now = int(time.time() * 1000)
     body = b"".join(_record(delta, value) for delta, value in enumerate(values))
-    who = producer or Producer(id=-1, epoch=-1)
+    who = producer or ProducerIdentity(id=-1, epoch=-1)
     attributes = layout.TRANSACTIONAL if transactional else 0
     covered = struct.pack(
         ">hiqqqhii", attributes, len(values) - 1, now, now, who.id, who.epoch, sequence, len(values)

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Final
 
 from linkflap.chaos.cases.tools.broker_answers import BrokerAnswers, Leadership
-from linkflap.chaos.cases.tools.record_batch import Producer
+from linkflap.chaos.cases.tools.record_batch import ProducerIdentity
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.wait import until
@@ -27,7 +27,7 @@ class Wire(BrokerAnswers):
 
     def init_producer_id(
         self, transactional_id: str | None = None, *, timeout: float = 60.0
-    ) -> Producer:
+    ) -> ProducerIdentity:
         """A producer id, of a transactional id or of none. Raises EnvironmentFailure when it is
         refused for a minute."""
         m = messages.request("init_producer_id", 4)
@@ -39,12 +39,14 @@ class Wire(BrokerAnswers):
         )
         seen: Message = None
 
-        def given() -> Producer | None:
+        def given() -> ProducerIdentity | None:
             nonlocal seen
             seen = self.call("init_producer_id", 4, body)
             ok = seen.error_code == Error.none
             return (
-                Producer(id=int(seen.producer_id), epoch=int(seen.producer_epoch)) if ok else None
+                ProducerIdentity(id=int(seen.producer_id), epoch=int(seen.producer_epoch))
+                if ok
+                else None
             )
 
         return until(
@@ -56,7 +58,10 @@ class Wire(BrokerAnswers):
         )
 
     def add_partitions(
-        self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition]
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Sequence[TopicPartition],
     ) -> str:
         """AddPartitionsToTxn v3, as clients before KIP-890 send it; the first error's name, or
         "none"."""
@@ -86,7 +91,9 @@ class Wire(BrokerAnswers):
 
         return until(added, within=30, what=f"{transactional_id} to add partitions", every=0.05)
 
-    def end_transaction(self, transactional_id: str, producer: Producer, *, commit: bool) -> str:
+    def end_transaction(
+        self, transactional_id: str, producer: ProducerIdentity, *, commit: bool
+    ) -> str:
         """EndTxn v3; the error's name, or "none". In later versions the epoch rises with it
         (KIP-890)."""
         m = messages.request("end_txn", 3)
@@ -132,7 +139,7 @@ class Wire(BrokerAnswers):
         return str(row.error_code.name), int(row.base_offset)
 
     def write_markers(
-        self, tp: TopicPartition, producer: Producer, *, commit: bool, transactions: int = 0
+        self, tp: TopicPartition, producer: ProducerIdentity, *, commit: bool, transactions: int = 0
     ) -> str:
         """WriteTxnMarkers, as a coordinator sends it (KIP-98); the error's name, or "none".
 

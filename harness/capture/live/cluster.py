@@ -18,7 +18,7 @@ from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, 
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire import messages
-from linkflap.harness.wire.access import Access, Refused
+from linkflap.harness.wire.access import Access, AuthenticationRefused
 from linkflap.harness.wire.connection import Unanswered
 from linkflap.harness.wire.messages import Error, Message
 from linkflap.harness.wire.peer import Peer
@@ -55,7 +55,7 @@ class GivenUp(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fetched:
+class FetchedBatches:
     """What was given from an offset on. `diverges`: what was read before is not there; `sent_on`:
     ask again, it is elsewhere."""
 
@@ -88,7 +88,7 @@ class LiveCluster:
         """
         try:
             self._look()
-        except Refused as refused:
+        except AuthenticationRefused as refused:
             raise self.refusal(refused) from refused
         except Unanswered as error:
             where = ",".join(self._bootstrap)
@@ -99,7 +99,7 @@ class LiveCluster:
             ) from error
         return dict(self._leaders)
 
-    def refusal(self, refused: Refused) -> InputError:
+    def refusal(self, refused: AuthenticationRefused) -> InputError:
         """The error for a cluster that refuses this client."""
         return InputError(
             f"cluster {self.name}: {refused}; see --client-properties {self.name}=FILE and the "
@@ -141,10 +141,12 @@ class LiveCluster:
             raise GivenUp(str(error), everything=True) from error
         return found
 
-    def fetch(self, partition: TopicPartition, offset: int, *, most: int, epoch: int) -> Fetched:
+    def fetch(
+        self, partition: TopicPartition, offset: int, *, most: int, epoch: int
+    ) -> FetchedBatches:
         """What the leader has from `offset` on; `epoch` is that of the batch before, -1 for none.
 
-        Raises Unanswered, Refused, and GivenUp for an error that does not pass.
+        Raises Unanswered, AuthenticationRefused, and GivenUp for an error that does not pass.
         """
         # to be asked once more only when it gives something
         preferred = self._preferred.pop(partition, -1)
@@ -167,7 +169,7 @@ class LiveCluster:
         elsewhere = int(answer.preferred_read_replica) if version == 12 else -1
         if error == Error.none and (elsewhere >= 0 or (preferred >= 0 and answer.records)):
             self._preferred[partition] = elsewhere if elsewhere >= 0 else preferred
-        return Fetched(
+        return FetchedBatches(
             error=error,
             sent_on=elsewhere >= 0,
             data=memoryview(answer.records or b""),
@@ -261,7 +263,9 @@ class LiveCluster:
         """The description of a retriable error; raises for any other."""
         what = f"{partition[0]}-{partition[1]}: {error.name}"
         if error in _FORBIDDEN:
-            raise Refused(f"{what}: DESCRIBE and READ on topic {partition[0]} are needed")
+            raise AuthenticationRefused(
+                f"{what}: DESCRIBE and READ on topic {partition[0]} are needed"
+            )
         if error not in PASSING:
             raise GivenUp(what)
         return what

@@ -37,7 +37,7 @@ from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.side_by_side import side_by_side
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.rundir import Run, RunWriter
-from linkflap.harness.wire.access import Access, Refused
+from linkflap.harness.wire.access import Access, AuthenticationRefused
 
 MOMENT: Final = "1-fetched"
 RUNTIME: Final = "live clusters"
@@ -149,7 +149,7 @@ def _bounds(
         for name in order:
             try:
                 bounds[name] = clusters[name].bounds(partitions[name], which)
-            except Refused as refused:
+            except AuthenticationRefused as refused:
                 raise clusters[name].refusal(refused) from refused
             except GivenUp as error:
                 raise EnvironmentFailure(
@@ -198,7 +198,7 @@ def _read(cluster: LiveCluster, copies: Sequence[Copied], pace: Pace, counts: _C
             continue
         try:
             copy(cluster, copied, pace, counts.spent)
-        except Refused as refused:
+        except AuthenticationRefused as refused:
             raise cluster.refusal(refused) from refused
         except GivenUp as error:
             gone = str(error)

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 from linkflap.harness.jvm.bridge import Bridge, Handle
 from linkflap.harness.machine.java import Java
-from linkflap.harness.mirrors.cluster_mirroring.answers import Refused, Row
+from linkflap.harness.mirrors.cluster_mirroring.answers import DescribeRow, VerbRefused
 from linkflap.harness.mirrors.cluster_mirroring.command_line import MirrorCommand
 from linkflap.harness.mirrors.cluster_mirroring.java_objects import refused_by, row_of, settings_of
 from linkflap.harness.model.clock import now
@@ -50,7 +50,7 @@ class MirrorAdmin:
         self.by_command: set[str] = set()
 
     def create(self, name: str, configs: Mapping[str, str]) -> None:
-        """Raises Refused, like every verb here."""
+        """Raises VerbRefused, like every verb here."""
 
         def call(admin: Handle, java: Handle) -> Handle:
             return admin.createClusterMirror(name, dict(configs), java.CreateClusterMirrorOptions())
@@ -98,7 +98,7 @@ class MirrorAdmin:
         self._do("delete", call, lambda: self._command.delete(name))
 
     def setting(self, name: str, setting: str) -> str:
-        """The value of one config of a mirror. Raises Refused."""
+        """The value of one config of a mirror. Raises VerbRefused."""
 
         def read(admin: Handle, jvm: Handle) -> str:
             resource = settings_of(jvm, name)
@@ -113,7 +113,7 @@ class MirrorAdmin:
         return self._with("describe-configs", read)
 
     def change(self, name: str, setting: str, value: str) -> None:
-        """Changes one config of a mirror. Raises Refused."""
+        """Changes one config of a mirror. Raises VerbRefused."""
 
         def write(admin: Handle, jvm: Handle) -> None:
             kinds = jvm.org.apache.kafka.clients.admin
@@ -125,7 +125,8 @@ class MirrorAdmin:
         self._with("alter-configs", write)
 
     def replicas(self, brokers: Collection[int]) -> dict[int, set[TopicPartition]]:
-        """Broker -> its replicas, as it reports them itself (DescribeLogDirs). Raises Refused."""
+        """Broker -> its replicas, as it reports them itself (DescribeLogDirs). Raises
+        VerbRefused."""
 
         def read(admin: Handle, jvm: Handle) -> dict[int, set[TopicPartition]]:
             asked = admin.describeLogDirs(list(brokers)).allDescriptions()
@@ -142,7 +143,7 @@ class MirrorAdmin:
         return self._with("describe-log-dirs", read)
 
     def lead(self, orders: Mapping[TopicPartition, Sequence[int]]) -> None:
-        """Makes the first broker of each order the leader of its partition. Raises Refused."""
+        """Makes the first broker of each order the leader of its partition. Raises VerbRefused."""
 
         def move(admin: Handle, jvm: Handle) -> None:
             common, kinds = jvm.org.apache.kafka.common, jvm.org.apache.kafka.clients.admin
@@ -159,10 +160,10 @@ class MirrorAdmin:
 
         self._with("elect-leaders", move)
 
-    def describe(self, name: str) -> list[Row]:
+    def describe(self, name: str) -> list[DescribeRow]:
         """The rows of a mirror. Some may be missing, and some slightly outdated."""
 
-        def read(admin: Handle, jvm: Handle) -> list[Row]:
+        def read(admin: Handle, jvm: Handle) -> list[DescribeRow]:
             asked = admin.describeClusterMirrors([name])
             found = asked.allDescriptions().get(
                 ASK_SECONDS, jvm.java.util.concurrent.TimeUnit.SECONDS
@@ -212,7 +213,7 @@ class MirrorAdmin:
         except (Py4JError, OSError) as error:
             if isinstance(error, Py4JError) and "does not exist" in str(error):
                 raise NotThere(str(error)) from error
-            raise Refused(verb, "NO_ANSWER", -1, str(error)[:200]) from error
+            raise VerbRefused(verb, "NO_ANSWER", -1, str(error)[:200]) from error
 
     def _settings(self) -> dict[str, object]:
         milliseconds = ASK_SECONDS * 1000
@@ -226,7 +227,7 @@ class MirrorAdmin:
     def _open(self) -> Bridge:
         with self._starting:
             if self._closed:
-                raise Refused("any verb", "CLOSED", -1, "the deployment has ended")
+                raise VerbRefused("any verb", "CLOSED", -1, "the deployment has ended")
             if self._bridge is None:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 self._bridge = Bridge(
@@ -250,7 +251,7 @@ class Describing:
     """
 
     def __init__(
-        self, admin: MirrorAdmin, name: str, note: Callable[[int, Sequence[Row]], None]
+        self, admin: MirrorAdmin, name: str, note: Callable[[int, Sequence[DescribeRow]], None]
     ) -> None:
         self._admin, self._name, self._note = admin, name, note
         self._ended, self._noting = threading.Event(), threading.Lock()
@@ -259,7 +260,7 @@ class Describing:
     def _ask(self) -> None:
         while not self._ended.wait(DESCRIBE_EVERY):
             asked = now()
-            with suppress(Refused):
+            with suppress(VerbRefused):
                 rows = self._admin.describe(self._name)
                 with self._noting:
                     if not self._ended.is_set():

@@ -30,7 +30,7 @@ _SHOWN: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class DescribeRow:
     """One partition in describe's answer. Offsets and lag are -1 outside of MIRRORING; the lag is a
     cached value."""
 
@@ -44,7 +44,7 @@ class Row:
     error: str
 
 
-class Refused(Exception):
+class VerbRefused(Exception):
     """A verb that was refused or not answered: Kafka's name of the error, its code, and its
     message."""
 
@@ -95,18 +95,18 @@ def until_accepted(
     note: Callable[[Answer], None],
     never: str = "",
 ) -> Answer:
-    """Repeats a verb until it is accepted, and passes the answer to `note`. Raises the last Refused
-    at the deadline, or at once for the error `never`."""
+    """Repeats a verb until it is accepted, and passes the answer to `note`. Raises the last
+    VerbRefused at the deadline, or at once for the error `never`."""
     began, tries = time.monotonic(), 0
     errors: Counter[str] = Counter()
-    last = Refused(verb, "NO_ANSWER", -1, "it was never answered")
+    last = VerbRefused(verb, "NO_ANSWER", -1, "it was never answered")
 
     def accepted() -> bool:
         nonlocal last, tries
         tries += 1
         try:
             ask()
-        except Refused as error:
+        except VerbRefused as error:
             last = error
             errors[f"{error.name} ({error.code})"] += 1
             if error.name == never:
@@ -128,7 +128,7 @@ def until_accepted(
     return answered(yes=True)
 
 
-def given_up(rows: Sequence[Row]) -> dict[str, str]:
+def given_up(rows: Sequence[DescribeRow]) -> dict[str, str]:
     """Topic -> why it is no longer mirrored, for topics with a partition that has failed for
     good."""
     return {
@@ -138,13 +138,13 @@ def given_up(rows: Sequence[Row]) -> dict[str, str]:
     }
 
 
-def mirroring(rows: Sequence[Row], partitions: Collection[TopicPartition]) -> bool:
+def mirroring(rows: Sequence[DescribeRow], partitions: Collection[TopicPartition]) -> bool:
     """Whether every partition is MIRRORING; one without a row is not."""
     states = {(row.topic, row.partition): row.state for row in rows}
     return bool(partitions) and all(states.get(tp) == MIRRORING for tp in partitions)
 
 
-def described(link: str, asked: int, rows: Sequence[Row]) -> MirrorDescribed:
+def described(link: str, asked: int, rows: Sequence[DescribeRow]) -> MirrorDescribed:
     """Describe's answer as an event, without the canary topic. `asked` is the time of the
     request."""
     named = tuple(
@@ -162,7 +162,7 @@ def described(link: str, asked: int, rows: Sequence[Row]) -> MirrorDescribed:
     return MirrorDescribed(link=link, asked=asked, rows=named)
 
 
-def summary(rows: Sequence[Row]) -> str:
+def summary(rows: Sequence[DescribeRow]) -> str:
     """The number of partitions in each state, and the first error messages, in words."""
     counted = ", ".join(
         f"{count} {state}" for state, count in Counter(row.state for row in rows).most_common()

@@ -16,7 +16,7 @@ from typing import Final
 from linkflap.harness.jvm.bridge import OPTIONS
 from linkflap.harness.machine import children
 from linkflap.harness.machine.java import Java
-from linkflap.harness.mirrors.cluster_mirroring.answers import Refused, Row
+from linkflap.harness.mirrors.cluster_mirroring.answers import DescribeRow, VerbRefused
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.runtimes.distribution.kafka import Kafka
 
@@ -72,7 +72,7 @@ class MirrorCommand:
     def delete(self, name: str) -> None:
         self._run("delete", "--delete", "--mirror", name)
 
-    def describe(self, name: str) -> list[Row]:
+    def describe(self, name: str) -> list[DescribeRow]:
         return rows_of(self._run("describe", "--describe", "--json", "--mirror", name), name)
 
     def _run(self, verb: str, *words: str) -> str:
@@ -94,13 +94,13 @@ class MirrorCommand:
                 command, name=f"mirror-{verb}", folder=self._folder, output=output, within=WITHIN
             )
         except DeadlineExceeded as error:
-            raise Refused(verb, "NO_ANSWER", -1, str(error)) from error
+            raise VerbRefused(verb, "NO_ANSWER", -1, str(error)) from error
         printed = output.read_text(errors="replace")
         output.unlink()
         if status:
             raise refusal(verb, printed)
         if printed.rstrip().endswith(": []") or "for topics [] in" in printed:
-            raise Refused(verb, NO_TOPICS, -1, printed.strip())
+            raise VerbRefused(verb, NO_TOPICS, -1, printed.strip())
         return printed
 
 
@@ -109,17 +109,17 @@ def listed(topics: Sequence[str], patterns: Sequence[str] = ()) -> str:
     return ",".join([*(re.escape(topic).replace("\\-", "-") for topic in topics), *patterns])
 
 
-def refusal(verb: str, printed: str) -> Refused:
+def refusal(verb: str, printed: str) -> VerbRefused:
     """The refusal that the output describes; UNREADABLE when it names no error of Kafka's."""
     if found := _THROWN.search(printed):
         name, code = ERRORS.get(found[1], (found[1], -1))
-        return Refused(verb, name, code, found[2].strip())
-    return Refused(
+        return VerbRefused(verb, name, code, found[2].strip())
+    return VerbRefused(
         verb, "UNREADABLE", -1, (printed.strip().splitlines() or ["it printed nothing"])[0][:200]
     )
 
 
-def rows_of(printed: str, name: str) -> list[Row]:
+def rows_of(printed: str, name: str) -> list[DescribeRow]:
     """The rows in the output of `--describe --json`, where other lines may come first. Raises
     Refused when there is no JSON."""
     try:
@@ -127,7 +127,7 @@ def rows_of(printed: str, name: str) -> list[Row]:
             printed[printed.index("[{") :] if "[{" in printed else printed[printed.index("[]") :]
         )
         return [
-            Row(
+            DescribeRow(
                 topic=str(row["topic"]),
                 partition=int(row["partition"]),
                 state=str(row["state"]),
@@ -141,7 +141,7 @@ def rows_of(printed: str, name: str) -> list[Row]:
             if row["mirror"] == name
         ]
     except (ValueError, KeyError, TypeError) as error:
-        raise Refused("describe", "UNREADABLE", -1, f"{error!r}: {printed[:150]}") from error
+        raise VerbRefused("describe", "UNREADABLE", -1, f"{error!r}: {printed[:150]}") from error
 
 
 def _escaped(value: str) -> str:

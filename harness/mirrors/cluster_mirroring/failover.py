@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from linkflap.harness.mirrors.cluster_mirroring import from_bytes
-from linkflap.harness.mirrors.cluster_mirroring.answers import Refused, Row, summary
+from linkflap.harness.mirrors.cluster_mirroring.answers import DescribeRow, VerbRefused, summary
 from linkflap.harness.model.errors import FaultError
 from linkflap.harness.model.events import FailoverRefused
 from linkflap.harness.model.protocols import Cluster, FailoverKind
@@ -29,7 +29,7 @@ def await_stopped(
     wanted: Collection[TopicPartition],
     *,
     resets: Mapping[TopicPartition, int],
-    rows: Callable[[], Sequence[Row]],
+    rows: Callable[[], Sequence[DescribeRow]],
     within: float,
 ) -> None:
     """Waits until every partition's log has one reset record more than before (`resets`), and then
@@ -65,7 +65,7 @@ def await_stopped(
 
 
 def not_promoted(
-    link: str, kind: FailoverKind, error: Refused, *, seconds: float, states: str
+    link: str, kind: FailoverKind, error: VerbRefused, *, seconds: float, states: str
 ) -> tuple[FailoverRefused, FaultError]:
     """The event and the error of a failover that was refused until the deadline, or accepted
     without effect."""

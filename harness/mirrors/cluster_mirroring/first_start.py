@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
-from linkflap.harness.mirrors.cluster_mirroring.answers import Refused, Row
+from linkflap.harness.mirrors.cluster_mirroring.answers import DescribeRow, VerbRefused
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.model.topology import TopicPartition
@@ -66,7 +66,7 @@ def await_loaded(
         try:
             found = here.list_topics(STATES, timeout=_ANSWERS_WITHIN).topics[STATES].partitions
             held = admin.replicas(brokers)
-        except (KafkaException, Refused) as error:
+        except (KafkaException, VerbRefused) as error:
             reason = str(error)
             return False
         missing = lacking({number: each.replicas for number, each in found.items()}, held)
@@ -90,7 +90,7 @@ class LeftAligning:
         self._since: dict[TopicPartition, float] = {}
         self.moved: list[TopicPartition] = []
 
-    def look(self, rows: Sequence[Row], now: float) -> None:
+    def look(self, rows: Sequence[DescribeRow], now: float) -> None:
         """Compares describe's rows at time `now`, in seconds, with the earlier ones."""
         aligning = {(row.topic, row.partition) for row in rows if row.state == self._aligning}
         self._since = {tp: self._since.get(tp, now) for tp in sorted(aligning)}
@@ -105,7 +105,7 @@ class LeftAligning:
             orders = {tp: next_first(one.replicas, one.leader) for tp, one in known.items()}
             if several := {tp: order for tp, order in orders.items() if len(order) > 1}:
                 self._admin.lead(several)
-        except (KafkaException, KeyError, Refused):
+        except (KafkaException, KeyError, VerbRefused):
             return  # retried at the next call
         self.moved.extend(partitions)
 

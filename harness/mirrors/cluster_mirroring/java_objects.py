@@ -4,7 +4,7 @@ errors."""
 from __future__ import annotations
 
 from linkflap.harness.jvm.bridge import Handle
-from linkflap.harness.mirrors.cluster_mirroring.answers import Refused, Row
+from linkflap.harness.mirrors.cluster_mirroring.answers import DescribeRow, VerbRefused
 
 
 def settings_of(jvm: Handle, name: str) -> Handle:
@@ -15,8 +15,8 @@ def settings_of(jvm: Handle, name: str) -> Handle:
     )
 
 
-def row_of(row: Handle) -> Row:
-    return Row(
+def row_of(row: Handle) -> DescribeRow:
+    return DescribeRow(
         topic=str(row.topicPartition().topic()),
         partition=int(row.topicPartition().partition()),
         state=str(row.state()),
@@ -28,7 +28,7 @@ def row_of(row: Handle) -> Row:
     )
 
 
-def refused_by(verb: str, thrown: Handle, jvm: Handle) -> Refused:
+def refused_by(verb: str, thrown: Handle, jvm: Handle) -> VerbRefused:
     """The Kafka error inside a future's exception, looked up in the build's own table
     (`Errors`)."""
     while (
@@ -37,4 +37,4 @@ def refused_by(verb: str, thrown: Handle, jvm: Handle) -> Refused:
         thrown = thrown.getCause()
     error = jvm.org.apache.kafka.common.protocol.Errors.forException(thrown)
     message = str(thrown.getMessage() or thrown.getClass().getSimpleName())
-    return Refused(verb, str(error.name()), int(error.code()), message)
+    return VerbRefused(verb, str(error.name()), int(error.code()), message)

@@ -26,7 +26,7 @@ from linkflap.harness.mirrors.cluster_mirroring import (
     truncations,
 )
 from linkflap.harness.mirrors.cluster_mirroring.admin import Describing, MirrorAdmin
-from linkflap.harness.mirrors.cluster_mirroring.answers import Refused
+from linkflap.harness.mirrors.cluster_mirroring.answers import VerbRefused
 from linkflap.harness.mirrors.cluster_mirroring.failover import NO_EFFECT, STOPPING, await_stopped
 from linkflap.harness.mirrors.cluster_mirroring.rule import Rule
 from linkflap.harness.mirrors.cluster_mirroring.starting import StartingMirror
@@ -117,7 +117,7 @@ class ClusterMirror(StartingMirror):
         self._resets: dict[TopicPartition, int] = {}
         self._stopping = threading.Lock()
         self._describing: Describing | None = None
-        self._watching: truncations.Watch | None = None
+        self._watching: truncations.TruncationWatch | None = None
         deployment.at_close(self.close)
 
     def close(self) -> None:
@@ -171,7 +171,7 @@ class ClusterMirror(StartingMirror):
                         lambda: self._admin.pause(self._name, list(self._topics())),
                         STOP_SECONDS,
                     )
-                except Refused as error:
+                except VerbRefused as error:
                     answer = VerbAnswer(error=str(error))
             self._running = False
             if self._mirrored:
@@ -213,7 +213,7 @@ class ClusterMirror(StartingMirror):
                 if any(row.state == STOPPING for row in self._rows()):
                     raise  # still in progress, on a slow machine: proves nothing
                 raise self._not_promoted(
-                    kind, Refused("stop", NO_EFFECT, 0, str(error)), STOP_SECONDS
+                    kind, VerbRefused("stop", NO_EFFECT, 0, str(error)), STOP_SECONDS
                 ) from error
             self._running, self._promoted = False, True
             rows = from_bytes.journals(from_bytes.every(self._destination, wanted))
@@ -228,7 +228,7 @@ class ClusterMirror(StartingMirror):
                 lambda: self._admin.stop(self._name, topics, settings.patterns(self._homes)),
                 STOP_SECONDS,
             )
-        except Refused as error:
+        except VerbRefused as error:
             raise self._not_promoted(kind, error, STOP_SECONDS) from error
 
     def reversed(self) -> ClusterMirror:

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from linkflap.harness.mirrors.cluster_mirroring import verbs_in_a_run
 from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
-from linkflap.harness.mirrors.cluster_mirroring.answers import MIRRORING, Refused
+from linkflap.harness.mirrors.cluster_mirroring.answers import MIRRORING, VerbRefused
 from linkflap.harness.mirrors.cluster_mirroring.first_start import STATES
 from linkflap.harness.mirrors.cluster_mirroring.read_only import Writing
 from linkflap.harness.mirrors.cluster_mirroring.verb_model import PAUSED, Verb
@@ -79,7 +79,7 @@ class Rule:
     def source_addresses(self) -> Sequence[str]:
         try:
             return sorted(filter(None, self._admin.setting(self._name, self._bootstrap).split(",")))
-        except Refused as error:
+        except VerbRefused as error:
             raise FaultError(
                 f"the configs of mirror {self._name} could not be read: {error}"
             ) from error
@@ -87,7 +87,7 @@ class Rule:
     def move_source(self, addresses: Sequence[str]) -> None:
         try:
             self._admin.change(self._name, self._bootstrap, ",".join(addresses))
-        except Refused as error:
+        except VerbRefused as error:
             raise FaultError(
                 f"the source addresses of mirror {self._name} could not be changed: {error}"
             ) from error
@@ -117,7 +117,7 @@ class Rule:
             try:
                 for row in self._admin.describe(self._name):
                     states.setdefault(row.topic, set()).add(row.state)
-            except Refused:
+            except VerbRefused:
                 return False
             paused = tuple(topic for topic in topics if states.get(topic) == {PAUSED})
             if resume and paused:

@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient
 from linkflap.harness.mirrors.cluster_mirroring import from_bytes, state_records
 from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
 from linkflap.harness.mirrors.cluster_mirroring.answers import (
-    Refused,
-    Row,
+    DescribeRow,
+    VerbRefused,
     described,
     given_up,
     summary,
@@ -28,7 +28,7 @@ from linkflap.harness.wire.offsets import bounds, quiet
 _ASK_SECONDS: Final = 5.0
 
 
-class Seen(AdministeredByRule):
+class ObservedMirror(AdministeredByRule):
     """A mirror of `link`, named `_name` at the destination. Only observes; changes nothing."""
 
     link: LinkSpec
@@ -43,13 +43,13 @@ class Seen(AdministeredByRule):
     _deployment: Deployment
     _recorder: Recorder
 
-    def _write_described(self, asked: int, rows: Sequence[Row]) -> None:
+    def _write_described(self, asked: int, rows: Sequence[DescribeRow]) -> None:
         self._recorder.write(described(self.link.name, asked, rows))
 
-    def _rows(self) -> list[Row]:
+    def _rows(self) -> list[DescribeRow]:
         try:
             return self._admin.describe(self._name)
-        except Refused:
+        except VerbRefused:
             return []
 
     def _states(self) -> str:

@@ -52,7 +52,7 @@ WITHOUT: Final[Mapping[str, str]] = {KILL: NO_PROCESS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class ClusterMirroringOptions:
     """A scenario's options of the mirror. `groups` is a Java regular expression; empty: no group
     offsets are synced."""
 
@@ -60,7 +60,7 @@ class Options:
     first_start: str = LOADED
 
 
-def options(given: Mapping[str, Option]) -> Options:
+def options(given: Mapping[str, Option]) -> ClusterMirroringOptions:
     """The options of a MirrorSpec. Raises InputError."""
     for name in given:
         if name not in ABOUT:
@@ -80,7 +80,7 @@ def options(given: Mapping[str, Option]) -> Options:
             f"option first_start of mirror {KIND} is {first!r}; it must be "
             f"{' or '.join(ABOUT['first_start'].choices)}"
         )
-    return Options(groups=groups, first_start=str(first))
+    return ClusterMirroringOptions(groups=groups, first_start=str(first))
 
 
 def patterns(homes: tuple[str, ...]) -> list[str]:

@@ -18,13 +18,13 @@ from linkflap.harness.mirrors.cluster_mirroring.admin import Describing
 from linkflap.harness.mirrors.cluster_mirroring.answers import (
     ALREADY_EXISTS,
     Answer,
-    Refused,
+    VerbRefused,
     mirroring,
     until_accepted,
 )
 from linkflap.harness.mirrors.cluster_mirroring.failover import NEVER_MIRRORED, not_promoted
 from linkflap.harness.mirrors.cluster_mirroring.first_start import LeftAligning, await_loaded
-from linkflap.harness.mirrors.cluster_mirroring.seen import Seen
+from linkflap.harness.mirrors.cluster_mirroring.seen import ObservedMirror
 from linkflap.harness.mirrors.topics import create, data_topics
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, SetupError
 from linkflap.harness.model.events import MirrorStarted, VerbAnswer
@@ -41,18 +41,18 @@ TRUNCATES_WITHIN: Final = 15.0
 MIRRORING."""
 
 
-class StartingMirror(Seen):
+class StartingMirror(ObservedMirror):
     """Repeats verbs until they are accepted, and records refusals."""
 
     spec: MirrorSpec
-    _options: settings.Options
+    _options: settings.ClusterMirroringOptions
     _reverses: StartingMirror | None
     _nth: int
     _configs: dict[str, str]
     _running: bool
     _mirrored: bool
     _describing: Describing | None
-    _watching: truncations.Watch | None
+    _watching: truncations.TruncationWatch | None
 
     def start(self) -> None:
         """Creates the mirror, starts its topics, and waits until a canary record has arrived.
@@ -82,7 +82,7 @@ class StartingMirror(Seen):
             if self._reverses is None:
                 raise
             raise self._not_promoted(
-                "planned", Refused("start", NEVER_MIRRORED, 0, str(error)), START_SECONDS
+                "planned", VerbRefused("start", NEVER_MIRRORED, 0, str(error)), START_SECONDS
             ) from error
         self._mirrored = True
         # A partition can be MIRRORING, and the canary on another one arrive, before its log is
@@ -129,7 +129,7 @@ class StartingMirror(Seen):
                 START_SECONDS,
                 never=ALREADY_EXISTS,
             )
-        except Refused as error:
+        except VerbRefused as error:
             if error.name != ALREADY_EXISTS or self._nth == 0:
                 raise SetupError(
                     f"mirror {self._name} of {self.link.name} could not be created: {error}"
@@ -171,7 +171,7 @@ class StartingMirror(Seen):
 
         return until_accepted(verb, ask, within=within, never=never, note=note).written
 
-    def _watch(self) -> truncations.Watch:
+    def _watch(self) -> truncations.TruncationWatch:
         """Records events `truncation` for a mirror that takes topics over: where and when each log
         is truncated."""
         partitions = self._partitions() if self._reverses is not None else []
@@ -184,7 +184,7 @@ class StartingMirror(Seen):
         if self._watching is not None:
             self._watching.close()
 
-    def _not_promoted(self, kind: FailoverKind, error: Refused, seconds: float) -> FaultError:
+    def _not_promoted(self, kind: FailoverKind, error: VerbRefused, seconds: float) -> FaultError:
         """Records a failover that was refused until the deadline, or accepted without effect."""
         event, failed = not_promoted(
             self.link.name, kind, error, seconds=seconds, states=self._states()

@@ -22,7 +22,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
-from linkflap.harness.mirrors.cluster_mirroring.answers import Row
+from linkflap.harness.mirrors.cluster_mirroring.answers import DescribeRow
 from linkflap.harness.mirrors.cluster_mirroring.first_start import STATES
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.wait import until
@@ -75,7 +75,7 @@ def latest(records: Iterable[tuple[bytes, bytes | None]]) -> dict[Key, str]:
 
 
 def differing(
-    mirror: str, found: Mapping[Key, str], ids: Mapping[str, str], rows: Sequence[Row]
+    mirror: str, found: Mapping[Key, str], ids: Mapping[str, str], rows: Sequence[DescribeRow]
 ) -> dict[str, tuple[str, ...]]:
     """Topic -> differences between the records and describe, in words, one per partition. Only
     topics in `ids` (topic -> id) are compared."""
@@ -132,7 +132,11 @@ def read(bootstrap: str) -> list[tuple[bytes, bytes | None]]:
 
 
 def disagreeing(
-    mirror: str, admin: AdminClient, bootstrap: str, topics: Sequence[str], rows: Sequence[Row]
+    mirror: str,
+    admin: AdminClient,
+    bootstrap: str,
+    topics: Sequence[str],
+    rows: Sequence[DescribeRow],
 ) -> dict[str, tuple[str, ...]]:
     """Does the same as `differing` for a running cluster. A record of an unknown format counts as a
     difference of every topic. Raises KafkaException when the cluster does not answer in time."""

@@ -62,7 +62,7 @@ class Tail:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Log:
+class LogBefore:
     """A log before it follows the source: its end, and the files and headers of each replica that
     reaches that end."""
 
@@ -72,12 +72,12 @@ class Log:
 
 def logs_of(
     cluster: Cluster, partitions: Collection[TopicPartition]
-) -> Mapping[TopicPartition, Log]:
+) -> Mapping[TopicPartition, LogBefore]:
     """The logs of these partitions on a cluster. Called before the cluster becomes a
     destination."""
     from linkflap.harness.log import batches  # not above: numba takes a second to import
 
-    found: dict[TopicPartition, Log] = {}
+    found: dict[TopicPartition, LogBefore] = {}
     for tp in partitions:
         files = [
             tuple(segments_of(broker.log_dir, tp))
@@ -88,14 +88,14 @@ def logs_of(
         if replicas:
             end = max(end_of(headers) for _, headers in replicas)
             # A replica that is behind still appends records of the old log first.
-            found[tp] = Log(
+            found[tp] = LogBefore(
                 replicas=tuple(replica for replica in replicas if end_of(replica[1]) == end),
                 end=end,
             )
     return found
 
 
-def expected(log: Log, source: Headers) -> tuple[FirstDifference, list[Tail]]:
+def expected(log: LogBefore, source: Headers) -> tuple[FirstDifference, list[Tail]]:
     """Where a log has to be truncated (at its end, if the source has all of it), and the tails of
     its replicas there."""
     where = parted(log.replicas[0][1], source) or FirstDifference(offset=log.end, end=log.end)
@@ -112,7 +112,7 @@ def _tail(paths: tuple[Path, ...], headers: Headers, offset: int) -> Tail:
     return Tail(path=paths[-1], position=paths[-1].stat().st_size, bytes=b"")
 
 
-class Watch:
+class TruncationWatch:
     """Polls until every log was truncated. Calls `note` once per log, when the truncation is seen.
     Truncations that were never seen are not noted."""
 
@@ -160,7 +160,7 @@ def watch(
     destination: Cluster,
     partitions: Collection[TopicPartition],
     recorder: Recorder,
-) -> Watch:
+) -> TruncationWatch:
     """Watches these partitions of a future destination, and records where and when each log is
     truncated."""
     before = logs_of(destination, partitions)
@@ -178,4 +178,6 @@ def watch(
             )
         )
 
-    return Watch({tp: expected(before[tp], theirs[tp]) for tp in before if tp in theirs}, note)
+    return TruncationWatch(
+        {tp: expected(before[tp], theirs[tp]) for tp in before if tp in theirs}, note
+    )

@@ -103,7 +103,7 @@ class Verb:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class MirrorModel:
     """The state of the mirror, according to the KIP."""
 
     exists: bool = False
@@ -119,46 +119,48 @@ class World:
         )
 
 
-NOTHING: Final = World()
+NOTHING: Final = MirrorModel()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
+class ExpectedAnswer:
     """The KIP's answer to a verb: accepted when `errors` is empty, else refused with one of them.
     `after` is the state after it."""
 
     errors: frozenset[str]
-    after: World
+    after: MirrorModel
 
     def fits(self, answer: str) -> bool:
         return answer in self.errors if self.errors else answer == NONE
 
 
-def expected(world: World, verb: Verb) -> Expected:
+def expected(world: MirrorModel, verb: Verb) -> ExpectedAnswer:
     """The model's answer. A refused verb changes nothing."""
     if verb.name == "create":
         return (
-            Expected(errors=_EXISTS, after=world)
+            ExpectedAnswer(errors=_EXISTS, after=world)
             if world.exists
-            else Expected(errors=frozenset(), after=World(exists=True))
+            else ExpectedAnswer(errors=frozenset(), after=MirrorModel(exists=True))
         )
     if not world.exists:
-        return Expected(
+        return ExpectedAnswer(
             errors=_WITHOUT_MIRROR.get(verb.name, frozenset({UNKNOWN_MIRROR})), after=world
         )
     about = tuple(world.topics) if verb.name == "delete" else verb.topics
     if any(world.topics.get(topic, NONE) not in _FROM[verb.name] for topic in about):
-        return Expected(errors=_WRONG_STATE[verb.name], after=world)
+        return ExpectedAnswer(errors=_WRONG_STATE[verb.name], after=world)
     if verb.name == "delete":
-        return Expected(errors=frozenset(), after=World())
+        return ExpectedAnswer(errors=frozenset(), after=MirrorModel())
     changed = dict(world.topics) | dict.fromkeys(verb.topics, _TO[verb.name])
-    return Expected(errors=frozenset(), after=World(exists=True, topics=MappingProxyType(changed)))
+    return ExpectedAnswer(
+        errors=frozenset(), after=MirrorModel(exists=True, topics=MappingProxyType(changed))
+    )
 
 
-def explained(world: World, answered: Sequence[tuple[Verb, str]]) -> list[World]:
+def explained(world: MirrorModel, answered: Sequence[tuple[Verb, str]]) -> list[MirrorModel]:
     """The possible states after concurrent verbs with these answers. Empty: no sequential order
     explains the answers."""
-    found: list[World] = []
+    found: list[MirrorModel] = []
     for order in permutations(answered):
         at, fits = world, True
         for verb, answer in order:
@@ -169,7 +171,7 @@ def explained(world: World, answered: Sequence[tuple[Verb, str]]) -> list[World]
     return found
 
 
-def known(world: World, verb: Verb) -> str:
+def known(world: MirrorModel, verb: Verb) -> str:
     """The known disagreement of the build (docs/findings/cluster-mirroring-verbs.md) that a verb
     would run into; empty: none."""
     if verb.name == "start" and not world.exists:
@@ -188,7 +190,7 @@ def sequence(
     *,
     legal: bool = False,
     but_known: bool = False,
-    begin: World = NOTHING,
+    begin: MirrorModel = NOTHING,
     names: Sequence[Name] = DRAWN,
 ) -> Iterator[tuple[Verb, ...]]:
     """Steps of a random sequence: one verb, or two concurrent ones. A pure function of its
@@ -223,7 +225,9 @@ def sequence(
         yield step
 
 
-def _before(worlds: Sequence[World], order: Sequence[Verb]) -> Iterator[tuple[World, Verb]]:
+def _before(
+    worlds: Sequence[MirrorModel], order: Sequence[Verb]
+) -> Iterator[tuple[MirrorModel, Verb]]:
     """Each verb with each state in which it may run."""
     for world in worlds:
         at = world
@@ -232,7 +236,7 @@ def _before(worlds: Sequence[World], order: Sequence[Verb]) -> Iterator[tuple[Wo
             at = expected(at, verb).after
 
 
-def _after(world: World, order: Sequence[Verb]) -> World:
+def _after(world: MirrorModel, order: Sequence[Verb]) -> MirrorModel:
     for verb in order:
         world = expected(world, verb).after
     return world
@@ -252,9 +256,9 @@ __all__ = [
     "NONE",
     "PAUSED",
     "STOPPED",
-    "Expected",
+    "ExpectedAnswer",
+    "MirrorModel",
     "Verb",
-    "World",
     "expected",
     "explained",
     "known",

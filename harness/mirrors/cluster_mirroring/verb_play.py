@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
-from linkflap.harness.mirrors.cluster_mirroring.answers import Refused, Row
+from linkflap.harness.mirrors.cluster_mirroring.answers import DescribeRow, VerbRefused
 from linkflap.harness.mirrors.cluster_mirroring.verb_model import (
     NONE,
     NOTHING,
+    MirrorModel,
     Verb,
-    World,
     expected,
     explained,
 )
@@ -35,7 +35,7 @@ class VerbTarget(Protocol):
     """A mirror on a build. Each verb returns the name of its error, or an empty string."""
 
     def ask(self, verb: Verb) -> str: ...
-    def describe(self) -> Sequence[Row]: ...
+    def describe(self) -> Sequence[DescribeRow]: ...
 
 
 class MirrorOnBuild:
@@ -48,7 +48,7 @@ class MirrorOnBuild:
     def ask(self, verb: Verb) -> str:
         try:
             self._call(verb)
-        except Refused as error:
+        except VerbRefused as error:
             return error.name
         return NONE
 
@@ -67,7 +67,7 @@ class MirrorOnBuild:
             case "delete":
                 self._admin.delete(self._name)
 
-    def describe(self) -> Sequence[Row]:
+    def describe(self) -> Sequence[DescribeRow]:
         return self._admin.describe(self._name)
 
 
@@ -79,7 +79,7 @@ class Step:
     `early`: how often a single verb that the states allow was refused before it was accepted.
     """
 
-    before: World
+    before: MirrorModel
     answers: tuple[tuple[Verb, str], ...]
     states: Mapping[str, str]
     early: int = 0
@@ -99,7 +99,7 @@ def play(
     *,
     within: float = SETTLE_SECONDS,
     note: Callable[[Step], None] = lambda _: None,
-    begin: World = NOTHING,
+    begin: MirrorModel = NOTHING,
 ) -> list[Step]:
     """Plays the steps from the state `begin`, up to the first that disagrees with the model. After
     that, no expectation is defined."""
@@ -114,8 +114,8 @@ def play(
 
 
 def _played(
-    asked: VerbTarget, before: World, verbs: tuple[Verb, ...], within: float
-) -> tuple[Step, World]:
+    asked: VerbTarget, before: MirrorModel, verbs: tuple[Verb, ...], within: float
+) -> tuple[Step, MirrorModel]:
     answers, early = _answered(asked, before, verbs)
     worlds = explained(before, answers)
     if not worlds:
@@ -126,7 +126,7 @@ def _played(
         )
     seen: Mapping[str, str] = {}
 
-    def agrees() -> World | None:
+    def agrees() -> MirrorModel | None:
         nonlocal seen
         seen = _states(asked)
         return next((world for world in worlds if seen == dict(world.topics)), None)
@@ -146,7 +146,7 @@ def _played(
 
 
 def _answered(
-    asked: VerbTarget, before: World, verbs: tuple[Verb, ...]
+    asked: VerbTarget, before: MirrorModel, verbs: tuple[Verb, ...]
 ) -> tuple[tuple[tuple[Verb, str], ...], int]:
     """The answer to each verb, and how often a single verb was only refused for a moment."""
     if len(verbs) > 1:
@@ -164,7 +164,7 @@ def _answered(
     return ((verb, answers[-1]),), len(answers) - 1
 
 
-def _unexplained(before: World, verb: Verb, answer: str) -> str:
+def _unexplained(before: MirrorModel, verb: Verb, answer: str) -> str:
     wanted = expected(before, verb)
     return (
         f"{verb.words} was {_said(answer)}, expected: "
@@ -182,7 +182,7 @@ def _states(asked: VerbTarget) -> Mapping[str, str]:
     try:
         for row in asked.describe():
             found.setdefault(row.topic, set()).add(row.state)
-    except Refused:
+    except VerbRefused:
         return {}
     return {topic: "/".join(sorted(states)) for topic, states in found.items()}
 

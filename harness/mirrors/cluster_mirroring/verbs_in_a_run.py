@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from linkflap.harness.mirrors.cluster_mirroring.answers import MIRRORING, Row
+from linkflap.harness.mirrors.cluster_mirroring.answers import MIRRORING, DescribeRow
 from linkflap.harness.mirrors.cluster_mirroring.read_only import Write, Writing
 from linkflap.harness.mirrors.cluster_mirroring.verb_model import (
     NONE,
     PROMOTING_NOTHING,
+    MirrorModel,
     Verb,
-    World,
     sequence,
 )
 from linkflap.harness.mirrors.cluster_mirroring.verb_play import (
@@ -53,7 +53,7 @@ class SomeTopics:
     def ask(self, verb: Verb) -> str:
         return self.asked.ask(verb)
 
-    def describe(self) -> Sequence[Row]:
+    def describe(self) -> Sequence[DescribeRow]:
         return [row for row in self.asked.describe() if row.topic in self.topics]
 
 
@@ -61,7 +61,7 @@ def steps_of(seed: str, topics: Sequence[str], count: int) -> list[tuple[Verb, .
     """The steps of a sequence. The first pauses all topics, so that every sequence changes
     something."""
     first = Verb(name="pause", topics=tuple(sorted(topics)))
-    paused = World(exists=True, topics=dict.fromkeys(topics, "PAUSED"))
+    paused = MirrorModel(exists=True, topics=dict.fromkeys(topics, "PAUSED"))
     return [
         (first,),
         *sequence(seed, sorted(topics), count - 1, begin=paused, names=PROMOTING_NOTHING),
@@ -80,7 +80,7 @@ def played(
 ) -> tuple[VerbsPlayed, PlayedVerbs]:
     """Plays a sequence on topics that are all MIRRORING, then writes to them. Returns the event,
     and the result for the fault."""
-    begin = World(exists=True, topics=dict.fromkeys(topics, MIRRORING))
+    begin = MirrorModel(exists=True, topics=dict.fromkeys(topics, MIRRORING))
     seen = play(
         SomeTopics(asked, frozenset(topics)),
         steps_of(seed, topics, count),

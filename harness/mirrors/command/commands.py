@@ -22,7 +22,7 @@ class ManifestCommands:
     """The commands of one link's mirror, and its running process."""
 
     link: LinkSpec
-    _manifest: manifests.Manifest
+    _manifest: manifests.MirrorManifest
     _foreign: Foreign
     _child: Child | None
     _canary: str

@@ -24,8 +24,8 @@ from linkflap.harness.machine.user_programs import program
 from linkflap.harness.mirrors.command.manifest_tables import (
     CommandsTable,
     GuaranteeTable,
+    ManifestTable,
     SecondsTable,
-    Table,
 )
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.guarantee import (
@@ -40,7 +40,7 @@ SCHEMA: Final = 1
 LARGEST: Final = 1 << 20
 
 
-class Manifest(Table, frozen=True, kw_only=True):
+class MirrorManifest(ManifestTable, frozen=True, kw_only=True):
     """A user's own mirror."""
 
     schema: int
@@ -76,7 +76,7 @@ class Manifest(Table, frozen=True, kw_only=True):
         return Guarantee(**fields, reversible=self.commands.failback is not None)
 
 
-def read(path: Path, *, runnable: bool = True) -> Manifest:
+def read(path: Path, *, runnable: bool = True) -> MirrorManifest:
     """Reads a manifest; unless it is to run (`runnable`), its programs need not be there. Raises
     InputError: one sentence with the file, what is wrong, and how to fix it."""
     content = _content(path)
@@ -87,7 +87,7 @@ def read(path: Path, *, runnable: bool = True) -> Manifest:
             "write that into it",
         )
     try:
-        manifest = msgspec.convert(content, Manifest)
+        manifest = msgspec.convert(content, MirrorManifest)
     except msgspec.ValidationError as error:
         reason = (
             str(error)
@@ -114,14 +114,14 @@ def read(path: Path, *, runnable: bool = True) -> Manifest:
     return manifest
 
 
-def _look_for_kafka(manifest: Manifest, path: Path) -> None:
+def _look_for_kafka(manifest: MirrorManifest, path: Path) -> None:
     try:
         look_for(_asked_kafka(manifest, path))
     except InputError as error:
         _fail(path, f"kafka: {error}")
 
 
-def _asked_kafka(manifest: Manifest, path: Path) -> str:
+def _asked_kafka(manifest: MirrorManifest, path: Path) -> str:
     """A release, or an absolute path."""
     return (
         str(path.parent / Path(manifest.kafka).expanduser())
@@ -130,7 +130,7 @@ def _asked_kafka(manifest: Manifest, path: Path) -> str:
     )
 
 
-def java_of(manifest: Manifest, path: Path) -> Mapping[str, str]:
+def java_of(manifest: MirrorManifest, path: Path) -> Mapping[str, str]:
     """Environment variables with the Java and the jars of its `kafka`. Downloads them if necessary.
     Raises SetupError."""
     if not manifest.kafka:
@@ -166,7 +166,7 @@ def _fail(path: Path, reason: str) -> NoReturn:
     raise InputError(f"manifest {path}: {reason}")
 
 
-def _wrong(manifest: Manifest) -> Iterator[str]:
+def _wrong(manifest: MirrorManifest) -> Iterator[str]:
     """Contradictions in the guarantee, and invalid names of environment variables."""
     promised = manifest.guarantee
     if promised.equality != "order" and not promised.offsets_kept:
@@ -215,7 +215,7 @@ def path_of(options: Mapping[str, Option]) -> Path:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class CommandMirrorOptions:
     """The mirror in run.json: every command, and the names of its environment variables without
     their values."""
 
@@ -225,14 +225,14 @@ class Options:
     environment: str
 
 
-def options(given: Mapping[str, Option]) -> Options:
+def options(given: Mapping[str, Option]) -> CommandMirrorOptions:
     """The options of a mirror by commands. Raises InputError."""
     path = path_of(given)
     manifest = read(path)
     commands = "; ".join(
         f"{name}: {shlex.join(words)}" for name, words in manifest.every_command.items()
     )
-    return Options(
+    return CommandMirrorOptions(
         manifest=str(path),
         name=manifest.name,
         commands=commands,

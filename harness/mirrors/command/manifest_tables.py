@@ -23,11 +23,11 @@ Words = Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(min_length=1)]
 Seconds = Annotated[float, Meta(gt=0, le=3600)]
 
 
-class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ManifestTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of all tables: immutable, unknown keys are errors."""
 
 
-class AllowedTable(Table, frozen=True, kw_only=True):
+class AllowedTable(ManifestTable, frozen=True, kw_only=True):
     """The same fields as `harness.model.guarantee.Allowance`."""
 
     kind: str
@@ -42,7 +42,7 @@ class AllowedTable(Table, frozen=True, kw_only=True):
     era: str = ""
 
 
-class GuaranteeTable(Table, frozen=True, kw_only=True):
+class GuaranteeTable(ManifestTable, frozen=True, kw_only=True):
     """The same fields as `harness.model.guarantee.Guarantee`, without those about a journal, which
     such a mirror does not have."""
 
@@ -60,14 +60,14 @@ class GuaranteeTable(Table, frozen=True, kw_only=True):
     allowed: list[AllowedTable] = []
 
 
-class FailoverTable(Table, frozen=True, kw_only=True):
+class FailoverTable(ManifestTable, frozen=True, kw_only=True):
     """Commands that make the destination writable: exit status 0 once it is."""
 
     forced: Words | None = None
     planned: Words | None = None
 
 
-class CommandsTable(Table, frozen=True, kw_only=True):
+class CommandsTable(ManifestTable, frozen=True, kw_only=True):
     """The commands; only `start` is required."""
 
     start: Words
@@ -82,7 +82,7 @@ class CommandsTable(Table, frozen=True, kw_only=True):
     ready."""
 
 
-class SecondsTable(Table, frozen=True, kw_only=True):
+class SecondsTable(ManifestTable, frozen=True, kw_only=True):
     """The timeout of each command, in seconds. `ready`: from the start until a record has
     arrived."""
 

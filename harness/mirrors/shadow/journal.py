@@ -95,7 +95,7 @@ class PartitionNote:
 
 
 @dataclass(slots=True, kw_only=True)
-class Notes:
+class JournalNotes:
     """The contents of the file. `top_producer` is the highest mirrored producer id. The fields up
     to `undrained` belong to the option value `jump`."""
 
@@ -143,10 +143,10 @@ class Notes:
         )
 
 
-def read_notes(path: Path) -> Notes | None:
+def read_notes(path: Path) -> JournalNotes | None:
     """Another shadow's journal as it is now. None when it does not exist or cannot be read."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Notes)
+        return msgspec.json.decode(path.read_bytes(), type=JournalNotes)
     except (OSError, msgspec.MsgspecError):
         return None
 
@@ -160,13 +160,13 @@ class Journal:
         self.notes = self._read(first)
         self.save()
 
-    def _read(self, first: Phase) -> Notes:
+    def _read(self, first: Phase) -> JournalNotes:
         if self.fresh:
-            return Notes(
+            return JournalNotes(
                 directory_id=str(uuid.uuid4()), incarnation_id=str(uuid.uuid4()), phase=first
             )
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=Notes)
+            return msgspec.json.decode(self._path.read_bytes(), type=JournalNotes)
         except (OSError, msgspec.MsgspecError) as error:
             raise EnvironmentFailure(
                 f"the shadow's journal {self._path} cannot be read ({error}); start the run again"

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from linkflap.harness.mirrors.shadow.destination.client import follower_bounds
 from linkflap.harness.mirrors.shadow.destination.picture import MetadataSnapshot, picture
 from linkflap.harness.mirrors.shadow.destination.topic_configs import shadows_into
-from linkflap.harness.mirrors.shadow.settings import Options, folder_at
+from linkflap.harness.mirrors.shadow.settings import ShadowOptions, folder_at
 from linkflap.harness.mirrors.topics import data_topics
 from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.wire.connection import AnyOf, Connection, Unanswered
@@ -25,7 +25,12 @@ from linkflap.harness.wire.replicas import LATEST, replica_offsets
 
 
 def source_ends(
-    source: Cluster, admin: AdminClient, homes: tuple[str, ...], options: Options, *, within: float
+    source: Cluster,
+    admin: AdminClient,
+    homes: tuple[str, ...],
+    options: ShadowOptions,
+    *,
+    within: float,
 ) -> dict[Partition, int]:
     """The ends of all partitions of these homes' data topics at the source: the high watermark, or
     the last stable offset with the option bound=lso. Makes up to three requests, each with a

@@ -19,7 +19,7 @@ class LaunchedShadow(ShadowProcess):
 
     spec: MirrorSpec
     link: LinkSpec
-    _options: settings.Options
+    _options: settings.ShadowOptions
     _deployment: Deployment
     _source: Cluster
     _destination: Cluster

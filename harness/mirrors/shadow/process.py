@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from linkflap.harness.mirrors.shadow import control, settings
-from linkflap.harness.mirrors.shadow.journal import Notes, read_notes
+from linkflap.harness.mirrors.shadow.journal import JournalNotes, read_notes
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
 from linkflap.harness.model.protocols import Running, Sidecar
 from linkflap.harness.model.wait import until
@@ -43,9 +43,9 @@ class ShadowProcess:
     def pid(self) -> int | None:
         return self._child.pid if self._child is not None and self._child.alive else None
 
-    def notes(self) -> Notes:
+    def notes(self) -> JournalNotes:
         """The shadow's journal."""
-        return read_notes(self._folder / settings.JOURNAL) or Notes(
+        return read_notes(self._folder / settings.JOURNAL) or JournalNotes(
             directory_id="", incarnation_id=""
         )
 

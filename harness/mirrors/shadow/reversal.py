@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from linkflap.harness.mirrors.shadow import settings
-from linkflap.harness.mirrors.shadow.journal import Notes
+from linkflap.harness.mirrors.shadow.journal import JournalNotes
 from linkflap.harness.model.events import Truncation
 from linkflap.harness.model.topology import is_recreated
 
 
-def taken_topics(notes: Notes, *, but: str) -> dict[str, settings.TakenTopic]:
+def taken_topics(notes: JournalNotes, *, but: str) -> dict[str, settings.TakenTopic]:
     """The topics that a mirror promoted, as the mirror that reverses it needs them: that mirror's
     source is this one's destination.
 
@@ -34,7 +34,7 @@ def taken_topics(notes: Notes, *, but: str) -> dict[str, settings.TakenTopic]:
     }
 
 
-def truncations(notes: Notes, link: str, cluster: str) -> Iterator[Truncation]:
+def truncations(notes: JournalNotes, link: str, cluster: str) -> Iterator[Truncation]:
     """The truncations of the destination's logs that a takeover has made so far."""
     for topic, partitions in notes.partitions.items():
         for number, note in sorted(partitions.items()):

@@ -86,7 +86,7 @@ SOUND: Final[Mapping[str, tuple[Option, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class ShadowOptions:
     """The drafts of KIP-1279, and the alternatives that were discussed. Each option is implemented
     in a module of its own.
 
@@ -102,7 +102,7 @@ class Options:
     groups: str = ".*"
 
 
-def options(given: Mapping[str, Option]) -> Options:
+def options(given: Mapping[str, Option]) -> ShadowOptions:
     """The options of a MirrorSpec. Raises InputError for an unknown option or value, and lists the
     valid ones."""
     for name, value in given.items():
@@ -117,7 +117,7 @@ def options(given: Mapping[str, Option]) -> Options:
                 f"{' or '.join(CHOICES[name])}"
             )
     chosen = {name: given.get(name, values[0]) for name, values in CHOICES.items()}
-    return Options(
+    return ShadowOptions(
         producer_ids=cast(ProducerIds, chosen["producer_ids"]),
         bound=cast(Bound, chosen["bound"]),
         open_transactions=cast(OpenTransactions, chosen["open_transactions"]),
@@ -205,7 +205,7 @@ class Config:
     followers: str
     listeners: Mapping[str, int]
     control_port: int
-    options: Options
+    options: ShadowOptions
     takes_over: Mapping[str, TakenTopic] = field(default_factory=dict)
     behind: Mapping[str, int] = field(default_factory=dict)
     host: str = "127.0.0.1"

@@ -16,7 +16,7 @@ from linkflap.harness.mirrors.shadow.destination.listeners import Listeners
 from linkflap.harness.mirrors.shadow.destination.membership import Membership
 from linkflap.harness.mirrors.shadow.destination.topics import Topics
 from linkflap.harness.mirrors.shadow.failback.takeover import Takeover
-from linkflap.harness.mirrors.shadow.failover.failover import Failover
+from linkflap.harness.mirrors.shadow.failover.failover import FailoverRun
 from linkflap.harness.mirrors.shadow.failover.producer_id_advance import ProducerIdAdvance
 from linkflap.harness.mirrors.shadow.group_offsets import GroupOffsets
 from linkflap.harness.mirrors.shadow.journal import Journal
@@ -53,7 +53,7 @@ class Shadow:
             self.log, self.source, self.destination, self.topics, self.membership, self.groups
         )
         leader = Leader(self.log, self.source.read_behind)
-        self.failover = Failover(
+        self.failover = FailoverRun(
             self.log,
             self.source,
             self.destination,

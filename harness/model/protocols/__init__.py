@@ -6,7 +6,7 @@ Link or a Service is a process or a container. Every method here blocks until it
 killed broker is dead, a cut link refuses) or raises.
 """
 
-from linkflap.harness.model.protocols.clients import ClientDeath, Clients, Moment, Program, Workload
+from linkflap.harness.model.protocols.clients import Clients, DiedProcess, Moment, Program, Workload
 from linkflap.harness.model.protocols.clusters import (
     Broker,
     BrokerState,
@@ -42,11 +42,11 @@ __all__ = [
     "Broker",
     "BrokerState",
     "Certificate",
-    "ClientDeath",
     "Clients",
     "Cluster",
     "Confines",
     "Deployment",
+    "DiedProcess",
     "Direction",
     "FailoverKind",
     "Fault",

@@ -9,7 +9,7 @@ from linkflap.harness.model.events import InFlight
 from linkflap.harness.model.scenario import WorkloadSpec
 
 
-class ClientDeath(Protocol):
+class DiedProcess(Protocol):
     """A process of clients that died."""
 
     @property
@@ -76,7 +76,7 @@ class Clients(Protocol):
 
     def kill(
         self, cluster: str, *, workload: str, moment: Moment, by: str, within: float
-    ) -> ClientDeath:
+    ) -> DiedProcess:
         """SIGKILLs a process with clients of this kind (or `any`) at a cluster, at such a moment of
         one of them, `by` a fault.
 

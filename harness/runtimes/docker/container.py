@@ -23,7 +23,7 @@ from linkflap.harness.machine import engine_address, ledger, process_identity
 from linkflap.harness.model.errors import EnvironmentFailure, SetupError
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.docker import engine
-from linkflap.harness.runtimes.docker.container_faults import Confines
+from linkflap.harness.runtimes.docker.container_faults import ContainerConfinement
 from linkflap.harness.runtimes.docker.network import DeploymentNetwork
 
 _API_VERSION: Final = "1.41"
@@ -81,13 +81,13 @@ class Container:
             self._container.with_volume_mapping(str(folder), inside, "ro")
 
     @property
-    def confines(self) -> Confines:
+    def confines(self) -> ContainerConfinement:
         """The faults of a container. Available once it was started."""
-        return Confines(
+        return ContainerConfinement(
             self.name, self._network, self._address, self._container.get_wrapped_container
         )
 
-    def spawn(self) -> Run:
+    def spawn(self) -> ContainerRun:
         """Raises SetupError with the engine's reason when it cannot be started."""
         with engine.asked(f"start container {self.name}", kind=SetupError):
             if self._made:
@@ -97,10 +97,10 @@ class Container:
                 self._output.parent.mkdir(parents=True, exist_ok=True)
                 self._container.start()
                 self._made = True
-        return Run(self._container.get_wrapped_container(), self.name, self._output)
+        return ContainerRun(self._container.get_wrapped_container(), self.name, self._output)
 
 
-class Run:
+class ContainerRun:
     """One start of a container. See `harness.model.protocols.Running`."""
 
     def __init__(self, container: Any, name: str, output: Path) -> None:  # noqa: ANN401 - the docker package has no types

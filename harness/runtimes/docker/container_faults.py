@@ -25,7 +25,7 @@ _UNLIMITED: Final = -1
 _WITHIN: Final = 60
 
 
-class Confines:
+class ContainerConfinement:
     """`harness.model.protocols.Confines` of one container. `handle`: the engine's container, once
     it was made."""
 

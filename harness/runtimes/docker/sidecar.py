@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from linkflap.harness.runtimes.docker.container import Container, Run
+from linkflap.harness.runtimes.docker.container import Container, ContainerRun
 from linkflap.harness.runtimes.docker.images import python_image
 from linkflap.harness.runtimes.docker.network import DeploymentNetwork
 
@@ -64,5 +64,5 @@ class ContainerSidecar:
     def reach(self, address: str) -> str:
         return self._published.get(address, address)
 
-    def spawn(self) -> Run:
+    def spawn(self) -> ContainerRun:
         return self._container.spawn()

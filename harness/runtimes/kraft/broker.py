@@ -14,14 +14,14 @@ from linkflap.harness.model.protocols import BrokerState, Confines, Spawn
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.kraft import readiness
 from linkflap.harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
-from linkflap.harness.runtimes.kraft.program import Program
+from linkflap.harness.runtimes.kraft.program import ServiceProgram
 
 UP_WITHIN: Final = 120.0
 _ERROR: Final = re.compile(r"\[[^\]]*\] (?:ERROR|FATAL) ")
 _MOST_LINES: Final = 1000
 
 
-class KraftBroker(Program):
+class KraftBroker(ServiceProgram):
     """`harness.model.protocols.Broker`. Not started when made; `folder` holds its data,
     configuration and logs."""
 

@@ -12,7 +12,7 @@ from linkflap.harness.model.protocols import Running, Spawn
 STOP_WITHIN: Final = 60.0
 
 
-class Program:
+class ServiceProgram:
     """Not started when made. `folder` has its input and output files, `log` is its log file
     there."""
 

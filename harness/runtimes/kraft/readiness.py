@@ -40,7 +40,7 @@ def seen_brokers(address: str) -> frozenset[int]:
         return frozenset(
             probe.advertised(probe.parse(address), within=_ANSWER_WITHIN, access=access_to(address))
         )
-    except frames.Unanswered:
+    except frames.NoAnswer:
         return frozenset()
 
 
@@ -57,7 +57,7 @@ def quorum(address: str) -> Quorum | None:
         response = _decode(
             DescribeQuorumResponse, _exchange(address, DescribeQuorumRequest(topics=topics))
         )
-    except frames.Unanswered:
+    except frames.NoAnswer:
         return None
     for topic in response.topics:
         for partition in topic.partitions:
@@ -71,13 +71,13 @@ def finalized_features(address: str) -> dict[str, int] | None:
     try:
         request = ApiVersionsRequest(client_software_name="linkflap", client_software_version="1")
         response = _decode(ApiVersionsResponse, _exchange(address, request))
-    except frames.Unanswered:
+    except frames.NoAnswer:
         return None
     return {feature.name: int(feature.max_version_level) for feature in response.finalized_features}
 
 
 def _exchange(address: str, request: ApiVersionsRequest | DescribeQuorumRequest) -> bytes:
-    """The frame of the response, from its correlation id on. Raises frames.Unanswered."""
+    """The frame of the response, from its correlation id on. Raises frames.NoAnswer."""
     header = request.__header_schema__
     out = io.BytesIO()
     entity_writer(header)(

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from linkflap.harness.model.protocols import Spawn
-from linkflap.harness.runtimes.kraft.program import Program
+from linkflap.harness.runtimes.kraft.program import ServiceProgram
 
 
-class KafkaService(Program):
+class KafkaService(ServiceProgram):
     """`harness.model.protocols.Service`. Not started when made."""
 
     def __init__(self, name: str, *, folder: Path, files: Mapping[str, str], spawn: Spawn) -> None:

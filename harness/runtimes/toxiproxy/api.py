@@ -49,7 +49,7 @@ class Toxic:
     owner: str
 
 
-class _Session:
+class _RequestsStandIn:
     """Stands in for the `requests` module inside a private copy of the package."""
 
     def __init__(self, deadline: float) -> None:
@@ -85,7 +85,10 @@ class ToxiproxyApi:
     """One server's API. Not thread-safe: `ToxiproxyLink` serialises."""
 
     def __init__(self, port: int, *, deadline: float = DEADLINE) -> None:
-        self._alias, self._session = f"_linkflap_toxiproxy_{next(_copies)}", _Session(deadline)
+        self._alias, self._session = (
+            f"_linkflap_toxiproxy_{next(_copies)}",
+            _RequestsStandIn(deadline),
+        )
         package = _private_copy(self._alias)
         sys.modules[f"{self._alias}.api"].requests = self._session  # type: ignore[attr-defined]
         self._server = package.Toxiproxy()

@@ -91,7 +91,7 @@ class LinkMeter:
             for address in self.proxies.values():
                 # The connection stays open until the effect is seen: closing it could take the
                 # request along.
-                with contextlib.suppress(frames.Unanswered):
+                with contextlib.suppress(frames.NoAnswer):
                     self._path(address, within, open_paths).send(quota_marks.set_mark(mark))
             try:
                 until(
@@ -108,7 +108,7 @@ class LinkMeter:
         self, address: probe.Address, within: float, open_paths: contextlib.ExitStack
     ) -> probe.Path:
         """A connection for a request. One that begins with a handshake (TLS, SASL) cannot be opened
-        while responses are dropped, so it is kept and reused until it ends. Raises Unanswered."""
+        while responses are dropped, so it is kept and reused until it ends. Raises NoAnswer."""
         if self._plain:
             return open_paths.enter_context(probe.Path(address, within=within))
         held = self._held.pop(address, None)
@@ -128,7 +128,7 @@ class LinkMeter:
 
     def _seen(self, mark: str, within: float) -> bool:
         for address in self._behind:
-            with contextlib.suppress(frames.Unanswered):
+            with contextlib.suppress(frames.NoAnswer):
                 return quota_marks.has_mark(
                     address, mark, within=self._patience(within), access=self.access
                 )
@@ -146,7 +146,7 @@ class LinkMeter:
 
     def _forget(self, mark: str) -> None:
         for address in self._behind:
-            with contextlib.suppress(frames.Unanswered):
+            with contextlib.suppress(frames.NoAnswer):
                 quota_marks.remove_mark(
                     address, mark, within=self._patience(_REMOVED_WITHIN), access=self.access
                 )

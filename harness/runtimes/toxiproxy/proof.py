@@ -76,12 +76,12 @@ def _asked(
 ) -> dict[int, probe.Address]:
     """A broker's answer at its proxy. On an overloaded machine, the first connections may be
     closed."""
-    refusals: list[frames.Unanswered] = []
+    refusals: list[frames.NoAnswer] = []
 
     def answer() -> dict[int, probe.Address] | None:
         try:
             return probe.advertised(address, within=ANSWERS_WITHIN, access=access)
-        except frames.Unanswered as error:
+        except frames.NoAnswer as error:
             refusals.append(error)
             return None
 

@@ -26,7 +26,7 @@ def set_mark(name: str) -> bytes:
 
 
 def remove_mark(address: Address, name: str, *, within: float, access: Access = PLAIN) -> None:
-    """Removes a client quota. Raises Unanswered."""
+    """Removes a client quota. Raises NoAnswer."""
     with Path(address, within=within, access=access) as path:
         path.ask(_mark(name, remove=True))
 
@@ -40,7 +40,7 @@ def _mark(name: str, *, remove: bool) -> AlterClientQuotasRequest:
 
 
 def has_mark(address: Address, name: str, *, within: float, access: Access = PLAIN) -> bool:
-    """Whether a client quota called `name` is known at `address`. Raises Unanswered."""
+    """Whether a client quota called `name` is known at `address`. Raises NoAnswer."""
     component = describe_quotas.ComponentData(entity_type="client-id", match_type=i8(0), match=name)
     with Path(address, within=within, access=access) as path:
         frame = path.ask(DescribeClientQuotasRequest(components=(component,), strict=True))

@@ -22,7 +22,7 @@ from linkflap.harness.model.payload import HEADER
 from linkflap.harness.model.topology import TopicPartition as Partition
 from linkflap.harness.workloads.java.clients import JavaClients
 from linkflap.harness.workloads.java.errors import JavaError, raised
-from linkflap.harness.workloads.java.metadata import Partitions, Topics
+from linkflap.harness.workloads.java.metadata import Partitions, TopicsByName
 from linkflap.harness.workloads.java.texts import BETWEEN, WITHIN
 
 LEAVES_WITHIN: Final = 2.0
@@ -242,12 +242,12 @@ class JavaConsumer:
         except JavaError as error:
             raise self._clients.errors.raising(error) from error
 
-    def list_topics(self, timeout: float) -> Topics:
+    def list_topics(self, timeout: float) -> TopicsByName:
         """Every topic with its partitions. Raises KafkaException."""
         try:
             with raised():
                 found = self._client.listTopics(self._clients.duration(timeout))
-                return Topics(
+                return TopicsByName(
                     {
                         str(name): Partitions(range(int(found[name].size())))
                         for name in found.keySet()

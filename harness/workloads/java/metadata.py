@@ -15,7 +15,7 @@ class Partitions:
 
 
 @dataclass(frozen=True, slots=True)
-class Topics:
+class TopicsByName:
     """Topics by name, as confluent-kafka's ClusterMetadata has them."""
 
     topics: Mapping[str, Partitions]

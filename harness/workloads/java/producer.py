@@ -23,7 +23,7 @@ from linkflap.harness.jvm.bridge import Handle
 from linkflap.harness.model.clock import now
 from linkflap.harness.workloads.java.clients import JavaClients
 from linkflap.harness.workloads.java.errors import JavaError, raised
-from linkflap.harness.workloads.java.metadata import Partitions, Topics
+from linkflap.harness.workloads.java.metadata import Partitions, TopicsByName
 from linkflap.harness.workloads.java.serialization import Record, serialized
 
 BLOCKS: Final = 1.0
@@ -46,7 +46,7 @@ class Delivery:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Sent:
+class _SentRecords:
     """Records of one partition with the same headers, and where their reports go."""
 
     topic: str
@@ -69,7 +69,7 @@ class JavaProducer:
         they may have changed."""
         self._clients, self._identified = clients, identified
         self._transactional = "transactional.id" in config
-        self._waiting: list[_Sent] = []
+        self._waiting: list[_SentRecords] = []
         self._bytes = 0
         self._known: dict[str, int] = {}
         self._reports: list[Delivered] = []
@@ -105,7 +105,7 @@ class JavaProducer:
         names = tuple(name for name, _ in headers)
         last = self._waiting[-1] if self._waiting else None
         if last is None or (last.topic, last.partition, last.headers) != (topic, partition, names):
-            last = _Sent(topic=topic, partition=partition, headers=names)
+            last = _SentRecords(topic=topic, partition=partition, headers=names)
             self._waiting.append(last)
         last.records.append(
             (key, value, *(text.encode() if isinstance(text, str) else text for _, text in headers))
@@ -136,7 +136,7 @@ class JavaProducer:
                 return
             self._reports += sent.reports
 
-    def _not_taken(self, waiting: Sequence[_Sent], error: JavaError) -> None:
+    def _not_taken(self, waiting: Sequence[_SentRecords], error: JavaError) -> None:
         with raised():
             taken = int(self._futures.size()) - len(self._reports)
         reports = [report for sent in waiting for report in sent.reports]
@@ -146,7 +146,7 @@ class JavaProducer:
         for report in reports[taken:]:
             report(cause, Delivery(-1))
 
-    def _sender(self, sent: _Sent) -> Handle:
+    def _sender(self, sent: _SentRecords) -> Handle:
         key = sent.topic, sent.partition, sent.headers
         if key not in self._senders:
             self._senders[key] = self._clients.producers.sender(self._client, self._futures, *key)
@@ -198,13 +198,13 @@ class JavaProducer:
         else:
             report(None, Delivery(int(text)))
 
-    def list_topics(self, topic: str, timeout: float) -> Topics:
+    def list_topics(self, topic: str, timeout: float) -> TopicsByName:
         """How many partitions a topic has, as far as the producer knows. Raises KafkaException."""
         del timeout
         known = self._partitions(topic)
         if not known:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{topic} is not known"))
-        return Topics({topic: Partitions(range(known))})
+        return TopicsByName({topic: Partitions(range(known))})
 
     # --- transactions
 

@@ -38,7 +38,7 @@ from linkflap.spark_verify.checks.parts.logs import (
 )
 from linkflap.spark_verify.facts.eras import FOREVER, Era, History, LogGeneration, MirroredRange
 from linkflap.spark_verify.facts.lineages import history
-from linkflap.spark_verify.facts.partition_facts import Stop
+from linkflap.spark_verify.facts.partition_facts import MirrorStop
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.view import DATA, Batches, Bools, Ints, PartitionView
 
@@ -67,7 +67,7 @@ def tail(view: PartitionView, mirrored_range: MirroredRange) -> Tail:
     return "lost-with-source" if lost else "unknown"
 
 
-def _appends_to(stop: Stop, mirrored_range: MirroredRange) -> bool:
+def _appends_to(stop: MirrorStop, mirrored_range: MirroredRange) -> bool:
     """Whether the records that a mirror appended at its end are in the destination's log: its own
     mirror's, or copied from an earlier hop."""
     if mirrored_range.far:

@@ -25,12 +25,12 @@ from linkflap.spark_verify.facts.partition_facts import (
     Deletion,
     Description,
     Disagreement,
+    MirrorStop,
     PartitionFacts,
     Promotion,
     Refusal,
     ReplicaSample,
     RunFacts,
-    Stop,
     Truncation,
     Window,
 )
@@ -59,7 +59,7 @@ class History(TypedDict, total=False):
     ended: int
     earlier: Sequence[Log]
     truncations: Sequence[Truncation]
-    stops: Sequence[Stop]
+    stops: Sequence[MirrorStop]
     budgets: Budgets | None
     compacted: Mapping[str, int] | None
     deaths: Mapping[str, int] | None
@@ -169,7 +169,7 @@ def view(
     ended: int = ENDED,
     earlier: Sequence[Log] = (),
     truncations: Sequence[Truncation] = (),
-    stops: Sequence[Stop] = (),
+    stops: Sequence[MirrorStop] = (),
     budgets: Budgets | None = None,
     compacted: Mapping[str, int] | None = None,
     deaths: Mapping[str, int] | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from linkflap.spark_verify.facts.partition_facts import Stop
+from linkflap.spark_verify.facts.partition_facts import MirrorStop
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import promoted, view
 from tests.unit.checks.logs import SECOND, Log
@@ -16,8 +16,8 @@ def stop(
     *appended: tuple[int, str],
     truncated: Sequence[tuple[int, int]] = (),
     epochs: Sequence[tuple[int, int]] = (),
-) -> Stop:
-    return Stop(
+) -> MirrorStop:
+    return MirrorStop(
         link="A->B", cluster="B", time=500 * SECOND, mirrored=mirrored, promoted=at,
         truncated=truncated, appended=appended,
         epochs=epochs,
@@ -53,7 +53,7 @@ def shortened(
     )  # fmt: skip
 
 
-def ended(reported: Stop, *, offset: int = 1) -> PartitionView:
+def ended(reported: MirrorStop, *, offset: int = 1) -> PartitionView:
     """A has an open transaction, B its ABORT at offset 1."""
     a = Log("A").txn(1, pid=7, end=None)
     b = Log("B").txn(1, pid=7, end="abort")

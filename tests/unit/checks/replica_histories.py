@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from linkflap.spark_verify.facts.partition_facts import ReplicaSample, Stop, Truncation, Window
+from linkflap.spark_verify.facts.partition_facts import (
+    MirrorStop,
+    ReplicaSample,
+    Truncation,
+    Window,
+)
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import samples, view
 from tests.unit.checks.logs import SECOND, Log, ints
@@ -19,7 +24,7 @@ def replica(
     truncations: Sequence[Truncation] = (),
     windows: Sequence[Window] = (),
     leaders: Sequence[int] | None = None,
-    stops: Sequence[Stop] = (),
+    stops: Sequence[MirrorStop] = (),
     every: float = 0.5,
     cluster: str = "A",
 ) -> PartitionView:
@@ -51,9 +56,9 @@ def replica(
     )
 
 
-def stop(at: int, truncated: Sequence[tuple[int, int]] = ()) -> Stop:
+def stop(at: int, truncated: Sequence[tuple[int, int]] = ()) -> MirrorStop:
     """A mirror's end in the log, which truncated it or did not."""
-    return Stop(
+    return MirrorStop(
         link="B->A",
         cluster="A",
         time=at * SECOND,

@@ -14,7 +14,7 @@ from linkflap.harness.capture.folders import record as record_logs
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.facts.partition_facts import Stop
+from linkflap.spark_verify.facts.partition_facts import MirrorStop
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.copied_logs import asked
 from tests.kafka_log import (
@@ -299,7 +299,7 @@ def test_markers_of_another_mirror_in_the_chain_do_not_count(crc: int) -> None:
     ]
     ends = {"B": 2, "C": 1}
     stops = [
-        Stop(
+        MirrorStop(
             link=link,
             cluster=link[-1],
             time=900 * SECOND,
@@ -330,7 +330,7 @@ def test_markers_that_a_mirror_appends_at_the_end_of_the_run_are_its_own(
     log: Log, appended: list[tuple[int, str]], wrong: list[int]
 ) -> None:
     """A has 1; no failover: the mirror is ended with the run, and reports then what it appended."""
-    stop = Stop(
+    stop = MirrorStop(
         link="A->B",
         cluster="B",
         time=900 * SECOND,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from linkflap.spark_verify.facts.partition_facts import Stop
+from linkflap.spark_verify.facts.partition_facts import MirrorStop
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.clients import commit, poll, send
 from tests.unit.checks.histories import promoted, view
@@ -122,7 +122,7 @@ def test_a_tail_that_was_not_captured_is_compared_with_its_clients() -> None:
 def test_the_tail_that_a_mirror_truncated_at_the_promotion_is_another_era(
     truncated: list[tuple[int, int]], found: list[tuple[str, str, int]]
 ) -> None:
-    stop = Stop(
+    stop = MirrorStop(
         link="A->B",
         cluster="B",
         time=501 * SECOND,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from linkflap.harness.log.coordinators import COMPLETE_COMMIT, ONGOING
 from linkflap.spark_verify.checks.parts.last_stable import high_watermarks_of, recompute_last_stable
 from linkflap.spark_verify.checks.parts.logs import read
-from linkflap.spark_verify.facts.partition_facts import Stop
+from linkflap.spark_verify.facts.partition_facts import MirrorStop
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.clients import commit
 from tests.unit.checks.coordinator_logs import TOPIC_PARTITION, state, states
@@ -38,7 +38,7 @@ COMMITTED = [*GOES_ON, replace(GOES_ON[0], state=COMPLETE_COMMIT, partitions=())
 def truncated_back(truncated: list[tuple[int, int]], *marks: tuple[int, int]) -> PartitionView:
     """B had 1 and 2 when it was sampled; the mirror truncated 2 when it ended, and B's clients
     wrote 3 there."""
-    stop = Stop(
+    stop = MirrorStop(
         link="A->B",
         cluster="B",
         time=501 * SECOND,
@@ -250,7 +250,7 @@ def test_unknown_epochs_are_not_compared_when_a_mirror_ended_between_them(
 ) -> None:
     """The mirror truncates what it mirrored too far, and the partition gets another leader; samples
     without an epoch cannot tell."""
-    truncated = Stop(
+    truncated = MirrorStop(
         link="A->B",
         cluster="B",
         time=at * SECOND,

@@ -7,7 +7,7 @@ from typing import Unpack
 
 import pytest
 
-from linkflap.spark_verify.facts.partition_facts import Stop, Window
+from linkflap.spark_verify.facts.partition_facts import MirrorStop, Window
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import History, promoted, samples, view
 from tests.unit.checks.logs import SECOND, Header, Log
@@ -46,7 +46,7 @@ def promoted_in(epoch: int, **rest: Unpack[History]) -> PartitionView:
 def truncated_off(*, reported: bool) -> PartitionView:
     """B had an open transaction at offset 0 in epoch 3, which the mirror truncated when it
     ended."""
-    stop = Stop(
+    stop = MirrorStop(
         link="A->B",
         cluster="B",
         time=5 * SECOND,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from linkflap.spark_verify.facts.partition_facts import Stop, Window
+from linkflap.spark_verify.facts.partition_facts import MirrorStop, Window
 from tests.unit.checks.clients import commit, poll, send
 from tests.unit.checks.histories import History, promoted, view
 from tests.unit.checks.logs import SECOND, Log
@@ -225,7 +225,7 @@ def test_a_transaction_that_was_open_when_truncated_was_promised_to_nobody(
     """B had 1, and perhaps its COMMIT, and a read_uncommitted reader had got it; the mirror ended,
     and truncated B to 0."""
     truncated = [(mirrored, 0)]
-    stop = Stop(
+    stop = MirrorStop(
         link="A->B",
         cluster="B",
         time=500 * SECOND,

@@ -9,7 +9,7 @@ import pytest
 
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
-from linkflap.spark_verify.facts.partition_facts import Stop
+from linkflap.spark_verify.facts.partition_facts import MirrorStop
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.topologies import parse
 from tests.kafka_log import crc_with_id
@@ -190,7 +190,7 @@ def test_a_mirrors_truncation_and_reset_at_the_end_of_the_run_are_its_own() -> N
     """A has 1 and an open transaction; no failover: at the end of the run the mirror truncates B
     there, and writes a reset."""
     truncated, appended = [(2, 1)], [(1, "reset")]
-    stop = Stop(
+    stop = MirrorStop(
         link="A->B", cluster="B", time=900 * SECOND, mirrored=2, promoted=2, truncated=truncated,
         appended=appended
     )  # fmt: skip

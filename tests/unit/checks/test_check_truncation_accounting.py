@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from linkflap.spark_verify.facts.partition_facts import Stop, Truncation
+from linkflap.spark_verify.facts.partition_facts import MirrorStop, Truncation
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.clients import send
 from tests.unit.checks.histories import History, promoted, reversed_, view
@@ -217,7 +217,7 @@ def test_truncations_that_do_not_lead_to_the_promotion(
 def test_the_end_of_a_mirror_is_judged_by_the_generation_that_it_began() -> None:
     """What A's second failover appended at 4 was truncated when A followed B again, and B has other
     records there."""
-    home = Stop(
+    home = MirrorStop(
         link="B->A", cluster="A", time=700 * SECOND, mirrored=4, promoted=5, truncated=(),
         appended=((4, "ABORT of producer 7, epoch 0"),),
     )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from linkflap.spark_verify.facts.partition_facts import Stop
+from linkflap.spark_verify.facts.partition_facts import MirrorStop
 from tests.unit.checks.clients import commit, poll, send
 from tests.unit.checks.histories import promoted, samples, view
 from tests.unit.checks.logs import SECOND, Log
@@ -161,7 +161,7 @@ def test_a_mirror_that_truncated_its_destination_took_the_last_stable_offset_bac
 ) -> None:
     """B had 1 and its marker, and a reader got 1; then the mirror ended, and truncated B to offset
     0, where the transaction began."""
-    stop = Stop(
+    stop = MirrorStop(
         link="A->B",
         cluster="B",
         time=501 * SECOND,

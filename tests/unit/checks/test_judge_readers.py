@@ -10,7 +10,7 @@ from linkflap.harness.model.history import PollKind
 from linkflap.harness.model.scenario import WorkloadSpec, clients
 from linkflap.harness.model.verdict import CheckResult, Verdict
 from linkflap.harness.rundir.values import Status
-from linkflap.harness.workloads.crew import Names
+from linkflap.harness.workloads.crew import ClientNames
 from tests.unit.checks.judged_runs import Recorded, result, row, verdict_of
 
 GROUP = WorkloadSpec(kind="readers", home="A", clients=2, options={"group": "g"})
@@ -124,7 +124,7 @@ def test_a_failed_run_needs_no_readers(tmp_path: Path) -> None:
 
 def test_clients_are_called_what_the_scenario_says() -> None:
     specs = (GROUP, RELAY, FIXED)
-    names = Names()
+    names = ClientNames()
     assert [name for name, _ in clients(specs)] == [
         names.next(s.kind) for s in specs for _ in range(s.clients)
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from linkflap.spark_verify.facts.partition_facts import Stop
+from linkflap.spark_verify.facts.partition_facts import MirrorStop
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import but, promoted
 from tests.unit.checks.logs import SECOND, Log
@@ -25,10 +25,10 @@ def test_a_split_outcome_names_both_markers() -> None:
     }  # fmt: skip
 
 
-def stopped(mirrored: int) -> Stop:
+def stopped(mirrored: int) -> MirrorStop:
     """The mirror ended with the run, and aborted open transactions."""
     appended = ((1, "ABORT of producer 7, epoch 0"),)
-    return Stop(
+    return MirrorStop(
         link="A->B",
         cluster="B",
         time=900 * SECOND,

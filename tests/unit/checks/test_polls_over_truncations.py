@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from linkflap.spark_verify.facts.partition_facts import Stop
+from linkflap.spark_verify.facts.partition_facts import MirrorStop
 from linkflap.spark_verify.facts.sends_and_reads import Read
 from tests.unit.checks.clients import poll
 from tests.unit.checks.histories import promoted, reversed_, view
@@ -42,7 +42,7 @@ def test_before_a_truncation_it_is_judged_by_the_log_of_that_time() -> None:
 def test_the_tail_that_a_mirror_truncated_at_the_promotion_is_another_era(
     truncated: list[tuple[int, int]], found: list[tuple[str, str, int]]
 ) -> None:
-    stop = Stop(
+    stop = MirrorStop(
         link="A->B",
         cluster="B",
         time=501 * SECOND,
@@ -74,7 +74,7 @@ def test_the_tail_that_a_mirror_truncated_at_the_promotion_is_another_era(
 def test_a_consumer_that_nothing_moved_stands_beyond_a_log_that_was_truncated_below_it(
     stands: int, found: list[tuple[str, str, int]]
 ) -> None:
-    stop = Stop(
+    stop = MirrorStop(
         link="A->B",
         cluster="B",
         time=501 * SECOND,
@@ -125,7 +125,7 @@ def test_polls_of_what_came_from_b_in_the_fault_say_nothing_of_the_reader_s_posi
 
 
 def test_a_mirror_that_truncates_when_it_ends_may_leave_readers_beyond_it() -> None:
-    stop = Stop(
+    stop = MirrorStop(
         link="A->B",
         cluster="B",
         time=501 * SECOND,

@@ -12,7 +12,7 @@ from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.rundir import Run, RunWriter
 from linkflap.harness.workloads.clients import WorkloadClients
-from linkflap.harness.workloads.crew import Names
+from linkflap.harness.workloads.crew import ClientNames
 from linkflap.harness.workloads.make_crew import make
 from linkflap.harness.workloads.prefork import Prefork
 
@@ -41,7 +41,7 @@ def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunWrite
 @pytest.fixture
 def clients(writer: RunWriter) -> Iterator[WorkloadClients]:
     """Two producers in one process and a reader in another, of clusters that do not answer."""
-    names, forks = Names(), Prefork()
+    names, forks = ClientNames(), Prefork()
     addresses = SimpleNamespace(
         clusters={n: SimpleNamespace(bootstrap="127.0.0.1:1") for n in "AB"}, links={}
     )

@@ -11,11 +11,11 @@ from typing import Any, cast
 import pytest
 
 from linkflap.chaos import scenario_file
-from linkflap.chaos.generator import Bounds, Coverage, generate
+from linkflap.chaos.generator import Coverage, GeneratorBounds, generate
 from linkflap.harness.model.scenario import MirrorSpec, Scenario
 from linkflap.harness.suite import triage as triages
 from linkflap.harness.suite.failures import era_of, name_of
-from linkflap.harness.suite.folder import Result, SuiteFolder
+from linkflap.harness.suite.folder import RunResult, SuiteFolder
 from linkflap.harness.suite.observed import struck
 from linkflap.harness.suite.plan import Plan
 from linkflap.harness.suite.reports import era_in, failures, paths_of, read
@@ -46,7 +46,7 @@ def faults(scenario: Scenario) -> set[str]:
 
 def with_fault(wanted: str, other: str) -> Scenario:
     for number in range(3000):
-        made = generate(1, number, Coverage(), Bounds(most=4), guided=False)
+        made = generate(1, number, Coverage(), GeneratorBounds(most=4), guided=False)
         if wanted in faults(made) and other not in faults(made):
             return made
     raise AssertionError(wanted)
@@ -58,7 +58,7 @@ def suite(root: Path, *, shrink: float) -> SuiteFolder:
     folder = SuiteFolder.create(root, plan)
     for number, wanted in enumerate((("link-cut", "mirror-kill"), ("mirror-kill", "link-cut")), 1):
         folder.write_scenario(number, with_fault(*wanted))
-        folder.append(Result(number=number, verdict="invalid", kinds=(KIND,)))
+        folder.append(RunResult(number=number, verdict="invalid", kinds=(KIND,)))
     return folder
 
 

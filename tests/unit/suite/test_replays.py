@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import cast
 
 from linkflap.chaos import scenario_file
-from linkflap.chaos.generator import Bounds, Coverage, generate
+from linkflap.chaos.generator import Coverage, GeneratorBounds, generate
 from linkflap.harness.suite.replays import Replays
 from linkflap.harness.suite.work import Task, Workers
 from tests.unit.suite.scripted import Scripted
@@ -44,7 +44,7 @@ def test_the_evidence_is_a_run_of_the_smallest_scenario(tmp_path: Path) -> None:
         )
 
     original, smaller, other = (
-        generate(1, number, Coverage(), Bounds(), guided=False) for number in (1, 2, 3)
+        generate(1, number, Coverage(), GeneratorBounds(), guided=False) for number in (1, 2, 3)
     )
     first = replays()
     first([original], times=1)

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from linkflap.chaos import schedule_checks
-from linkflap.chaos.generator import Bounds, Coverage, generate
+from linkflap.chaos.generator import Coverage, GeneratorBounds, generate
 from linkflap.chaos.generator.bounds import ALL
 from linkflap.chaos.triggers import condition
 from linkflap.harness.model.scenario import FaultSpec, Scenario
 from linkflap.harness.suite.reductions import PASSES, followers, without
 from linkflap.harness.suite.shrink import Rate, Shrinker
 
-EVERY = Bounds(topologies=ALL, mirrors=("shadow", "mm2"), most=8)
+EVERY = GeneratorBounds(topologies=ALL, mirrors=("shadow", "mm2"), most=8)
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from linkflap.harness.suite.failures import by_kind, kinds_of, name_of
-from linkflap.harness.suite.folder import Result
+from linkflap.harness.suite.folder import RunResult
 
 
 def document(
@@ -53,19 +53,19 @@ def test_unknowns_are_alike_but_for_their_numbers() -> None:
 
 
 def test_runs_with_a_kind_that_led_another_are_that_kinds() -> None:
-    a = Result(number=1, verdict="invalid", kinds=("x:one", "y:two"))
-    b = Result(number=2, verdict="invalid", kinds=("z:three", "x:one"))
-    c = Result(number=3, verdict="invalid", kinds=("z:three",))
+    a = RunResult(number=1, verdict="invalid", kinds=("x:one", "y:two"))
+    b = RunResult(number=2, verdict="invalid", kinds=("z:three", "x:one"))
+    c = RunResult(number=3, verdict="invalid", kinds=("z:three",))
     assert {kind: [r.number for r in runs] for kind, runs in by_kind([c, b, a]).items()} == {
         "x:one": [1, 2],
         "z:three": [2, 3],
     }
-    assert by_kind([Result(number=4, verdict="valid")]) == {}
+    assert by_kind([RunResult(number=4, verdict="valid")]) == {}
 
 
 def test_a_kind_that_most_runs_of_another_have_is_its_consequence_and_a_rarer_one_is_not() -> None:
     kinds = {4: ("refused",), 8: ("hangs", "refused"), 9: ("lie", "hangs", "refused")}
-    runs = [Result(number=n, verdict="invalid", kinds=each) for n, each in kinds.items()]
+    runs = [RunResult(number=n, verdict="invalid", kinds=each) for n, each in kinds.items()]
     assert {kind: [r.number for r in each] for kind, each in by_kind(runs).items()} == {
         "refused": [4, 8, 9],
         "lie": [9],

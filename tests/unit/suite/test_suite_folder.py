@@ -12,12 +12,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from linkflap.chaos.generator import Bounds, baseline
+from linkflap.chaos.generator import GeneratorBounds, baseline
 from linkflap.harness.cli.suite import LASTS
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.suite import explore
 from linkflap.harness.suite.explore import Suite
-from linkflap.harness.suite.folder import Result, SuiteFolder
+from linkflap.harness.suite.folder import RunResult, SuiteFolder
 from linkflap.harness.suite.observed import Observed
 from linkflap.harness.suite.plan import FORMAT, Plan, seconds, shard
 from linkflap.harness.suite.summary import came_to, junit, summary, unreached, verdict_of
@@ -40,7 +40,7 @@ def folder(tmp_path: Path) -> SuiteFolder:
 
 
 def test_what_is_written_is_read_back(folder: SuiteFolder) -> None:
-    one = Result(
+    one = RunResult(
         number=3,
         verdict="invalid",
         kinds=("lost-write:lost",),
@@ -59,13 +59,13 @@ def test_what_is_written_is_read_back(folder: SuiteFolder) -> None:
 def test_a_line_that_was_being_written_when_the_suite_was_killed_is_taken_away(
     folder: SuiteFolder, length: int
 ) -> None:
-    folder.append(Result(number=0, verdict="valid"))
+    folder.append(RunResult(number=0, verdict="valid"))
     size = (folder.root / "results.jsonl").stat().st_size
-    folder.append(Result(number=1, verdict="invalid"))
+    folder.append(RunResult(number=1, verdict="invalid"))
     os.truncate(folder.root / "results.jsonl", size + length if length > 0 else 2 * size - 1)
     again = SuiteFolder.open(folder.root)
     assert [r.number for r in again.results] == [0]
-    again.append(Result(number=1, verdict="valid"))
+    again.append(RunResult(number=1, verdict="valid"))
     assert [(r.number, r.verdict) for r in SuiteFolder.open(folder.root).results] == [
         (0, "valid"),
         (1, "valid"),
@@ -116,7 +116,7 @@ def test_a_suite_begins_with_the_baseline_and_keeps_what_failed(folder: SuiteFol
     said: list[str] = []
     Suite(folder=folder, works=cast(Workers, Scripted()), say=said.append).run()
     assert sorted(r.number for r in folder.results) == [0, 1, 2, 3, 4, 5]
-    assert folder.scenario(0).schedule == baseline(7, Bounds()).schedule == ()
+    assert folder.scenario(0).schedule == baseline(7, GeneratorBounds()).schedule == ()
     assert all(folder.scenario(n).schedule for n in range(1, 6))
     assert folder.kept == [2, 5]
     assert verdict_of(folder.results) == "invalid"
@@ -270,4 +270,4 @@ def test_a_suite_that_missed_a_required_state_is_not_valid(
 def test_a_suite_without_any_scenario_is_refused_before_its_baseline() -> None:
     PLAN.check()
     with pytest.raises(InputError, match="no fault of broker-restart can be played on A->B"):
-        replace(PLAN, bounds=Bounds(faults=("broker-restart",))).check()
+        replace(PLAN, bounds=GeneratorBounds(faults=("broker-restart",))).check()

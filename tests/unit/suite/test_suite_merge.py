@@ -11,14 +11,14 @@ import msgspec
 import pytest
 
 from linkflap.chaos.cases.regression import reproduced
-from linkflap.chaos.generator import Bounds, baseline
+from linkflap.chaos.generator import GeneratorBounds, baseline
 from linkflap.harness.cli.commands import linkflap as command
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.suite import regression
-from linkflap.harness.suite.folder import Result, SuiteFolder
+from linkflap.harness.suite.folder import RunResult, SuiteFolder
 from linkflap.harness.suite.merge import merge, missing
 from linkflap.harness.suite.plan import Plan
-from linkflap.harness.suite.reports import REPORT, Report, failures
+from linkflap.harness.suite.reports import REPORT, FailureReport, failures
 from linkflap.harness.suite.summary import summary
 
 PLAN = Plan(name="nightly", seed=7, seconds=60, jobs=2)
@@ -30,12 +30,12 @@ def shard(
     """A shard with three runs."""
     made = SuiteFolder.create(root / f"{part}-{of}", replace(plan, shard=(part, of)))
     for number in range(part, part + 3 * of, of):
-        made.write_scenario(number, baseline(7, Bounds()))
+        made.write_scenario(number, baseline(7, GeneratorBounds()))
         verdict = "invalid" if number in bad else "valid"
         kinds = ("lost-write:lost-write",) if number in bad else ()
         made.run_path(number).mkdir()
         made.append(
-            Result(
+            RunResult(
                 number=number,
                 verdict=verdict,
                 kinds=kinds,
@@ -58,7 +58,7 @@ def report(
 ) -> None:
     own = folder.root / "failures" / name
     own.mkdir()
-    made = Report(
+    made = FailureReport(
         kind="lost-write:lost-write",
         found=found,
         reproduced=reproduced,
@@ -130,7 +130,7 @@ def test_a_missing_shard_is_reported(tmp_path: Path) -> None:
         (lambda root: shard(root / "x", 0), "shard 1/2 is given twice"),
         (lambda root: shard(root, 1, 3), "merge shards of one suite"),
         (lambda root: shard(root, 1, plan=replace(PLAN, seed=8)), "their seed differs"),
-        (lambda root: shard(root, 1, plan=replace(PLAN, bounds=Bounds(mirrors=("mm2",)))),
+        (lambda root: shard(root, 1, plan=replace(PLAN, bounds=GeneratorBounds(mirrors=("mm2",)))),
             "their bounds differs"),
         (lambda root: shard(root, 1, plan=replace(PLAN, merged=(0, 1), shards=2)),
             "is merged already"),
@@ -153,7 +153,7 @@ def test_regression_shards_have_their_cases(tmp_path: Path) -> None:
         )
         regression.write_entries(made, reproduced()[:4])
         for entry in regression.entries(made):
-            made.append(Result(number=entry.number, verdict="valid", reason="REPRODUCED 1 of 1"))
+            made.append(RunResult(number=entry.number, verdict="valid", reason="REPRODUCED 1 of 1"))
         parts.append(made)
     made = merge(parts, tmp_path / "all")
     assert [entry.number for entry in regression.entries(made)] == [0, 1, 2, 3]

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from linkflap.chaos.generator import Bounds, Coverage, cells_of, generate
+from linkflap.chaos.generator import Coverage, GeneratorBounds, cells_of, generate
 from linkflap.harness.cli.suite import suite as command
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.suite import page
-from linkflap.harness.suite.folder import Result, SuiteFolder
+from linkflap.harness.suite.folder import RunResult, SuiteFolder
 from linkflap.harness.suite.nights import following, night
 from linkflap.harness.suite.plan import Plan
 
-PLAN = Plan(name="nightly", seed=7, seconds=60, jobs=2, bounds=Bounds(), linkflap="1.0")
+PLAN = Plan(name="nightly", seed=7, seconds=60, jobs=2, bounds=GeneratorBounds(), linkflap="1.0")
 
 
 def worked(root: Path, plan: Plan, results: list[tuple[str, tuple[str, ...]]]) -> SuiteFolder:
@@ -25,7 +25,9 @@ def worked(root: Path, plan: Plan, results: list[tuple[str, tuple[str, ...]]]) -
     for number, (verdict, cells) in enumerate(results, start=1):
         made.write_scenario(number, generate(7, number, Coverage(), plan.bounds, guided=False))
         made.append(
-            Result(number=number, verdict=verdict, cells=cells, seconds=20.0, ended=30.0 * number)
+            RunResult(
+                number=number, verdict=verdict, cells=cells, seconds=20.0, ended=30.0 * number
+            )
         )
     return made
 
@@ -81,7 +83,7 @@ def test_a_suite_that_generates_nothing_goes_on_from_none(tmp_path: Path) -> Non
 def test_the_command_draws_other_scenarios_after_a_suite(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    drawn = generate(7, 1, Coverage(), Bounds())
+    drawn = generate(7, 1, Coverage(), GeneratorBounds())
     worked(tmp_path / "last", PLAN, [("valid", tuple(sorted(cells_of(drawn)))) for _ in range(20)])
     outputs = []
     for more in ([], ["--after", str(tmp_path / "last")]):

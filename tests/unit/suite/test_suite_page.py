@@ -7,14 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from linkflap.chaos.cases.regression import reproduced
-from linkflap.chaos.generator import Bounds, baseline, generate
+from linkflap.chaos.generator import GeneratorBounds, baseline, generate
 from linkflap.chaos.generator.coverage import Coverage
 from linkflap.harness.suite import page, regression
-from linkflap.harness.suite.folder import Result, SuiteFolder
+from linkflap.harness.suite.folder import RunResult, SuiteFolder
 from linkflap.harness.suite.plan import Plan
 
 PLAN = Plan(
-    name="smoke", seed=7, seconds=60, jobs=2, bounds=Bounds(faults=("link-cut", "broker-pause"))
+    name="smoke",
+    seed=7,
+    seconds=60,
+    jobs=2,
+    bounds=GeneratorBounds(faults=("link-cut", "broker-pause")),
 )
 CELLS = (
     "strike/link-cut/mirror-behind/link-1/shadow",
@@ -31,15 +35,15 @@ def suite(root: Path) -> SuiteFolder:
             generate(7, number, Coverage(), PLAN.bounds) if number else baseline(7, PLAN.bounds),
         )
     made.append(
-        Result(number=0, verdict="valid", cells=("on/shadow/A->B",), seconds=20.0, ended=30.0)
+        RunResult(number=0, verdict="valid", cells=("on/shadow/A->B",), seconds=20.0, ended=30.0)
     )
     missed = ("1-link-cut: open-partitions:2",)
     made.append(
-        Result(number=1, verdict="valid", cells=CELLS, missed=missed, seconds=20.0, ended=40.0)
+        RunResult(number=1, verdict="valid", cells=CELLS, missed=missed, seconds=20.0, ended=40.0)
     )
     cause = "<script>alert(1)</script> is lost"
     made.append(
-        Result(
+        RunResult(
             number=2,
             verdict="invalid",
             kinds=("lost-write:lost-write",),
@@ -91,7 +95,7 @@ def test_a_regression_suite_has_a_page(tmp_path: Path) -> None:
     regression.write_entries(made, reproduced()[:3])
     gone = ("regression:x",)
     made.append(
-        Result(
+        RunResult(
             number=1,
             verdict="invalid",
             reason="NOT REPRODUCED 0 of 3",
@@ -99,14 +103,14 @@ def test_a_regression_suite_has_a_page(tmp_path: Path) -> None:
             cause="it was before",
         )
     )
-    made.append(Result(number=0, verdict="valid", reason="REPRODUCED 1 of 1"))
+    made.append(RunResult(number=0, verdict="valid", reason="REPRODUCED 1 of 1"))
     text = page.write(made).read_text()
     assert re.findall(r'<span class="word ([\w-]+)">', text) == ["invalid", "not-played", "valid"]
     assert f"linkflap case run {reproduced()[1].case.name} " in text
 
 
 def test_whose_clients_runs_had_is_counted_where_there_was_a_choice(tmp_path: Path) -> None:
-    own = Bounds(clients=("librdkafka", "java"))
+    own = GeneratorBounds(clients=("librdkafka", "java"))
     folder = SuiteFolder.create(tmp_path / "suite", replace(PLAN, bounds=own))
     hit = [
         (),
@@ -119,7 +123,7 @@ def test_whose_clients_runs_had_is_counted_where_there_was_a_choice(tmp_path: Pa
             number, generate(7, number, Coverage(), own) if number else baseline(7, own)
         )
         folder.append(
-            Result(
+            RunResult(
                 number=number,
                 verdict="valid",
                 cells=("on/shadow/A->B", *cells),

@@ -14,7 +14,7 @@ from linkflap.chaos.cases.benches import Benches
 from linkflap.chaos.cases.case import Outcome
 from linkflap.chaos.cases.regression import reproduced
 from linkflap.chaos.cases.results import load
-from linkflap.chaos.cases.runner import Result as Played
+from linkflap.chaos.cases.runner import CaseResult as Played
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.suite import regression
 from linkflap.harness.suite.folder import SuiteFolder

@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from linkflap.chaos.generator import Bounds, Coverage, baseline, generate
+from linkflap.chaos.generator import Coverage, GeneratorBounds, baseline, generate
 from linkflap.harness.cli.commands import linkflap as command
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.protocols import Deployment
@@ -24,7 +24,11 @@ from linkflap.harness.suite.plan import Plan
 from linkflap.harness.suite.summary import summary
 
 PLAN = Plan(
-    name="soak", seed=7, seconds=3600, jobs=1, bounds=Bounds(faults=rounds.faults("process"))
+    name="soak",
+    seed=7,
+    seconds=3600,
+    jobs=1,
+    bounds=GeneratorBounds(faults=rounds.faults("process")),
 )
 
 

@@ -10,10 +10,10 @@ from typing import cast
 
 import pytest
 
-from linkflap.chaos.generator import Bounds, baseline
+from linkflap.chaos.generator import GeneratorBounds, baseline
 from linkflap.harness.cli.commands import linkflap as command
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.suite.folder import Result, SuiteFolder
+from linkflap.harness.suite.folder import RunResult, SuiteFolder
 from linkflap.harness.suite.merge import merge
 from linkflap.harness.suite.plan import Plan
 from linkflap.harness.suite.reports import era_in
@@ -31,8 +31,8 @@ def _resume(root: Path) -> None:
 @pytest.fixture
 def suite(tmp_path: Path) -> Path:
     folder = SuiteFolder.create(tmp_path / "suite", Plan(name="nightly", seed=7, seconds=60))
-    folder.write_scenario(0, baseline(7, Bounds()))
-    folder.append(Result(number=0, verdict="invalid", kinds=(KIND,)))
+    folder.write_scenario(0, baseline(7, GeneratorBounds()))
+    folder.append(RunResult(number=0, verdict="invalid", kinds=(KIND,)))
     return folder.root
 
 
@@ -62,7 +62,7 @@ def test_programs_in_a_suite_are_started_only_where_that_is_allowed(suite: Path)
 
 
 def test_a_build_of_kafka_in_a_suite_is_run_only_where_that_is_allowed(tmp_path: Path) -> None:
-    plan = Plan(name="nightly", seed=7, seconds=60, bounds=Bounds(kafka=("/tmp/libs",)))
+    plan = Plan(name="nightly", seed=7, seconds=60, bounds=GeneratorBounds(kafka=("/tmp/libs",)))
     root = SuiteFolder.create(tmp_path / "suite", plan).root
     with pytest.raises(InputError, match=r"no release \(/tmp/libs\); allow this with --allow-comm"):
         _resume(root)

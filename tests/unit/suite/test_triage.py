@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from linkflap.harness.suite.failures import name_of
-from linkflap.harness.suite.folder import Result, SuiteFolder
+from linkflap.harness.suite.folder import RunResult, SuiteFolder
 from linkflap.harness.suite.replays import Replays
 from linkflap.harness.suite.shrink import Rate
 from linkflap.harness.suite.triage import CHOSEN, _chosen, _fails_often
@@ -36,7 +36,7 @@ def chosen(replays: Replayed) -> tuple[int, str]:
         plan=SimpleNamespace(replays=4),
         scenario=lambda number: SimpleNamespace(number=number, schedule=range(FAULTS[number])),
     )
-    runs = cast(list[Result], [SimpleNamespace(number=number) for number in FAULTS])
+    runs = cast(list[RunResult], [SimpleNamespace(number=number) for number in FAULTS])
     run, rate = _fails_often(
         cast(SuiteFolder, folder), "lost-write:lost-write", runs, cast(Replays, replays), print
     )
@@ -76,7 +76,7 @@ def test_a_session_that_resumes_keeps_the_run_that_was_chosen(tmp_path: Path) ->
             scenario=lambda number: SimpleNamespace(number=number, schedule=range(FAULTS[number])),
         ),
     )
-    runs = cast(list[Result], [SimpleNamespace(number=number) for number in FAULTS])
+    runs = cast(list[RunResult], [SimpleNamespace(number=number) for number in FAULTS])
     kind = "lost-write:lost-write"
     own = tmp_path / "failures" / name_of(kind)
     own.mkdir(parents=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from linkflap.harness.mirrors.shadow.destination.client import Destination, Refused
-from linkflap.harness.mirrors.shadow.journal import Notes, TopicNote, read_notes
+from linkflap.harness.mirrors.shadow.journal import JournalNotes, TopicNote, read_notes
 from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
 from linkflap.harness.mirrors.shadow.settings import JOURNAL
 from linkflap.harness.model.errors import EnvironmentFailure
@@ -156,7 +156,7 @@ class TopicConfigs:
             raise refused[0]
 
 
-def shadows_into(folder: Path) -> Iterable[Notes]:
+def shadows_into(folder: Path) -> Iterable[JournalNotes]:
     """The journals of the shadows with folders in this folder that have not handed over yet."""
     for journal in sorted(folder.glob(f"shadow-*/{JOURNAL}")):
         notes = read_notes(journal)
@@ -164,7 +164,7 @@ def shadows_into(folder: Path) -> Iterable[Notes]:
             yield notes
 
 
-def handed_on(name: str, configs: Configs, leading: Iterable[Notes]) -> Configs:
+def handed_on(name: str, configs: Configs, leading: Iterable[JournalNotes]) -> Configs:
     """The configs of a topic at its home cluster, computed from its configs at the source, where
     one of these shadows may lead it."""
     for notes in leading:

@@ -51,7 +51,7 @@ epoch is tried, LEAVE_SECONDS until it continues without that broker."""
 _LOOK: Final = 0.05
 
 
-class Failover:
+class FailoverRun:
     """One failover of all partitions of a mirror."""
 
     def __init__(

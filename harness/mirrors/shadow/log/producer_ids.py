@@ -25,7 +25,7 @@ from collections.abc import Callable
 from typing import Final
 
 from linkflap.harness.mirrors.shadow.log.batches import ProducerIds
-from linkflap.harness.mirrors.shadow.settings import Options
+from linkflap.harness.mirrors.shadow.settings import ShadowOptions
 
 _LONGEST: Final = (1 << 63) - 1
 MARGIN: Final = 1000
@@ -51,7 +51,7 @@ def region(cluster_id: str) -> Callable[[int], int]:
     return mapped
 
 
-def mapping(options: Options, source_cluster_id: str) -> ProducerIds | None:
+def mapping(options: ShadowOptions, source_cluster_id: str) -> ProducerIds | None:
     """The mapping of producer ids; None when they are unchanged."""
     changed: dict[str, ProducerIds] = {
         "negate": negate,

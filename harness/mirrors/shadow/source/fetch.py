@@ -19,9 +19,9 @@ from linkflap.harness.mirrors.shadow.log.mirrored_log import BUDGET_BYTES, WINDO
 from linkflap.harness.mirrors.shadow.log.partition import Partition
 from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID
 from linkflap.harness.mirrors.shadow.source.replica_choice import (
-    Divergence,
-    Readers,
+    LogDivergence,
     Reading,
+    ReplicaReaders,
     truncation_point,
 )
 from linkflap.harness.mirrors.shadow.source.requests import PARTITION_BYTES, SHORT, SourceRequests
@@ -47,7 +47,7 @@ class Source:
         self.nodes = AnyOf(mirrored.config.source)
         self._polls: dict[str, asyncio.Task[None]] = {}
         self._behind: dict[str, Connection] = {}
-        self._readers = Readers()
+        self._readers = ReplicaReaders()
         self._requests = SourceRequests(mirrored, self._readers)
         self._silent: set[str] = set()
         self._turns = 0
@@ -206,7 +206,7 @@ class Source:
         """A replica under a shadow lacks records that were read. Decides among three causes:
         another replica has them, the log was truncated, or that is unknown yet."""
         tp, position = (partition.topic, partition.number), partition.position
-        words: list[Divergence] = []
+        words: list[LogDivergence] = []
         for address in reading.replicas:
             try:
                 word = await self._word(
@@ -226,7 +226,7 @@ class Source:
         else:
             self._readers.leave(tp)
 
-    async def _word(self, partition: Partition, connection: Connection) -> Divergence | None:
+    async def _word(self, partition: Partition, connection: Connection) -> LogDivergence | None:
         """What one replica shows of the log that was read; None when it shows nothing useful."""
         data = await self._requests.look(partition, connection, partition.position)
         if data is None:
@@ -236,7 +236,7 @@ class Source:
         elif data.error_code != Error.none:
             return None
         elif data.diverging_epoch.end_offset < 0:
-            return Divergence(end=-1)
+            return LogDivergence(end=-1)
         else:
             end = int(data.diverging_epoch.end_offset)
         if end is None:
@@ -246,7 +246,7 @@ class Source:
         if there is None or there.error_code != Error.none or there.diverging_epoch.end_offset >= 0:
             return None
         epoch = _EPOCH_IN_BATCH.unpack_from(there.records)[0] if there.records else -1
-        return Divergence(
+        return LogDivergence(
             end=end,
             epoch=epoch if epoch > partition.source_epochs.at(partition.position - 1) else -1,
         )

@@ -36,7 +36,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Divergence:
+class LogDivergence:
     """How one replica's log compares with the log that was read up to some offset. `end` is where
     it diverges, -1 when it does not. `epoch` is the leader epoch of its batch there, -1 when its
     log ends there."""
@@ -45,7 +45,7 @@ class Divergence:
     epoch: int = -1
 
 
-class Readers:
+class ReplicaReaders:
     """How each partition is read now."""
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ def _reading(
     )
 
 
-def truncation_point(words: Sequence[Divergence], *, all_live: bool) -> int:
+def truncation_point(words: Sequence[LogDivergence], *, all_live: bool) -> int:
     """Where a log under a shadow was truncated, according to its replicas; -1 when it was not, or
     that is unknown yet.
 

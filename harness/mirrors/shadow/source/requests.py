@@ -12,7 +12,7 @@ from typing import Final
 
 from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
 from linkflap.harness.mirrors.shadow.log.partition import Partition
-from linkflap.harness.mirrors.shadow.source.replica_choice import Readers
+from linkflap.harness.mirrors.shadow.source.replica_choice import ReplicaReaders
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.connection import Connection
 from linkflap.harness.wire.messages import Error, Message
@@ -28,7 +28,7 @@ class SourceRequests:
     """Requests for partitions of the mirrored log, with their leaders' epochs. `committed_only`:
     reads like a read_committed consumer."""
 
-    def __init__(self, mirrored: MirroredLog, readers: Readers) -> None:
+    def __init__(self, mirrored: MirroredLog, readers: ReplicaReaders) -> None:
         self._log, self._readers = mirrored, readers
         self.committed_only = mirrored.config.options.bound == "lso"
 
