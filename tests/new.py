@@ -97,7 +97,7 @@ python -m tests.faithful.matrix > docs/matrix.md""",
                 '"new-name": new_name.guarantee,'),
             _of_modules(
                 "harness/mirrors/__init__.py", "MIRRORS",
-                '"new-name": Kind(\n'
+                '"new-name": MirrorKind(\n'
                 '        module="new_name",\n'
                 "        options=new_name_options.options,\n"
                 "        about=new_name_options.ABOUT,\n"
@@ -114,7 +114,7 @@ python -m tests.faithful.matrix > docs/matrix.md""",
         registries=(
             _of_modules(
                 "harness/workloads/__init__.py", "KINDS",
-                '"new-name": Kind(\n'
+                '"new-name": WorkloadKind(\n'
                 "        client=new_name.NewNameClient,\n"
                 "        reads=False,\n"
                 "        options=new_name.OPTIONS,\n"
