@@ -70,7 +70,7 @@ def test_a_kafka_that_there_is_not_is_refused_before_anything_starts(name: str, 
     ("module", "kind"),
     [
         ("linkflap.harness.machine.children", "Child"),
-        ("linkflap.harness.runtimes.docker.container", "Run"),
+        ("linkflap.harness.runtimes.docker.container", "ContainerRun"),
     ],
 )
 def test_what_runs_can_be_broken_in_the_same_ways_wherever_it_runs(module: str, kind: str) -> None:
@@ -93,6 +93,6 @@ def test_a_mirror_of_ours_finds_the_same_surroundings_wherever_it_runs(
 
 def test_containers_allow_what_faults_do_to_them() -> None:
     obeys(
-        import_module("linkflap.harness.runtimes.docker.container_faults").Confines,
+        import_module("linkflap.harness.runtimes.docker.container_faults").ContainerConfinement,
         protocols.Confines,
     )

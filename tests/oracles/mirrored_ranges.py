@@ -207,12 +207,12 @@ def not_cleaned(
     for record in crossed:
         gap, low, high = gaps.get(record.uid, ([], -1, NEVER))
         if not gap:
-            place = there[record.uid]
+            offset = there[record.uid]
         elif once:
-            place = low + 1 + min(gap.index(record), max(high - low - 2, 0))
+            offset = low + 1 + min(gap.index(record), max(high - low - 2, 0))
         else:
-            place = min(low, high - len(gap) - 1) + 1 + gap.index(record)
-        placed.append(SimpleNamespace(**{**vars(parts[record.offset]), "offset": place}))
+            offset = min(low, high - len(gap) - 1) + 1 + gap.index(record)
+        placed.append(SimpleNamespace(**{**vars(parts[record.offset]), "offset": offset}))
     plainly = SimpleNamespace(
         base_offset=-1,
         last_offset=NEVER,

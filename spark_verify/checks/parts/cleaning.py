@@ -2,7 +2,7 @@
 `MemoryRecords.filterTo`).
 
 A cleaner removes records, and so changes bytes, count and CRC. It also writes a delete horizon into
-batches with tombstones or markers (KIP-534, attributes bit 6), in place of the base timestamp.
+batches with tombstones or markers (KIP-534, attributes bit 6), instead of the base timestamp.
 Every broker chooses its own horizon, so that one marker has 78 bytes on one replica and 80 on
 another. The first and last offset of a batch, its leader epoch, its producer and its kind stay. So
 below the cleaner's checkpoint two batches at one offset are the same if those agree.
@@ -145,10 +145,10 @@ class Cleaned:
         )
         index = np.arange(len(every))
         behind = np.minimum.accumulate(np.where(order < len(key), index, len(every))[::-1])[::-1]
-        place = np.empty(len(every), np.int64)
-        place[order] = behind
-        at = np.append(order, 0)[place[len(key) :]]
-        same = (place[len(key) :] < len(every)) & (np.append(every, 0)[at] == keys)
+        behind_at = np.empty(len(every), np.int64)
+        behind_at[order] = behind
+        at = np.append(order, 0)[behind_at[len(key) :]]
+        same = (behind_at[len(key) :] < len(every)) & (np.append(every, 0)[at] == keys)
         found = np.full(len(keys), NOWHERE, np.int64)
         found[same] = offset[at[same]]
         return found

@@ -157,8 +157,8 @@ def cleaned_at_source(
 
 
 def _below(at: Ints, compacted: int, end: int) -> Ints:
-    """The records without a place in a log that come behind one below `compacted`; of those behind
-    the last one that has a place, as many as there are offsets before `end`."""
+    """The records without an offset in a log that come behind one below `compacted`; behind the
+    last one that has one, as many as there are offsets before `end`."""
     present, missing = np.flatnonzero(at >= 0), np.flatnonzero(at < 0)
     index = np.searchsorted(present, missing)
     before: Ints = np.concatenate(([-1], at[present]))[index]
@@ -169,7 +169,7 @@ def _below(at: Ints, compacted: int, end: int) -> Ints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lacking:
-    """One end of a mirror, and the place of what was mirrored there (`at`, -1: none).
+    """One end of a mirror, and the offset of what was mirrored there (`at`, -1: none).
 
     What was missing was behind the record before it and in front of the one after it; without an
     offset free between them it was never there, if nothing came twice (`once`). From offset `since`
@@ -192,9 +192,9 @@ def _may_go(
     if not len(asked):
         return asked
     crossed = max(int(asked[-1]), int(np.flatnonzero(lacking.at >= 0).max(initial=-1))) + 1
-    places = _Places(lacking.at[:crossed], once=lacking.once)
+    offsets = _Offsets(lacking.at[:crossed], once=lacking.once)
     upto = view.compacted.get(lacking.log.cluster, 0)
-    every, has_key = _at_places(holder, rows[:crossed], places.first)
+    every, has_key = _at_offsets(holder, rows[:crossed], offsets.first)
     wanted = np.flatnonzero(np.isin(np.flatnonzero(has_key), asked))
     cleaner = Cleaned(
         lacking.log, [every], upto=upto, expired=tombstones_expired(view, lacking.log)
@@ -213,11 +213,11 @@ def _may_go(
     said = np.full(len(asked), -1, np.int64)
     said[has_key[asked]] = certain
     if lacking.once:
-        said[places.beyond(asked, said != 0)] = 0
+        said[offsets.beyond(asked, said != 0)] = 0
     return said
 
 
-class _Places:
+class _Offsets:
     """Per record the first offset at which it can have been, by those before and after it."""
 
     def __init__(self, at: Ints, *, once: bool) -> None:
@@ -238,18 +238,18 @@ class _Places:
 
     def beyond(self, rows: Ints, had: Bools) -> Bools:
         """Which of these rows are more than there is room for between their neighbours, the last
-        ones; `had`: which of them need a place."""
+        ones; `had`: which of them need an offset."""
         gap = self._gap[rows]
         before: Ints = np.cumsum(had) - had
         begin = np.searchsorted(gap, gap)
         return np.asarray(had & (before - before[begin] >= self._room[gap]))
 
 
-def _at_places(holder: Replica, rows: Ints, places: Ints) -> tuple[Replica, Bools]:
-    """Records of a log at their places in another, as far as their keys were read, and which those
+def _at_offsets(holder: Replica, rows: Ints, offsets: Ints) -> tuple[Replica, Bools]:
+    """Records of a log at their offsets in another, as far as their keys were read, and which those
     are."""
     at = locate(holder.parts.offset, holder.records.offset[rows])
     known = at >= 0
     parts = {f.name: getattr(holder.parts, f.name)[at[known]] for f in fields(Parts)}
-    moved = Parts(**{**parts, "offset": places[known]})
+    moved = Parts(**{**parts, "offset": offsets[known]})
     return replace(up_to(holder, 0), parts=moved), known

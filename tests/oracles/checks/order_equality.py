@@ -101,8 +101,8 @@ def _unexplained(plain: Plain, compared: Compared) -> list[Any]:
 def _holes(compared: Compared) -> Iterator[tuple[str, int]]:
     """At the offset of the source's next record that arrived, or else of the last before it."""
     for hole in compared.holes:
-        place = compared.sent.index(hole)
-        near = [r.uid for r in compared.sent[place:] + compared.sent[:place][::-1]]
+        at = compared.sent.index(hole)
+        near = [r.uid for r in compared.sent[at:] + compared.sent[:at][::-1]]
         yield (
             "mirror-hole",
             next((compared.arrived[u].offset for u in near if u in compared.arrived), -1),

@@ -573,9 +573,13 @@ def test_producer_ids_that_a_mirror_maps_are_the_same_producers(how: str) -> Non
     a = Log("A").data(4, pid=7, transactional=True, keys={4: 8}).marker("commit", pid=7)
     a = a.data(1, pid=7, transactional=True, keys=KEYS).data(2, keys=KEYS).marker("commit", pid=7)
     b = Log("B").data(4, pid=theirs, transactional=True, keys={4: 8}).marker("commit", pid=theirs)
-    cut = b.skip(1).data(2, keys=KEYS).marker("abort", pid=theirs)
+    short = b.skip(1).data(2, keys=KEYS).marker("abort", pid=theirs)
     one = view(
-        [a, cut], mirror_kind="shadow", mirror=mirror, promotions=[promoted(4)], compacted={"B": 5}
+        [a, short],
+        mirror_kind="shadow",
+        mirror=mirror,
+        promotions=[promoted(4)],
+        compacted={"B": 5},
     )
     assert (anomalies("record-equality", one), unjudged("record-equality", one)) == ([], [])
     again = Log("B").data(4, pid=theirs, transactional=True, keys={4: 8}).skip(1)
