@@ -83,7 +83,8 @@ python -m tests.faithful.matrix > docs/matrix.md""",
             ),
         ),
         example="broker-pause",
-        then=f"pytest tests/unit/test_new_name.py tests/contract/test_faults.py\n{SCHEMA}",
+        then=f"pytest tests/unit/test_new_name.py tests/contract/test_faults.py\n{SCHEMA}   "
+        "(or move the class to the module of its target first)",
     ),
     "mirror": Skeleton(
         files={

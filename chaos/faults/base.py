@@ -95,3 +95,23 @@ def watch(
 def milliseconds(seconds: float | None) -> float | None:
     """Milliseconds, rounded; None if there was no answer."""
     return None if seconds is None else round(seconds * 1000, 3)
+
+
+def watch_answered(
+    before: float | None,
+    world: World,
+    observable: str,
+    expected: object,
+    measure: Measure,
+    *,
+    within: float,
+) -> Bite:
+    """As `watch`. Without an answer `before` the fault (its seconds), there is no bite."""
+    if before is None:
+        return Bite(
+            bit=False,
+            observable=observable,
+            measured="no answer before the fault either",
+            expected=expected,
+        )
+    return watch(world, observable, expected, measure, within=within)

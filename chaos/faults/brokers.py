@@ -17,7 +17,14 @@ from typing import ClassVar, Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from linkflap.chaos.faults.base import BITES_WITHIN, Measure, milliseconds, number, settings, watch
+from linkflap.chaos.faults.base import (
+    BITES_WITHIN,
+    Measure,
+    milliseconds,
+    number,
+    settings,
+    watch_answered,
+)
 from linkflap.harness.model.errors import (
     DeadlineExceeded,
     EnvironmentFailure,
@@ -84,15 +91,10 @@ class BrokerParts:
     def bite(
         self, observable: str, expected: object, measure: Measure, *, within: float = BITES_WITHIN
     ) -> Bite:
-        """The same as `bites.watch`. Without an answer before the fault, there is no bite."""
-        if self.before is None:
-            return Bite(
-                bit=False,
-                observable=observable,
-                measured="no answer before the fault either",
-                expected=expected,
-            )
-        return watch(self._world, observable, expected, measure, within=within)
+        """As `base.watch_answered`."""
+        return watch_answered(
+            self.before, self._world, observable, expected, measure, within=within
+        )
 
     def gone(self) -> tuple[bool, object]:
         """A measurement: whether the broker no longer answers."""

@@ -58,7 +58,12 @@ ELECTED_WITHIN: Final = 60.0
 
 
 class ElectedLoss(ABC):
-    """Kills the holder of a role. `office` is the name of the role."""
+    """Kills the broker that a cluster elected to a role, `office`.
+
+    The cluster is asked for the holder when the fault begins. Bitten means that this broker does
+    not answer any more and, if the others are a majority, that they have elected another of them.
+    The heal is that of any broker fault.
+    """
 
     restores = True
     defaults: ClassVar[Mapping[str, Option]] = {}
@@ -138,7 +143,7 @@ class ElectedLoss(ABC):
 
     def heal(self) -> Sequence[str]:
         if self._parts is None:
-            return ["nobody was taken away"]
+            return ["no broker was killed"]
         checked = self._parts.heal()
         try:
             holder = until(

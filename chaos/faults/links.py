@@ -22,7 +22,7 @@ from linkflap.chaos.faults.base import (
     milliseconds,
     number,
     settings,
-    watch,
+    watch_answered,
 )
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError, LinkflapError
 from linkflap.harness.model.faults import Target
@@ -128,15 +128,10 @@ class LinkPath:
     def bite(
         self, observable: str, expected: object, measure: Measure, *, within: float = BITES_WITHIN
     ) -> Bite:
-        """The same as `bites.watch`. Without an answer before the fault, there is no bite."""
-        if self.before is None:
-            return Bite(
-                bit=False,
-                observable=observable,
-                measured="no answer before the fault either",
-                expected=expected,
-            )
-        return watch(self._world, observable, expected, measure, within=within)
+        """As `base.watch_answered`."""
+        return watch_answered(
+            self.before, self._world, observable, expected, measure, within=within
+        )
 
     def heal(self) -> list[str]:
         """Takes the fault's own cut and toxics off the link and sees that they are gone. Safe to

@@ -48,14 +48,19 @@ def link_reason(target: str, topology: Topology) -> str | None:
     )
 
 
-def mirror_of(spec: FaultSpec, world: World) -> Administered:
-    """The mirror of the target link. Raises InputError."""
+def target_of(spec: FaultSpec, world: World, does: str) -> Mirror:
+    """The mirror to which a fault `does` something. Raises InputError."""
     if spec.target not in world.mirrors:
         known = ", ".join(sorted(world.mirrors)) or "none"
         raise InputError(
-            f"fault {spec.id!r} targets the mirror {spec.target!r}, but the mirrors are {known}"
+            f"fault {spec.id!r} {does} the mirror {spec.target!r}, but the mirrors are {known}"
         )
-    mirror = world.mirrors[spec.target]
+    return world.mirrors[spec.target]
+
+
+def mirror_of(spec: FaultSpec, world: World) -> Administered:
+    """The mirror of the target link. Raises InputError."""
+    mirror = target_of(spec, world, "targets")
     if not isinstance(mirror, Administered):
         raise InputError(
             f"fault {spec.id!r} ({spec.fault}) asks a mirror for what {mirror.spec.kind} has not; "
@@ -107,14 +112,8 @@ class _Failover:
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         self._values = settings(spec, self.defaults)
-        if spec.target not in world.mirrors:
-            known = ", ".join(sorted(world.mirrors)) or "none"
-            raise InputError(
-                f"fault {spec.id!r} fails over the mirror {spec.target!r}, but the mirrors are "
-                f"{known}"
-            )
         self._world, self._spec = world, spec
-        self._mirror = world.mirrors[spec.target]
+        self._mirror = target_of(spec, world, "fails over")
         link = self._mirror.link
         self._source, self._destination = (
             world.deployment.clusters[link.source],
@@ -364,12 +363,7 @@ class MirrorKill:
     def __init__(self, spec: FaultSpec, world: World) -> None:
         settings(spec, self.defaults)
         self._world, self._target = world, spec.target
-        if spec.target not in world.mirrors:
-            known = ", ".join(sorted(world.mirrors)) or "none"
-            raise InputError(
-                f"fault {spec.id!r} targets the mirror {spec.target!r}, but the mirrors are {known}"
-            )
-        self._mirror = world.mirrors[spec.target]
+        self._mirror = target_of(spec, world, "targets")
         self._alive_before = False
 
     @classmethod
@@ -440,14 +434,8 @@ class MirrorReverse:
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         settings(spec, self.defaults)
-        if spec.target not in world.mirrors:
-            known = ", ".join(sorted(world.mirrors)) or "none"
-            raise InputError(
-                f"fault {spec.id!r} reverses the mirror {spec.target!r}, but the mirrors are "
-                f"{known}"
-            )
         self._world, self._spec = world, spec
-        link = world.mirrors[spec.target].link
+        link = target_of(spec, world, "reverses").link
         self._cluster = world.deployment.clusters[link.source]
         self._there = AdminClient(quiet(world.deployment.clusters[link.destination].bootstrap))
         self._homes = tuple(cluster.name for cluster in world.deployment.topology.clusters)

@@ -37,6 +37,7 @@ class SettingsSampler:
         self._bootstraps, self._topics, self._recorder = bootstraps, topics, recorder
         self._last: dict[tuple[str, str], Mapping[str, str]] = {}
         self._answered = dict.fromkeys(bootstraps, 0)
+        self._admins: dict[str, AdminClient] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="settings", daemon=True)
 
@@ -54,16 +55,23 @@ class SettingsSampler:
             )
 
     def _run(self) -> None:
-        admins: dict[str, AdminClient | None] = dict.fromkeys(self._bootstraps)
         while True:
             last = self._stopping.wait(INTERVAL)
-            for name, admin in admins.items():
-                admin = admin or AdminClient(quiet(self._bootstraps[name]))
-                # A client asks the broker that it once took for the controller, for minutes after
-                # that broker has left (as a shadow does at its failover): another asks anew.
-                admins[name] = admin if self._sample(name, admin, last=last) else None
+            for name in self._bootstraps:
+                if not self._ask(name, last=last) and last:
+                    self._ask(name, last=last)
             if last:
                 return
+
+    def _ask(self, cluster: str, *, last: bool) -> bool:
+        """Whether the cluster answered. If not, the next request has another client: one asks the
+        broker that it once took for the controller, for minutes after that broker has left (as a
+        shadow does at its failover)."""
+        admin = self._admins.pop(cluster, None) or AdminClient(quiet(self._bootstraps[cluster]))
+        answered = self._sample(cluster, admin, last=last)
+        if answered:
+            self._admins[cluster] = admin
+        return answered
 
     def _sample(self, cluster: str, admin: AdminClient, *, last: bool) -> bool:
         """Whether the cluster answered."""

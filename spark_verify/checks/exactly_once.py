@@ -16,11 +16,6 @@ independently. The check compares payload ids. An input was repeated if it was m
 on the destination although the source's output had arrived already. An input was lost if the group
 has passed it on the destination and its output was lost with the source. Both are counted
 separately.
-
-Compares the outputs of a relay with its inputs: lost ones, and repeated ones.
-
-Each cluster's part of the relays' work: inputs of their groups, and the outputs made of them, as
-partial findings.
 """
 
 from __future__ import annotations

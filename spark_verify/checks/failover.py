@@ -8,8 +8,6 @@ necessary to the first write that the destination acknowledged as its own. A fai
 nothing was written is unknown. Without budgets costs are measured, not judged. A failover that the
 mirror refused at every attempt never took place: nobody serves the clients, and that is a violation
 without any budget.
-
-What each failover of a run cost, its partitions added up.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ failover (sync.group.offsets) never go back, never pass the group's own position
 log's end.
 
 Once a fault has reached brokers of the destination, a sample that steps back may come from a
-coordinator that has reloaded the group (`parts.sampled_offsets`). `__consumer_offsets` decides: if
+coordinator that has reloaded the group (`parts.samples`). `__consumer_offsets` decides: if
 it has a commit of the later offset behind one of the earlier, nothing went back. If that log was
 not captured from its beginning, the result is unknown.
 

@@ -19,10 +19,7 @@ deleted less than the old one.
 A mirror that makes producer ids negative hides transactions from brokers: they treat such batches
 as plain, and their LSO is above the one that follows from the bytes. And a transaction that a
 mirror which keeps offsets left open is open forever once its cluster was promoted: no coordinator
-there knows it. What else is open at the end, its coordinator knows, or it hangs
-(`parts.hanging_transactions`).
-
-Transactions that are open at the end of a run: which hang, and which only linger.
+there knows it. What else is open at the end, its coordinator knows, or it hangs (below).
 
 A coordinator aborts a transaction once its timeout has passed since it began (KIP-98): at its next
 look, every transaction.abort.timed.out.transaction.cleanup.interval.ms. Until then an open

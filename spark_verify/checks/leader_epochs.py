@@ -24,13 +24,7 @@ A sample's epoch is the leader's, and not that of the last batch (ListOffsets an
 `Partition.leaderEpoch`). It is compared with the batches below its high watermark. The last sample
 of a log counts for all of those. Earlier ones count only where epochs are kept, because their
 batches may have been truncated (KIP-101: an unclean election) and written again in a higher epoch.
-No earlier sample has an epoch above that of the last one of the cluster
-(`spark_verify.checks.parts.sampled_epochs`).
-
-Leader epochs that one cluster used twice, for two batches at one offset with other bytes.
-
-Compares the leader epochs in samples with the last one that a cluster reported (KIP-101,
-KIP-595).
+No earlier sample has an epoch above that of the last one of the cluster.
 
 The controller only ever raises the leader epoch of a partition, and so does the promotion or
 reversal of a mirror. But a deposed leader answers in its old epoch until it learns of the election,

@@ -15,11 +15,6 @@ forever. And a transaction that is committed on one cluster is committed on all 
 copied logs without such a reset it is unknown whether the marker of a transaction that was open at
 a promotion is still to come.
 
-Data of a producer epoch that a marker had ended before it.
-
-The ends of transactions where a mirror ended: open forever, or ended otherwise than on the
-cluster that they were mirrored from.
-
 KIP-1279: a mirror that ends writes an ABORT marker for every open transaction, and then a reset of
 the producer state. Behind the reset nothing can end a transaction that it left open: the last
 stable offset stays there, and readers of committed records get no further. A transaction that is
@@ -33,9 +28,6 @@ A transaction that one cluster committed is committed on every cluster that has 
 the mirror had copied its data and not its marker, the destination had to abort it. After a forced
 failover a mirror's guarantee may allow that (`spark_verify.verdict.allowances`), and it is reported
 all the same.
-
-The required headers of a transactional producer's batches: transactional, and ended by a
-coordinator that is not fenced.
 
 A producer id is a transactional producer's or it is not (KIP-98). While a producer's transaction is
 open, a leader refuses its batches without the bit. A batch without the bit is committed to every

@@ -13,8 +13,6 @@ then. A broker that has just become a coordinator may need some seconds to read 
 Verbs during a run (fault mirror-verbs) were compared with the KIP's model when they were answered.
 A disagreement was recorded, and is an anomaly. So is a difference between the mirror's own records
 (`__mirror_state`) at the end and describe.
-
-What a mirror reports about a partition after its promotion.
 """
 
 from __future__ import annotations

@@ -16,9 +16,7 @@ either log, so the payloads that it got are left out.
 read-committed-visibility does not judge a reader of a group that gets less than another member, nor
 anybody who reads uncommitted. This check judges every consumer separately. It also compares
 positions: a consumer got every record that it, or its group, passed by its own report, from its
-assignment until it was drained (`spark_verify.checks.parts.positions`).
-
-Positions that consumers report: when assigned, after polls, at revocations and when drained.
+assignment until it was drained.
 
 A consumer passed everything from its assignment to the last position that it reported before it was
 moved. So it, or another member of its group, must have got every record there that its isolation
@@ -29,8 +27,6 @@ position begins anew: records above the truncation were of another log.
 
 A rebalance is recorded during the poll that serves it. The result of that poll may be from before
 or after it, so its records count as got, and its position proves nothing.
-
-The records of one consumer, poll by poll, while nothing may have moved it.
 """
 
 from __future__ import annotations

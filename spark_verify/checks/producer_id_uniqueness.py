@@ -8,8 +8,6 @@ unless the partition's producer state was reset in between. Otherwise the broker
 for repeated ones, acknowledges them, and appends nothing; or it refuses them as out of order.
 Behind a reset an id may be used again. But if it continues exactly where the mirrored one ended,
 the broker took it for that one all the same.
-
-Producer ids that two clusters, or two producers, have used, by the bytes.
 """
 
 from __future__ import annotations

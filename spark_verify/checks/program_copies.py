@@ -11,9 +11,6 @@ Over a failover inputs, outputs and group offsets are mirrored independently, so
 as much. Two kinds are counted separately: outputs repeated for an input whose output had arrived,
 and inputs that the group had passed on the source and whose output did not arrive. `exactly-once`
 does the same for linkflap's own relays, whose history it has.
-
-The inputs that a user's program had to process in a partition, and the outputs that it wrote
-there.
 """
 
 from __future__ import annotations

@@ -25,8 +25,6 @@ acknowledged and none in the log; then it is allowed (`harness.guarantees.faults
 In a recorded run a cleaner's checkpoint shows how far a log is compacted: below it a sequence may
 lack as many records as offsets are missing there, and no more. Whether logs that linkflap did not
 record were compacted is unknown: there a gap where offsets are missing is unknown.
-
-Batches that are missing before others of their producer, deleted or cleaned.
 """
 
 from __future__ import annotations

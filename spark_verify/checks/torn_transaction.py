@@ -10,8 +10,6 @@ Over a mirror, after a failover: a mirrored era that ends with the failover has 
 transaction that is committed at the source. A planned failover drains first. A forced one over a
 mirror that copies each partition independently ends every partition at another moment: that is
 counted as torn-by-failover, and allowed where the mirror documents it.
-
-Per transaction, what became of its records in one partition.
 """
 
 from __future__ import annotations

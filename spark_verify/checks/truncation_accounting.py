@@ -15,14 +15,6 @@ records that it truncated a log, at a failover or because its source was truncat
 there, in a later leader epoch than all before it (KIP-101: otherwise an epoch and an offset
 identify two batches). Mirrored batches have the leader epochs that the mirror recorded, among them
 the last one: a failback by epoch relies on that.
-
-Compares a mirror's journal of its end with the bytes: markers appended, tails truncated, leader
-epochs.
-
-A truncated log, by captures from before and after: changes below the truncation, and what is
-left behind it.
-
-Compares a truncation that the mirror recorded with the bytes and the acknowledgements.
 """
 
 from __future__ import annotations

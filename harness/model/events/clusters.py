@@ -59,9 +59,9 @@ class SampledReplica(msgspec.Struct, frozen=True, kw_only=True):
 
 class SettingsSampled(OfCluster, frozen=True, kw_only=True):
     """Settings that are set on topics of a cluster, where they had changed, and at the end of a
-    run: topic -> name -> value; requested at `asked` (ns), answered at the event's time. The
-    cluster had last answered a request of `before`, 0 if never; no row of older runs has that
-    (`harness.capture.topic_settings`)."""
+    run: topic -> name -> value; requested at `asked` (ns), answered at the event's time
+    (`harness.capture.topic_settings`). `before` is the time of the last earlier request that was
+    answered, 0 if none was; None in older runs."""
 
     asked: Time
     topics: Mapping[str, Mapping[str, str]]

@@ -1,11 +1,4 @@
-"""In what two batches at one offset differ.
-
-Which records of one batch differ between two logs, and in what: of batches that were looked into
-(`differing_batches`).
-
-Where checks that compare by offset have something to examine: at the destinations of links that
-mirror the topic.
-"""
+"""In what two batches at one offset differ."""
 
 from __future__ import annotations
 

@@ -10,8 +10,6 @@ again, so a marker that repeats another may be of the same decision, or of the n
 Where the beginning of either log is gone, the other's beginning has no counterpart: any number of
 the first decisions may lack their markers, or of the first markers their decisions. Of a log that
 was captured before it was truncated, the end is not known either.
-
-Compares observations of groups with their coordinators' records.
 """
 
 from __future__ import annotations

@@ -161,8 +161,7 @@ def _others(view: PartitionView, generation: LogGeneration, log: Log, sent: _Sen
 
 
 def _with_keys(view: PartitionView, replica: Replica) -> tuple[Replica, int]:
-    """A log with the key of every record of which it is known, and the last offset of which it is
-    not."""
+    """A log with every key that is known, and the last offset whose key is not."""
     records = replica.records
     rows = np.flatnonzero(locate(replica.parts.offset, records.offset) < 0)
     said = _contents(view, records.uid[rows])

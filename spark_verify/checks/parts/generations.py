@@ -6,8 +6,6 @@ The capture next to the forced failover of the cluster shows it, else the one ri
 truncation. Of an earlier generation only offsets above the truncation are judged: everything below
 is still there, and is judged in the next generation.
 
-Which log generation clients saw during a reversal (`mirror-reverse`) onto a cluster.
-
 During a reversal the cluster is truncated: its brokers are started and serve their old log, then
 the mirror truncates them, then it copies. So a poll or a sample of that time is of the ending log
 generation or of the new one. The event `truncation` has the time of the truncation, but not the
@@ -29,10 +27,6 @@ watermark up to half a second later (`UnifiedLog.truncateTo`), so a sample that 
 the truncation and repeats the one before it can be of the old log generation too. The log start and
 the LSO of the first sample of a generation were requested before its high watermark, and so perhaps
 before the truncation: they are of neither generation.
-
-What clients sent to and got from one generation of a log.
-
-When a generation of a log was truncated, and what samples and polls of it that leaves open.
 """
 
 from __future__ import annotations

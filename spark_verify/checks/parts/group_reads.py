@@ -1,8 +1,4 @@
-"""What a consumer group skipped, and what it got again, where it read on after a failover.
-
-Checkpoints: what a mirror committed for a group on its destination, as sampled before a failover
-(KIP-545).
-"""
+"""What a consumer group skipped, and what it got again, where it read on after a failover."""
 
 from __future__ import annotations
 

@@ -14,9 +14,6 @@ a reader there gets what replaced it.
 
 A run of an older version has no list. There the records are those that the deposed leader
 acknowledged, or that its readers got, before the fault was measured: one at each offset.
-
-Ranges of offsets that a consumer passed, by the positions that it reported (`parts.positions`
-says what a position is).
 """
 
 from __future__ import annotations

@@ -5,10 +5,6 @@ The source's sequence is its data records that a read_committed reader gets, in 
 payload once. The destination's is what a read_committed reader gets of what came in the mirrored
 range (`spark_verify.facts.eras`). MirrorMaker 2 keeps order and moves offsets, so a record's
 identity is its payload id and its content the digest (`spark_verify.facts.view.Records`).
-
-The end of a mirrored range: a promotion, records that a mirror appended, or neither.
-
-Findings in a mirrored range that look like violations, and may be faithful.
 """
 
 from __future__ import annotations

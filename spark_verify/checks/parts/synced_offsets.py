@@ -17,8 +17,6 @@ a step back is unknown.
 
 A group is judged only if it had members on the source: a group without members commits like a
 mirror.
-
-What groups committed on a cluster, and what their offsets map to on another.
 """
 
 from __future__ import annotations
