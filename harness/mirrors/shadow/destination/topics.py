@@ -166,11 +166,16 @@ class Topics:
         await self._log.steps.reach("created")
 
     def _seal(self, name: str, reason: str) -> None:
+        """Ends the mirroring of a topic. A topic that was seen to be deleted may be made again
+        later: then that is the reason."""
+        before, note = ("", _deleted(name)), self._log.journal.notes.topics[name]
+        if reason != note.given_up and note.given_up in before:
+            log.error("%s: its mirrored records stay, and no more are mirrored", reason)
+            note.given_up = reason
+            self._log.journal.save()
         for partition in self._log.partitions.values():
-            if partition.topic == name and not partition.sealed:
-                log.error("%s: its mirrored records stay, and no more are mirrored", reason)
+            if partition.topic == name and partition.sealed in before:
                 partition.sealed = reason
-        self._give_up(name, reason)
 
     def _go_on(self, name: str, note: TopicNote) -> None:
         """Resumes a topic that reappears with its id. It was never deleted: a broker that had hung
