@@ -1,21 +1,21 @@
-"""Cases: edge cases of KIPs and releases, one file each. One command plays a case on any release,
-with a rate and a control.
+"""Cases: edge cases of KIPs and releases. One command plays a case on any release, with a rate and
+a control.
 
-The files are in the packages below this one (`kafka`, `mirror_maker`, `cluster_mirroring`,
-`judged`, `guarantees`). Every module there that defines `CASE` or `CASES` is registered.
+What a case claims is a text file in `claims`. Its steps are a function in one of the packages below
+this one (`kafka`, `mirror_maker`, `cluster_mirroring`, `judged`, `guarantees`).
 """
 
 from __future__ import annotations
 
 import difflib
 import pkgutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from types import MappingProxyType
 from typing import Final
 
-from linkflap.chaos.cases.case import Case
+from linkflap.chaos.cases.case import Case, registered
 from linkflap.harness.model.errors import InputError
 
 GROUPS: Final = ("kafka", "mirror_maker", "cluster_mirroring", "judged", "guarantees")
@@ -24,21 +24,17 @@ GROUPS: Final = ("kafka", "mirror_maker", "cluster_mirroring", "judged", "guaran
 
 @cache
 def registry() -> Mapping[str, Case]:
-    """Name -> case, in the order of the groups and of the files in each."""
-    found: dict[str, Case] = {}
-    for case in _all():
-        if case.name in found:
-            raise ValueError(f"two cases are called {case.name}")
-        found[case.name] = case
-    return MappingProxyType(found)
-
-
-def _all() -> Iterator[Case]:
+    """Name -> case, in the order of the groups, and of the modules and functions in each."""
+    modules: list[str] = []
     for group in GROUPS:
         package = import_module(f"{__name__}.{group}")
-        for module in sorted(info.name for info in pkgutil.iter_modules(package.__path__)):
-            loaded = import_module(f"{package.__name__}.{module}")
-            yield from getattr(loaded, "CASES", None) or [loaded.CASE]
+        modules += (
+            f"{package.__name__}.{found.name}" for found in pkgutil.iter_modules(package.__path__)
+        )
+    for module in modules:
+        import_module(module)
+    found = registered().items()
+    return MappingProxyType(dict(sorted(found, key=lambda item: modules.index(item[1].module))))
 
 
 def case_named(name: str) -> Case:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.case import Case
@@ -15,6 +15,9 @@ from linkflap.harness.model.topology import Topology
 from linkflap.harness.rundir import EventLog
 from linkflap.harness.runtimes.distribution import kafka as kafkas
 from linkflap.harness.runtimes.process import deploy
+
+_RUNS_PER_DEPLOYMENT: Final = 10
+"""It is proven clean between them."""
 
 
 class Benches:
@@ -53,7 +56,7 @@ class Benches:
         """A deployment of what the case wants, and clean. Raises LinkflapError when it cannot be
         started."""
         key = case.on(variant.kafka), variant.kafka, variant.transactions
-        if self._bench is None or self._key != key or self._runs >= case.runs_per_deployment:
+        if self._bench is None or self._key != key or self._runs >= _RUNS_PER_DEPLOYMENT:
             self.drop()
             self._made += 1
             self._runs = 0

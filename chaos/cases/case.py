@@ -1,19 +1,25 @@
 """The definition of a case: a claim about Kafka, its source, the releases where it should show, the
 steps that show it, and its control.
 
-A case is a value and two functions. `claim` plays the smallest known schedule. `control` plays the
-same without the alleged cause. Both return their observations. For a guarantee, no release is
-expected to show the anomaly. Its control is then a client without the guarantee that must show the
-anomaly, which proves that the observation can find it.
+The text of a case is `claims/NAME.toml`. Its steps are one function, registered by `case`: with the
+arguments of the claim it plays the smallest known schedule, with those of the control the same
+without the alleged cause. It returns its observation. For a guarantee, no release is expected to
+show the anomaly. Its control is then a client without the guarantee that must show the anomaly,
+which proves that the observation can find it.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Literal
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec
+
+import msgspec
 
 from linkflap.chaos.cases.variant import Client, Protocol, Variant
 from linkflap.harness.model.errors import InputError
@@ -27,6 +33,7 @@ Kind = Literal["defect", "limit", "guarantee", "proposal"]
 warning of a KIP's thread."""
 VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 LARGEST: Final = (1 << 31, 0, 0)
+CLAIMS: Final = Path(__file__).parent / "claims"
 
 
 class Outcome(StrEnum):
@@ -48,6 +55,8 @@ class Observation:
 
 
 Steps = Callable[["Bench"], Observation]
+_P = ParamSpec("_P")
+_REGISTERED: Final[dict[str, Case]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,41 +106,53 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """One case. Texts are sentences for a person; `name` is what a command takes.
+class CaseText:
+    """The text of a case: sentences for a person, and what a command needs to know before it plays.
 
-    `sources` name who claims it and where. `runs` is the number of runs that an answer takes: a
-    race that one run in ten shows needs 30 for a NOT REPRODUCED. `schedule` is the smallest
-    schedule known. `oldest` is the first release on which the steps can be played.
-    `runs_per_deployment`: the number of runs that one deployment serves, if it is proven clean
-    between them; `apart`: control and claim get separate clusters, because a mirror that has failed
-    over leaves them changed. `needs`: a feature that no release has, so that the Kafka must be a
-    directory: a build of a KIP. `tried`: if it did not show although it should, the attempts and
-    the observations.
+    `claim` says what happens and why; `sources` name who claims it and where. `schedule` is the
+    smallest schedule known, `control` says how the control differs. `reproduced` and `refuted` say
+    what is observed in each case; `control_shows`: the control has to show the anomaly. `runs` is
+    the number of runs that an answer takes: a race that one run in ten shows needs 30 for a NOT
+    REPRODUCED. `oldest` is the first release on which the steps can be played, `build`: only on a
+    build of the KIP-1279 branch. `apart`: control and claim get separate clusters, because a mirror
+    that has failed over leaves them changed. `tried`: if it did not show although it should, the
+    attempts and the observations.
     """
 
-    name: str
     title: str
     kind: Kind
-    claim_text: str
-    sources: tuple[str, ...]
-    expected: tuple[Expected, ...]
+    claim: str
     schedule: str
     reproduced: str
-    control_text: str
+    control: str
     refuted: str
-    topology: Topology
-    claim: Steps
-    control: Steps
+    sources: tuple[str, ...] = ()
+    expected: tuple[Expected, ...] = ()
     control_shows: bool = False
     runs: int = 3
     clients: tuple[Client, ...] = ("librdkafka",)
     protocols: tuple[Protocol, ...] = ("",)
     oldest: str = "3.7.0"
-    runs_per_deployment: int = 10
+    build: bool = False
     apart: bool = False
-    needs: str = ""
     tried: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case(CaseText):
+    """One case. `name` is what a command takes; `play` and `play_control` are its steps, from
+    `module`."""
+
+    name: str
+    module: str = ""
+    topology: Topology
+    play: Steps
+    play_control: Steps
+
+    @property
+    def needs(self) -> str:
+        """A feature that no release has, so that the Kafka must be a directory; empty: nothing."""
+        return "a build of the KIP-1279 branch (--kafka DIRECTORY)" if self.build else ""
 
     def expectation(self, variant: Variant, version: str) -> Expected | None:
         """The first expectation that speaks of this variant; None when nothing is known of it."""
@@ -143,8 +164,6 @@ class Case:
 
     def on(self, kafka: str) -> Topology:
         """The topology with every cluster of this Kafka."""
-        from dataclasses import replace
-
         return replace(
             self.topology,
             clusters=tuple(replace(cluster, kafka=kafka) for cluster in self.topology.clusters),
@@ -157,3 +176,45 @@ def number(version: str) -> tuple[int, int, int]:
     if found is None:
         raise InputError(f"{version!r} is no release; write one as 4.3.1")
     return int(found[1]), int(found[2]), int(found[3])
+
+
+def case(
+    name: str, topology: Topology, *, claim: Mapping[str, object], control: Mapping[str, object]
+) -> Callable[[Callable[_P, Observation]], Callable[_P, Observation]]:
+    """Registers a function as the steps of a case on this topology.
+
+    The function is called with a bench and with the arguments in `claim` or `control`. Raises
+    ValueError for a name that is taken, and for text that is not as `CaseText` says.
+    """
+
+    def register(steps: Callable[_P, Observation]) -> Callable[_P, Observation]:
+        if name in _REGISTERED:
+            raise ValueError(f"two cases are called {name}")
+        _REGISTERED[name] = Case(
+            **_text(name),
+            name=name,
+            module=steps.__module__,
+            topology=topology,
+            play=partial(steps, **claim),
+            play_control=partial(steps, **control),
+        )
+        return steps
+
+    return register
+
+
+def registered() -> Mapping[str, Case]:
+    """Name -> case, of all modules that are imported by now."""
+    return _REGISTERED
+
+
+def _text(name: str) -> dict[str, Any]:
+    read = tomllib.loads((CLAIMS / f"{name}.toml").read_text())
+    known = [each.name for each in fields(CaseText)]
+    if strange := read.keys() - set(known):
+        raise ValueError(f"{name}.toml has the unknown keys {', '.join(sorted(strange))}")
+    try:
+        text = msgspec.convert(read, CaseText)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{name}.toml: {error}") from error
+    return {key: getattr(text, key) for key in known}

@@ -164,14 +164,14 @@ def _one_run(
         bench = benches.bench(case, variant)
         stamp = bench.stamp
         bench.begin(f"{stamp}-control")
-        control = case.control(bench)
+        control = case.play_control(bench)
         bench.end()
         if case.apart:
             benches.drop()
             bench = benches.bench(case, variant)
         bench.settle()
         bench.begin(stamp)
-        seen = case.claim(bench)
+        seen = case.play(bench)
     except InputError:
         raise
     except Exception as error:  # noqa: BLE001  (steps and clients meet anything: such a run counts for nothing, and is reported)

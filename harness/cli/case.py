@@ -86,12 +86,12 @@ def show(name: str, as_json: bool) -> int:
         click.echo(json.dumps(of_case(each)))
         return 0
     rows = {
-        "claim": each.claim_text,
+        "claim": each.claim,
         "sources": "; ".join(each.sources),
         "expected": "; ".join(one.words for one in each.expected),
         "schedule": each.schedule,
         "REPRODUCED": each.reproduced,
-        "control": each.control_text,
+        "control": each.control,
         "refuted by": each.refuted,
         "runs": f"{each.runs} for an answer",
         "clients": ", ".join(each.clients),

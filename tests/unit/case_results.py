@@ -15,16 +15,16 @@ def a_case(**changed: Any) -> Case:
         "name": "a-case",
         "title": "A title",
         "kind": "defect",
-        "claim_text": "It happens",
+        "claim": "It happens",
         "sources": ("KAFKA-1",),
         "expected": (Expected(shows=True, since="4.3.0"), Expected(shows=False, until="4.2.1")),
         "schedule": "1. do it",
         "reproduced": "it shows",
-        "control_text": "not done",
+        "control": "not done",
         "refuted": "never",
         "topology": Topology(clusters=(ClusterSpec(name="A"),), links=()),
-        "claim": lambda bench: Observation(shown=True),
-        "control": lambda bench: Observation(shown=False),
+        "play": lambda bench: Observation(shown=True),
+        "play_control": lambda bench: Observation(shown=False),
     }
     return Case(**values | changed)
 

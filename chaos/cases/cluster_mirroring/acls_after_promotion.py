@@ -9,8 +9,8 @@ from typing import Final
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.branch_mirror import BUILD, branch_mirror
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.branch_mirror import branch_mirror
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import PAIR
 from linkflap.harness.mirrors.cluster_mirroring import acls
 from linkflap.harness.model.errors import EnvironmentFailure
@@ -21,7 +21,8 @@ WATCHED: Final = 20.0
 EVERY: Final = 0.1
 
 
-def _given(bench: Bench, *, deleted: bool) -> Observation:
+@case("KIP-1279-acls-after-promotion", PAIR, claim={"deleted": False}, control={"deleted": True})
+def acls_after_promotion(bench: Bench, *, deleted: bool) -> Observation:
     """B is promoted, and ACLs are made on a topic of its own; `deleted`: its mirror is deleted
     before."""
     topic = bench.topic()
@@ -48,37 +49,3 @@ def _given(bench: Bench, *, deleted: bool) -> Observation:
 def _held(bench: Bench, topic: str) -> int:
     """How many of the ACLs that were made on it B has."""
     return len((acls.acls_of(bench.admin("B"), [topic]) or {}).get(topic, ()))
-
-
-CASE = Case(
-    name="KIP-1279-acls-after-promotion",
-    title=(
-        "A cluster that was promoted with a build of the KIP-1279 branch loses the ACLs that it is "
-        "given"
-    ),
-    kind="proposal",
-    claim_text=(
-        "B is promoted by a stop while A lives, as in any planned failover, and the mirror is "
-        "kept, as a failback needs it. ACLs go on being synced, although nothing is mirrored: "
-        "those that an admin gives a topic of B's own are deleted at the next refresh."
-    ),
-    sources=(
-        "docs/findings/cluster-mirroring-acls-of-two-mirrors.md",
-        "KIP-1279: ACLs are synced from the source; a topic that is STOPPED is its cluster's own",
-    ),
-    expected=(Expected(shows=True, since="4.2.0", basis="runs"),),
-    schedule=(
-        "1. a topic is mirrored, and stopped; 2. B gets a topic of its own, with two ACLs; 3. ACLs "
-        f"of B, until they go or for {WATCHED:.0f} s"
-    ),
-    reproduced="the ACLs are not there any more, and nobody has deleted them",
-    control_text="the mirror is deleted after the stop: the ACLs stay",
-    refuted="the ACLs stay",
-    topology=PAIR,
-    claim=partial(_given, deleted=False),
-    control=partial(_given, deleted=True),
-    runs=3,
-    clients=("java",),
-    needs=BUILD,
-    apart=True,
-)

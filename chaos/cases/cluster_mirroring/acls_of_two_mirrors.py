@@ -11,8 +11,8 @@ from typing import Final
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.branch_mirror import BUILD, branch_mirror
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.branch_mirror import branch_mirror
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.harness.mirrors.cluster_mirroring import acls
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
@@ -27,7 +27,8 @@ WATCHED: Final = 20.0
 EVERY: Final = 0.1
 
 
-def _watched(bench: Bench, *, both: bool) -> Observation:
+@case("KIP-1279-acls-of-two-mirrors", INTO_C, claim={"both": True}, control={"both": False})
+def acls_of_two_mirrors(bench: Bench, *, both: bool) -> Observation:
     """`both`: a second mirror leads to C, of a topic of B."""
     sources = "AB" if both else "A"
     topics = {source: bench.topic(cluster=source) for source in sources}
@@ -71,38 +72,3 @@ def _held(bench: Bench, topics: Collection[str]) -> dict[str, bool]:
 
 def _holds(bench: Bench, topic: str) -> bool:
     return _held(bench, [topic])[topic]
-
-
-CASE = Case(
-    name="KIP-1279-acls-of-two-mirrors",
-    title=(
-        "Two mirrors of a build of the KIP-1279 branch lead to one cluster, and each takes away "
-        "the ACLs of the other"
-    ),
-    kind="proposal",
-    claim_text=(
-        "A->C and B->C sync ACLs, by default all of them. At each refresh a mirror deletes every "
-        "ACL of the destination that its own source does not have, those of the other mirror "
-        "among them, which makes them again at its own next refresh. So ACLs on the topics of "
-        "both come and go, denials too, for as long as both mirrors are there."
-    ),
-    sources=(
-        "docs/findings/cluster-mirroring-acls-of-two-mirrors.md",
-        "KIP-1279: ACLs are synced from the source",
-    ),
-    expected=(Expected(shows=True, since="4.2.0", basis="runs"),),
-    schedule=(
-        "1. a topic of A and one of B, with two ACLs each; 2. mirrors A->C and B->C; 3. ACLs of C, "
-        f"for {WATCHED:.0f} s"
-    ),
-    reproduced="ACLs that C has had are not there any more",
-    control_text="the mirror A->C alone: its ACLs stay",
-    refuted="both topics keep their ACLs on C",
-    topology=INTO_C,
-    claim=partial(_watched, both=True),
-    control=partial(_watched, both=False),
-    runs=3,
-    clients=("java",),
-    needs=BUILD,
-    apart=True,
-)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import Final
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.branch_mirror import BUILD, BranchMirror, branch_mirror, one_coordinator
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.branch_mirror import BranchMirror, branch_mirror, one_coordinator
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.harness.mirrors.cluster_mirroring.answers import MIRRORING, VerbRefused
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
@@ -28,7 +27,16 @@ _CLOSED: Final = "Unexpected exception during send, closing connection"
 first one still is."""
 
 
-def _played(bench: Bench, *, spread: bool) -> Observation:
+@case(
+    "KIP-1279-answered-twice",
+    Topology(
+        clusters=(ClusterSpec(name="A"), ClusterSpec(name="B", brokers=3)),
+        links=(LinkSpec(source="A", destination="B"),),
+    ),
+    claim={"spread": True},
+    control={"spread": False},
+)
+def answered_twice(bench: Bench, *, spread: bool) -> Observation:
     """Pause and resume in turn, each once the state allows it. `spread`: the brokers of B lead
     partitions of __mirror_state as they were given them."""
     topic = bench.topic(partitions=PARTITIONS)
@@ -80,43 +88,3 @@ def _closed(bench: Bench) -> int:
     """How many connections B's brokers have closed so, by their logs."""
     logs = [broker.log_dir.parent / "server.log" for broker in bench.cluster("B").brokers.values()]
     return sum(log.read_text(errors="replace").count(_CLOSED) for log in logs)
-
-
-CASE = Case(
-    name="KIP-1279-answered-twice",
-    title=(
-        "A build of the KIP-1279 branch answers a verb twice, and so refuses what it has carried "
-        "out"
-    ),
-    kind="proposal",
-    claim_text=(
-        "The broker that is asked for a verb asks every other coordinator of the topic for its "
-        "states, and forwards and answers the request once for each that answers. When the second "
-        "answer is there before the first has been sent, it closes the connection; the client asks "
-        "another broker, which refuses with INVALID_CLUSTER_MIRROR_STATES because the verb was "
-        "carried out."
-    ),
-    sources=("docs/findings/cluster-mirroring-half-promoted.md", "KIP-1279: PauseMirrorTopics"),
-    expected=(Expected(shows=True, since="4.2.0", basis="runs"),),
-    schedule=(
-        f"1. three brokers of B; {PARTITIONS} partitions are mirrored; 2. pause and resume in "
-        f"turn, {ROUNDS} times each, on a healthy network"
-    ),
-    reproduced=(
-        f"pause or resume is refused, and within {SEEN_WITHIN:g} s every partition is in the state "
-        "that was asked for"
-    ),
-    control_text=(
-        "one broker of B leads all of __mirror_state: what is refused does not take effect"
-    ),
-    refuted="verbs that are accepted, or refused and not carried out",
-    topology=Topology(
-        clusters=(ClusterSpec(name="A"), ClusterSpec(name="B", brokers=3)),
-        links=(LinkSpec(source="A", destination="B"),),
-    ),
-    claim=partial(_played, spread=True),
-    control=partial(_played, spread=False),
-    clients=("java",),
-    needs=BUILD,
-    apart=True,
-)

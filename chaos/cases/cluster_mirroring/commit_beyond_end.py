@@ -7,7 +7,7 @@ from confluent_kafka import Consumer
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import ONE
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
@@ -15,7 +15,8 @@ from linkflap.harness.wire.offsets import quiet
 AHEAD = 10
 
 
-def _resumed(bench: Bench, *, clamped: bool) -> Observation:
+@case("VK12-commit-beyond-the-end", ONE, claim={"clamped": False}, control={"clamped": True})
+def commit_beyond_end(bench: Bench, *, clamped: bool) -> Observation:
     """The data are 10 records behind the synced offset; the group comes back while the application
     writes on."""
     topic = bench.topic()
@@ -72,34 +73,3 @@ def _read_on(bench: Bench, topic: str, group: str, end: int) -> list[int]:
     finally:
         consumer.close()
     return read
-
-
-CASE = Case(
-    name="VK12-commit-beyond-the-end",
-    title=(
-        "A group whose synced offset is beyond the log end skips what is written after the failover"
-    ),
-    kind="proposal",
-    claim_text=(
-        "Group offsets and data are copied apart. When the offset is ahead of the data at the "
-        "failover, a broker accepts it as it is, and the group's consumer goes on there: records "
-        "between the log end and the offset are never read, with no error."
-    ),
-    sources=(
-        (
-            "KIP-1279 discussion, VK12 (Vaquar Khan); accepted by Luke Chen on 2 June 2026, clamp "
-            "since 3 June"
-        ),
-    ),
-    expected=(Expected(shows=True, basis="runs"),),
-    schedule=(
-        "1. five records; 2. the group's offset 15 is committed; 3. ten more records are written; "
-        "4. the group comes back"
-    ),
-    reproduced="the group reads none of the ten records",
-    control_text="the offset clamped to the log end (KIP-1279's formula): the group reads all ten",
-    refuted="an OffsetCommit refused beyond the log end, or a group that reads the ten records",
-    topology=ONE,
-    claim=lambda bench: _resumed(bench, clamped=False),
-    control=lambda bench: _resumed(bench, clamped=True),
-)

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import ONE
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.wait import until
@@ -22,7 +22,10 @@ one or two."""
 AHEAD = 7
 
 
-def _started(bench: Bench, epoch: int) -> Observation:
+@case("JR11-committed-epoch-ahead", ONE, claim={"epoch": AHEAD}, control={"epoch": 0})
+def committed_epoch_ahead(bench: Bench, epoch: int) -> Observation:
+    """A committed offset whose leader epoch is above the leader's: the group's consumer stands
+    still (JR11)."""
     topic = bench.topic()
     group = bench.name("group")
     bench.write(topic, [b"record"] * 10)
@@ -69,41 +72,3 @@ def _java(bench: Bench, topic: str, group: str) -> Callable[[], int]:
     consumer.subscribe(topic)
     bench.closing(consumer)
     return lambda: len(consumer.poll(0.5))
-
-
-CASE = Case(
-    name="JR11-committed-epoch-ahead",
-    title=(
-        "A consumer whose committed offset has a leader epoch above the leader's stands still "
-        "without an error"
-    ),
-    kind="proposal",
-    claim_text=(
-        "A group offset that was copied from a cluster with higher leader epochs has an epoch that "
-        "the destination's leader has not. The consumer waits for metadata of that epoch, which "
-        "never comes, or its validation is refused again and again."
-    ),
-    sources=(
-        "KIP-1279 discussion, JR11 (Jun Rao); test_epoch_bump of its branch",
-        "KIP-320, truncation detection by consumers",
-    ),
-    expected=(
-        Expected(shows=True, clients=("java",), basis="runs"),
-        Expected(shows=False, clients=("librdkafka",), basis="runs"),
-    ),
-    schedule=(
-        "1. ten records under leader epoch 0; 2. offset 4 is committed with leader epoch 7; 3. the "
-        "group's consumer starts"
-    ),
-    reproduced=f"no record within {PATIENCE:g} s",
-    control_text="the same commit with leader epoch 0: six records at once",
-    refuted="records within the time of a metadata refresh",
-    tried=(
-        "with librdkafka, whose consumer does not stand still: it goes on at the committed offset. "
-        "The Java consumer does stand still"
-    ),
-    topology=ONE,
-    claim=lambda bench: _started(bench, AHEAD),
-    control=lambda bench: _started(bench, 0),
-    clients=("java", "librdkafka"),
-)

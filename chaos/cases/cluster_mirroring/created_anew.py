@@ -4,13 +4,12 @@ topics back."""
 from __future__ import annotations
 
 import contextlib
-from functools import partial
 from typing import Final
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.branch_mirror import BUILD, branch_mirror
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.branch_mirror import branch_mirror
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import PAIR
 from linkflap.chaos.cases.tools.logs import records
 from linkflap.harness.model.errors import DeadlineExceeded
@@ -20,7 +19,8 @@ WATCHED: Final = 20.0
 """Seconds for which B's log is watched after the last verb; a mirror starts in six."""
 
 
-def _promoted(bench: Bench, *, anew: bool) -> Observation:
+@case("KIP-1279-created-anew", PAIR, claim={"anew": True}, control={"anew": False})
+def created_anew(bench: Bench, *, anew: bool) -> Observation:
     """Nobody asks to start the mirror a second time."""
     topic = bench.topic()
     bench.write(topic, [b"of A"] * 5)
@@ -64,35 +64,3 @@ def _promoted(bench: Bench, *, anew: bool) -> Observation:
 
 def _values(bench: Bench, topic: str) -> list[str]:
     return [(record.value or b"").decode() for record in records(bench.log(topic, cluster="B"))]
-
-
-CASE = Case(
-    name="KIP-1279-created-anew",
-    title=(
-        "A build of the KIP-1279 branch truncates what a promoted topic acknowledged when a mirror "
-        "of the old name is created"
-    ),
-    kind="proposal",
-    claim_text=(
-        "A mirror is stopped and deleted: its topic is promoted, and acknowledges records. Creating"
-        " a mirror of that name, without starting it, starts the old topics: they follow the source"
-        " again, and lose what they had acknowledged."
-    ),
-    sources=(
-        "docs/findings/cluster-mirroring-verbs.md",
-        "KIP-1279: create, start and delete of a mirror",
-    ),
-    expected=(Expected(shows=True, since="4.2.0", basis="runs"),),
-    schedule=(
-        "1. create; 2. start; 3. stop; 4. five records to B, acknowledged; 5. delete; 6. create, "
-        "with the same name"
-    ),
-    reproduced="records that B had acknowledged are no longer in its log",
-    control_text="the same without the second create: the records stay",
-    refuted="B's records in its log, and its topic in no mirror",
-    topology=PAIR,
-    claim=partial(_promoted, anew=True),
-    control=partial(_promoted, anew=False),
-    clients=("java",),
-    needs=BUILD,
-)

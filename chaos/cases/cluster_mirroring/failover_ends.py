@@ -7,10 +7,8 @@ records and before Y's marker.
 
 from __future__ import annotations
 
-from functools import partial
-
 from linkflap.chaos.cases.bench import Bench
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import PAIR
 from linkflap.chaos.cases.tools.logs import markers, records
 from linkflap.chaos.cases.wire_transactions import WireTransactional
@@ -18,7 +16,9 @@ from linkflap.chaos.cases.wire_transactions import WireTransactional
 Y_RECORDS = 3
 
 
-def _failed_over(bench: Bench, how: str) -> Observation:
+@case("RS4-truncate-once", PAIR, claim={"how": "truncate-once"}, control={"how": "abort"})
+@case("RS4-truncate-stable", PAIR, claim={"how": "truncate-stable"}, control={"how": "abort"})
+def failover_ends(bench: Bench, how: str) -> Observation:
     topic = bench.topic()
     mirror = bench.mirror("shadow", open_transactions=how)
     mirror.start()
@@ -50,57 +50,3 @@ def _failed_over(bench: Bench, how: str) -> Observation:
     return Observation(
         shown=committed == "none" and facts["B_read_committed"] != Y_RECORDS, facts=facts
     )
-
-
-def _case(name: str, how: str, title: str, claim: str, reproduced: str) -> Case:
-    return Case(
-        name=name,
-        title=title,
-        kind="proposal",
-        claim_text=claim,
-        sources=(
-            (
-                "KIP-1279 discussion, RS4 (Rajini Sivaram): LSO or high watermark, and how "
-                "truncation works"
-            ),
-            "KIP-98",
-        ),
-        expected=(Expected(shows=True, since="3.9.1", basis="runs"),),
-        schedule=(
-            "1. Y writes; 2. X writes and stays open; 3. Y commits; 4. all is mirrored; 5. failover"
-        ),
-        reproduced=reproduced,
-        control_text=(
-            "open transactions end by ABORT markers (KIP-1279 since May 2026): Y's records are "
-            "read, X's are aborted"
-        ),
-        refuted="Y's records committed on the destination after the failover",
-        topology=PAIR,
-        claim=partial(_failed_over, how=how),
-        control=partial(_failed_over, how="abort"),
-        clients=("wire",),
-        oldest="3.9.1",
-        apart=True,
-    )
-
-
-CASES = [
-    _case(
-        "RS4-truncate-once",
-        "truncate-once",
-        "Truncating to the last stable offset once reopens a committed transaction, which nobody "
-        "can end",
-        "A truncation to the LSO takes Y's COMMIT marker and leaves Y's records: open for ever on "
-        "the destination, LSO stuck.",
-        "Y's records are in the destination's log without a marker, LSO < high watermark, "
-        "read_committed gets none of them",
-    ),
-    _case(
-        "RS4-truncate-stable",
-        "truncate-stable",
-        "Truncating until nothing is open takes a transaction that was committed and mirrored",
-        "Truncating until no transaction is open removes Y's records, which were acknowledged, "
-        "committed and mirrored.",
-        "the destination has none of Y's records, all of which it had before the failover",
-    ),
-]

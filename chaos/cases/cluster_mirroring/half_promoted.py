@@ -5,19 +5,17 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from functools import partial
 from typing import Final
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
 from linkflap.chaos.cases.branch_mirror import (
-    BUILD,
     STOPPED,
     BranchMirror,
     branch_mirror,
     one_coordinator,
 )
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.harness.mirrors.cluster_mirroring.answers import FAILED, MIRRORING, VerbRefused
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
@@ -29,7 +27,16 @@ ASKED: Final = 15.0
 _ACCEPTED: Final = "accepted"
 
 
-def _stopped(bench: Bench, *, spread: bool) -> Observation:
+@case(
+    "KIP-1279-half-promoted",
+    Topology(
+        clusters=(ClusterSpec(name="A", brokers=3), ClusterSpec(name="B", brokers=3)),
+        links=(LinkSpec(source="A", destination="B"),),
+    ),
+    claim={"spread": True},
+    control={"spread": False},
+)
+def half_promoted(bench: Bench, *, spread: bool) -> Observation:
     """One partition has its only replica on a broker of A that dies; stop is asked for. `spread`:
     the brokers of B lead partitions of __mirror_state as they were given them."""
     lost = bench.broker(3)
@@ -86,41 +93,3 @@ def _answers(mirror: BranchMirror) -> Counter[str]:
     with contextlib.suppress(DeadlineExceeded):
         until(accepted, within=ASKED, what="stop to be accepted", every=0.3)
     return answers
-
-
-CASE = Case(
-    name="KIP-1279-half-promoted",
-    title=(
-        "A build of the KIP-1279 branch refuses a stop and promotes some of the partitions all the "
-        "same"
-    ),
-    kind="proposal",
-    claim_text=(
-        "A stop that names a partition that is FAILED is answered INVALID_CLUSTER_MIRROR_STATES, "
-        "and takes effect on the partitions that are MIRRORING: those are STOPPED and writable. By "
-        "the KIP a refusal is for all of it. The broker that is asked examines the answer of each "
-        "other coordinator by itself: one refuses, another forwards the request."
-    ),
-    sources=("docs/findings/cluster-mirroring-half-promoted.md", "KIP-1279: StopMirrorTopics"),
-    expected=(Expected(shows=True, since="4.2.0", basis="runs"),),
-    schedule=(
-        f"1. three brokers of A and of B; {PARTITIONS} partitions are mirrored, one of which has "
-        "its only replica on broker 3 of A; 2. kill -9 of that broker; 3. once describe says "
-        "FAILED of that partition: stop"
-    ),
-    reproduced="stop is refused, each time it is asked for, and a partition is STOPPED",
-    control_text=(
-        "the same, with one broker of B that leads all of __mirror_state: a stop that is refused "
-        "changes no partition"
-    ),
-    refuted="a refusal that leaves every partition as it was, and an accepted stop",
-    topology=Topology(
-        clusters=(ClusterSpec(name="A", brokers=3), ClusterSpec(name="B", brokers=3)),
-        links=(LinkSpec(source="A", destination="B"),),
-    ),
-    claim=partial(_stopped, spread=True),
-    control=partial(_stopped, spread=False),
-    clients=("java",),
-    needs=BUILD,
-    apart=True,
-)

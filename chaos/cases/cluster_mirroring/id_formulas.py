@@ -10,10 +10,9 @@ cluster hands out.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from linkflap.chaos.cases.bench import Bench
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import ONE
 from linkflap.chaos.cases.tools.record_batch import ProducerIdentity, record_batch
 from linkflap.harness.mirrors.shadow.log.producer_ids import complement, negate, region
@@ -39,7 +38,20 @@ def _ids(formula: str, own: int) -> dict[str, int]:
     return {"A": second(first(own)), "B": second(own + step), "C": own + 2 * step}
 
 
-def _chain(bench: Bench, formula: str) -> Observation:
+@case("RS12-keep-ids-on-a-chain", ONE, claim={"formula": "keep"}, control={"formula": "advance"})
+@case(
+    "RS12-negate-ids-on-a-chain", ONE, claim={"formula": "negate"}, control={"formula": "advance"}
+)
+@case(
+    "RS12-complement-ids-on-a-chain",
+    ONE,
+    claim={"formula": "complement"},
+    control={"formula": "advance"},
+)
+@case(
+    "RS12-region-ids-on-a-chain", ONE, claim={"formula": "region"}, control={"formula": "advance"}
+)
+def ids_on_a_chain(bench: Bench, formula: str) -> Observation:
     topic = bench.topic()
     asked = bench.ask(bench.up())
     drawn = asked.init_producer_id().id
@@ -67,72 +79,3 @@ def _chain(bench: Bench, formula: str) -> Observation:
         "log": [f"{one.base_offset}-{one.last_offset} producer {one.producer_id}" for one in log],
     }
     return Observation(shown=bool(same and (lost or untracked)), facts=facts)
-
-
-_CLAIMS = {
-    "keep": (
-        "RS12-keep",
-        (
-            "Kept ids: the first own producers of B and C are taken for A's, acknowledged and not "
-            "appended"
-        ),
-    ),
-    "negate": (
-        "RS12-negate",
-        (
-            "-(pid + 2) twice is pid again: A's producer and C's own have one id, and C's is not "
-            "appended"
-        ),
-    ),
-    "complement": (
-        "RS12-complement",
-        "Long.MAX - pid - 1 twice is pid again: A's producer and C's own have one id",
-    ),
-    "region": (
-        "RS12-region",
-        (
-            "A region per cluster is overwritten by the next hop: A's and B's producers have one id"
-            " on C"
-        ),
-    ),
-}
-
-
-def _case(formula: str) -> Case:
-    source, title = _CLAIMS[formula]
-    return Case(
-        name=f"{source}-ids-on-a-chain",
-        title=title,
-        kind="proposal",
-        claim_text=(
-            f"With the mapping `{formula}` on a chain A->B->C, two of the producers of A, B and C "
-            "that each drew the same id from their own cluster have one id on C. A broker takes "
-            "the second one's first batch for a repeat of the first one's (acknowledged, not "
-            "appended), or tracks neither, when the id is negative."
-        ),
-        sources=(
-            "KIP-1279 discussion, RS12 (Rajini Sivaram), VK8 and VK9 (Vaquar Khan), msg155161",
-            "Redpanda PR 31659: the same class",
-        ),
-        expected=(Expected(shows=True, basis="runs"),),
-        schedule=(
-            "1. one broker; 2. the first batch (sequence 0) of A's, B's and C's producer under the "
-            "ids that two hops give them"
-        ),
-        reproduced=(
-            "two of the three have one id, and the later one is acknowledged without being "
-            "appended, or no broker tracks it"
-        ),
-        control_text=(
-            "ids kept and each cluster's allocation advanced past what was mirrored: three ids, six"
-            " records"
-        ),
-        refuted="three different ids that brokers track, and six records in the log",
-        topology=ONE,
-        claim=partial(_chain, formula=formula),
-        control=partial(_chain, formula="advance"),
-        clients=("wire",),
-    )
-
-
-CASES = [_case(formula) for formula in _CLAIMS]

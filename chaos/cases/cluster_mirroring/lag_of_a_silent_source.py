@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import Final
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.branch_mirror import BUILD, branch_mirror
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.branch_mirror import branch_mirror
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import PAIR
 from linkflap.harness.mirrors.cluster_mirroring.answers import MIRRORING
 from linkflap.harness.model.wait import pause, until
@@ -21,7 +20,8 @@ WATCHED: Final = 15.0
 OWNER: Final = "case"
 
 
-def _asked(bench: Bench, *, silent: bool) -> Observation:
+@case("KIP-1279-lag-of-a-silent-source", PAIR, claim={"silent": True}, control={"silent": False})
+def lag_of_a_silent_source(bench: Bench, *, silent: bool) -> Observation:
     """Requests reach A, and no answer comes back; what describe says is held against the bytes of
     both logs."""
     topic = bench.topic()
@@ -58,39 +58,3 @@ def _asked(bench: Bench, *, silent: bool) -> Observation:
 def _end(bench: Bench, topic: str, cluster: str) -> int:
     """Where a log ends, by its bytes."""
     return max((batch.last_offset + 1 for batch in bench.log(topic, cluster=cluster)), default=0)
-
-
-CASE = Case(
-    name="KIP-1279-lag-of-a-silent-source",
-    title=(
-        "A build of the KIP-1279 branch says MIRRORING, lag 0, of a partition whose source does not"
-        " answer"
-    ),
-    kind="proposal",
-    claim_text=(
-        "The lag that describe gives is of the last answer of the source. When none comes any more "
-        "it stays, and so does the state: who asks for the lag before a failover reads that "
-        "nothing is missing."
-    ),
-    sources=(
-        "docs/findings/cluster-mirroring-lag-of-a-dead-source.md",
-        "KIP-1279: DescribeClusterMirrors",
-    ),
-    expected=(Expected(shows=True, since="4.2.0", basis="runs"),),
-    schedule=(
-        f"1. {MIRRORED} records are mirrored; 2. the link is half-open: no answer of A comes back; "
-        f"3. {BEHIND} more are written to A; 4. {OLD:g} s later: describe"
-    ),
-    reproduced=(
-        f"an answer of MIRRORING and lag 0, {OLD:g} s after the write or later, while A's log is "
-        "longer than B's"
-    ),
-    control_text="the link is as it was: B has all by then",
-    refuted="a lag that is not 0, or another state, as long as records are missing",
-    topology=PAIR,
-    claim=partial(_asked, silent=True),
-    control=partial(_asked, silent=False),
-    clients=("java",),
-    needs=BUILD,
-    apart=True,
-)

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 from linkflap.chaos.cases.bench import Bench
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import PAIR
 from linkflap.chaos.cases.tools.record_batch import record_batch
 from linkflap.chaos.cases.tools.wire import Wire
@@ -62,7 +61,8 @@ def _connections(bench: Bench) -> frozenset[int]:
         return frozenset()
 
 
-def _caught_up(bench: Bench, *, suspended: bool) -> Observation:
+@case("VK1-outage-backlog", PAIR, claim={"suspended": False}, control={"suspended": True})
+def outage_backlog(bench: Bench, *, suspended: bool) -> Observation:
     """The link is down while every partition grows by half a megabyte, and comes back; or the
     broker stands still instead."""
     topic = bench.topic(partitions=PARTITIONS)
@@ -106,39 +106,3 @@ def _caught_up(bench: Bench, *, suspended: bool) -> Observation:
         "produces_while_catching_up": count,
     }
     return Observation(shown=during > TOO_LONG, facts=facts)
-
-
-CASE = Case(
-    name="VK1-outage-backlog",
-    title="Producers of the source do not stand still while a mirror catches up after an outage",
-    kind="guarantee",
-    claim_text=(
-        "Anomaly: when the link is back the mirror's fetches hold up an acknowledgement of the "
-        "source for seconds."
-    ),
-    sources=(
-        (
-            "KIP-1279 discussion, VK1 (Vaquar Khan): thundering herd after an outage; heap on B "
-            "needs the branch"
-        ),
-    ),
-    expected=(Expected(shows=False, since="3.9.1"),),
-    schedule=(
-        f"1. {PARTITIONS} partitions are mirrored; 2. the link is down for {OUTAGE:g} s or more, "
-        f"each partition grows by {BACKLOG * SIZE // 1000} KB; 3. the link is back; produce round "
-        "trips, one after another, for 6 s"
-    ),
-    reproduced=f"a produce that takes longer than {TOO_LONG:g} s",
-    control_text=(
-        f"the broker stands still for {STANDS_STILL:g} s after the heal, which the measurement "
-        "finds"
-    ),
-    refuted=f"a produce that takes longer than {TOO_LONG:g} s, with nothing else on the machine",
-    topology=PAIR,
-    claim=partial(_caught_up, suspended=False),
-    control=partial(_caught_up, suspended=True),
-    control_shows=True,
-    clients=("wire",),
-    oldest="3.9.1",
-    apart=True,
-)

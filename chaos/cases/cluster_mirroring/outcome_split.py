@@ -3,10 +3,8 @@ own commit on the source."""
 
 from __future__ import annotations
 
-from functools import partial
-
 from linkflap.chaos.cases.bench import Bench
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import PAIR
 from linkflap.chaos.cases.tools.logs import markers
 from linkflap.chaos.cases.wire_transactions import WireTransactional
@@ -14,7 +12,13 @@ from linkflap.chaos.cases.wire_transactions import WireTransactional
 RECORDS = 3
 
 
-def _played(bench: Bench, *, open_at_the_failover: bool) -> Observation:
+@case(
+    "AS30-outcome-split",
+    PAIR,
+    claim={"open_at_the_failover": True},
+    control={"open_at_the_failover": False},
+)
+def outcome_split(bench: Bench, *, open_at_the_failover: bool) -> Observation:
     """The source stays up, as in a planned failover whose producers were not stopped, or behind a
     link that is down."""
     topic = bench.topic()
@@ -41,39 +45,3 @@ def _played(bench: Bench, *, open_at_the_failover: bool) -> Observation:
     return Observation(
         shown=commit_error == "none" and read["A"] == RECORDS and not read["B"], facts=facts
     )
-
-
-CASE = Case(
-    name="AS30-outcome-split",
-    title=(
-        "A transaction that is open at a failover is aborted on the destination, and its commit is "
-        "acknowledged on the source"
-    ),
-    kind="limit",
-    claim_text=(
-        "Open transactions end on the destination by ABORT markers. The source knows nothing of "
-        "that: its coordinator acknowledges the commit, and one transaction has two outcomes. "
-        "KIP-1279 accepts it; a failback takes the acknowledged commit away."
-    ),
-    sources=(
-        "KIP-1279 discussion, AS30 (Andrew Schofield): transactions in flight at a stop",
-        "KIP-98, atomicity",
-    ),
-    expected=(Expected(shows=True, since="3.9.1", basis="runs"),),
-    schedule=(
-        "1. X writes and stays open; 2. all is mirrored; 3. failover, the source stays up; 4. X "
-        "commits on the source"
-    ),
-    reproduced=(
-        "the commit is acknowledged; read_committed gets X's records on the source and none of them"
-        " on the destination"
-    ),
-    control_text="X commits before the failover: its records are read on both sides",
-    refuted="a commit that the source refuses, or one outcome on both sides",
-    topology=PAIR,
-    claim=partial(_played, open_at_the_failover=True),
-    control=partial(_played, open_at_the_failover=False),
-    clients=("wire",),
-    oldest="3.9.1",
-    apart=True,
-)

@@ -9,8 +9,8 @@ from typing import Final
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.branch_mirror import BUILD, branch_mirror
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.branch_mirror import branch_mirror
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.tools import wire
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
@@ -21,7 +21,16 @@ WATCHED: Final = 20.0
 """Seconds for which the log of B's leader is watched after the follower is in sync again."""
 
 
-def _paused(bench: Bench, *, pause: bool) -> Observation:
+@case(
+    "KIP-1279-paused-follower",
+    Topology(
+        clusters=(ClusterSpec(name="A"), ClusterSpec(name="B", brokers=3)),
+        links=(LinkSpec(source="A", destination="B"),),
+    ),
+    claim={"pause": True},
+    control={"pause": False},
+)
+def paused_follower(bench: Bench, *, pause: bool) -> Observation:
     """A, the link and the leader of B are untouched."""
     topic = bench.topic()
     bench.write(topic, [b"%d" % n for n in range(RECORDS)])
@@ -81,39 +90,3 @@ def _paused(bench: Bench, *, pause: bool) -> Observation:
 
 def _in_sync(asked: wire.Wire, topic: str, wanted: frozenset[int]) -> bool:
     return frozenset(asked.leadership(topic)[0].in_sync) == wanted
-
-
-CASE = Case(
-    name="KIP-1279-paused-follower",
-    title=(
-        "A build of the KIP-1279 branch truncates the destination to offset 0 when a follower of it"
-        " falls out of sync"
-    ),
-    kind="proposal",
-    claim_text=(
-        "Any change of a mirrored partition's metadata on B makes its leader begin to mirror again "
-        "by way of LOG_TRUNCATION. Before the first stop there is no last mirrored epoch, and that "
-        "is taken for offset 0: all that was mirrored is truncated, below the high watermark."
-    ),
-    sources=(
-        "docs/findings/cluster-mirroring-truncates-to-zero.md",
-        "KIP-1279: last mirrored epoch, LOG_TRUNCATION",
-    ),
-    expected=(Expected(shows=True, since="4.2.0", basis="runs"),),
-    schedule=(
-        f"1. three brokers of B; {RECORDS} records are mirrored; 2. SIGSTOP of a follower of B "
-        "until it is out of sync; 3. SIGCONT"
-    ),
-    reproduced="the log of B's leader, from its bytes, is shorter than what B had mirrored",
-    control_text="nobody stands still: the log stays as it is",
-    refuted="a log that is never shorter",
-    topology=Topology(
-        clusters=(ClusterSpec(name="A"), ClusterSpec(name="B", brokers=3)),
-        links=(LinkSpec(source="A", destination="B"),),
-    ),
-    claim=partial(_paused, pause=True),
-    control=partial(_paused, pause=False),
-    clients=("java",),
-    needs=BUILD,
-    apart=True,
-)

@@ -4,19 +4,17 @@ promoted has no state from then on, so that its clients can neither write nor go
 from __future__ import annotations
 
 import contextlib
-from functools import partial
 from typing import Final
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
 from linkflap.chaos.cases.branch_mirror import (
-    BUILD,
     STOPPED,
     BranchMirror,
     branch_mirror,
     one_coordinator,
 )
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import PAIR
 from linkflap.harness.mirrors.cluster_mirroring.answers import VerbRefused
 from linkflap.harness.mirrors.cluster_mirroring.first_start import STATES
@@ -31,7 +29,16 @@ FAILBACK: Final = 20.0
 _OF_A: Final = 5
 
 
-def _promoted(bench: Bench, *, moved: bool) -> Observation:
+@case(
+    "KIP-1279-promotion-forgotten",
+    Topology(
+        clusters=(ClusterSpec(name="A"), ClusterSpec(name="B", brokers=3)),
+        links=PAIR.links,
+    ),
+    claim={"moved": True},
+    control={"moved": False},
+)
+def promotion_forgotten(bench: Bench, *, moved: bool) -> Observation:
     """Broker 1 of B leads all of __mirror_state. `moved`: it gives up a partition of it, which has
     nothing to do with the topic. The topic gets another leader."""
     topic = bench.topic()
@@ -94,42 +101,3 @@ def _failback(bench: Bench, topic: str) -> dict[str, str]:
         with contextlib.suppress(DeadlineExceeded):
             back.mirroring(1, FAILBACK)
         return {row.state: row.error for row in back.rows()}
-
-
-CASE = Case(
-    name="KIP-1279-promotion-forgotten",
-    title=(
-        "A build of the KIP-1279 branch forgets that a topic was promoted when __mirror_state gets "
-        "another leader, and refuses its clients' writes"
-    ),
-    kind="proposal",
-    claim_text=(
-        "A topic is STOPPED: promoted, and written by clients. The broker that keeps its state "
-        "gives up another partition of __mirror_state and forgets the states of all. The next "
-        "leader of the topic asks it: describe says UNKNOWN from then on, writes are refused with "
-        "READ_ONLY_TOPIC (134), and so is a failback, because the mirror of the topic has not "
-        "stopped."
-    ),
-    sources=(
-        "docs/findings/cluster-mirroring-promotion-forgotten.md",
-        "KIP-1279: states of partitions, __mirror_state",
-    ),
-    expected=(Expected(shows=True, since="4.2.0", basis="runs"),),
-    schedule=(
-        "1. three brokers of B, of which broker 1 leads all of __mirror_state; a topic is "
-        "mirrored; 2. stop: STOPPED; 3. broker 2 leads a partition of __mirror_state that keeps no "
-        "state of the topic; 4. another broker leads the topic"
-    ),
-    reproduced="describe says another state than STOPPED, and still does a minute later",
-    control_text="the same without step 3: STOPPED",
-    refuted="STOPPED within a minute",
-    topology=Topology(
-        clusters=(ClusterSpec(name="A"), ClusterSpec(name="B", brokers=3)),
-        links=PAIR.links,
-    ),
-    claim=partial(_promoted, moved=True),
-    control=partial(_promoted, moved=False),
-    clients=("java",),
-    needs=BUILD,
-    apart=True,
-)

@@ -8,13 +8,12 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
 from typing import Final
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.branch_mirror import BUILD, branch_mirror
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.branch_mirror import branch_mirror
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import PAIR
 from linkflap.chaos.cases.tools.wire import Wire
 from linkflap.chaos.cases.wire_transactions import WireTransactional
@@ -101,7 +100,8 @@ class _Fetches:
         return [batch for batch in found if batch.producer_id == self.producer_id]
 
 
-def _read(bench: Bench, *, forced: bool) -> Observation:
+@case("KIP-1279-read-while-truncated", PAIR, claim={"forced": True}, control={"forced": False})
+def read_while_truncated(bench: Bench, *, forced: bool) -> Observation:
     """`forced`: the link is silent before the transaction ends, and A dies; else everything is
     mirrored before B is promoted."""
     topic = bench.topic()
@@ -174,44 +174,3 @@ def _reaches(bench: Bench, topic: str, cluster: str, end: int) -> None:
         what=f"{cluster} to have all",
         every=0.1,
     )
-
-
-CASE = Case(
-    name="KIP-1279-read-while-truncated",
-    title=(
-        "A build of the KIP-1279 branch gives readers of committed records an aborted transaction, "
-        "while a leader's log is truncated for a failback"
-    ),
-    kind="proposal",
-    claim_text=(
-        "A leader that is to mirror is truncated first. Its log is shorter at once; producer "
-        "state, aborted transactions, the high watermark and the last stable offset are corrected "
-        "one after the other, and a fetch takes no lock of it. In between the end of a transaction "
-        "is gone and the last stable offset is the old one, above the log's end: a fetch of "
-        "committed records gets the transaction, and no word of its abort."
-    ),
-    sources=(
-        "docs/findings/cluster-mirroring-beyond-truncation.md",
-        "KIP-98: read_committed; KIP-1279: LOG_TRUNCATION of a failback",
-    ),
-    expected=(Expected(shows=True, since="4.2.0", basis="runs"),),
-    schedule=(
-        f"1. {BATCHES} batches of one record, and a transaction of {OPEN} records that is open, "
-        "are mirrored; 2. the link is half-open, the transaction is aborted on A, and "
-        f"{TAIL} records are written there; 3. A stands still, B is promoted, A dies, and "
-        f"{OF_B} records are written to B; 4. A comes back and mirrors B, while committed records "
-        "are fetched from the transaction's first offset on"
-    ),
-    reproduced=(
-        "a fetch of committed records has the transaction's records, and does not name it as "
-        "aborted"
-    ),
-    control_text="everything is mirrored before B is promoted: nothing is truncated on A",
-    refuted="fetches that do not have the transaction, or name it as aborted",
-    topology=PAIR,
-    claim=partial(_read, forced=True),
-    control=partial(_read, forced=False),
-    clients=("wire",),
-    needs=BUILD,
-    apart=True,
-)

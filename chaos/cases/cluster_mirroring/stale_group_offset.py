@@ -3,13 +3,12 @@ there before, above the records that replaced A's tail."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.branch_mirror import BUILD, branch_mirror
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.branch_mirror import branch_mirror
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import PAIR
 from linkflap.chaos.cases.tools import wire
 from linkflap.chaos.cases.tools.members import CaseMember
@@ -27,7 +26,8 @@ SYNCS: Final = 10.0
 OWNER: Final = "case"
 
 
-def _returned(bench: Bench, *, dies: bool) -> Observation:
+@case("KIP-1279-stale-group-offset", PAIR, claim={"dies": True}, control={"dies": False})
+def stale_group_offset(bench: Bench, *, dies: bool) -> Observation:
     """The group's member on A dies with A, or leaves the group before."""
     topic, group = bench.topic(), bench.name("group")
     brokers = bench.cluster("A").brokers.values()
@@ -108,44 +108,3 @@ def _first_of_b(bench: Bench, topic: str, group: str) -> int:
         what=f"group {group} to read on A",
     )
     return read[0][0]
-
-
-CASE = Case(
-    name="KIP-1279-stale-group-offset",
-    title=(
-        "A build of the KIP-1279 branch leaves a group's old offset at A in place after a failback,"
-        " and the group skips records"
-    ),
-    kind="proposal",
-    claim_text=(
-        "A group has committed at A beyond what B got. B is promoted, and the group goes on there. "
-        "A comes back, is truncated and mirrors B. Offsets of groups with members are not synced, "
-        "and A takes members that died with it for alive until their session is over: the group's "
-        "old offset stays, and after the failback it begins above records of B that it never got. "
-        "The Java client asks for the end of the leader epoch that was committed with the offset "
-        "(KIP-320), and begins at the truncation."
-    ),
-    sources=(
-        "docs/findings/cluster-mirroring-stale-group-offset.md",
-        "KIP-1279: offsets of consumer groups; a failback",
-    ),
-    expected=(
-        Expected(shows=True, since="4.2.0", clients=("librdkafka",), basis="runs"),
-        Expected(shows=False, since="4.2.0", clients=("java",), basis="runs"),
-    ),
-    schedule=(
-        f"1. {MIRRORED} records are mirrored; 2. the link is half-open, {TAIL} more are written to "
-        "A, and the group commits them; 3. A stands still, B is promoted, A dies; 4. "
-        f"{OF_B} records are written to B, the group commits the first {PROCESSED}; 5. A comes "
-        f"back and mirrors B; 6. {SYNCS:g} s after it has all: stop; 7. the group is back at A"
-    ),
-    reproduced="the first record that the group gets at A is beyond what it had committed at B",
-    control_text="the member leaves its group before A fails: it goes on from what it had at B",
-    refuted="a group that goes on where it was at B, or before",
-    topology=PAIR,
-    claim=partial(_returned, dies=True),
-    control=partial(_returned, dies=False),
-    clients=("librdkafka", "java"),
-    needs=BUILD,
-    apart=True,
-)

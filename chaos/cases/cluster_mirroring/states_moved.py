@@ -9,8 +9,8 @@ from typing import Final
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.branch_mirror import BUILD, branch_mirror
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.branch_mirror import branch_mirror
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.tools import wire
 from linkflap.harness.mirrors.cluster_mirroring.first_start import STATES
 from linkflap.harness.model.errors import DeadlineExceeded
@@ -23,7 +23,16 @@ WATCHED: Final = 10.0
 """Seconds for which the logs of B's leaders are watched: brokers look after theirs every two."""
 
 
-def _played(bench: Bench, *, move: bool) -> Observation:
+@case(
+    "KIP-1279-states-moved",
+    Topology(
+        clusters=(ClusterSpec(name="A"), ClusterSpec(name="B", brokers=3)),
+        links=(LinkSpec(source="A", destination="B"),),
+    ),
+    claim={"move": True},
+    control={"move": False},
+)
+def states_moved(bench: Bench, *, move: bool) -> Observation:
     """A, the link and the leaders of the mirrored partitions are untouched."""
     topic = bench.topic(partitions=PARTITIONS)
     for number in range(PARTITIONS):
@@ -68,39 +77,3 @@ def _moved(bench: Bench) -> None:
     asked = bench.ask(bench.up("B"))
     for number, now in sorted(asked.leadership(STATES).items()):
         bench.lead(STATES, number, bench.broker(1 + now.leader % 3, "B"), "B")
-
-
-CASE = Case(
-    name="KIP-1279-states-moved",
-    title=(
-        "A build of the KIP-1279 branch truncates the destination to offset 0 when __mirror_state "
-        "gets another leader"
-    ),
-    kind="proposal",
-    claim_text=(
-        "A broker that gives up a partition of __mirror_state forgets the states of all its "
-        "mirrored partitions, takes them for ones that never began, and begins them anew by way of "
-        "LOG_TRUNCATION: all that was mirrored is truncated, below the high watermark."
-    ),
-    sources=(
-        "docs/findings/cluster-mirroring-truncates-to-zero.md",
-        "KIP-1279: __mirror_state, its coordinators, LOG_TRUNCATION",
-    ),
-    expected=(Expected(shows=True, since="4.2.0", basis="runs"),),
-    schedule=(
-        f"1. three brokers of B; {RECORDS} records of each of {PARTITIONS} partitions are "
-        "mirrored; 2. another in-sync replica of each partition of __mirror_state leads it"
-    ),
-    reproduced="the log of a leader of B, from its bytes, is shorter than what B had mirrored",
-    control_text="no leader is moved: the logs stay as they are",
-    refuted="logs that are never shorter",
-    topology=Topology(
-        clusters=(ClusterSpec(name="A"), ClusterSpec(name="B", brokers=3)),
-        links=(LinkSpec(source="A", destination="B"),),
-    ),
-    claim=partial(_played, move=True),
-    control=partial(_played, move=False),
-    clients=("java",),
-    needs=BUILD,
-    apart=True,
-)

@@ -4,11 +4,10 @@ mirror."""
 from __future__ import annotations
 
 import contextlib
-from functools import partial
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.tools import wire
 from linkflap.chaos.cases.tools.logs import records
 from linkflap.harness.model.errors import DeadlineExceeded
@@ -22,7 +21,8 @@ _TOPOLOGY = Topology(
 )
 
 
-def _elected(bench: Bench, *, unclean: bool) -> Observation:
+@case("VK6-unclean-election", _TOPOLOGY, claim={"unclean": True}, control={"unclean": False})
+def unclean_election(bench: Bench, *, unclean: bool) -> Observation:
     """Only the first has the last records when it dies; the second leads from then on, or waits for
     the first."""
     first, second, third = bench.cluster().brokers.values()
@@ -84,39 +84,3 @@ def _elected(bench: Bench, *, unclean: bool) -> Observation:
         "mirror_alive": mirror.alive,
     }
     return Observation(shown=bool(differ) or bool(set(on_b) - set(on_a)), facts=facts)
-
-
-CASE = Case(
-    name="VK6-unclean-election",
-    title=(
-        "After an unclean election at the source the destination has records that the source has no"
-        " more"
-    ),
-    kind="proposal",
-    claim_text=(
-        "The source's new leader never had its last records; the destination has them, at offsets "
-        "where the source now writes others. A mirror that only fetches forward keeps both, and "
-        "the logs differ for good."
-    ),
-    sources=(
-        (
-            "KIP-1279 discussion, VK6 (Vaquar Khan): unclean elections; accepted in February, last "
-            "mirror epochs since March"
-        ),
-    ),
-    expected=(Expected(shows=True, since="3.9.1"),),
-    schedule=(
-        f"1. three nodes; two replicas; {BOTH} records; 2. the second shuts down; {ALONE} records, "
-        "which are mirrored; 3. kill -9 of the first; 4. the second starts and is elected; "
-        f"{AFTER} records"
-    ),
-    reproduced="a record on the destination that the source has not at that offset",
-    control_text="no unclean elections: the first comes back and leads, and both logs are the same",
-    refuted="equal logs within a minute, by truncation of the destination",
-    topology=_TOPOLOGY,
-    claim=partial(_elected, unclean=True),
-    control=partial(_elected, unclean=False),
-    runs=10,
-    oldest="3.9.1",
-    apart=True,
-)

@@ -4,14 +4,13 @@ transactions V1 and V2."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import ONE, one
 from linkflap.chaos.cases.tools.clients import ClientFailed
 from linkflap.chaos.cases.tools.logs import markers
@@ -21,7 +20,6 @@ from linkflap.harness.model.wait import until
 
 TIMEOUT: Final = "1500"
 _BOTH: Final[tuple[Client, ...]] = ("librdkafka", "java")
-_HOLDS: Final = (Expected(shows=False, basis="runs"),)
 
 
 def _asked(call: Callable[[], object]) -> str:
@@ -35,6 +33,7 @@ def _asked(call: Callable[[], object]) -> str:
     return "none"
 
 
+@case("KIP-360-fenced-for-good", ONE, claim={"same_id": True}, control={"same_id": False})
 def _returned(bench: Bench, *, same_id: bool) -> Observation:
     """The old client continues like an application that catches the error of its commit: abort,
     begin, write, commit."""
@@ -61,6 +60,7 @@ def _returned(bench: Bench, *, same_id: bool) -> Observation:
     )
 
 
+@case("KIP-447-stale-member-client", ONE, claim={"stale": True}, control={"stale": False})
 def _relayed(bench: Bench, *, stale: bool) -> Observation:
     """A relay that has left its group commits the offsets that it had read. Or a producer that was
     never in the group, which the fence does not cover."""
@@ -87,6 +87,12 @@ def _relayed(bench: Bench, *, stale: bool) -> Observation:
     return Observation(shown=found.offset == 5, facts=facts)
 
 
+@case(
+    "KIP-890-late-commit-client",
+    one({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}),
+    claim={"times_out": True},
+    control={"times_out": False},
+)
 def _timed_out(bench: Bench, *, times_out: bool) -> Observation:
     """The client is idle until its coordinator has aborted the transaction, and then commits it."""
     topic = bench.topic()
@@ -111,6 +117,7 @@ def _timed_out(bench: Bench, *, times_out: bool) -> Observation:
     )
 
 
+@case("KIP-848-one-owner", ONE, claim={"one_group": True}, control={"one_group": False})
 def _owned(bench: Bench, *, one_group: bool) -> Observation:
     """A second member joins. After each poll of either, both report their partitions, until both
     have some."""
@@ -145,126 +152,3 @@ def _owned(bench: Bench, *, one_group: bool) -> Observation:
         "second": sorted(second.assignment()),
     }
     return Observation(shown=bool(overlaps), facts=facts)
-
-
-CASES: Final = [
-    Case(
-        name="KIP-360-fenced-for-good",
-        title=(
-            "A client that was replaced cannot come back by aborting and beginning again, and "
-            "its successor continues"
-        ),
-        kind="guarantee",
-        claim_text=(
-            "Anomaly: a client whose transactional id was taken over aborts, begins again and "
-            "commits; or its requests fence its successor."
-        ),
-        sources=(
-            "KIP-360: a producer that recovers names its id and epoch",
-            "KIP-98, zombie fencing; KIP-890, client side",
-        ),
-        expected=_HOLDS,
-        schedule=(
-            "1. a client writes in a transaction; 2. a second one takes its transactional id; 3. "
-            "the first commits, aborts, begins, writes and commits, whatever the answers; 4. the "
-            "second writes and commits"
-        ),
-        reproduced=(
-            "read_committed gets a record of the first client, or the second one's commit is "
-            "refused"
-        ),
-        control_text=(
-            "the second client has another transactional id: the first one's records are committed"
-        ),
-        refuted="a record of the first client in read_committed",
-        topology=ONE,
-        claim=partial(_returned, same_id=True),
-        control=partial(_returned, same_id=False),
-        control_shows=True,
-        clients=_BOTH,
-        protocols=("", "V1"),
-    ),
-    Case(
-        name="KIP-447-stale-member-client",
-        title="A relay that has left its group cannot commit its offsets in a transaction",
-        kind="guarantee",
-        claim_text=(
-            "Anomaly: a client whose partitions a successor in the group has taken over commits "
-            "offsets in a transaction with its old generation."
-        ),
-        sources=("KIP-447: sendOffsetsToTransaction with ConsumerGroupMetadata",),
-        expected=_HOLDS,
-        schedule=(
-            "1. a consumer joins, reads, and leaves; 2. another one joins; 3. a producer sends "
-            "offsets with the first one's group metadata, and commits"
-        ),
-        reproduced="the group's committed offset is the first consumer's",
-        control_text=(
-            "the metadata of a consumer that never joined has no generation: the offset is "
-            "committed"
-        ),
-        refuted="an offset of a former member that is committed",
-        topology=ONE,
-        claim=partial(_relayed, stale=True),
-        control=partial(_relayed, stale=False),
-        control_shows=True,
-        clients=_BOTH,
-        protocols=("", "V1"),
-    ),
-    Case(
-        name="KIP-890-late-commit-client",
-        title=(
-            "A client cannot commit a transaction that its coordinator has aborted after the "
-            "timeout"
-        ),
-        kind="guarantee",
-        claim_text=(
-            "Anomaly: the commit of a transaction that was aborted meanwhile is accepted, or its "
-            "record is read."
-        ),
-        sources=(
-            "KIP-98, transaction timeout",
-            "KIP-890: the epoch rises when a coordinator ends a transaction",
-        ),
-        expected=_HOLDS,
-        schedule=(
-            f"1. a transaction with a timeout of {TIMEOUT} ms writes; 2. the coordinator aborts it;"
-            " 3. the client commits"
-        ),
-        reproduced="the commit is accepted, or read_committed gets the record",
-        control_text="a timeout of a minute: the commit is accepted, and the record is read",
-        refuted="an accepted commit, or a record",
-        topology=one({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}),
-        claim=partial(_timed_out, times_out=True),
-        control=partial(_timed_out, times_out=False),
-        control_shows=True,
-        clients=_BOTH,
-        protocols=("", "V1"),
-    ),
-    Case(
-        name="KIP-848-one-owner",
-        title=(
-            "Two members of a group with the new protocol never own the same partition at the same "
-            "time"
-        ),
-        kind="guarantee",
-        claim_text=(
-            "Anomaly: a partition is assigned to a member before its former owner has given it up."
-        ),
-        sources=("KIP-848: a partition is assigned once its former owner has revoked it",),
-        expected=(Expected(shows=False, since="4.0.0", basis="runs"),),
-        schedule=(
-            "1. a member with group.protocol=consumer owns both partitions of a topic; 2. a "
-            "second one joins; 3. both poll, and report their partitions"
-        ),
-        reproduced="both clients report the same partition",
-        control_text="the second member is in another group: both own it",
-        refuted="a partition with two owners",
-        topology=ONE,
-        claim=partial(_owned, one_group=True),
-        control=partial(_owned, one_group=False),
-        control_shows=True,
-        clients=_BOTH,
-        oldest="4.0.0",
-    ),
-]

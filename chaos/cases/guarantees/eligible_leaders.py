@@ -4,11 +4,10 @@ dead."""
 from __future__ import annotations
 
 import contextlib
-from functools import partial
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import nodes
 from linkflap.chaos.cases.tools import wire
 from linkflap.harness.model.errors import DeadlineExceeded
@@ -18,7 +17,8 @@ FEATURE = "eligible.leader.replicas.version"
 PATIENCE = 15.0
 
 
-def _elected(bench: Bench, *, eligible: bool) -> Observation:
+@case("KIP-966-eligible-leader", nodes(5), claim={"eligible": True}, control={"eligible": False})
+def eligible_leaders(bench: Bench, *, eligible: bool) -> Observation:
     """Two replicas acknowledge. The second shuts down, the first dies, and only the second comes
     back."""
     first, second, *others = bench.cluster().brokers.values()
@@ -68,34 +68,3 @@ def _elected(bench: Bench, *, eligible: bool) -> Observation:
         "written": 10,
     }
     return Observation(shown=leader != second.id or read != 10, facts=facts)
-
-
-CASE = Case(
-    name="KIP-966-eligible-leader",
-    title=(
-        "A replica that left the ISR with every acknowledged record leads when the last in-sync "
-        "replica is dead, and has them all"
-    ),
-    kind="guarantee",
-    claim_text=(
-        "Anomaly: with min.insync.replicas=2, a replica left the ISR by a clean shutdown, and "
-        "the other one died. Nothing was acknowledged in between. Yet the partition has no "
-        "leader, or its leader lacks an acknowledged record."
-    ),
-    sources=("KIP-966, part 1: eligible leader replicas, on by default in new clusters since 4.1",),
-    expected=(Expected(shows=False, since="4.1.0", basis="runs"),),
-    schedule=(
-        "1. five nodes; two replicas, min.insync.replicas=2; ten records, acks=all; 2. the "
-        "second replica's broker shuts down; 3. kill -9 of the first; 4. the second starts"
-    ),
-    reproduced="the second does not lead, or lacks some of the ten records",
-    control_text=f"{FEATURE}=0: no leader before the first is back",
-    refuted="a partition without a leader, or a missing record",
-    topology=nodes(5),
-    claim=partial(_elected, eligible=True),
-    control=partial(_elected, eligible=False),
-    control_shows=True,
-    clients=("wire",),
-    oldest="4.1.0",
-    apart=True,
-)

@@ -7,14 +7,17 @@ from confluent_kafka import Consumer, TopicPartition
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import ONE
 from linkflap.chaos.cases.wire_transactions import WireTransactional, send_offsets
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
 
 
-def _committed(bench: Bench, *, with_generation: bool) -> Observation:
+@case(
+    "KIP-447-stale-member", ONE, claim={"with_generation": True}, control={"with_generation": False}
+)
+def group_fencing(bench: Bench, *, with_generation: bool) -> Observation:
     """A relay that lost its partitions in a rebalance commits the offsets that it had read, with or
     without its generation."""
     topic = bench.topic()
@@ -43,28 +46,3 @@ def _committed(bench: Bench, *, with_generation: bool) -> Observation:
     (found,) = consumer.committed([TopicPartition(topic, 0)], timeout=30)
     facts = {"txn_offset_commit": answer, "committed": found.offset}
     return Observation(shown=found.offset == 5, facts=facts)
-
-
-CASE = Case(
-    name="KIP-447-stale-member",
-    title="A member that has lost its partitions cannot commit their offsets in a transaction",
-    kind="guarantee",
-    claim_text=(
-        "Anomaly: a relay that was replaced in a rebalance commits its offsets in a transaction. "
-        "Its successor then reads records again, or skips some, which breaks exactly once."
-    ),
-    sources=("KIP-447, TxnOffsetCommit v3: generation and member id",),
-    expected=(Expected(shows=False, basis="runs"),),
-    schedule=(
-        "1. a group has a member; 2. another producer sends offsets of an older member in a "
-        "transaction and commits it"
-    ),
-    reproduced="the group's committed offset is the stale member's",
-    control_text="TxnOffsetCommit without generation, as before KIP-447: the offset is committed",
-    refuted="a stale member's offset is committed",
-    topology=ONE,
-    claim=lambda bench: _committed(bench, with_generation=True),
-    control=lambda bench: _committed(bench, with_generation=False),
-    control_shows=True,
-    clients=("wire",),
-)

@@ -4,11 +4,12 @@ first offset."""
 from __future__ import annotations
 
 from linkflap.chaos.cases.bench import Bench
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import ONE
 from linkflap.chaos.cases.tools.record_batch import record_batch
 
 
+@case("KIP-98-repeat", ONE, claim={"idempotent": True}, control={"idempotent": False})
 def _sent_twice(bench: Bench, *, idempotent: bool) -> Observation:
     topic = bench.topic()
     asked = bench.ask(bench.up())
@@ -22,6 +23,7 @@ def _sent_twice(bench: Bench, *, idempotent: bool) -> Observation:
     return Observation(shown=high != 3, facts={"answers": answers, "high_watermark": high})
 
 
+@case("KIP-98-old-repeat", ONE, claim={"idempotent": True}, control={"idempotent": False})
 def _older(bench: Bench, *, idempotent: bool) -> Observation:
     """Repeats the first of eight batches: a broker keeps the last five of a producer."""
     topic = bench.topic()
@@ -36,57 +38,3 @@ def _older(bench: Bench, *, idempotent: bool) -> Observation:
     answer = asked.produce((topic, 0), batches[0])
     high = bench.bound("high", topic)
     return Observation(shown=high != 8, facts={"repeat": answer, "high_watermark": high})
-
-
-_EXPECTED = (Expected(shows=False, basis="runs"),)
-
-CASES = [
-    Case(
-        name="KIP-98-repeat",
-        title="A retried batch is in the log once",
-        kind="guarantee",
-        claim_text=(
-            "Anomaly: a batch of an idempotent producer whose answer was lost, and that is "
-            "retried, is in the log twice."
-        ),
-        sources=("KIP-98, idempotent producer guarantees",),
-        expected=_EXPECTED,
-        schedule=(
-            "1. a batch with producer id and sequence 0 is appended; 2. the same batch is sent "
-            "again"
-        ),
-        reproduced="the high watermark is 6 instead of 3",
-        control_text="the same without idempotence: the batch is in the log twice",
-        refuted="a second copy in the log",
-        topology=ONE,
-        claim=lambda bench: _sent_twice(bench, idempotent=True),
-        control=lambda bench: _sent_twice(bench, idempotent=False),
-        control_shows=True,
-        clients=("wire",),
-    ),
-    Case(
-        name="KIP-98-old-repeat",
-        title="A batch that is retried after seven later ones is not appended again",
-        kind="guarantee",
-        claim_text=(
-            "Anomaly: a retry that is older than the five batches that a broker keeps of a "
-            "producer is appended again."
-        ),
-        sources=(
-            "KIP-98; KAFKA-5494: five batches in flight",
-            "ProducerStateEntry.NUM_BATCHES_TO_RETAIN",
-        ),
-        expected=_EXPECTED,
-        schedule=(
-            "1. eight batches with sequences 0 to 7 are appended; 2. the first one is sent again"
-        ),
-        reproduced="the high watermark is 9 instead of 8",
-        control_text="the same without idempotence: the batch is appended again",
-        refuted="a second copy in the log",
-        topology=ONE,
-        claim=lambda bench: _older(bench, idempotent=True),
-        control=lambda bench: _older(bench, idempotent=False),
-        control_shows=True,
-        clients=("wire",),
-    ),
-]

@@ -3,11 +3,9 @@ timeout is refused, however late it comes."""
 
 from __future__ import annotations
 
-from functools import partial
-
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import one
 from linkflap.chaos.cases.tools.logs import markers
 from linkflap.chaos.cases.wire_transactions import WireTransactional
@@ -19,7 +17,13 @@ _NOT_FENCED = {"broker.session.timeout.ms": "90000"}
 (KAFKA-20734)."""
 
 
-def _late(bench: Bench, *, suspended: bool) -> Observation:
+@case(
+    "KIP-1163-late-commit",
+    one(_NOT_FENCED | {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}),
+    claim={"suspended": True},
+    control={"suspended": False},
+)
+def late_commit(bench: Bench, *, suspended: bool) -> Observation:
     """Suspends the broker between the produce and the marker, longer than the transaction timeout,
     and resumes it."""
     topic = bench.topic()
@@ -54,35 +58,3 @@ def _late(bench: Bench, *, suspended: bool) -> Observation:
     found = [one.words for one in markers(bench.log(topic))]
     facts = {"produce": written, "commit": answer, "markers": found, "read_committed": read}
     return Observation(shown=answer == "none" or bool(read), facts=facts)
-
-
-CASE = Case(
-    name="KIP-1163-late-commit",
-    title=(
-        "A commit after the coordinator has aborted the transaction is refused, and no record of "
-        "it is read"
-    ),
-    kind="guarantee",
-    claim_text=(
-        "Anomaly: a zombie whose cluster was suspended between its produce and the marker "
-        "commits a transaction that was aborted meanwhile, or its commit is reported as "
-        "successful."
-    ),
-    sources=("KIP-98", "KIP-1150, KIP-1163: a zombie with a delayed commit; the control on stock"),
-    expected=(Expected(shows=False, basis="runs"),),
-    schedule=(
-        f"1. a transaction with a timeout of {TIMEOUT:g} s writes; 2. SIGSTOP of the broker for "
-        f"{2 * TIMEOUT:g} s; 3. SIGCONT; the coordinator aborts; 4. EndTxn(commit)"
-    ),
-    reproduced="the commit is accepted, or read_committed gets the record",
-    control_text="no suspension and no timeout: the commit is accepted, and the record is read",
-    refuted="the commit is accepted, or the record is read",
-    topology=one(
-        _NOT_FENCED | {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
-    ),
-    claim=partial(_late, suspended=True),
-    control=partial(_late, suspended=False),
-    control_shows=True,
-    clients=("wire",),
-    protocols=("", "V1"),
-)

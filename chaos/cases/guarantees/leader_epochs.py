@@ -7,14 +7,17 @@ from datetime import timedelta
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import THREE
 from linkflap.chaos.cases.tools import wire
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire import messages
 
 
-def _fetched(bench: Bench, *, with_epoch: bool) -> Observation:
+@case("KIP-320-stale-epoch", THREE, claim={"with_epoch": True}, control={"with_epoch": False})
+def leader_epochs(bench: Bench, *, with_epoch: bool) -> Observation:
+    """KIP-320: a fetch with an older leader epoch is refused, so that a consumer notices that the
+    log may have been truncated."""
     home, other = bench.broker(1), bench.broker(2)
     topic = bench.topic(replicas=[home.id])
     bench.write(topic, [b"record"] * 3)
@@ -52,28 +55,3 @@ def _fetched(bench: Bench, *, with_epoch: bool) -> Observation:
         shown=error == "none",
         facts={"epoch_of_the_fetch": before if with_epoch else -1, "fetch": error},
     )
-
-
-CASE = Case(
-    name="KIP-320-stale-epoch",
-    title="A fetch with an older leader epoch is refused",
-    kind="guarantee",
-    claim_text=(
-        "Anomaly: a consumer that does not know of a leader change continues to read, and never "
-        "notices a truncation."
-    ),
-    sources=("KIP-320, fencing of consumers", "KIP-101"),
-    expected=(Expected(shows=False, basis="runs"),),
-    schedule=(
-        "1. records in leader epoch n; 2. the leader's broker is killed, fenced, and started: a "
-        "later epoch; 3. a fetch with epoch n"
-    ),
-    reproduced="the answer to the fetch has records",
-    control_text="the same fetch without an epoch, as before KIP-320: the answer has records",
-    refuted="anything but FENCED_LEADER_EPOCH",
-    topology=THREE,
-    claim=lambda bench: _fetched(bench, with_epoch=True),
-    control=lambda bench: _fetched(bench, with_epoch=False),
-    control_shows=True,
-    clients=("wire",),
-)

@@ -3,15 +3,19 @@ transaction."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from linkflap.chaos.cases.bench import Bench, Isolation
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import ONE
 
-CLIENTS = ("librdkafka", "java")
 PARTITIONS = 3
+COMMITTED: Final = {"isolation": "read_committed"}
+UNCOMMITTED: Final = {"isolation": "read_uncommitted"}
 
 
-def _aborted(bench: Bench, isolation: Isolation) -> Observation:
+@case("KIP-98-aborted-read", ONE, claim=COMMITTED, control=UNCOMMITTED)
+def aborted(bench: Bench, isolation: Isolation) -> Observation:
     topic = bench.topic()
     writer = bench.transactional()
     for value, commit in ((b"kept", True), (b"aborted", False)):
@@ -23,7 +27,8 @@ def _aborted(bench: Bench, isolation: Isolation) -> Observation:
     return Observation(shown="aborted" in read, facts={"read": read})
 
 
-def _open(bench: Bench, isolation: Isolation) -> Observation:
+@case("KIP-98-open-read", ONE, claim=COMMITTED, control=UNCOMMITTED)
+def still_open(bench: Bench, isolation: Isolation) -> Observation:
     topic = bench.topic()
     writer = bench.transactional()
     writer.begin()
@@ -34,7 +39,8 @@ def _open(bench: Bench, isolation: Isolation) -> Observation:
     return Observation(shown="open" in read, facts={"read": read})
 
 
-def _torn(bench: Bench, isolation: Isolation) -> Observation:
+@case("KIP-98-atomic", ONE, claim=COMMITTED, control=UNCOMMITTED)
+def torn(bench: Bench, isolation: Isolation) -> Observation:
     """A transaction over three partitions is open, then aborted. Returns how many partitions show a
     record at either time."""
     topic = bench.topic(partitions=PARTITIONS)
@@ -66,51 +72,3 @@ def _torn(bench: Bench, isolation: Isolation) -> Observation:
         "of_a_committed_one": committed,
     }
     return Observation(shown=during > 0 or after > 0 or committed != PARTITIONS, facts=facts)
-
-
-def _case(name: str, title: str, anomaly: str, schedule: str, steps: object) -> Case:
-    return Case(
-        name=name,
-        title=title,
-        kind="guarantee",
-        claim_text=f"Anomaly: {anomaly}.",
-        sources=("KIP-98, isolation of consumers",),
-        expected=(Expected(shows=False, basis="runs"),),
-        schedule=schedule,
-        reproduced=f"{anomaly}, with isolation.level=read_committed",
-        control_text="the same with isolation.level=read_uncommitted, which shows it",
-        refuted=anomaly,
-        topology=ONE,
-        claim=lambda bench: steps(bench, "read_committed"),  # type: ignore[operator]
-        control=lambda bench: steps(bench, "read_uncommitted"),  # type: ignore[operator]
-        control_shows=True,
-        clients=CLIENTS,  # type: ignore[arg-type]
-        protocols=("", "V1"),
-    )
-
-
-CASES = [
-    _case(
-        "KIP-98-aborted-read",
-        "A read_committed consumer gets no aborted record",
-        "a consumer gets a record of an aborted transaction",
-        "1. a transaction is committed; 2. another one is aborted; 3. a consumer reads",
-        _aborted,
-    ),
-    _case(
-        "KIP-98-open-read",
-        "A read_committed consumer gets no record of an open transaction",
-        "a consumer gets a record of an open transaction",
-        "1. a transaction writes, and is not ended; 2. a consumer reads",
-        _open,
-    ),
-    _case(
-        "KIP-98-atomic",
-        "A transaction over three partitions is visible in all of them or in none",
-        "some partitions show a record of an open or aborted transaction, or lack one of a "
-        "committed one",
-        "1. a transaction writes to three partitions; 2. all are read before and after it is "
-        "aborted; 3. one is committed",
-        _torn,
-    ),
-]

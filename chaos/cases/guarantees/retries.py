@@ -3,13 +3,11 @@ in the log once."""
 
 from __future__ import annotations
 
-from functools import partial
-
 from confluent_kafka import Producer
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import ONE
 from linkflap.chaos.cases.tools.java import RawJavaProducer
 from linkflap.chaos.cases.tools.logs import records
@@ -20,7 +18,8 @@ SILENCE = 2.5
 """Seconds for which the broker is suspended: more than twice the clients' request timeout."""
 
 
-def _retried(bench: Bench, *, idempotent: bool) -> Observation:
+@case("KIP-98-retries", ONE, claim={"idempotent": True}, control={"idempotent": False})
+def retries(bench: Bench, *, idempotent: bool) -> Observation:
     """The broker is suspended when the request arrives. The client times out and retries; then the
     broker reads both."""
     topic = bench.topic()
@@ -68,29 +67,3 @@ def _retried(bench: Bench, *, idempotent: bool) -> Observation:
         )
     found = [(record.value or b"").decode() for record in records(bench.log(topic))]
     return Observation(shown=found.count("again") > 1, facts={"log": found})
-
-
-CASE = Case(
-    name="KIP-98-retries",
-    title="A record that an idempotent client retries after a timeout is in the log once",
-    kind="guarantee",
-    claim_text=(
-        "Anomaly: a record whose request timed out at the client is in the log twice, once from "
-        "the request and once from its retry."
-    ),
-    sources=("KIP-98, idempotent producer guarantees",),
-    expected=(Expected(shows=False, basis="runs"),),
-    schedule=(
-        "1. a record is acknowledged; 2. SIGSTOP of the broker; 3. a second record; "
-        f"request.timeout.ms=1000; 4. {SILENCE:g} s later SIGCONT: the broker reads the request "
-        "and its retries"
-    ),
-    reproduced="the second record is in the log more than once",
-    control_text="the same with enable.idempotence=false: it is in the log more than once",
-    refuted="a second copy in the log",
-    topology=ONE,
-    claim=partial(_retried, idempotent=True),
-    control=partial(_retried, idempotent=False),
-    control_shows=True,
-    clients=("librdkafka", "java"),
-)

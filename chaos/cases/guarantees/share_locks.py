@@ -7,7 +7,7 @@ import time
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import ONE
 from linkflap.chaos.cases.tools.java import RawJavaConsumer
 from linkflap.harness.model.wait import until
@@ -16,7 +16,10 @@ WATCHED = 4.0
 """Seconds for which the second member polls; an acquisition lock lasts 30 s."""
 
 
-def _shared(bench: Bench, *, one_group: bool) -> Observation:
+@case("KIP-932-acquired", ONE, claim={"one_group": True}, control={"one_group": False})
+def share_locks(bench: Bench, *, one_group: bool) -> Observation:
+    """KIP-932: a record that one member of a share group has acquired is delivered to no other
+    member until its lock expires."""
     topic = bench.topic()
     groups = [bench.name("share"), bench.name("share" if one_group else "other")]
     asked = bench.ask(bench.up())
@@ -47,29 +50,3 @@ def _shared(bench: Bench, *, one_group: bool) -> Observation:
     until(polled, within=WITHIN, what="the second member to have polled")
     both = sorted(set(first) & set(second))
     return Observation(shown=bool(both), facts={"first": first, "second": second})
-
-
-CASE = Case(
-    name="KIP-932-acquired",
-    title="A record that a member of a share group has acquired is not delivered to another member",
-    kind="guarantee",
-    claim_text=(
-        "Anomaly: two members of a share group have the same record at the same time, before the "
-        "first one's lock expires."
-    ),
-    sources=("KIP-932, acquisition locks",),
-    expected=(Expected(shows=False, since="4.2.0", basis="runs"),),
-    schedule=(
-        "1. a member polls five records and acknowledges none; 2. a second member polls for some "
-        "seconds"
-    ),
-    reproduced="the second member gets a record that the first one has acquired",
-    control_text="the second one is in another share group: it gets the same records",
-    refuted="a record that both members get",
-    topology=ONE,
-    claim=lambda bench: _shared(bench, one_group=True),
-    control=lambda bench: _shared(bench, one_group=False),
-    control_shows=True,
-    clients=("java",),
-    oldest="4.2.0",
-)

@@ -4,7 +4,7 @@ an older epoch."""
 from __future__ import annotations
 
 from linkflap.chaos.cases.bench import Bench
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import ONE
 from linkflap.chaos.cases.tools.logs import markers
 from linkflap.chaos.cases.wire_transactions import WireTransactional
@@ -12,7 +12,8 @@ from linkflap.chaos.cases.wire_transactions import WireTransactional
 OLDEST = "4.0.0"
 
 
-def _late_end(bench: Bench, *, v2: bool) -> Observation:
+@case("KIP-890-late-end", ONE, claim={"v2": True}, control={"v2": False})
+def transactions_v2(bench: Bench, *, v2: bool) -> Observation:
     """The end of T1 arrives again while T2, which its producer will abort, is open."""
     topic = bench.topic()
     writer = WireTransactional(bench)
@@ -45,31 +46,3 @@ _SOURCES = (
     "KIP-890, part 2 (transactions V2)",
     "KIP-1228: versions of transactions in WriteTxnMarkers",
 )
-
-CASES = [
-    Case(
-        name="KIP-890-late-end",
-        title="With transactions V2, a delayed EndTxn ends no transaction",
-        kind="guarantee",
-        claim_text=(
-            "Anomaly: the EndTxn(commit) of a finished transaction commits half of the next one."
-        ),
-        sources=_SOURCES,
-        expected=(Expected(shows=False, since=OLDEST, basis="runs"),),
-        schedule=(
-            "1. T1: write, EndTxn(commit); 2. T2: write; 3. T1's EndTxn arrives again; 4. the "
-            "producer aborts T2"
-        ),
-        reproduced="read_committed gets T2's record",
-        control_text=(
-            "the same with the requests of transactions V1: T2's record is committed (KAFKA-17754)"
-        ),
-        refuted="the late EndTxn is accepted",
-        topology=ONE,
-        claim=lambda bench: _late_end(bench, v2=True),
-        control=lambda bench: _late_end(bench, v2=False),
-        control_shows=True,
-        clients=("wire",),
-        oldest=OLDEST,
-    ),
-]

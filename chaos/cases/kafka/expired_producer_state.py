@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import ONE
 from linkflap.chaos.cases.tools.record_batch import record_batch
 from linkflap.chaos.cases.tools.wire import Wire
@@ -34,6 +34,7 @@ def _expire(bench: Bench, asked: Wire, topic: str, *, expire: bool) -> None:
         )
 
 
+@case("expired-producer-repeats", ONE, claim={"expire": True}, control={"expire": False})
 def _retried(bench: Bench, *, expire: bool) -> Observation:
     topic = bench.topic()
     asked = bench.ask(bench.up())
@@ -48,6 +49,7 @@ def _retried(bench: Bench, *, expire: bool) -> Observation:
     )
 
 
+@case("expired-producer-gap", ONE, claim={"expire": True}, control={"expire": False})
 def _gap(bench: Bench, *, expire: bool) -> Observation:
     topic = bench.topic()
     asked = bench.ask(bench.up())
@@ -62,52 +64,3 @@ _SOURCES = (
     "KIP-360, KIP-854 (producer.id.expiration.ms)",
     "ProducerStateManager.removeExpiredProducers",
 )
-
-CASES = [
-    Case(
-        name="expired-producer-repeats",
-        title="A retry after the producer's state has expired is appended a second time",
-        kind="limit",
-        claim_text=(
-            "An idempotent batch whose answer was lost, and that is retried after "
-            "producer.id.expiration.ms, is in the log twice."
-        ),
-        sources=_SOURCES,
-        expected=(Expected(shows=True, basis="runs"),),
-        schedule=(
-            "1. a batch is appended, its answer is lost; 2. the producer's state expires; 3. the "
-            "batch is retried"
-        ),
-        reproduced="both are acknowledged, and the log has four records instead of two",
-        control_text=(
-            "the retry comes before the state expires: acknowledged with the first offset, not "
-            "appended"
-        ),
-        refuted="a retry after the expiry is refused or recognised",
-        topology=ONE,
-        claim=lambda bench: _retried(bench, expire=True),
-        control=lambda bench: _retried(bench, expire=False),
-        clients=("wire",),
-    ),
-    Case(
-        name="expired-producer-gap",
-        title="A gap in a producer's sequence numbers is accepted once its state has expired",
-        kind="limit",
-        claim_text=(
-            "After producer.id.expiration.ms a broker accepts any sequence of the producer, so "
-            "the loss of records in between stays unnoticed."
-        ),
-        sources=_SOURCES,
-        expected=(Expected(shows=True, basis="runs"),),
-        schedule=(
-            "1. sequence 0 is appended; 2. the producer's state expires; 3. sequence 9 is sent"
-        ),
-        reproduced="sequence 9 is acknowledged",
-        control_text="the same before the state expires: OUT_OF_ORDER_SEQUENCE_NUMBER",
-        refuted="sequence 9 is refused",
-        topology=ONE,
-        claim=lambda bench: _gap(bench, expire=True),
-        control=lambda bench: _gap(bench, expire=False),
-        clients=("wire",),
-    ),
-]

@@ -10,24 +10,38 @@ the data partition's leader continues. A diskless log has to keep that guarantee
 from __future__ import annotations
 
 import contextlib
-from functools import partial
 
 from linkflap.chaos.cases.bench import Bench
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import nodes
 from linkflap.chaos.cases.tools.logs import markers
 from linkflap.chaos.cases.wire_transactions import WireTransactional
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.wait import until
 
+PATIENT = nodes(3, {"broker.session.timeout.ms": "90000"})
+"""A suspended broker is not fenced and remains the leader: without a leader, 4.3 drops the marker
+(KAFKA-20734)."""
+
 OFFICES = "__transaction_state"
 PATIENCE = 30.0
 """Seconds within which a marker has to arrive once all brokers run again."""
 
 
-def _committed(bench: Bench, *, moves: int, commit: bool = True) -> Observation:
-    """Suspends the leader of the data partition, decides the commit, moves the coordinator's
-    partition, and resumes the leader."""
+@case("KAFKA-16352", PATIENT, claim={"moves": 2}, control={"moves": 0})
+@case(
+    "KIP-1164-coordinator-moves", PATIENT, claim={"moves": 1}, control={"moves": 0, "commit": False}
+)
+def kafka_16352(bench: Bench, *, moves: int, commit: bool = True) -> Observation:
+    """A commit is decided, and its marker cannot be delivered. The coordinator's partition moves to
+    another broker and back. The pending entry of the first term is cleaned up late, and removes
+    that of the second term with it: the transaction stays in PrepareCommit. Otherwise the marker
+    arrives once the data partition's leader continues. A diskless log has to keep that guarantee
+    too.
+
+    Suspends the leader of the data partition, decides the commit, moves the coordinator's
+    partition, and resumes the leader.
+    """
     writer = WireTransactional(bench)
     home = next(
         broker for broker in bench.cluster().brokers.values() if broker.id != writer.coordinator.id
@@ -85,71 +99,8 @@ def _office(bench: Bench, writer: WireTransactional) -> int:
     return (code & 0x7FFFFFFF) % len(writer.wire.leadership(OFFICES))
 
 
-PATIENT = nodes(3, {"broker.session.timeout.ms": "90000"})
-"""A suspended broker is not fenced and remains the leader: without a leader, 4.3 drops the marker
-(KAFKA-20734)."""
 _SCHEDULE = (
     "1. three nodes; a topic with one replica, on a broker that is not the coordinator; 2. a "
     "transaction writes; 3. SIGSTOP of that broker; 4. EndTxn(commit) is accepted; 5. the "
     "coordinator's partition moves {how}; 6. SIGCONT"
 )
-CASES = [
-    Case(
-        name="KAFKA-16352",
-        title="A commit whose coordinator partition moves away and back stays in PrepareCommit",
-        kind="defect",
-        claim_text=(
-            "Pending markers are removed by transactional id, whatever their coordinator epoch. "
-            "The answer to the first term's request removes the second term's entry, so nothing "
-            "completes the transaction. The producer's next InitProducerId gets "
-            "CONCURRENT_TRANSACTIONS for ever."
-        ),
-        sources=("KAFKA-16352 (Apache JIRA), pull request 15524: fixed in 3.8.0",),
-        expected=(Expected(shows=True, until="3.7.2"), Expected(shows=False, since="3.8.0")),
-        schedule=_SCHEDULE.format(how="to another broker and back"),
-        reproduced=f"the coordinator does not report CompleteCommit within {PATIENCE} s",
-        control_text="the same without moves: CompleteCommit, and the record is read",
-        refuted="CompleteCommit in every run",
-        tried=(
-            "on 3.7.0: a suspended but unfenced leader, with the commit decided, and the "
-            "coordinator's partition moved to another broker and back. The leader gets the "
-            "marker of every term, five in all, and the transaction completes"
-        ),
-        topology=PATIENT,
-        claim=partial(_committed, moves=2),
-        control=partial(_committed, moves=0),
-        clients=("wire",),
-    ),
-    Case(
-        name="KIP-1164-coordinator-moves",
-        title=(
-            "A decided commit reaches every partition, even if its coordinator moves before the "
-            "marker is written"
-        ),
-        kind="guarantee",
-        claim_text=(
-            "Anomaly: a commit was acknowledged, its coordinator moved, and its records can "
-            "never be read."
-        ),
-        sources=(
-            "KIP-98",
-            (
-                "KIP-1150, KIP-1164: what a diskless log's batch coordinator has to keep; the "
-                "control on stock"
-            ),
-        ),
-        expected=(Expected(shows=False, since="3.8.0", basis="runs"),),
-        schedule=_SCHEDULE.format(how="to another broker"),
-        reproduced=(
-            f"no CompleteCommit, or nothing to read, {PATIENCE} s after the leader continues"
-        ),
-        control_text="no commit is requested: there is no marker, and nothing to read",
-        refuted="a record that can never be read",
-        topology=PATIENT,
-        claim=partial(_committed, moves=1),
-        control=partial(_committed, moves=0, commit=False),
-        control_shows=True,
-        clients=("wire",),
-        oldest="3.8.0",
-    ),
-]

@@ -7,7 +7,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import ONE
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
@@ -15,7 +15,8 @@ from linkflap.harness.wire.offsets import quiet
 INPUTS = 6
 
 
-def _relayed(bench: Bench, *, rewind: bool) -> Observation:
+@case("KAFKA-17582", ONE, claim={"rewind": False}, control={"rewind": True})
+def kafka_17582(bench: Bench, *, rewind: bool) -> Observation:
     """Consume, transform, produce. The transaction of the first inputs is aborted; otherwise
     nothing happens to the group."""
     source, target = bench.topic("input"), bench.topic("output")
@@ -69,38 +70,3 @@ def _relayed(bench: Bench, *, rewind: bool) -> Observation:
         "committed_offset": committed.offset,
     }
     return Observation(shown=bool(missing) and committed.offset == INPUTS, facts=facts)
-
-
-CASE = Case(
-    name="KAFKA-17582",
-    title=(
-        "After an abort, a relay's consumer continues after the aborted inputs, and the group's "
-        "next commit skips them for good"
-    ),
-    kind="limit",
-    claim_text=(
-        "abort_transaction undoes outputs and offset commits, but not the consumer's position. A "
-        "relay that only aborts and polls again has inputs without outputs, and its next "
-        "transaction commits an offset beyond them: silent loss in an exactly-once application."
-    ),
-    sources=(
-        "KAFKA-17582 (Apache JIRA), open",
-        "KIP-98: the application has to rewind; the API does not say so where it aborts",
-    ),
-    expected=(Expected(shows=True, basis="runs"),),
-    schedule=(
-        "1. a relay reads two inputs; 2. it aborts the transaction; 3. it polls again, and commits"
-    ),
-    reproduced=(
-        "the first inputs have no outputs, and the group's committed offset is the end of the "
-        "input topic"
-    ),
-    control_text=(
-        "the same relay seeks back to the committed offset after the abort: every input has its "
-        "output"
-    ),
-    refuted="a poll after the abort returns the aborted inputs again",
-    topology=ONE,
-    claim=lambda bench: _relayed(bench, rewind=False),
-    control=lambda bench: _relayed(bench, rewind=True),
-)

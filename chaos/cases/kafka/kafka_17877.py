@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 from linkflap.chaos.cases.bench import Bench
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import nodes
 from linkflap.chaos.cases.tools.record_batch import ProducerIdentity
 from linkflap.chaos.cases.wire_transactions import WireTransactional
@@ -19,7 +18,13 @@ OFFSETS = "__consumer_offsets"
 PRODUCERS, ROUNDS, OFFICE = 3, 10, 0
 
 
-def _marked(bench: Bench, *, moved: bool) -> Observation:
+@case(
+    "KAFKA-17877",
+    nodes(3, {"group.coordinator.rebalance.protocols": "classic,consumer"}),
+    claim={"moved": True},
+    control={"moved": False},
+)
+def kafka_17877(bench: Bench, *, moved: bool) -> Observation:
     """Sends markers of several transactions, each for a data partition and a partition of
     __consumer_offsets. With `moved`, the broker does not coordinate that group."""
     bench.coordinator(bench.name("group"), 0)  # creates __consumer_offsets
@@ -85,41 +90,3 @@ def _left_out(
         }
         if absent := asked - found:
             yield f"producer {producer.id}: {sorted(absent)}"
-
-
-CASE = Case(
-    name="KAFKA-17877",
-    title="The answer to WriteTxnMarkers omits producers when a group's coordinator has moved",
-    kind="defect",
-    claim_text=(
-        "With the new group coordinator, a broker miscounts its outstanding markers when one of "
-        "them is for a group that it no longer coordinates. It answers before all results are "
-        "there, and the transaction coordinator fails on that with an IllegalStateException."
-    ),
-    sources=("KAFKA-17877 (Apache JIRA): fixed in 4.0.0",),
-    expected=(
-        Expected(shows=True, since="3.8.0", until="3.9.2"),
-        Expected(shows=False, since="4.0.0"),
-    ),
-    schedule=(
-        f"1. three nodes, the group coordinator of KIP-848; 2. WriteTxnMarkers of {PRODUCERS} "
-        f"producers for two data partitions and a partition of {OFFSETS} that another broker "
-        f"leads; {ROUNDS} times"
-    ),
-    reproduced="an answer omits a producer or a requested partition, or there is no answer",
-    control_text=(
-        "the same with a partition of __consumer_offsets that the broker leads: every result is "
-        "there"
-    ),
-    refuted="complete answers",
-    tried=(
-        "on 3.9.0 with the coordinator of KIP-848: for markers of three producers for a "
-        "partition of __consumer_offsets that another broker leads, each result is "
-        "NOT_LEADER_OR_FOLLOWER; none is missing"
-    ),
-    topology=nodes(3, {"group.coordinator.rebalance.protocols": "classic,consumer"}),
-    claim=partial(_marked, moved=True),
-    control=partial(_marked, moved=False),
-    clients=("wire",),
-    oldest="3.8.0",
-)

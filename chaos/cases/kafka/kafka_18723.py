@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from functools import partial
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import PAIR
 from linkflap.chaos.cases.tools import wire
 from linkflap.chaos.cases.tools.logs import table
@@ -23,7 +22,8 @@ itself."""
 PATIENCE = 20.0
 
 
-def _followed(bench: Bench, *, ahead: int) -> Observation:
+@case("KAFKA-18723", PAIR, claim={"ahead": AHEAD}, control={"ahead": 0})
+def kafka_18723(bench: Bench, *, ahead: int) -> Observation:
     """B's broker follows a leader that serves batches of its own leader epoch, and then some of an
     epoch `ahead` of it.
 
@@ -76,45 +76,3 @@ def _followed(bench: Bench, *, ahead: int) -> Observation:
 def _end(bench: Bench, topic: str) -> int:
     """The follower's log end, from its bytes."""
     return max((batch.last_offset + 1 for batch in bench.log(topic, cluster="B")), default=0)
-
-
-CASE = Case(
-    name="KAFKA-18723",
-    title="A follower appends batches of a leader epoch that its leader does not have",
-    kind="defect",
-    claim_text=(
-        "If a follower reads a fetch response slowly, its leader may be deposed and truncated "
-        "meanwhile. The response can then end with bytes that this leader fetched from the next "
-        "one. The follower appends them, although their leader epoch is above the one that it "
-        "fetches with: its log mixes the old leader's records with the new one's."
-    ),
-    sources=(
-        (
-            "KAFKA-18723, pull request apache/kafka 18852: better handle invalid records during "
-            "replication"
-        ),
-    ),
-    expected=(
-        Expected(shows=True, since="3.9.0", until="3.9.0", basis="runs"),
-        Expected(shows=False, since="3.9.1", basis="runs"),
-    ),
-    schedule=(
-        f"1. a broker follows a leader and has {BEFORE} records; 2. the leader, its epoch "
-        f"unchanged, answers a fetch with batches of an epoch {AHEAD} above its own"
-    ),
-    reproduced=(
-        "the follower's log has a batch with an epoch above the partition's epoch in its "
-        "broker's metadata"
-    ),
-    control_text=(
-        "the leader restarts the same way, and serves batches of its own epoch: the follower has "
-        "them all"
-    ),
-    refuted="the follower's log ends before such a batch",
-    topology=PAIR,
-    claim=partial(_followed, ahead=AHEAD),
-    control=partial(_followed, ahead=0),
-    clients=("wire",),
-    oldest="3.9.0",
-    apart=True,
-)

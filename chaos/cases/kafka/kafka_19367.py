@@ -3,16 +3,15 @@ twice."""
 
 from __future__ import annotations
 
-from functools import partial
-
 from linkflap.chaos.cases.bench import Bench
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import ONE
 from linkflap.chaos.cases.tools.logs import markers
 from linkflap.chaos.cases.wire_transactions import WireTransactional
 
 
-def _taken_over(bench: Bench, *, opened: bool) -> Observation:
+@case("KAFKA-19367", ONE, claim={"opened": True}, control={"opened": False})
+def kafka_19367(bench: Bench, *, opened: bool) -> Observation:
     """A producer restarts while its predecessor's transaction is open, or complete."""
     topic = bench.topic()
     writer = WireTransactional(bench)
@@ -29,35 +28,3 @@ def _taken_over(bench: Bench, *, opened: bool) -> Observation:
         "epochs_of_markers": [one.producer_epoch for one in found],
     }
     return Observation(shown=opened and after.epoch > before + 2, facts=facts)
-
-
-CASE = Case(
-    name="KAFKA-19367",
-    title=(
-        "With transactions V2, InitProducerId during an open transaction raises the producer "
-        "epoch once too often"
-    ),
-    kind="defect",
-    claim_text=(
-        "The coordinator raises the epoch to abort the predecessor's transaction, again when "
-        "that completes, and once more for the answer. So a producer that restarts often uses up "
-        "its epochs early, and at the largest epoch the next one is negative."
-    ),
-    sources=("KAFKA-19367 (Apache JIRA): fixed in 4.0.1 and 4.1.0", "KIP-890, part 2"),
-    expected=(
-        Expected(shows=True, since="4.0.0", until="4.0.0", basis="runs"),
-        Expected(shows=False, since="4.0.1"),
-    ),
-    schedule=(
-        "1. a transaction (V2) writes and stays open; 2. InitProducerId of the same "
-        "transactional id"
-    ),
-    reproduced="the returned epoch is more than two above the open transaction's",
-    control_text="the same after the producer aborted the transaction itself",
-    refuted="an epoch at most two above",
-    topology=ONE,
-    claim=partial(_taken_over, opened=True),
-    control=partial(_taken_over, opened=False),
-    clients=("wire",),
-    oldest="4.0.0",
-)

@@ -3,11 +3,9 @@ fenced."""
 
 from __future__ import annotations
 
-from functools import partial
-
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import THREE
 from linkflap.chaos.cases.tools import metadata, wire
 from linkflap.harness.model.wait import until
@@ -15,7 +13,8 @@ from linkflap.harness.model.wait import until
 FEATURE = "eligible.leader.replicas.version"
 
 
-def _elected(bench: Bench, *, eligible: bool) -> Observation:
+@case("KAFKA-19522", THREE, claim={"eligible": True}, control={"eligible": False})
+def kafka_19522(bench: Bench, *, eligible: bool) -> Observation:
     """The only replica dies and restarts uncleanly, which removes it from the eligible leader
     replicas at its registration."""
     asked = bench.ask(bench.up())
@@ -60,39 +59,3 @@ def _elected(bench: Bench, *, eligible: bool) -> Observation:
         "read": len(bench.read(topic)),
     }
     return Observation(shown=leads < unfenced, facts=facts)
-
-
-CASE = Case(
-    name="KAFKA-19522",
-    title="With eligible leader replicas, a broker leads a partition while it is still fenced",
-    kind="defect",
-    claim_text=(
-        "With eligible leader replicas (KIP-966), the last known leader of a partition is "
-        "elected when its broker registers after an unclean restart, although a fenced broker "
-        "serves no clients. The partition has a leader that nobody can reach until the broker "
-        "has caught up with the metadata."
-    ),
-    sources=(
-        "KAFKA-19522, pull request apache/kafka 20200: avoid electing fenced lastKnownLeader",
-        "KIP-966, part 1",
-    ),
-    expected=(
-        Expected(shows=True, since="4.0.0", until="4.0.2"),
-        Expected(shows=False, since="4.1.0"),
-    ),
-    schedule=(
-        f"1. three nodes, {FEATURE}=1; a topic with one replica; 2. kill -9 of its broker; 3. "
-        "metadata says leader -1; 4. the broker starts"
-    ),
-    reproduced=(
-        "in the metadata log, the partition gets its leader before that broker is unfenced"
-    ),
-    control_text=f"{FEATURE}=0: the broker is unfenced first, and then leads",
-    refuted="the leader is elected when it is unfenced, or later",
-    topology=THREE,
-    claim=partial(_elected, eligible=True),
-    control=partial(_elected, eligible=False),
-    clients=("wire",),
-    oldest="4.0.0",
-    apart=True,
-)

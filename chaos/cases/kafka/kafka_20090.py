@@ -3,11 +3,9 @@ aborted."""
 
 from __future__ import annotations
 
-from functools import partial
-
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import one
 from linkflap.chaos.cases.tools.logs import markers
 from linkflap.chaos.cases.wire_transactions import WireTransactional
@@ -20,7 +18,15 @@ GREATEST = 32_766
 TIMEOUT, PATIENCE = 2.0, 20.0
 
 
-def _timed_out(bench: Bench, *, greatest: bool) -> Observation:
+@case(
+    "KAFKA-20090",
+    one({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}),
+    claim={"greatest": True},
+    control={"greatest": False},
+)
+def kafka_20090(bench: Bench, *, greatest: bool) -> Observation:
+    """KAFKA-20090 (and 19367): a transaction with the largest producer epoch times out, and cannot
+    be aborted."""
     topic = bench.topic()
     writer = WireTransactional(bench, timeout=TIMEOUT)
     while greatest and writer.producer.epoch < GREATEST:
@@ -78,44 +84,3 @@ def _taken_again(writer: WireTransactional) -> str:
         f"producer {'of the same id' if given.id == writer.producer.id else 'of a new id'}, epoch "
         f"{given.epoch}"
     )
-
-
-CASE = Case(
-    name="KAFKA-20090",
-    title="A transaction whose producer has the largest epoch times out and stays open for ever",
-    kind="defect",
-    claim_text=(
-        "With transactions V2, the abort of a timed-out transaction raises the epoch twice, for "
-        "the fencing and for the end. At the largest epoch that overflows: every attempt to "
-        "abort fails, and the last stable offset does not advance."
-    ),
-    sources=(
-        "KAFKA-20090 (Apache JIRA): stuck in Ongoing, fixed in 4.3",
-        "KAFKA-19367: a negative epoch, up to 4.0.0",
-    ),
-    expected=(
-        Expected(shows=True, since="4.0.0", until="4.2.1"),
-        Expected(shows=False, since="4.3.0"),
-    ),
-    schedule=(
-        f"1. InitProducerId until the epoch is {GREATEST}; 2. a transaction (V2) writes; 3. its "
-        f"timeout of {TIMEOUT} s expires; 4. the client's own EndTxn(abort) arrives; 5. a new "
-        "producer takes the id"
-    ),
-    reproduced=(
-        "the transaction is Ongoing, the id cannot be initialised again, or a marker has a "
-        "negative epoch"
-    ),
-    control_text="the same at epoch 0: aborted within seconds of the timeout",
-    refuted="an ABORT marker with an epoch above 0",
-    tried=(
-        "a V2 transaction with epoch 32766 that times out is aborted on 4.2.0 with epoch 32767; the"
-        " client's late abort is accepted, and a new producer gets the id, with a new producer id"
-    ),
-    topology=one({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}),
-    claim=partial(_timed_out, greatest=True),
-    control=partial(_timed_out, greatest=False),
-    runs=1,
-    clients=("wire",),
-    oldest="4.0.0",
-)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import THREE
 from linkflap.chaos.cases.tools import wire
 from linkflap.chaos.cases.tools.clients import Transactional
@@ -25,15 +25,6 @@ CAUSE = (
     "is taken for a deleted one"
 )
 ENDED = ("CompleteCommit", "CompleteAbort", "Empty")
-
-
-def claim(bench: Bench) -> Observation:
-    return _played(bench, commit_while_down=True)
-
-
-def control(bench: Bench) -> Observation:
-    """The same kill and restart; the commit is requested after it."""
-    return _played(bench, commit_while_down=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +73,10 @@ def completed(bench: Bench, coordinator: Wire) -> str:
     )
 
 
-def _played(bench: Bench, *, commit_while_down: bool) -> Observation:
+@case("KAFKA-20734", THREE, claim={"commit_while_down": True}, control={"commit_while_down": False})
+def kafka_20734(bench: Bench, *, commit_while_down: bool) -> Observation:
+    """KAFKA-20734: a commit that is acknowledged while a partition has no leader never gets its
+    marker there."""
     made = leaderless(bench)
     producer, coordinator, home, topic = made.producer, made.coordinator, made.home, made.topic
     if not commit_while_down:
@@ -149,52 +143,3 @@ def _timed(act: object) -> float:
     began = time.monotonic()
     act()  # type: ignore[operator]
     return round(time.monotonic() - began, 3)
-
-
-CASE = Case(
-    name="KAFKA-20734",
-    title=(
-        "An acknowledged commit loses its marker, and the committed records, while a partition "
-        "has no leader"
-    ),
-    kind="defect",
-    claim_text=(
-        "A transaction coordinator that finds no leader for a partition treats it as deleted, "
-        "drops its marker and completes the transaction. The commit is acknowledged. When the "
-        "leader is back, the last stable offset stays below the records, and the next abort of "
-        "the same producer aborts the committed records."
-    ),
-    sources=(
-        "KAFKA-20734 (Apache JIRA): the marker is not written",
-        (
-            "found here on released 4.3.0 and 4.3.1: the records are lost (KIP-98, atomicity and "
-            "durability)"
-        ),
-        CAUSE,
-    ),
-    expected=(
-        Expected(shows=True, since="4.3.0", until="4.4.0", basis="runs"),
-        Expected(shows=False, until="4.2.1", basis="runs"),
-    ),
-    schedule=(
-        "1. three nodes; a topic with one replica, on a broker that is not the coordinator; 2. a "
-        "transaction writes 10 records, flush; 3. kill -9 of that broker; 4. metadata says leader "
-        "-1; 5. commit; 6. the broker starts; 7. one more transaction, aborted"
-    ),
-    reproduced=(
-        "the coordinator reports CompleteCommit, the log has no COMMIT marker, LSO < high "
-        "watermark, and after the next abort a read_committed consumer gets none of the "
-        "committed records"
-    ),
-    control_text=(
-        "the same kill and start, and the commit once the partition has a leader again: COMMIT "
-        "marker, 10 records read"
-    ),
-    refuted="a COMMIT marker at the end of the log once the leader is back, in every run",
-    topology=THREE,
-    claim=claim,
-    control=control,
-    runs=3,
-    clients=("librdkafka", "java"),
-    protocols=("", "V1"),
-)

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from linkflap.chaos.cases.bench import Bench
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import ONE
 from linkflap.chaos.cases.tools.logs import markers
 from linkflap.chaos.cases.wire_transactions import WireTransactional
 
 
-def _played(bench: Bench, *, late: bool) -> Observation:
+@case("late-marker", ONE, claim={"late": True}, control={"late": False})
+def late_marker(bench: Bench, *, late: bool) -> Observation:
     """T1 is aborted. Its ABORT arrives again while T2 is open. T2 is committed, and the commit is
     acknowledged."""
     topic = bench.topic()
@@ -30,37 +31,3 @@ def _played(bench: Bench, *, late: bool) -> Observation:
         "markers": [one.words for one in markers(bench.log(topic))],
     }
     return Observation(shown=committed == "none" and "second" not in read, facts=facts)
-
-
-CASE = Case(
-    name="late-marker",
-    title=(
-        "A duplicate marker aborts the next transaction, whose commit is then acknowledged and lost"
-    ),
-    kind="defect",
-    claim_text=(
-        "Before transactions V2, a marker names producer id and epoch, which the next "
-        "transaction has too. If a coordinator retries WriteTxnMarkers after a lost answer, a "
-        "partition leader appends the late copy as the end of the transaction that is open by "
-        "then."
-    ),
-    sources=(
-        "KIP-890, motivation: delayed markers and hanging transactions",
-        "KIP-1228: versions of transactions in WriteTxnMarkers",
-    ),
-    expected=(Expected(shows=True, basis="runs"),),
-    schedule=(
-        "1. T1: write, abort; 2. T2: write; 3. T1's ABORT marker arrives again; 4. T2 is committed"
-    ),
-    reproduced=(
-        "the commit is acknowledged, the log has ABORT and then COMMIT after T2, and "
-        "read_committed does not get T2"
-    ),
-    control_text="the same without the duplicate marker: T2 is read",
-    refuted="the duplicate marker is refused, or changes nothing",
-    topology=ONE,
-    claim=lambda bench: _played(bench, late=True),
-    control=lambda bench: _played(bench, late=False),
-    clients=("wire",),
-    protocols=("", "V1"),
-)

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException, Producer
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import one
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
@@ -29,7 +29,10 @@ def _ended(call: Callable[[float], None] | Callable[[], None], *within: float) -
     return "ok"
 
 
-def _played(bench: Bench, *, late: bool) -> Observation:
+@case("librdkafka-3297", one(_LOOKS_OFTEN), claim={"late": True}, control={"late": False})
+def librdkafka_3297(bench: Bench, *, late: bool) -> Observation:
+    """librdkafka issue 3297: after one failed commit every call of a transactional producer ends as
+    fenced, although no other producer has its transactional id."""
     topic, name = bench.topic(), bench.name("producer")
     own = {
         "transactional.id": name,
@@ -59,44 +62,3 @@ def _played(bench: Bench, *, late: bool) -> Observation:
     }
     after = [facts[name] for name in ("commit_again", "abort", "next_transaction")]
     return Observation(shown=after == ["_FENCED, fatal"] * len(after), facts=facts)
-
-
-CASE = Case(
-    name="librdkafka-3297",
-    title=(
-        "After one failed commit, commit, abort and the next transaction of a producer all end as "
-        "fenced, although nobody fenced it"
-    ),
-    kind="defect",
-    claim_text=(
-        "A coordinator aborts a transaction that lasts longer than its timeout, and raises the "
-        "epoch of its producer. librdkafka takes the answer to its commit for the word of a newer "
-        "producer with the same transactional id, and gives the producer up: neither an abort nor "
-        "another transaction is possible. KIP-588 lets a producer recover from this."
-    ),
-    sources=(
-        (
-            "librdkafka issue 3297 (GitHub): after a failed commit, commit and abort both fail as "
-            "fenced"
-        ),
-        (
-            "librdkafka issue 3928 (GitHub): a producer is fenced even when only a single one is "
-            "used"
-        ),
-        "KIP-588 (a producer recovers from a transaction timeout)",
-    ),
-    expected=(Expected(shows=True, clients=("librdkafka",), basis="runs"),),
-    schedule=(
-        f"1. one node; a transaction with a timeout of {TIMEOUT_SECONDS} s writes a record; 2. the "
-        "coordinator aborts it after its timeout; 3. the producer commits, commits again, aborts, "
-        "and begins another transaction"
-    ),
-    reproduced=(
-        "the second commit, the abort and the next transaction end as _FENCED, which is fatal"
-    ),
-    control_text="the same with a commit before the timeout: the next transaction begins",
-    refuted="the abort succeeds, and the next transaction begins",
-    topology=one(_LOOKS_OFTEN),
-    claim=lambda bench: _played(bench, late=True),
-    control=lambda bench: _played(bench, late=False),
-)

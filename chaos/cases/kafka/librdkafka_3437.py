@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import ONE
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.wait import until
@@ -48,7 +48,10 @@ class _Member:
             self.values.add(message.value())
 
 
-def _played(bench: Bench, *, polls_meanwhile: bool) -> Observation:
+@case("librdkafka-3437", ONE, claim={"polls_meanwhile": False}, control={"polls_meanwhile": True})
+def librdkafka_3437(bench: Bench, *, polls_meanwhile: bool) -> Observation:
+    """librdkafka issue 3437: a static member whose session expired while it did not poll is fenced
+    by its own heartbeats, and gets no more records."""
     topic = bench.topic()
     bench.write(topic, [b"before %d" % n for n in range(RECORDS)])
     member = _Member(bench, topic)
@@ -83,47 +86,3 @@ def _played(bench: Bench, *, polls_meanwhile: bool) -> Observation:
         "fatal_error": member.fatal or "none",
     }
     return Observation(shown=read == 0 and "group.instance.id" in member.fatal, facts=facts)
-
-
-CASE = Case(
-    name="librdkafka-3437",
-    title=(
-        "After a restart of its coordinator, a static member is fenced by its own heartbeats for "
-        "good, although no other member has its name"
-    ),
-    kind="defect",
-    claim_text=(
-        "When a static member's session expires, librdkafka forgets its member id at once. It "
-        "continues to send heartbeats until the application polls and so gives up its "
-        "partitions. A coordinator that has restarted meanwhile still knows the member. It "
-        "answers the heartbeat without a member id with FENCED_INSTANCE_ID, which is fatal to "
-        "the consumer."
-    ),
-    sources=(
-        (
-            "librdkafka issue 3437 (GitHub): consumer hangs when session times out while using "
-            "static groups"
-        ),
-        (
-            "confluent-kafka-go issue 494 (GitHub): consumer with static membership is not able to "
-            "rejoin after broker restart"
-        ),
-        "KIP-345",
-    ),
-    expected=(Expected(shows=True, clients=("librdkafka",), basis="runs"),),
-    schedule=(
-        "1. one node; a static member reads; 2. kill -9 of the broker; 3. the member does not "
-        "poll while its session expires, the broker restarts, and some heartbeats are sent; 4. "
-        "records are written; 5. the member polls"
-    ),
-    reproduced=(
-        "the member gets a fatal error that names group.instance.id, and none of the records"
-    ),
-    control_text=(
-        "the same with a member that polls all the time: it joins again and reads the records"
-    ),
-    refuted="the member that did not poll joins again and reads the records",
-    topology=ONE,
-    claim=lambda bench: _played(bench, polls_meanwhile=False),
-    control=lambda bench: _played(bench, polls_meanwhile=True),
-)

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import ONE
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
@@ -21,7 +21,12 @@ BUSY_SECONDS = 0.5
 milliseconds."""
 
 
-def _played(bench: Bench, *, commit_while_dead: bool) -> Observation:
+@case(
+    "librdkafka-3740", ONE, claim={"commit_while_dead": True}, control={"commit_while_dead": False}
+)
+def librdkafka_3740(bench: Bench, *, commit_while_dead: bool) -> Observation:
+    """librdkafka issue 3740: a commit that waits for a dead coordinator blocks the destruction of a
+    consumer, with a busy thread."""
     topic = bench.topic()
     bench.write(topic, [b"record"] * 10)
     errors: list[int] = []
@@ -59,39 +64,3 @@ def _played(bench: Bench, *, commit_while_dead: bool) -> Observation:
 def _noticed(consumer: Consumer, errors: list[int]) -> bool:
     consumer.poll(0.1)
     return KafkaError._ALL_BROKERS_DOWN in errors
-
-
-CASE = Case(
-    name="librdkafka-3740",
-    title=(
-        "A consumer with a pending commit cannot be destroyed while its cluster is dead, and "
-        "keeps a core busy meanwhile"
-    ),
-    kind="defect",
-    claim_text=(
-        "An asynchronous commit without a coordinator waits for one as long as the session "
-        "timeout. A consumer that is destroyed meanwhile waits too, while librdkafka's main "
-        "thread spins. So a client that fails over to another cluster is blocked for that long, "
-        "with a core at full load."
-    ),
-    sources=(
-        "librdkafka issue 3740 (GitHub): consumer close keeps retrying the coordinator query",
-    ),
-    expected=(Expected(shows=True, clients=("librdkafka",), basis="runs"),),
-    schedule=(
-        "1. one node; a consumer of a group, with an assignment, commits once; 2. kill -9 of the "
-        "broker; 3. the consumer notices it; 4. commit, asynchronous; 5. the consumer is destroyed"
-    ),
-    reproduced=(
-        "destroying it takes more than half of the session timeout, and more than half a second "
-        "of processor time"
-    ),
-    control_text="the same without the commit after the kill: destroyed at once",
-    refuted=(
-        "with the pending commit, the consumer is destroyed at once as well, or waits without "
-        "using a processor"
-    ),
-    topology=ONE,
-    claim=lambda bench: _played(bench, commit_while_dead=True),
-    control=lambda bench: _played(bench, commit_while_dead=False),
-)

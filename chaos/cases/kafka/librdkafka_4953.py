@@ -10,7 +10,7 @@ from typing import Final
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import THREE
 from linkflap.chaos.cases.tools.logs import records
 from linkflap.chaos.faults.leaders import reordered
@@ -21,7 +21,8 @@ SECONDS: Final = 12.0
 EVERY: Final = 0.4
 
 
-def _moved(bench: Bench, *, moves: bool) -> Observation:
+@case("librdkafka-4953", THREE, claim={"moves": True}, control={"moves": False})
+def librdkafka_4953(bench: Bench, *, moves: bool) -> Observation:
     """Writes records with distinct values to every partition, as fast as they are acknowledged,
     while all leaders move."""
     topic = bench.topic(partitions=PARTITIONS)
@@ -76,36 +77,3 @@ def _moved(bench: Bench, *, moves: bool) -> Observation:
 def _room(producer: object) -> bool:
     producer.poll(0)  # type: ignore[attr-defined]
     return len(producer) < 500  # type: ignore[arg-type]
-
-
-CASE = Case(
-    name="librdkafka-4953",
-    title="An idempotent producer of librdkafka writes a record twice while leaders move",
-    kind="defect",
-    claim_text=(
-        "Sporadically, while partition leaders move, a retried record is in the log twice "
-        "although enable.idempotence is on."
-    ),
-    sources=(
-        (
-            "confluentinc/librdkafka issue 4953: sporadic message duplication during leader "
-            "transition, open"
-        ),
-    ),
-    expected=(Expected(shows=True, clients=("librdkafka",)),),
-    schedule=(
-        f"1. three nodes, {PARTITIONS} partitions with three replicas; 2. an idempotent producer "
-        f"writes for {SECONDS:g} s; 3. every {EVERY:g} s all partitions get another leader"
-    ),
-    reproduced="a value is twice in the log of a partition's leader",
-    control_text="the same without leader changes: every value is there once",
-    refuted="no value twice in thirty runs",
-    tried=(
-        "with 2.16.0 on 4.3.1: about 2,300 records per run while all twelve partitions change "
-        "leaders eleven times"
-    ),
-    topology=THREE,
-    claim=partial(_moved, moves=True),
-    control=partial(_moved, moves=False),
-    runs=30,
-)

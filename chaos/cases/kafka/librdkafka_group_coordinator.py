@@ -6,14 +6,13 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
-from functools import partial
 
 import confluent_kafka
 from confluent_kafka import Consumer, ElectionType, KafkaException, Producer, TopicPartition
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import THREE, nodes
 from linkflap.chaos.cases.tools import wire
 from linkflap.chaos.cases.tools.clients import LOG, ignored
@@ -49,7 +48,14 @@ def _group_elsewhere(bench: Bench, than: Broker) -> tuple[str, Broker]:
     )
 
 
-def _sent(bench: Bench, *, gone: bool) -> Observation:
+@case(
+    "librdkafka-5456",
+    nodes(3, {"offsets.topic.replication.factor": "1"}),
+    claim={"gone": True},
+    control={"gone": False},
+)
+@case("librdkafka-5511", THREE, claim={"gone": True}, control={"gone": False})
+def librdkafka_group_coordinator(bench: Bench, *, gone: bool) -> Observation:
     """Sends the offsets of a second transaction, after those of the first went through and the
     coordinator was killed, or was not."""
     topic = bench.topic()
@@ -128,55 +134,3 @@ _SCHEDULE = (
     "coordinator, until it has left the metadata; {how}; 3. send_offsets_to_transaction with a "
     f"timeout of {ASKED:g} s"
 )
-
-CASES = [
-    Case(
-        name="librdkafka-5456",
-        title=(
-            "librdkafka's send_offsets_to_transaction blocks beyond its timeout while its group has"
-            " no coordinator"
-        ),
-        kind="defect",
-        claim_text=(
-            "The timeout of a request to a coordinator is stored but never checked. The call "
-            "blocks, and the application's transaction with it, as long as there is no "
-            "coordinator."
-        ),
-        sources=("librdkafka issue 5456, open: seen there with a mock cluster, 2.14.2",),
-        expected=(Expected(shows=True, basis="runs"),),
-        schedule=_SCHEDULE.format(how="its log has no other replica"),
-        reproduced=_REPRODUCED,
-        control_text=_CONTROL,
-        refuted=_REFUTED,
-        topology=nodes(3, {"offsets.topic.replication.factor": "1"}),
-        claim=partial(_sent, gone=True),
-        control=partial(_sent, gone=False),
-    ),
-    Case(
-        name="librdkafka-5511",
-        title=(
-            "librdkafka's send_offsets_to_transaction hangs when the group's coordinator has left "
-            "the cluster for another one"
-        ),
-        kind="defect",
-        claim_text=(
-            "If a cached coordinator leaves the cluster, no broker thread of it remains whose "
-            "state could change. The call waits for one anyway, although another broker has "
-            "taken over. The call blocks, and the transaction with it."
-        ),
-        sources=(
-            (
-                "librdkafka issue 5511, open: since the commit that removes brokers that have left "
-                "the metadata"
-            ),
-        ),
-        expected=(Expected(shows=True, basis="runs"),),
-        schedule=_SCHEDULE.format(how="another broker takes over"),
-        reproduced=_REPRODUCED,
-        control_text=_CONTROL,
-        refuted=_REFUTED,
-        topology=THREE,
-        claim=partial(_sent, gone=True),
-        control=partial(_sent, gone=False),
-    ),
-]

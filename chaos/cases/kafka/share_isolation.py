@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import ONE
 from linkflap.chaos.cases.tools.java import RawJavaConsumer
 from linkflap.harness.model.wait import until
@@ -12,7 +12,9 @@ from linkflap.harness.model.wait import until
 LAST = "last"
 
 
-def _shared(bench: Bench, *, read_committed: bool) -> Observation:
+@case("KIP-932-isolation", ONE, claim={"read_committed": False}, control={"read_committed": True})
+def share_isolation(bench: Bench, *, read_committed: bool) -> Observation:
+    """KIP-932: a share group reads aborted and open records by default (KAFKA-16729)."""
     topic = bench.topic()
     group = bench.name("share")
     asked = bench.ask(bench.up())
@@ -38,28 +40,3 @@ def _shared(bench: Bench, *, read_committed: bool) -> Observation:
 
     until(to_the_last, within=WITHIN, what="the share group to read to the end", state=lambda: read)
     return Observation(shown="aborted" in read, facts={"read": read})
-
-
-CASE = Case(
-    name="KIP-932-isolation",
-    title="A share group gets aborted records, unless share.isolation.level is set",
-    kind="limit",
-    claim_text=(
-        "The isolation level of a share group is a config of the group, not of its consumers, "
-        "and is read_uncommitted by default."
-    ),
-    sources=("KIP-932, share.isolation.level", "KAFKA-16729"),
-    expected=(Expected(shows=True, since="4.2.0", basis="runs"),),
-    schedule=(
-        "1. one record is committed, one aborted, one committed; 2. a share group with default "
-        "configs reads"
-    ),
-    reproduced="the share consumer gets the aborted record",
-    control_text="share.isolation.level=read_committed: it gets only the committed records",
-    refuted="no aborted record with default configs",
-    topology=ONE,
-    claim=lambda bench: _shared(bench, read_committed=False),
-    control=lambda bench: _shared(bench, read_committed=True),
-    clients=("java",),
-    oldest="4.2.0",
-)

@@ -4,11 +4,10 @@ twice."""
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import PAIR
 from linkflap.harness.model.wait import until
 
@@ -16,7 +15,13 @@ BEFORE, DURING = 10, 20
 LAST = "last"
 
 
-def _killed(bench: Bench, delivery: str) -> Observation:
+@case(
+    "KIP-618-exactly-once",
+    PAIR,
+    claim={"delivery": "exactly-once"},
+    control={"delivery": "at-least-once"},
+)
+def exactly_once(bench: Bench, delivery: str) -> Observation:
     """Kills the worker as soon as the copies are on the target, before Connect has written its
     source offsets."""
     topic = bench.topic()
@@ -54,30 +59,3 @@ def _killed(bench: Bench, delivery: str) -> Observation:
         "missing_on_B": missing,
     }
     return Observation(shown=bool(twice or missing), facts=facts)
-
-
-CASE = Case(
-    name="KIP-618-exactly-once",
-    title=(
-        "A killed worker of MirrorMaker 2 with exactly-once source support copies every record once"
-    ),
-    kind="guarantee",
-    claim_text=(
-        "Anomaly: after a kill of the worker, read_committed gets a record of the source twice "
-        "on the target, or not at all."
-    ),
-    sources=("KIP-618: exactly-once support for source connectors",),
-    expected=(Expected(shows=False, basis="runs"),),
-    schedule=(
-        f"1. {DURING} records reach the target; 2. kill -9 of the worker within its flush "
-        "interval; 3. the worker restarts"
-    ),
-    reproduced="a record that read_committed gets twice on the target, or not at all",
-    control_text="the same without exactly-once support: records are there twice",
-    refuted="a duplicate or a missing record",
-    topology=PAIR,
-    claim=partial(_killed, delivery="exactly-once"),
-    control=partial(_killed, delivery="at-least-once"),
-    control_shows=True,
-    apart=True,
-)

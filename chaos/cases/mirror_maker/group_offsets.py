@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from functools import partial
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import PAIR
 from linkflap.chaos.cases.tools import wire
 from linkflap.harness.model.errors import DeadlineExceeded
@@ -20,6 +19,7 @@ TRANSACTIONS = 8
 PATIENCE = 20.0
 
 
+@case("KAFKA-16641", PAIR, claim={"offset": BEHIND}, control={"offset": RECORDS})
 def _behind(bench: Bench, *, offset: int) -> Observation:
     """A group that is behind on A, and its offset on B once it no longer changes."""
     topic, group, witness = bench.topic(), bench.name("group"), bench.name("witness")
@@ -55,6 +55,7 @@ def _behind(bench: Bench, *, offset: int) -> Observation:
     return Observation(shown=0 <= found < offset - LAG_MAX, facts=facts)
 
 
+@case("KIP-545-no-skip", PAIR, claim={"translated": True}, control={"translated": False})
 def _skipped(bench: Bench, *, translated: bool) -> Observation:
     """A's log has markers between its records, B's has none. A group in the middle of A's log fails
     over to B."""
@@ -92,59 +93,3 @@ def _skipped(bench: Bench, *, translated: bool) -> Observation:
     skipped = [n for n in range(done, TRANSACTIONS) if str(n) not in left]
     facts = {"committed_on_A": offset, "on_B": at, "read_on_B": left, "skipped": skipped}
     return Observation(shown=bool(skipped), facts=facts)
-
-
-CASES = [
-    Case(
-        name="KAFKA-16641",
-        title=(
-            "MirrorMaker 2 sets a group that is behind further back on the target than "
-            "offset.lag.max"
-        ),
-        kind="defect",
-        claim_text=(
-            "MirrorMaker 2 keeps fewer and fewer of the old offset syncs, and translates to the "
-            "sync before an offset. A group that is behind reads many times offset.lag.max "
-            "records again."
-        ),
-        sources=("KAFKA-16641 (Apache JIRA), open: interpolate between sparse syncs", "KIP-545"),
-        expected=(Expected(shows=True, basis="runs"),),
-        schedule=(
-            f"1. {RECORDS} records are mirrored; 2. a group commits {BEHIND}, another the end; 3. "
-            "offsets are synced"
-        ),
-        reproduced=f"the group's offset on the target is more than {LAG_MAX} below its own",
-        control_text="the group is at the end: its offset on the target is not that far back",
-        refuted=f"an offset at most {LAG_MAX} below",
-        topology=PAIR,
-        claim=partial(_behind, offset=BEHIND),
-        control=partial(_behind, offset=RECORDS),
-        apart=True,
-    ),
-    Case(
-        name="KIP-545-no-skip",
-        title="A group that fails over to MirrorMaker 2's target skips no record",
-        kind="guarantee",
-        claim_text=(
-            "Anomaly: the synced offset of a group on the target is above a record that the "
-            "group has not read on the source."
-        ),
-        sources=("KIP-545: automated consumer offset sync", "KIP-1279 discussion, VK12 and A13"),
-        expected=(Expected(shows=False, basis="runs"),),
-        schedule=(
-            f"1. {TRANSACTIONS} transactions of one record are mirrored; 2. a group commits the "
-            "middle; 3. it continues on the target"
-        ),
-        reproduced="a record of the second half that the group does not read on the target",
-        control_text=(
-            "A's offset is committed on B unchanged: the group skips records, because B has no "
-            "markers in between"
-        ),
-        refuted="a skipped record",
-        topology=PAIR,
-        claim=partial(_skipped, translated=True),
-        control=partial(_skipped, translated=False),
-        control_shows=True,
-        apart=True,
-    ),
-]

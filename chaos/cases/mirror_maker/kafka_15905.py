@@ -4,11 +4,10 @@ behind."""
 from __future__ import annotations
 
 import contextlib
-from functools import partial
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import PAIR
 from linkflap.chaos.cases.tools import wire
 from linkflap.harness.model.errors import DeadlineExceeded
@@ -19,7 +18,8 @@ PATIENCE = 15.0
 """Seconds; group offsets are synced every second."""
 
 
-def _synced(bench: Bench, *, behind: bool) -> Observation:
+@case("KAFKA-15905", PAIR, claim={"behind": True}, control={"behind": False})
+def kafka_15905(bench: Bench, *, behind: bool) -> Observation:
     """MirrorMaker 2 restarts after it has mirrored everything. A group at the log end shows that it
     syncs offsets."""
     topic, group, witness = bench.topic(), bench.name("group"), bench.name("witness")
@@ -55,37 +55,3 @@ def _synced(bench: Bench, *, behind: bool) -> Observation:
     }
     mirror.stop()
     return Observation(shown=found <= 0, facts=facts)
-
-
-CASE = Case(
-    name="KAFKA-15905",
-    title=(
-        "After a restart of MirrorMaker 2, the offset of a group that is behind is not on the "
-        "target"
-    ),
-    kind="defect",
-    claim_text=(
-        "At its start, the checkpoint task loses the earlier offset syncs, and translates no "
-        "offset below the newest one. A group that is behind has no offset on the target, or its "
-        "old one, and reads everything again after a failover."
-    ),
-    sources=("KAFKA-15905 (Apache JIRA): fixed in 3.7.1 and 3.8.0", "KIP-545"),
-    expected=(
-        Expected(shows=True, until="3.7.0", basis="runs"),
-        Expected(shows=False, since="3.8.0", basis="runs"),
-    ),
-    schedule=(
-        f"1. {RECORDS} records are mirrored; 2. the worker is killed; 3. one group commits "
-        f"{BEHIND}, another {RECORDS}; 4. the worker restarts"
-    ),
-    reproduced=(
-        f"the group at the end is on the target, but {PATIENCE} s later the one that is behind is "
-        "not"
-    ),
-    control_text="both groups at the end: both are on the target",
-    refuted="the group that is behind has an offset on the target, not above its own",
-    topology=PAIR,
-    claim=partial(_synced, behind=True),
-    control=partial(_synced, behind=False),
-    apart=True,
-)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from functools import partial
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import PAIR
 from linkflap.chaos.cases.tools import wire
 from linkflap.chaos.cases.tools.groups import JOIN, LEAVE, heartbeat
@@ -22,7 +21,8 @@ STAYS = 0.4
 """Seconds for which a member is in the group, and then is not. Offsets are synced every second."""
 
 
-def _rewound(bench: Bench, *, leaves: bool) -> Observation:
+@case("KAFKA-19794", PAIR, claim={"leaves": True}, control={"leaves": False})
+def kafka_19794(bench: Bench, *, leaves: bool) -> Observation:
     """The group is at the log end on B, and at a lower offset on A. Its member on B comes and goes,
     or stays."""
     topic, group = bench.topic(), bench.name("group")
@@ -62,32 +62,3 @@ def _rewound(bench: Bench, *, leaves: bool) -> Observation:
         "idle_groups": OTHERS,
     }
     return Observation(shown=bool(rewound), facts=facts)
-
-
-CASE = Case(
-    name="KAFKA-19794",
-    title="MirrorMaker 2 rewinds a group that has just been active on the target",
-    kind="defect",
-    claim_text=(
-        "MirrorMaker 2 writes the translated source offset for every group on the target unless "
-        "it knows a newer offset there. For a group that was active when it checked, it knows "
-        "none, or an old one. If the member leaves before the offsets are written, the group is "
-        "rewound to its source offset, and reads records again."
-    ),
-    sources=("KAFKA-19794 (Apache JIRA), pull request 22610, open", "KIP-545"),
-    expected=(Expected(shows=True, basis="runs"),),
-    schedule=(
-        f"1. a group has offset {OLD} on A; {OTHERS} idle groups; 2. on B its member commits "
-        f"{RECORDS}, and leaves {STAYS:g} s later; 3. {STAYS:g} s later it comes back; up to "
-        f"{ROUNDS} times"
-    ),
-    reproduced=f"the group's offset on B is below {RECORDS}",
-    control_text="the member stays: the offset does not change",
-    refuted="an offset that does not change, whenever members leave",
-    topology=PAIR,
-    claim=partial(_rewound, leaves=True),
-    control=partial(_rewound, leaves=False),
-    clients=("wire",),
-    oldest="4.0.0",
-    apart=True,
-)

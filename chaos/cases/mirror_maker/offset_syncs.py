@@ -10,7 +10,7 @@ from typing import Final
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import PAIR
 from linkflap.chaos.cases.tools.logs import markers, records
 from linkflap.harness.log.reference import ReferenceBatch
@@ -23,7 +23,8 @@ KILLS, BURST = 3, 150
 """A burst is longer than `offset.lag.max` (100), so that each has a sync of its own."""
 
 
-def _synced(bench: Bench, *, killed: bool) -> Observation:
+@case("MM2-offset-syncs", PAIR, claim={"killed": True}, control={"killed": False})
+def offset_syncs(bench: Bench, *, killed: bool) -> Observation:
     """Kills the worker while copies on the target are in an open transaction. Compares its offset
     syncs with the target's log."""
     topic = bench.topic()
@@ -102,38 +103,3 @@ def syncs(log: Iterable[ReferenceBatch], topic: str) -> list[tuple[int, int]]:
         if (name, number) == (topic, 0):
             found.append(struct.unpack(">qq", value))
     return found
-
-
-CASE = Case(
-    name="MM2-offset-syncs",
-    title="MirrorMaker 2 with exactly-once source support syncs an offset whose copy was aborted",
-    kind="defect",
-    claim_text=(
-        "A task writes offset syncs with a separate producer, outside the worker's transaction. "
-        "When the worker dies between the two, a sync can name an aborted copy, and a group's "
-        "offset is translated to an offset without a record."
-    ),
-    sources=(
-        "KIP-618: exactly-once support for source connectors, MirrorSourceTask",
-        "KIP-382: offset syncs",
-    ),
-    expected=(Expected(shows=True),),
-    schedule=(
-        f"1. {BURST} records; 2. kill -9 of the worker while copies of them are in an open "
-        f"transaction; 3. it starts; {KILLS} times; 4. every sync is compared with the bytes of "
-        "both logs"
-    ),
-    reproduced=("a sync whose offset on the target is not a committed copy of its record"),
-    control_text="the worker is not killed: every sync names a committed copy",
-    refuted="only syncs of committed copies, with aborted copies beside them in the log",
-    tried=(
-        "on 4.3.1: the worker is killed three times per run with copies in an open transaction "
-        "on the target. About 300 copies are aborted, and each of the 11 syncs names a committed "
-        "copy of its record: the task is notified of a record only after its transaction's "
-        "commit"
-    ),
-    topology=PAIR,
-    claim=partial(_synced, killed=True),
-    control=partial(_synced, killed=False),
-    apart=True,
-)

@@ -4,13 +4,12 @@ recreated topics, duplicates."""
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 
 from confluent_kafka import TopicPartition
 
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
-from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import PAIR
 from linkflap.harness.model.protocols import Mirror
 from linkflap.harness.model.wait import until
@@ -57,6 +56,7 @@ def _after(bench: Bench, topic: str, mirror: Mirror, *, patience: float = 2 * WI
     return read
 
 
+@case("MM2-retention", PAIR, claim={"delete": True}, control={"delete": False})
 def _overtaken(bench: Bench, *, delete: bool) -> Observation:
     """During the outage, the source deletes records that are not mirrored yet. DeleteRecords does
     at once what retention does over time."""
@@ -86,6 +86,7 @@ def _overtaken(bench: Bench, *, delete: bool) -> Observation:
     )
 
 
+@case("MM2-topic-made-anew", PAIR, claim={"anew": True}, control={"anew": False})
 def _made_anew(bench: Bench, *, anew: bool) -> Observation:
     """During the outage, the topic is deleted and created again, and gets more records than the old
     one had."""
@@ -109,6 +110,7 @@ def _made_anew(bench: Bench, *, anew: bool) -> Observation:
     return Observation(shown=bool(missing), facts=facts)
 
 
+@case("MM2-repeats", PAIR, claim={"crash": True}, control={"crash": False})
 def _repeated(bench: Bench, *, crash: bool) -> Observation:
     """Ends the worker when the target has its records, either before Connect has written its source
     offsets, or gracefully."""
@@ -130,85 +132,3 @@ def _repeated(bench: Bench, *, crash: bool) -> Observation:
 
 
 _SOURCES = ("KIP-382; Kafka documentation, Geo-Replication",)
-
-CASES = [
-    Case(
-        name="MM2-retention",
-        title=(
-            "Retention that overtakes MirrorMaker 2 during an outage makes a hole in the target "
-            "that nothing reports"
-        ),
-        kind="defect",
-        claim_text=(
-            "When the offset that MirrorMaker 2 needs is deleted, its consumer resets "
-            "(auto.offset.reset=earliest) and continues after the hole. The records are missing "
-            "on the target, connector and tasks are RUNNING, and the lag is 0."
-        ),
-        sources=(*_SOURCES, "facts of the KIP-1279 discussion: AS1, gaps by retention"),
-        expected=(Expected(shows=True, basis="runs"),),
-        schedule=(
-            "1. ten records are mirrored; 2. kill -9 of the worker; 3. 20 records; 4. the log "
-            "start passes 15 of them; 5. the worker restarts"
-        ),
-        reproduced="15 records are missing on the target, the worker runs, and its lag is 0",
-        control_text="the same outage without retention: every record arrives",
-        refuted="a failed task, or another report of the hole",
-        topology=PAIR,
-        claim=partial(_overtaken, delete=True),
-        control=partial(_overtaken, delete=False),
-        clients=("librdkafka",),
-        apart=True,
-    ),
-    Case(
-        name="MM2-topic-made-anew",
-        title=(
-            "MirrorMaker 2 continues in the middle of a topic that was deleted and created again "
-            "during an outage"
-        ),
-        kind="defect",
-        claim_text=(
-            "Connect's source offsets contain topic and partition, but no topic id. In a topic "
-            "that was created again, MirrorMaker 2 skips as many records as it had read of the "
-            "old one."
-        ),
-        sources=(*_SOURCES, "KIP-516: topic ids, which Connect's source offsets do not have"),
-        expected=(Expected(shows=True, basis="runs"),),
-        schedule=(
-            "1. ten records are mirrored; 2. kill -9 of the worker; 3. the topic is deleted and "
-            "created again; 4. 20 records; 5. the worker restarts"
-        ),
-        reproduced="the first records of the new topic are missing on the target",
-        control_text="the same outage, but the topic stays: every record arrives",
-        refuted="every record of the new topic on the target",
-        topology=PAIR,
-        claim=partial(_made_anew, anew=True),
-        control=partial(_made_anew, anew=False),
-        clients=("librdkafka",),
-        apart=True,
-    ),
-    Case(
-        name="MM2-repeats",
-        title=(
-            "A killed worker of MirrorMaker 2 copies the records since its last offset flush again"
-        ),
-        kind="limit",
-        claim_text=(
-            "Without exactly-once source support a killed worker's records since its last offset "
-            "flush are copied twice."
-        ),
-        sources=(*_SOURCES, "KIP-618: exactly once for source connectors"),
-        expected=(Expected(shows=True, basis="runs"),),
-        schedule=(
-            "1. 20 records reach the target; 2. kill -9 of the worker within its flush interval "
-            "(1 s); 3. the worker restarts"
-        ),
-        reproduced="some records are on the target twice",
-        control_text="the worker is stopped gracefully instead: no record is there twice",
-        refuted="no duplicate in any run",
-        topology=PAIR,
-        claim=partial(_repeated, crash=True),
-        control=partial(_repeated, crash=False),
-        clients=("librdkafka",),
-        apart=True,
-    ),
-]
