@@ -44,7 +44,6 @@ LISTED = {
     "chaos/cases/kafka": "docs/track-record.md",
     "chaos/cases/mirror_maker": "docs/track-record.md",
     "chaos/cases/cluster_mirroring": "docs/track-record.md",
-    "chaos/cases/judged": "docs/track-record.md",
     "chaos/cases/guarantees": "docs/track-record.md",
     "spark_verify/checks": "docs/checks.md",
 }

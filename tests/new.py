@@ -136,11 +136,12 @@ python -m tests.faithful.matrix > docs/matrix.md""",
         "and docs/scenarios.md",
     ),
     "case": Skeleton(
-        files={"chaos/cases/kafka/new_name.py": "case.txt"},
+        files={"chaos/cases/claims/new-name.toml": "case_claim.txt",
+            "chaos/cases/kafka/new_name.py": "case.txt"},
         name=ISSUE,
         example="KAFKA-15591",
         then="pytest tests/unit/test_cases.py -k new-name   "
-        "(or move the file to another package of chaos/cases first)",
+        "(or move the function to the module of its subject first)",
     ),
 }  # fmt: skip
 

@@ -1,8 +1,8 @@
 """Cases: edge cases of KIPs and releases. One command plays a case on any release, with a rate and
 a control.
 
-What a case claims is a text file in `claims`. Its steps are a function in one of the packages below
-this one (`kafka`, `mirror_maker`, `cluster_mirroring`, `judged`, `guarantees`).
+What a case claims is a text file in `claims`. Its steps are a function in a module of
+the groups (`kafka`, `mirror_maker`, `cluster_mirroring`, `judged`, `guarantees`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from linkflap.chaos.cases.case import Case, registered
 from linkflap.harness.model.errors import InputError
 
 GROUPS: Final = ("kafka", "mirror_maker", "cluster_mirroring", "judged", "guarantees")
-"""Packages with cases, in the order in which they are listed."""
+"""Packages and modules with cases, in the order in which they are listed."""
 
 
 @cache
@@ -28,9 +28,8 @@ def registry() -> Mapping[str, Case]:
     modules: list[str] = []
     for group in GROUPS:
         package = import_module(f"{__name__}.{group}")
-        modules += (
-            f"{package.__name__}.{found.name}" for found in pkgutil.iter_modules(package.__path__)
-        )
+        inside = pkgutil.iter_modules(getattr(package, "__path__", []))
+        modules += [package.__name__, *(f"{package.__name__}.{found.name}" for found in inside)]
     for module in modules:
         import_module(module)
     found = registered().items()

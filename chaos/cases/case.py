@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -55,7 +55,7 @@ class Observation:
 
 
 Steps = Callable[["Bench"], Observation]
-_P = ParamSpec("_P")
+_Steps = TypeVar("_Steps", bound=Callable[..., Observation])
 _REGISTERED: Final[dict[str, Case]] = {}
 
 
@@ -179,15 +179,15 @@ def number(version: str) -> tuple[int, int, int]:
 
 
 def case(
-    name: str, topology: Topology, *, claim: Mapping[str, object], control: Mapping[str, object]
-) -> Callable[[Callable[_P, Observation]], Callable[_P, Observation]]:
+    name: str, topology: Topology, *, claim: Mapping[str, Any], control: Mapping[str, Any]
+) -> Callable[[_Steps], _Steps]:
     """Registers a function as the steps of a case on this topology.
 
     The function is called with a bench and with the arguments in `claim` or `control`. Raises
     ValueError for a name that is taken, and for text that is not as `CaseText` says.
     """
 
-    def register(steps: Callable[_P, Observation]) -> Callable[_P, Observation]:
+    def register(steps: _Steps) -> _Steps:
         if name in _REGISTERED:
             raise ValueError(f"two cases are called {name}")
         _REGISTERED[name] = Case(

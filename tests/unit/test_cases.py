@@ -141,10 +141,10 @@ def test_every_case_says_all_that_a_reader_needs(name: str) -> None:
     each = registry()[name]
     for text in (
         each.title,
-        each.claim_text,
+        each.claim,
         each.schedule,
         each.reproduced,
-        each.control_text,
+        each.control,
         each.refuted,
         *each.sources,
     ):

@@ -69,7 +69,7 @@ def steps(*shown: bool | None) -> Callable[[Bench], Observation]:
 
 def test_control_and_claim_by_turns() -> None:
     benches = NoBenches()
-    case = a_case(claim=steps(False, True, True), control=steps(False, False, False))
+    case = a_case(play=steps(False, True, True), play_control=steps(False, False, False))
     result = run_case(case, Variant(kafka="4.3.1"), benches=cast(Benches, benches))
     assert (result.outcome, result.shown, result.runs, result.controls) == (
         Outcome.REPRODUCED,
@@ -82,7 +82,7 @@ def test_control_and_claim_by_turns() -> None:
 
 
 def test_a_control_that_shows_it_makes_the_result_unknown() -> None:
-    case = a_case(claim=steps(True, True, True), control=steps(False, True, False))
+    case = a_case(play=steps(True, True, True), play_control=steps(False, True, False))
     result = run_case(case, Variant(kafka="4.3.1"), benches=cast(Benches, NoBenches()))
     assert result.words == "UNKNOWN: the control showed it in 1 of 3 runs"
     assert (result.exit_code, result.controls) == (2, 2)
@@ -90,8 +90,8 @@ def test_a_control_that_shows_it_makes_the_result_unknown() -> None:
 
 def test_a_guarantee_whose_control_does_not_show_the_anomaly_is_unknown() -> None:
     case = a_case(
-        claim=steps(False),
-        control=steps(False),
+        play=steps(False),
+        play_control=steps(False),
         control_shows=True,
         expected=(Expected(shows=False),),
     )
@@ -101,7 +101,9 @@ def test_a_guarantee_whose_control_does_not_show_the_anomaly_is_unknown() -> Non
 
 def test_a_run_that_failed_counts_for_nothing_and_gets_new_clusters() -> None:
     benches = NoBenches()
-    case = a_case(claim=steps(None, False, False, False), control=steps(False, False, False, False))
+    case = a_case(
+        play=steps(None, False, False, False), play_control=steps(False, False, False, False)
+    )
     reported: list[str] = []
     result = run_case(
         case, Variant(kafka="4.2.0"), benches=cast(Benches, benches), report=reported.append
@@ -134,7 +136,7 @@ def test_a_machine_without_a_java_is_said_once_and_is_no_result(
 
 
 def test_three_failures_in_a_row_end_the_case() -> None:
-    case = a_case(claim=steps(None, None, None), control=steps(False, False, False))
+    case = a_case(play=steps(None, None, None), play_control=steps(False, False, False))
     result = run_case(case, Variant(kafka="4.3.1"), benches=cast(Benches, NoBenches()))
     assert (
         result.words
@@ -145,7 +147,7 @@ def test_three_failures_in_a_row_end_the_case() -> None:
 
 def test_a_mirrored_case_gets_clusters_of_its_own_for_control_and_claim() -> None:
     benches = NoBenches()
-    case = a_case(claim=steps(True), control=steps(False), apart=True)
+    case = a_case(play=steps(True), play_control=steps(False), apart=True)
     assert (
         run_case(case, Variant(kafka="4.3.1"), count=1, benches=cast(Benches, benches)).shown == 1
     )
@@ -158,7 +160,7 @@ def test_an_error_in_a_case_itself_is_not_reported_as_a_failed_run() -> None:
 
     with pytest.raises(InputError, match="there is no such mirror"):
         run_case(
-            a_case(claim=steps(True), control=broken),
+            a_case(play=steps(True), play_control=broken),
             Variant(kafka="4.3.1"),
             benches=cast(Benches, NoBenches()),
         )

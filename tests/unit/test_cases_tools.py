@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from linkflap.chaos.cases.cluster_mirroring.id_formulas import _ids
-from linkflap.chaos.cases.cluster_mirroring.outage_backlog import connections
-from linkflap.chaos.cases.mirror_maker.offset_syncs import committed, syncs
+from linkflap.chaos.cases.cluster_mirroring.outages import connections
+from linkflap.chaos.cases.cluster_mirroring.producer_ids import _ids
+from linkflap.chaos.cases.mirror_maker.offsets import committed, syncs
 from linkflap.chaos.cases.tools import logs, metadata
 from linkflap.chaos.cases.tools.record_batch import ProducerIdentity, record_batch
 from linkflap.harness.jvm.bridge import failure

@@ -1,20 +1,36 @@
-"""KIP-1279 itself: random sequences of its verbs in any state, held against the reference model of
-the KIP."""
+"""The verbs of a mirror (KIP-1279 itself): in random order, answered twice, half carried out, on
+topics that were made again."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import closing
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from typing import Final
 
+from confluent_kafka import KafkaException
+
 from linkflap.chaos.cases.bench import Bench
+from linkflap.chaos.cases.bench_clusters import WITHIN
+from linkflap.chaos.cases.branch_mirror import (
+    STOPPED,
+    BranchMirror,
+    branch_mirror,
+    one_coordinator,
+)
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import PAIR
+from linkflap.chaos.cases.tools.logs import records
 from linkflap.harness.machine.java import java_for
 from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
+from linkflap.harness.mirrors.cluster_mirroring.answers import FAILED, MIRRORING, VerbRefused
 from linkflap.harness.mirrors.cluster_mirroring.verb_model import Name, Verb, sequence
 from linkflap.harness.mirrors.cluster_mirroring.verb_play import MirrorOnBuild, play
-from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.errors import DeadlineExceeded, InputError
+from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
+from linkflap.harness.model.wait import pause, until
 from linkflap.harness.runtimes.distribution.cluster_mirroring import generation, lacking
 from linkflap.harness.runtimes.distribution.kafka import kafka
 
@@ -89,3 +105,269 @@ def one_sequence(bench: Bench, names: Sequence[Name]) -> Observation:
         for name in names
     ]
     return _played(bench, [steps], [[topic]])
+
+
+PARTITIONS: Final = 10
+ROUNDS: Final = 20
+"""How often the topic is paused, and resumed."""
+PAUSED: Final = "PAUSED"
+SEEN_WITHIN: Final = 5.0
+"""Seconds in which a verb that was refused takes effect, or does not."""
+_CLOSED: Final = "Unexpected exception during send, closing connection"
+"""What a broker logs when it closes a connection because a second answer is to be sent while the
+first one still is."""
+
+
+@case(
+    "KIP-1279-answered-twice",
+    Topology(
+        clusters=(ClusterSpec(name="A"), ClusterSpec(name="B", brokers=3)),
+        links=(LinkSpec(source="A", destination="B"),),
+    ),
+    claim={"spread": True},
+    control={"spread": False},
+)
+def answered_twice(bench: Bench, *, spread: bool) -> Observation:
+    """Pause and resume in turn, each once the state allows it. `spread`: the brokers of B lead
+    partitions of __mirror_state as they were given them."""
+    topic = bench.topic(partitions=PARTITIONS)
+    refused: Counter[str] = Counter()
+    with branch_mirror(bench, topic) as mirror:
+        mirror.created()
+        if not spread:
+            one_coordinator(bench)
+        mirror.started()
+        mirror.mirroring(PARTITIONS)
+        for _ in range(ROUNDS):
+            for verb, ask, state in (
+                ("pause", mirror.pause, PAUSED),
+                ("resume", mirror.resume, MIRRORING),
+            ):
+                if _refused_and_done(mirror, ask, state):
+                    refused[verb] += 1
+    facts = {
+        "verbs": 2 * ROUNDS,
+        "refused_and_carried_out": dict(refused),
+        "connections_closed_while_an_answer_was_sent": _closed(bench),
+    }
+    return Observation(shown=bool(refused), facts=facts)
+
+
+def _refused_and_done(mirror: BranchMirror, ask: Callable[[], None], state: str) -> bool:
+    """Asks until every partition is in the state; whether a refusal took effect."""
+    wanted = {state: PARTITIONS}
+
+    def asked() -> str | None:
+        """How the verb was answered; None for a refusal that stands."""
+        answer, within = "accepted", WITHIN
+        try:
+            ask()
+        except VerbRefused as error:
+            answer, within = error.name, SEEN_WITHIN
+        with suppress(DeadlineExceeded):
+            until(lambda: mirror.states() == wanted, within=within, what=state, every=0.1)
+            return answer
+        return None
+
+    answer = until(
+        asked, within=2 * WITHIN, what=f"{mirror.topic} to be {state}", state=mirror.states
+    )
+    return answer != "accepted"
+
+
+def _closed(bench: Bench) -> int:
+    """How many connections B's brokers have closed so, by their logs."""
+    logs = [broker.log_dir.parent / "server.log" for broker in bench.cluster("B").brokers.values()]
+    return sum(log.read_text(errors="replace").count(_CLOSED) for log in logs)
+
+
+ASKED: Final = 15.0
+"""Seconds for which stop is asked for unless it is accepted, and in which it takes effect."""
+_ACCEPTED: Final = "accepted"
+
+
+@case(
+    "KIP-1279-half-promoted",
+    Topology(
+        clusters=(ClusterSpec(name="A", brokers=3), ClusterSpec(name="B", brokers=3)),
+        links=(LinkSpec(source="A", destination="B"),),
+    ),
+    claim={"spread": True},
+    control={"spread": False},
+)
+def half_promoted(bench: Bench, *, spread: bool) -> Observation:
+    """One partition has its only replica on a broker of A that dies; stop is asked for. `spread`:
+    the brokers of B lead partitions of __mirror_state as they were given them."""
+    lost = bench.broker(3)
+    topic = bench.topic(partitions=PARTITIONS, assigned=[[1]] * (PARTITIONS - 1) + [[lost.id]])
+    with branch_mirror(bench, topic) as mirror:
+        mirror.created()
+        if not spread:
+            one_coordinator(bench)
+        mirror.started()
+        mirror.mirroring(PARTITIONS)
+        lost.kill()
+        before = {MIRRORING: PARTITIONS - 1, FAILED: 1}
+        until(
+            lambda: mirror.states() == before,
+            within=WITHIN,
+            what=f"one partition of {topic} to be {FAILED}",
+            every=0.1,
+            state=mirror.states,
+        )
+        answers = _answers(mirror)
+        states = dict(mirror.states())
+        lost.start()
+        with contextlib.suppress(DeadlineExceeded):
+            until(
+                lambda: mirror.states() == {STOPPED: PARTITIONS},
+                within=ASKED,
+                what="all to be STOPPED",
+                every=0.3,
+            )
+        later = dict(mirror.states())
+    shown = _ACCEPTED not in answers and states.get(STOPPED, 0) > 0
+    facts = {
+        "answers": dict(answers),
+        "states_before": before,
+        "states_at_the_end": states,
+        "states_once_the_broker_is_back": later,
+    }
+    return Observation(shown=shown, facts=facts)
+
+
+def _answers(mirror: BranchMirror) -> Counter[str]:
+    """What stop is answered, how often, until it is accepted."""
+    answers: Counter[str] = Counter()
+
+    def accepted() -> bool:
+        try:
+            mirror.stop()
+        except VerbRefused as error:
+            answers[error.name] += 1
+            return False
+        answers[_ACCEPTED] += 1
+        return True
+
+    with contextlib.suppress(DeadlineExceeded):
+        until(accepted, within=ASKED, what="stop to be accepted", every=0.3)
+    return answers
+
+
+WATCHED: Final = 20.0
+"""Seconds for which B's log is watched after the last verb; a mirror starts in six."""
+
+
+@case("KIP-1279-created-anew", PAIR, claim={"anew": True}, control={"anew": False})
+def created_anew(bench: Bench, *, anew: bool) -> Observation:
+    """Nobody asks to start the mirror a second time."""
+    topic = bench.topic()
+    bench.write(topic, [b"of A"] * 5)
+    with branch_mirror(bench, topic) as mirror:
+        mirror.mirrors(1)
+        until(
+            lambda: _values(bench, topic).count("of A") == 5,
+            within=WITHIN,
+            what="the records of A to be on B",
+            every=0.2,
+        )
+        mirror.stop()
+        stopped = {"STOPPED": 1}
+        until(
+            lambda: mirror.states() == stopped,
+            within=WITHIN,
+            what=f"{topic} to be STOPPED",
+            every=0.2,
+            state=mirror.states,
+        )
+        bench.write(topic, [b"of B"] * 5, cluster="B")
+        before = _values(bench, topic)
+        mirror.admin.delete(mirror.name)
+        if anew:
+            mirror.create()
+        with contextlib.suppress(DeadlineExceeded):
+            until(
+                lambda: _values(bench, topic) != before,
+                within=WATCHED,
+                what="B's log to change",
+                every=0.5,
+            )
+        after, now = _values(bench, topic), dict(mirror.states())
+    facts = {
+        "acknowledged_by_B": before.count("of B"),
+        "in_B_log_at_the_end": after.count("of B"),
+        "state_at_the_end": "".join(now) or "in no mirror",
+    }
+    return Observation(shown=after.count("of B") < before.count("of B"), facts=facts)
+
+
+def _values(bench: Bench, topic: str) -> list[str]:
+    return [(record.value or b"").decode() for record in records(bench.log(topic, cluster="B"))]
+
+
+OLD, NEW = 20, 50
+
+
+@case("KIP-1279-topic-recreated", PAIR, claim={"noticed": False}, control={"noticed": True})
+def topic_recreated(bench: Bench, *, noticed: bool) -> Observation:
+    """`noticed`: the mirror has reported that the topic is deleted before it is made again."""
+    topic = bench.topic()
+    bench.write(topic, [b"old %d" % n for n in range(OLD)])
+    with branch_mirror(bench, topic) as mirror:
+        mirror.mirrors(1)
+        until(
+            lambda: _counted(bench, topic) == (OLD, 0),
+            within=WITHIN,
+            what="B to have the old topic",
+            every=0.2,
+        )
+        _delete(bench, topic)
+        if noticed:
+            until(
+                lambda: mirror.states() == {FAILED: 1},
+                within=WITHIN,
+                what=f"{topic} to be FAILED",
+                every=0.2,
+                state=mirror.states,
+            )
+        bench.deployment.clusters["A"].create_topic(topic, partitions=1)
+        bench.write(topic, [b"new %d" % n for n in range(NEW)])
+        described = _watched(mirror)
+        old, new = _counted(bench, topic)
+    return Observation(
+        shown=described.get(f"{MIRRORING}, lag 0", 0) > 0 and new < NEW,
+        facts={"of_the_deleted_topic": old, "of_the_new_topic": new, "describe": described},
+    )
+
+
+def _delete(bench: Bench, topic: str) -> None:
+    admin = bench.admin()
+    admin.delete_topics([topic])[topic].result(WITHIN)
+
+    def gone() -> bool:
+        with contextlib.suppress(KafkaException):
+            return topic not in admin.list_topics(timeout=10).topics
+        return False
+
+    until(gone, within=WITHIN, what=f"{topic} to be gone", every=0.05)
+
+
+def _watched(mirror: BranchMirror) -> dict[str, int]:
+    """How often describe answered what, in the second half of the time."""
+    described: dict[str, int] = {}
+    began = time.monotonic()
+    while (seconds := time.monotonic() - began) < WATCHED:
+        for row in mirror.rows() if seconds > WATCHED / 2 else ():
+            words = f"{row.state}, lag {row.lag}" + (f": {row.error}" if row.error else "")
+            described[words] = described.get(words, 0) + 1
+        pause(0.2, lambda: False)
+    return described
+
+
+def _counted(bench: Bench, topic: str) -> tuple[int, int]:
+    """Records of the old and of the new topic in B's log, by its bytes."""
+    found = [(record.value or b"") for record in records(bench.log(topic, cluster="B"))]
+    return (
+        sum(value.startswith(b"old") for value in found),
+        sum(value.startswith(b"new") for value in found),
+    )

@@ -34,7 +34,7 @@ def _asked(call: Callable[[], object]) -> str:
 
 
 @case("KIP-360-fenced-for-good", ONE, claim={"same_id": True}, control={"same_id": False})
-def _returned(bench: Bench, *, same_id: bool) -> Observation:
+def returned(bench: Bench, *, same_id: bool) -> Observation:
     """The old client continues like an application that catches the error of its commit: abort,
     begin, write, commit."""
     topic = bench.topic()
@@ -61,7 +61,7 @@ def _returned(bench: Bench, *, same_id: bool) -> Observation:
 
 
 @case("KIP-447-stale-member-client", ONE, claim={"stale": True}, control={"stale": False})
-def _relayed(bench: Bench, *, stale: bool) -> Observation:
+def relayed(bench: Bench, *, stale: bool) -> Observation:
     """A relay that has left its group commits the offsets that it had read. Or a producer that was
     never in the group, which the fence does not cover."""
     topic, group = bench.topic(), bench.name("group")
@@ -93,7 +93,7 @@ def _relayed(bench: Bench, *, stale: bool) -> Observation:
     claim={"times_out": True},
     control={"times_out": False},
 )
-def _timed_out(bench: Bench, *, times_out: bool) -> Observation:
+def timed_out(bench: Bench, *, times_out: bool) -> Observation:
     """The client is idle until its coordinator has aborted the transaction, and then commits it."""
     topic = bench.topic()
     writer = bench.transactional("writer", transaction_timeout_ms=TIMEOUT if times_out else "60000")
@@ -118,7 +118,7 @@ def _timed_out(bench: Bench, *, times_out: bool) -> Observation:
 
 
 @case("KIP-848-one-owner", ONE, claim={"one_group": True}, control={"one_group": False})
-def _owned(bench: Bench, *, one_group: bool) -> Observation:
+def owned(bench: Bench, *, one_group: bool) -> Observation:
     """A second member joins. After each poll of either, both report their partitions, until both
     have some."""
     topic = bench.topic(partitions=2)

@@ -1,0 +1,278 @@
+"""Synced group offsets that are beyond the log, of a later epoch, stale, or of a group of another
+type."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from typing import Final
+
+from confluent_kafka import Consumer
+
+from linkflap.chaos.cases.bench import Bench
+from linkflap.chaos.cases.bench_clusters import WITHIN
+from linkflap.chaos.cases.branch_mirror import branch_mirror
+from linkflap.chaos.cases.case import Observation, case
+from linkflap.chaos.cases.clusters import ONE, PAIR
+from linkflap.chaos.cases.tools import wire
+from linkflap.chaos.cases.tools.members import CaseMember
+from linkflap.chaos.cases.tools.wire import Wire
+from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.model.wait import pause, until
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.offsets import quiet
+
+BEYOND = 10
+
+
+@case("VK12-commit-beyond-the-end", ONE, claim={"clamped": False}, control={"clamped": True})
+def commit_beyond_end(bench: Bench, *, clamped: bool) -> Observation:
+    """The data are 10 records behind the synced offset; the group comes back while the application
+    writes on."""
+    topic = bench.topic()
+    group = bench.name("group")
+    bench.write(topic, [b"mirrored"] * 5)
+    end = bench.bound("high", topic)
+    asked = bench.ask(bench.coordinator(group, 0))
+    committed = end if clamped else end + BEYOND
+    error = asked.commit_offset(group, (topic, 0), committed)
+    bench.write(topic, [b"after the failover"] * BEYOND)
+    read = _read_on(bench, topic, group, end + BEYOND)
+    skipped = [offset for offset in range(end, end + BEYOND) if offset not in read]
+    facts = {
+        "log_end_at_failover": end,
+        "committed": committed,
+        "commit": error,
+        "read": read,
+        "skipped": skipped,
+    }
+    return Observation(shown=error == "none" and bool(skipped), facts=facts)
+
+
+def _read_on(bench: Bench, topic: str, group: str, end: int) -> list[int]:
+    """The offsets that the group gets before its position is the log's end; one more record shows
+    that it reads."""
+    settings = {
+        "group.id": group,
+        "auto.offset.reset": "latest",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+    }
+    consumer = Consumer(quiet(bench.bootstrap()) | settings)
+    read: list[int] = []
+    written = False
+    try:
+        consumer.subscribe([topic])
+
+        def read_up() -> bool:
+            nonlocal written
+            for message in consumer.consume(100, 0.2):
+                if message.error() is None:
+                    read.append(message.offset() or 0)
+                elif not written:
+                    bench.write(topic, [b"last"])
+                    written = True
+            return bool(read) and read[-1] >= end
+
+        until(
+            read_up,
+            within=WITHIN,
+            what=f"group {group} to read the last record",
+            state=lambda: read,
+        )
+    finally:
+        consumer.close()
+    return read
+
+
+PATIENCE = 12.0
+"""Seconds without a record after which a consumer of a local broker stands still; the control needs
+one or two."""
+AHEAD = 7
+
+
+@case("JR11-committed-epoch-ahead", ONE, claim={"epoch": AHEAD}, control={"epoch": 0})
+def committed_epoch_ahead(bench: Bench, epoch: int) -> Observation:
+    """A committed offset whose leader epoch is above the leader's: the group's consumer stands
+    still (JR11)."""
+    topic = bench.topic()
+    group = bench.name("group")
+    bench.write(topic, [b"record"] * 10)
+    asked = bench.ask(bench.coordinator(group, 0))
+    error = asked.commit_offset(group, (topic, 0), 4, leader_epoch=epoch)
+    poll = (
+        _java(bench, topic, group)
+        if bench.variant.client == "java"
+        else _librdkafka(bench, topic, group)
+    )
+    began = time.monotonic()
+    read = 0
+
+    def some() -> bool:
+        nonlocal read
+        read += poll()
+        return read > 0
+
+    try:
+        until(some, within=PATIENCE if epoch else WITHIN, what="a record")
+    except DeadlineExceeded:
+        read = 0
+    facts = {
+        "committed_epoch": epoch,
+        "leader_epoch": asked.leadership(topic)[0].epoch,
+        "commit": error,
+        "records": read,
+        "seconds": round(time.monotonic() - began, 1),
+    }
+    return Observation(shown=error == "none" and read == 0, facts=facts)
+
+
+def _librdkafka(bench: Bench, topic: str, group: str) -> Callable[[], int]:
+    consumer = Consumer(quiet(bench.bootstrap()) | {"group.id": group, "enable.auto.commit": False})
+    consumer.subscribe([topic])
+    bench.closing(consumer)
+    return lambda: sum(message.error() is None for message in consumer.consume(100, 0.5))
+
+
+def _java(bench: Bench, topic: str, group: str) -> Callable[[], int]:
+    from linkflap.chaos.cases.tools.java import RawJavaConsumer
+
+    consumer = RawJavaConsumer(bench.java(), bench.bootstrap(), group, {})
+    consumer.subscribe(topic)
+    bench.closing(consumer)
+    return lambda: len(consumer.poll(0.5))
+
+
+@case("VK10-group-clash", ONE, claim={"same_id": True}, control={"same_id": False})
+def group_clash(bench: Bench, *, same_id: bool) -> Observation:
+    """VK10: a share group cannot have the id of a group whose offsets were synced, and only its
+    members' first heartbeat says so."""
+    topic, group = bench.topic(), bench.name("group")
+    bench.write(topic, [b"record"])
+    asked = bench.ask(bench.coordinator(group, 0))
+    synced = asked.commit_offset(group, (topic, 0), 1)
+    m = messages.request("share_group_heartbeat", 1)
+    join = m.ShareGroupHeartbeatRequest(
+        group_id=group if same_id else bench.name("another"),
+        member_id=str(uuid.uuid4()),
+        member_epoch=0,
+        rack_id=None,
+        subscribed_topic_names=(topic,),
+    )
+    answer = asked.call("share_group_heartbeat", 1, join)
+    facts = {
+        "offset_commit": synced,
+        "type_by_list_groups": _type(asked, group),
+        "share_group_heartbeat": str(answer.error_code.name),
+        "message": answer.error_message,
+    }
+    return Observation(
+        shown=synced == "none" and answer.error_code != messages.Error.none, facts=facts
+    )
+
+
+def _type(asked: Wire, group: str) -> str:
+    """What a check before the failover would see: ListGroups says of which type the group is
+    (KIP-848, version 5)."""
+    m = messages.request("list_groups", 5)
+    found = asked.call("list_groups", 5, m.ListGroupsRequest(states_filter=(), types_filter=()))
+    return next(
+        (str(one.group_type) for one in found.groups if one.group_id == group), "not listed"
+    )
+
+
+MIRRORED: Final = 50
+TAIL: Final = 100
+"""Records that A alone has: the group has processed them, and committed."""
+OF_B: Final = 200
+"""Records that are written to B once it was promoted."""
+PROCESSED: Final = 30
+"""Of those the ones that the group has processed at B."""
+SYNCS: Final = 10.0
+"""Seconds in which offsets of groups are synced several times: there is a refresh every two."""
+OWNER: Final = "case"
+
+
+@case("KIP-1279-stale-group-offset", PAIR, claim={"dies": True}, control={"dies": False})
+def stale_group_offset(bench: Bench, *, dies: bool) -> Observation:
+    """The group's member on A dies with A, or leaves the group before."""
+    topic, group = bench.topic(), bench.name("group")
+    brokers = bench.cluster("A").brokers.values()
+    link = bench.deployment.links["A->B"]
+    bench.write(topic, [b"of both %d" % n for n in range(MIRRORED)])
+    with branch_mirror(bench, topic, groups=".*") as away:
+        away.mirrors(1)
+        _reaches(bench, topic, "B", MIRRORED)
+        try:
+            link.add_toxic("timeout", "responses", {"timeout": 0}, owner=OWNER)
+            bench.write(topic, [b"of A %d" % n for n in range(TAIL)])
+            member = _committed_up_to(bench, topic, group, MIRRORED + TAIL)
+            if not dies:
+                member.close()
+            for broker in brokers:
+                broker.pause()
+            away.promoted(1)
+            for broker in brokers:
+                broker.kill()
+        finally:
+            link.clear(owner=OWNER)
+    if dies:
+        member.close()
+    first = bench.bound("high", topic, cluster="B")
+    bench.write(topic, [b"of B %d" % n for n in range(OF_B)], cluster="B")
+    on_b = bench.ask(bench.coordinator(group, wire.GROUP, "B"))
+    on_b.commit_offset(group, (topic, 0), first + PROCESSED)
+    bench.settle()
+    with branch_mirror(bench, topic, "A", source="B", groups=".*") as back:
+        back.mirrors(1)
+        _reaches(bench, topic, "A", bench.bound("high", topic, cluster="B"))
+        pause(SYNCS, lambda: False)
+        on_a = bench.ask(bench.coordinator(group, wire.GROUP))
+        synced = on_a.committed(group, (topic, 0))
+        back.promoted(1)
+    begun = _first_of_b(bench, topic, group)
+    facts = {
+        "committed_on_A_before": MIRRORED + TAIL,
+        "promoted_at": first,
+        "committed_on_B": first + PROCESSED,
+        "committed_on_A_after_syncs": synced,
+        "first_read_on_A": begun,
+        "skipped": max(0, begun - first - PROCESSED),
+    }
+    return Observation(shown=begun > first + PROCESSED, facts=facts)
+
+
+def _reaches(bench: Bench, topic: str, cluster: str, end: int) -> None:
+    until(
+        lambda: bench.bound("high", topic, cluster=cluster) == end,
+        within=WITHIN,
+        what=f"{cluster} to have all",
+        every=0.2,
+    )
+
+
+def _committed_up_to(bench: Bench, topic: str, group: str, end: int) -> CaseMember:
+    """A member of the group on A that has read all, and committed it."""
+    member = bench.member(group, enable_auto_commit="true", auto_commit_interval_ms="200")
+    member.subscribe(topic)
+    on_a = bench.ask(bench.coordinator(group, wire.GROUP))
+
+    def committed() -> bool:
+        member.poll(0.2)
+        return on_a.committed(group, (topic, 0)) == end
+
+    until(committed, within=WITHIN, what=f"group {group} to have committed {end}")
+    return member
+
+
+def _first_of_b(bench: Bench, topic: str, group: str) -> int:
+    """The first offset that the group gets when it is back on A."""
+    member = bench.member(group)
+    member.subscribe(topic)
+    read = until(
+        lambda: member.poll(0.5),
+        within=2 * WITHIN,
+        what=f"group {group} to read on A",
+    )
+    return read[0][0]

@@ -1,0 +1,230 @@
+"""The log of the mirrors' states gets another leader (KIP-1279 itself)."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from typing import Final
+
+from linkflap.chaos.cases.bench import Bench
+from linkflap.chaos.cases.bench_clusters import WITHIN
+from linkflap.chaos.cases.branch_mirror import (
+    STOPPED,
+    BranchMirror,
+    branch_mirror,
+    one_coordinator,
+)
+from linkflap.chaos.cases.case import Observation, case
+from linkflap.chaos.cases.clusters import PAIR
+from linkflap.chaos.cases.tools import wire
+from linkflap.harness.mirrors.cluster_mirroring.answers import VerbRefused
+from linkflap.harness.mirrors.cluster_mirroring.first_start import STATES
+from linkflap.harness.mirrors.cluster_mirroring.read_only import written
+from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
+from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
+from linkflap.harness.model.wait import until
+
+PROMOTED: Final = {STOPPED: 1}
+FAILBACK: Final = 20.0
+"""Seconds that a failback has."""
+_OF_A: Final = 5
+
+
+@case(
+    "KIP-1279-promotion-forgotten",
+    Topology(
+        clusters=(ClusterSpec(name="A"), ClusterSpec(name="B", brokers=3)),
+        links=PAIR.links,
+    ),
+    claim={"moved": True},
+    control={"moved": False},
+)
+def promotion_forgotten(bench: Bench, *, moved: bool) -> Observation:
+    """Broker 1 of B leads all of __mirror_state. `moved`: it gives up a partition of it, which has
+    nothing to do with the topic. The topic gets another leader."""
+    topic = bench.topic()
+    bench.write(topic, [b"of A"] * _OF_A)
+    with branch_mirror(bench, topic) as mirror:
+        mirror.created()
+        one_coordinator(bench)
+        mirror.started()
+        mirror.mirroring(1)
+        promoted(mirror)
+        bench.write(topic, [b"of B"], cluster="B")
+        number = given_up(bench)
+        if moved:
+            bench.lead(STATES, number, bench.broker(2, "B"), "B")
+        leader = bench.ask(bench.up("B")).leadership(topic)[0].leader
+        bench.lead(topic, 0, bench.broker(2 if leader == 3 else 3, "B"), "B")
+        with contextlib.suppress(DeadlineExceeded):
+            until(
+                lambda: mirror.states() == PROMOTED,
+                within=WITHIN,
+                what=f"{topic} to be {STOPPED} again",
+                every=0.5,
+            )
+        states = dict(mirror.states())
+        answers = written(bench.admin("B"), bench.bootstrap("B"), [topic])
+        facts = {
+            "moved": f"{STATES}-{number}" if moved else "",
+            "states_a_minute_later": states,
+            "a_write_a_minute_later": [one.words for one in answers],
+            "failback": _failback(bench, topic),
+        }
+    return Observation(shown=states != PROMOTED, facts=facts)
+
+
+def promoted(mirror: BranchMirror) -> None:
+    """Stops it. A stop may be refused, and may be refused and carried out."""
+
+    def stopped() -> bool:
+        with contextlib.suppress(VerbRefused):
+            mirror.stop()
+        return mirror.states() == PROMOTED
+
+    what = f"{mirror.topic} to be {STOPPED}"
+    until(stopped, within=2 * WITHIN, what=what, every=1.0, state=mirror.states)
+
+
+def given_up(bench: Bench) -> int:
+    """A partition of __mirror_state that keeps no state. Raises EnvironmentFailure."""
+    for number in sorted(bench.ask(bench.up("B")).leadership(STATES)):
+        if not bench.log(STATES, number, cluster="B"):
+            return number
+    raise EnvironmentFailure(f"every partition of {STATES} has records")
+
+
+def _failback(bench: Bench, topic: str) -> dict[str, str]:
+    """The state and the error of a mirror back once it mirrors, or when its time is over."""
+    with branch_mirror(bench, topic, "A", source="B") as back:
+        back.created()
+        back.started()
+        with contextlib.suppress(DeadlineExceeded):
+            back.mirroring(1, FAILBACK)
+        return {row.state: row.error for row in back.rows()}
+
+
+RECORDS: Final = 200
+OF_B: Final = 10
+
+
+@case(
+    "KIP-1279-failback-from-zero",
+    Topology(
+        clusters=(ClusterSpec(name="A"), ClusterSpec(name="B", brokers=3)),
+        links=PAIR.links,
+    ),
+    claim={"moved": True},
+    control={"moved": False},
+)
+def failback_from_zero(bench: Bench, *, moved: bool) -> Observation:
+    """Broker 1 of B leads all of __mirror_state. `moved`: it gives up a partition of it, which has
+    nothing to do with the topic. A's log is no longer than B's."""
+    topic = bench.topic()
+    bench.write(topic, [b"of A %d" % n for n in range(RECORDS)])
+    with branch_mirror(bench, topic) as away:
+        away.created()
+        one_coordinator(bench)
+        away.started()
+        away.mirroring(1)
+        until(
+            lambda: bench.bound("high", topic, cluster="B") == RECORDS,
+            within=WITHIN,
+            what="B to have all",
+            every=0.2,
+        )
+        promoted(away)
+    bench.write(topic, [b"of B %d" % n for n in range(OF_B)], cluster="B")
+    number = given_up(bench)
+    if moved:
+        bench.lead(STATES, number, bench.broker(2, "B"), "B")
+    with branch_mirror(bench, topic, "A", source="B") as back:
+        back.created()
+        back.started()
+        ends = _ends(bench, topic)
+        facts = {
+            "records_of_A": RECORDS,
+            "moved": f"{STATES}-{number}" if moved else "",
+            "shortest_log_of_A": min(ends),
+            "log_of_A_at_the_end": ends[-1],
+            "states_at_the_end": dict(back.states()),
+        }
+    return Observation(shown=min(ends) < RECORDS, facts=facts)
+
+
+def _ends(bench: Bench, topic: str) -> list[int]:
+    """Where A's log ended, from its bytes, until it has the records that were written at B. Raises
+    DeadlineExceeded if it neither gets them nor is ever shorter: then nothing is known."""
+    ends: list[int] = []
+
+    def followed() -> bool:
+        ends.append(max((batch.last_offset + 1 for batch in bench.log(topic)), default=0))
+        return ends[-1] >= RECORDS + OF_B
+
+    try:
+        until(followed, within=WITHIN, what="A to follow B", every=0.02)
+    except DeadlineExceeded:
+        if min(ends) >= RECORDS:
+            raise
+    return ends
+
+
+PARTITIONS: Final = 3
+WATCHED: Final = 10.0
+"""Seconds for which the logs of B's leaders are watched: brokers look after theirs every two."""
+
+
+@case(
+    "KIP-1279-states-moved",
+    Topology(
+        clusters=(ClusterSpec(name="A"), ClusterSpec(name="B", brokers=3)),
+        links=(LinkSpec(source="A", destination="B"),),
+    ),
+    claim={"move": True},
+    control={"move": False},
+)
+def states_moved(bench: Bench, *, move: bool) -> Observation:
+    """A, the link and the leaders of the mirrored partitions are untouched."""
+    topic = bench.topic(partitions=PARTITIONS)
+    for number in range(PARTITIONS):
+        bench.write(topic, [b"%d" % n for n in range(RECORDS)], number)
+    with branch_mirror(bench, topic) as mirror:
+        mirror.mirrors(PARTITIONS)
+        for number in range(PARTITIONS):
+            until(
+                partial(_has_all, bench, topic, number),
+                within=WITHIN,
+                what="B to have all",
+                every=0.2,
+            )
+        shortest = dict.fromkeys(range(PARTITIONS), RECORDS)
+
+        def truncated() -> bool:
+            leaders = wire.answered(bench.bootstrap("B").split(",")[0], topic)
+            for number, one in leaders.items():
+                log = bench.log(topic, number, broker=one.leader, cluster="B")
+                end = max((batch.last_offset + 1 for batch in log), default=0)
+                shortest[number] = min(shortest[number], end)
+            return min(shortest.values()) < RECORDS
+
+        if move:
+            _moved(bench)
+        with contextlib.suppress(DeadlineExceeded):
+            until(truncated, within=WATCHED, what="a leader's log to be shorter", every=0.02)
+        facts = {
+            "mirrored": RECORDS,
+            "shortest_logs_of_leaders": {str(number): end for number, end in shortest.items()},
+            "states_at_the_end": dict(mirror.states()),
+        }
+    return Observation(shown=min(shortest.values()) < RECORDS, facts=facts)
+
+
+def _has_all(bench: Bench, topic: str, number: int) -> bool:
+    return bench.bound("high", topic, number, "B") == RECORDS
+
+
+def _moved(bench: Bench) -> None:
+    """Every partition of the log of states is led by the next broker."""
+    asked = bench.ask(bench.up("B"))
+    for number, now in sorted(asked.leadership(STATES).items()):
+        bench.lead(STATES, number, bench.broker(1 + now.leader % 3, "B"), "B")

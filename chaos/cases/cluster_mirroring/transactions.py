@@ -1,0 +1,216 @@
+"""Transactions that are open at a failover, and producers' state behind it."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Final
+
+from linkflap.chaos.cases.bench import Bench
+from linkflap.chaos.cases.bench_clusters import WITHIN
+from linkflap.chaos.cases.branch_mirror import branch_mirror
+from linkflap.chaos.cases.case import Observation, case
+from linkflap.chaos.cases.clusters import PAIR
+from linkflap.chaos.cases.tools.logs import markers, records
+from linkflap.chaos.cases.tools.record_batch import ProducerIdentity, record_batch
+from linkflap.chaos.cases.tools.wire import Wire
+from linkflap.chaos.cases.wire_transactions import WireTransactional
+from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.model.topology import ClusterSpec, Topology
+from linkflap.harness.model.wait import until
+
+Y_RECORDS = 3
+
+
+@case("RS4-truncate-once", PAIR, claim={"how": "truncate-once"}, control={"how": "abort"})
+@case("RS4-truncate-stable", PAIR, claim={"how": "truncate-stable"}, control={"how": "abort"})
+def failover_ends(bench: Bench, how: str) -> Observation:
+    """Y writes first, X writes and stays open, then Y commits: the last stable offset is behind Y's
+    records and before Y's marker."""
+    topic = bench.topic()
+    mirror = bench.mirror("shadow", open_transactions=how)
+    mirror.start()
+    y, x = WireTransactional(bench, "Y"), WireTransactional(bench, "X")
+    for writer, values in ((y, [b"of Y"] * Y_RECORDS), (x, [b"of X"])):
+        writer.add((topic, 0))
+        writer.write((topic, 0), *values)
+    committed = y.end(commit=True)
+    on_a = (bench.bound("stable", topic), bench.bound("high", topic))
+    bench.drained(mirror)
+    bench.led(topic, cluster="B")
+    mirrored = bench.bound("high", topic, cluster="B")
+    mirror.stop()
+    bench.led(topic, cluster="B")
+    stable, high = (
+        bench.bound("stable", topic, cluster="B"),
+        bench.bound("high", topic, cluster="B"),
+    )
+    log = bench.log(topic, cluster="B")
+    facts = {
+        "commit_on_A": committed,
+        "A_stable_and_high": list(on_a),
+        "mirrored_before_the_failover": mirrored,
+        "B_stable_and_high": [stable, high],
+        "B_records": len(records(log)),
+        "B_markers": [one.words for one in markers(log)],
+        "B_read_committed": len(bench.read(topic, cluster="B")),
+    }
+    return Observation(
+        shown=committed == "none" and facts["B_read_committed"] != Y_RECORDS, facts=facts
+    )
+
+
+RECORDS = 3
+
+
+@case(
+    "AS30-outcome-split",
+    PAIR,
+    claim={"open_at_the_failover": True},
+    control={"open_at_the_failover": False},
+)
+def outcome_split(bench: Bench, *, open_at_the_failover: bool) -> Observation:
+    """The source stays up, as in a planned failover whose producers were not stopped, or behind a
+    link that is down."""
+    topic = bench.topic()
+    mirror = bench.mirror("shadow")
+    mirror.start()
+    writer = WireTransactional(bench, "X")
+    writer.add((topic, 0))
+    writer.write((topic, 0), *[b"of X"] * RECORDS)
+    commit_error = "" if open_at_the_failover else writer.end(commit=True)
+    bench.drained(mirror)
+    bench.led(topic, cluster="B")
+    mirror.stop()
+    bench.led(topic, cluster="B")
+    if open_at_the_failover:
+        commit_error = writer.end(commit=True)
+    read = {name: len(bench.read(topic, cluster=name)) for name in ("A", "B")}
+    facts = {
+        "commit_on_A": commit_error,
+        "A_read_committed": read["A"],
+        "B_read_committed": read["B"],
+        "A_markers": [one.words for one in markers(bench.log(topic))],
+        "B_markers": [one.words for one in markers(bench.log(topic, cluster="B"))],
+    }
+    return Observation(
+        shown=commit_error == "none" and read["A"] == RECORDS and not read["B"], facts=facts
+    )
+
+
+PARTITIONS: Final = 12
+"""So many that some are led by the broker that keeps their states, too."""
+ENDED_WITHIN: Final = 30.0
+
+
+@case(
+    "KIP-1279-marker-refused",
+    Topology(
+        clusters=(ClusterSpec(name="A"), ClusterSpec(name="B", brokers=3)),
+        links=PAIR.links,
+    ),
+    claim={"promoted": True},
+    control={"promoted": False},
+)
+def marker_refused(bench: Bench, *, promoted: bool) -> Observation:
+    """A transaction at B in every partition; before it commits a broker of B dies. `promoted`: of a
+    topic that was mirrored and stopped, and else of one of B's own."""
+    if not promoted:
+        return _ended(bench, bench.topic(cluster="B", partitions=PARTITIONS))
+    topic = bench.topic(partitions=PARTITIONS)
+    with branch_mirror(bench, topic) as mirror:
+        mirror.mirrors(PARTITIONS)
+        mirror.promoted(PARTITIONS)
+        return _ended(bench, topic)
+
+
+def _ended(bench: Bench, topic: str) -> Observation:
+    producer = bench.transactional(cluster="B", transaction_timeout_ms="60000")
+    producer.begin()
+    for partition in range(PARTITIONS):
+        producer.send(topic, b"of B", partition)
+    producer.flush()
+    coordinator = bench.coordinator(bench.name("producer"), cluster="B")
+    dead = next(
+        broker for broker in bench.cluster("B").brokers.values() if broker.id != coordinator.id
+    )
+    dead.kill()
+    producer.commit()
+    for broker in bench.cluster("B").brokers.values():
+        if broker.state == "running":
+            bench.led(topic, partitions=PARTITIONS, by=broker)
+    with contextlib.suppress(DeadlineExceeded):
+        until(
+            lambda: not _open(bench, topic),
+            within=ENDED_WITHIN,
+            what="the transaction to end everywhere",
+            every=0.5,
+        )
+    left = _open(bench, topic)
+    facts = {"partitions": PARTITIONS, "commit": "acknowledged", "without_a_marker": left}
+    return Observation(shown=0 < len(left) < PARTITIONS, facts=facts)
+
+
+def _open(bench: Bench, topic: str) -> list[int]:
+    """The partitions of B in which a transaction is open."""
+    return [
+        number
+        for number in range(PARTITIONS)
+        if bench.bound("stable", topic, number, "B") < bench.bound("high", topic, number, "B")
+    ]
+
+
+@case("KIP-1279-reset-forgotten", PAIR, claim={"rebuilt": True}, control={"rebuilt": False})
+def reset_forgotten(bench: Bench, *, rebuilt: bool) -> Observation:
+    """A's producer and B's have one id; B's writes first to the topic after the promotion."""
+    topic = bench.topic()
+    with branch_mirror(bench, topic) as mirror:
+        mirror.mirrors(1)
+        source, destination = bench.ask(bench.up("A")), bench.ask(bench.up("B"))
+        of_a, of_b = _of_one_id(source, destination)
+        source.produce((topic, 0), record_batch([b"of A"] * 2, producer=of_a, sequence=0))
+        until(
+            lambda: bench.bound("high", topic, cluster="B") == 2,
+            within=WITHIN,
+            what="A's records to be on B",
+            every=0.2,
+        )
+        mirror.stop()
+        stopped = {"STOPPED": 1}
+        until(
+            lambda: mirror.states() == stopped,
+            within=WITHIN,
+            what=f"{topic} to be STOPPED",
+            every=0.2,
+            state=mirror.states,
+        )
+    if rebuilt:
+        broker = bench.up("B")
+        broker.kill()
+        broker.start()
+        bench.led(topic, cluster="B")
+    resets = [marker.kind for marker in markers(bench.log(topic, cluster="B"))].count("other")
+    before = bench.bound("high", topic, cluster="B")
+    error, offset = bench.ask(bench.up("B")).produce(
+        (topic, 0), record_batch([b"of B"] * 2, producer=of_b, sequence=0)
+    )
+    after = bench.bound("high", topic, cluster="B")
+    read = [value.decode() for _, value in bench.read(topic, cluster="B")]
+    facts = {
+        "producer_id": of_b.id,
+        "resets_in_the_log": resets,
+        "produce_on_B": [error, offset],
+        "high_watermark_before_and_after": [before, after],
+        "records_on_B": read,
+    }
+    return Observation(shown=error == "none" and "of B" not in read, facts=facts)
+
+
+def _of_one_id(source: Wire, destination: Wire) -> tuple[ProducerIdentity, ProducerIdentity]:
+    """A producer of each cluster, with the same producer id: both hand them out from 0 on."""
+    of_a, of_b = source.init_producer_id(), destination.init_producer_id()
+    while of_a.id != of_b.id:
+        if of_a.id < of_b.id:
+            of_a = source.init_producer_id()
+        else:
+            of_b = destination.init_producer_id()
+    return of_a, of_b

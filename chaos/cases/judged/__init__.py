@@ -1,1 +1,0 @@
-"""Cases that record and judge a whole run: a check finds the anomaly."""
