@@ -142,5 +142,6 @@ def test_a_name_that_cannot_be_is_refused(root: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", new.KINDS)
 def test_nothing_is_written_over(root: Path, kind: str) -> None:
     new.write(kind, NAMES[kind], root)
-    with pytest.raises(ValueError, match=r"\.(py|toml) exists already; give another name, or remove it"):
+    taken = r"\.(py|toml) exists already; give another name, or remove it"
+    with pytest.raises(ValueError, match=taken):
         new.write(kind, NAMES[kind], root)
