@@ -6,8 +6,9 @@ is a CRC-32C: it is to find damage, and it costs little where every byte is read
 the time that BLAKE2 takes). Directories of older versions have sizes alone, and -1 for segments.
 
 A file that has not its recorded bytes is damage, and is not read: what it would show did not happen
-in the run. The same goes for a file that was not there. A file that the directory only links to
-(`harness.capture.folders`) belongs to somebody else, who may go on writing it, and has no digest.
+in the run. The same goes for a file that was not there, and in a manifest with digests for a file
+without one. A file that the directory only links to (`harness.capture.folders`) belongs to somebody
+else, who may go on writing it, and has no digest.
 """
 
 from __future__ import annotations
@@ -124,6 +125,8 @@ class Manifest:
             for name, was in self._recorded.items()
             if isinstance(was, Content)
         }
+        self._ended = _HISTORIES[0] in self._digests
+        """Whether it has the digests of all files, as those that this version writes at the end."""
         self._linked = {
             name.rpartition("/")[0] for name, was in self._recorded.items() if was == -1
         }
@@ -153,7 +156,8 @@ class Manifest:
     def distrusts(self, path: Path) -> str:
         """Why a file must not be read; empty if it may be: it is as it was, or has no digest."""
         name = _name(self._root, path)
-        return "" if isinstance(self._recorded.get(name), int) else self._wrong(name)
+        without_digest = isinstance(self._recorded.get(name), int) and not self._ended
+        return "" if without_digest else self._wrong(name)
 
     def _wrong(self, name: str) -> str:
         path, was = self._root / name, self._recorded.get(name)
@@ -163,6 +167,8 @@ class Manifest:
             if kind := untrusted_files.special(path):
                 return f"is {kind}; it was a file when the run ended"
             size = path.lstat().st_size
+            if self._ended and isinstance(was, int) and not path.parent.is_symlink():
+                return f"has no digest in {MANIFEST}; it had one when the run ended"
             if was == -1 or size == was:
                 return ""
             expected = was.bytes if isinstance(was, Content) else was
@@ -181,9 +187,9 @@ class Manifest:
     def _unexpected(self, name: str, path: Path) -> str:
         """Of a file that the manifest lacks, where it has the digests of all of its kind."""
         first = name.partition("/")[0]
-        complete = first if first == "captures" else _HISTORIES[0]
+        complete = self._ended or (first == "captures" and first in self._digests)
         if (
-            complete not in self._digests
+            not complete
             or name.rpartition("/")[0] in self._linked
             or path.is_dir()
             or not os.path.lexists(path)

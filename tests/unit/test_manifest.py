@@ -72,6 +72,10 @@ FILES: dict[str, Callable[[Path], Path]] = {
 }
 
 
+def of_a_capture(name: str) -> bool:
+    return name.startswith("captures/")
+
+
 def damaged(run: Path) -> list[str]:
     return [damage.path for damage in RunReader(run).damage()]
 
@@ -120,6 +124,24 @@ def test_two_segments_that_were_exchanged_are_both_damage(run: Path) -> None:
     one.write_bytes(other.read_bytes())
     other.write_bytes(content_of_one)
     assert sorted(damaged(run)) == sorted(str(path.relative_to(run)) for path in (one, other))
+
+
+@pytest.mark.parametrize("left", [-1, 7, None])
+@pytest.mark.parametrize("of", ["segment", "captures"])
+def test_a_file_whose_digest_is_gone_is_damage_and_is_not_read(
+    run: Path, left: int | None, of: str
+) -> None:
+    path, manifest = segment_in(run), run / MANIFEST
+    recorded = msgspec.json.decode(manifest.read_bytes())
+    gone = [str(path.relative_to(run))] if of == "segment" else [*filter(of_a_capture, recorded)]
+    kept = {name: was for name, was in recorded.items() if name not in gone}
+    left_of = {} if left is None else dict.fromkeys(gone, left)
+    manifest.write_bytes(msgspec.json.encode(kept | left_of))
+    reader = RunReader(run)
+    assert sorted(damaged(run)) == sorted(gone)
+    assert path not in [
+        p for m in reader.moments() for b in reader.bounds(m)[0] for p in reader.segments(m, b)
+    ]
 
 
 def test_a_link_is_damage_whatever_it_leads_to(run: Path, tmp_path: Path) -> None:
