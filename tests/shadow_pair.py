@@ -11,7 +11,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.mirrors import make_mirror
-from linkflap.harness.mirrors.mm2_progress import reader
+from linkflap.harness.mirrors.arrival import reader
 from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.protocols.mirrors import Mirror

@@ -14,9 +14,13 @@ from confluent_kafka.admin import AdminClient
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.bench_clusters import WITHIN
 from linkflap.harness.machine.java import java_for
-from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
-from linkflap.harness.mirrors.cluster_mirroring.answers import MIRRORING, DescribeRow, VerbRefused
-from linkflap.harness.mirrors.cluster_mirroring.first_start import STATES, await_loaded
+from linkflap.harness.mirrors.cluster_mirroring.admin import (
+    MIRRORING,
+    DescribeRow,
+    MirrorAdmin,
+    VerbRefused,
+)
+from linkflap.harness.mirrors.cluster_mirroring.state_topic import STATES, await_loaded
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.model.wait import until

@@ -23,16 +23,15 @@ from confluent_kafka.admin import (
 )
 
 from linkflap.harness.mirrors import make_mirror
-from linkflap.harness.mirrors.cluster_mirroring.acls import acls_of
-from linkflap.harness.mirrors.cluster_mirroring.answers import MIRRORING
-from linkflap.harness.mirrors.cluster_mirroring.compared import agrees, awaited, settings_of
-from linkflap.harness.mirrors.cluster_mirroring.mirror import ClusterMirror
-from linkflap.harness.mirrors.cluster_mirroring.state_records import (
-    differing,
-    ids_of,
-    latest,
-    read,
+from linkflap.harness.mirrors.cluster_mirroring.admin import MIRRORING
+from linkflap.harness.mirrors.cluster_mirroring.comparison import (
+    acls_of,
+    agrees,
+    awaited,
+    settings_of,
 )
+from linkflap.harness.mirrors.cluster_mirroring.mirror import ClusterMirror
+from linkflap.harness.mirrors.cluster_mirroring.state_topic import differing, ids_of, latest, read
 from linkflap.harness.model.events import ComparedTopic
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.wait import until

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from linkflap.harness.mirrors.mm2_progress import ConnectProgress
+from linkflap.harness.mirrors.mm2 import ConnectProgress
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.protocols.mirrors import Mirror
 from linkflap.harness.model.wait import until

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from linkflap.harness.mirrors.shadow.log.mirrored_log import WINDOW_BYTES
+from linkflap.harness.mirrors.shadow.partition import WINDOW_BYTES
 from linkflap.harness.model.protocols import Broker, Deployment
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from linkflap.harness.mirrors.shadow.destination.client import Destination
 from linkflap.harness.mirrors.shadow.failpoints import PAUSE_AT
-from linkflap.harness.mirrors.shadow.log.producer_ids import MARGIN
+from linkflap.harness.mirrors.shadow.producer_ids import MARGIN
 from linkflap.harness.model.protocols import Broker, Deployment
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet

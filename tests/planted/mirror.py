@@ -7,17 +7,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from weakref import WeakSet
 
-from linkflap.harness.mirrors.shadow import group_offsets, shadow
-from linkflap.harness.mirrors.shadow.destination.client import Destination
-from linkflap.harness.mirrors.shadow.destination.picture import MetadataSnapshot
-from linkflap.harness.mirrors.shadow.failback.takeover import Takeover
-from linkflap.harness.mirrors.shadow.failover import open_transactions
-from linkflap.harness.mirrors.shadow.failover.markers import Open
-from linkflap.harness.mirrors.shadow.failover.open_transactions import Settling
-from linkflap.harness.mirrors.shadow.log.batches import Stamped
-from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
-from linkflap.harness.mirrors.shadow.log.partition import Partition
-from linkflap.harness.mirrors.shadow.source.fetch import Source
+from linkflap.harness.mirrors.shadow import group_offsets, open_transactions, shadow
+from linkflap.harness.mirrors.shadow.batches import Stamped
+from linkflap.harness.mirrors.shadow.destination.client import Destination, MetadataSnapshot
+from linkflap.harness.mirrors.shadow.failback import Takeover
+from linkflap.harness.mirrors.shadow.open_transactions import OpenTransaction, Settling
+from linkflap.harness.mirrors.shadow.partition import MirroredLog, Partition
+from linkflap.harness.mirrors.shadow.source import Source
 from linkflap.harness.wire.connection import Connection
 from tests.planted import struck
 from tests.planted.mirrored_batches import CHANGES, STATE, Change
@@ -98,7 +94,7 @@ def _leaves_one_open() -> None:
 
     async def opened(
         failover: Settling, mirrored: MirroredLog, destination: Destination
-    ) -> dict[Partition, list[Open]]:
+    ) -> dict[Partition, list[OpenTransaction]]:
         found = await right(failover, mirrored, destination)
         return {
             partition: list(_all_but_one(transactions)) for partition, transactions in found.items()
@@ -107,7 +103,7 @@ def _leaves_one_open() -> None:
     open_transactions._open = opened
 
 
-def _all_but_one(found: list[Open]) -> Iterator[Open]:
+def _all_but_one(found: list[OpenTransaction]) -> Iterator[OpenTransaction]:
     """The first of several open transactions stays open, and is skipped when the others are
     ended."""
     if len(found) > 1:
@@ -116,7 +112,7 @@ def _all_but_one(found: list[Open]) -> Iterator[Open]:
     yield from (one for one in found if one not in LEFT)
 
 
-LEFT: set[Open] = set()
+LEFT: set[OpenTransaction] = set()
 
 
 def _truncates_short() -> None:

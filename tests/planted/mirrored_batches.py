@@ -17,9 +17,8 @@ from crc32c import crc32c
 
 from linkflap.harness.log import layout
 from linkflap.harness.log.walk import walk
-from linkflap.harness.mirrors.shadow.log.batches import Stamped
-from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
-from linkflap.harness.mirrors.shadow.log.partition import Partition
+from linkflap.harness.mirrors.shadow.batches import Stamped
+from linkflap.harness.mirrors.shadow.partition import MirroredLog, Partition
 from tests.planted import struck
 
 LONG_BACKLOG = 12

@@ -9,12 +9,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from linkflap.harness.mirrors.shadow.batches import stamp
 from linkflap.harness.mirrors.shadow.destination.leader import (
     Leader,
 )
 from linkflap.harness.mirrors.shadow.journal import Journal, TopicNote
-from linkflap.harness.mirrors.shadow.log.batches import stamp
-from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
+from linkflap.harness.mirrors.shadow.partition import MirroredLog
 from linkflap.harness.wire import messages
 from tests.kafka_log import batch, record
 from tests.shadows import config

@@ -18,8 +18,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from linkflap.harness.mirrors.cluster_mirroring.acls import acls_of, make
-from linkflap.harness.mirrors.cluster_mirroring.compared import agrees, with_acls
+from linkflap.harness.mirrors.cluster_mirroring.comparison import acls_of, agrees, make, with_acls
 from linkflap.harness.model.events import ComparedTopic
 
 ROW = ComparedTopic(topic="A.x", there=1, here=1, compared=0)

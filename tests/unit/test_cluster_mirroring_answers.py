@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from linkflap.harness.mirrors.cluster_mirroring import (
-    from_bytes,
-    mirror,
-    settings,
-    starting,
-    truncations,
-)
-from linkflap.harness.mirrors.cluster_mirroring.answers import (
+from linkflap.harness.machine.java import Java
+from linkflap.harness.mirrors.cluster_mirroring import logs, mirror, settings
+from linkflap.harness.mirrors.cluster_mirroring.admin import (
     Answer,
     DescribeRow,
+    MirrorAdmin,
     VerbRefused,
     mirroring,
     summary,
     until_accepted,
 )
-from linkflap.harness.model.errors import DeadlineExceeded, FaultError
+from linkflap.harness.model.errors import DeadlineExceeded, FaultError, SetupError
 from linkflap.harness.model.events import Event, FailoverRefused, MirrorStopped
 from linkflap.harness.model.topology import LinkSpec
+from linkflap.harness.runtimes.distribution.kafka import Kafka
 
 
 def row(partition: int = 0, state: str = "MIRRORING", **fields: str | int) -> DescribeRow:
@@ -110,7 +108,7 @@ def stopping_mirror(monkeypatch: pytest.MonkeyPatch, *states: str) -> tuple[Any,
     made: Any = object.__new__(mirror.ClusterMirror)  # with stand-ins for its parts
     written: list[Event] = []
     monkeypatch.setattr(mirror, "STOP_SECONDS", 0.1)
-    monkeypatch.setattr(from_bytes, "every", lambda cluster, partitions: {})
+    monkeypatch.setattr(logs, "every", lambda cluster, partitions: {})
     monkeypatch.setattr(made, "lag", lambda: 0, raising=False)
     rows = [row(n, state) for n, state in enumerate(states)]
     made.link, made._homes, made._destination = LinkSpec(source="A", destination="B"), ("A",), None
@@ -166,12 +164,10 @@ def test_a_failback_that_never_mirrors_is_a_failover_that_did_not_happen_and_no_
     made._options = settings.ClusterMirroringOptions(first_start=settings.AT_ONCE)
     made._admin.start = lambda name, topics, patterns: None
     made._destination = SimpleNamespace(brokers={})
-    monkeypatch.setattr(starting, "create", lambda admin, topics: None)
+    monkeypatch.setattr(mirror, "create", lambda admin, topics: None)
     monkeypatch.setattr(made, "_create", lambda: None, raising=False)
     monkeypatch.setattr(made, "_topics", lambda: {"A.orders": 1}, raising=False)
-    monkeypatch.setattr(
-        made, "_watch", lambda: truncations.TruncationWatch({}, print), raising=False
-    )
+    monkeypatch.setattr(made, "_watch", lambda: logs.TruncationWatch({}, print), raising=False)
     monkeypatch.setattr(made, "_await_mirroring", never, raising=False)
     with pytest.raises(FaultError, match=r"refused for 120 s with NEVER_MIRRORED \(0\)"):
         made.start()
@@ -180,3 +176,25 @@ def test_a_failback_that_never_mirrors_is_a_failover_that_did_not_happen_and_no_
     made.stop()
     assert not made.alive
     assert not [event for event in written if isinstance(event, MirrorStopped)]
+
+
+def test_a_verb_that_the_java_admin_lacks_is_an_error_that_names_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class AdminWithoutResume:
+        def close(self, wait: object) -> None: ...
+
+    clients = SimpleNamespace(
+        AdminClient=SimpleNamespace(create=lambda properties: AdminWithoutResume()),
+        ResumeMirrorTopicsOptions=object,
+    )
+    apache = SimpleNamespace(kafka=SimpleNamespace(clients=SimpleNamespace(admin=clients)))
+    duration = SimpleNamespace(time=SimpleNamespace(Duration=SimpleNamespace(ofMillis=int)))
+    jvm = SimpleNamespace(org=SimpleNamespace(apache=apache), java=duration)
+    bridge = SimpleNamespace(java=jvm, properties=dict)
+    asked = MirrorAdmin(
+        cast(Kafka, SimpleNamespace()), cast(Java, SimpleNamespace()), tmp_path, "127.0.0.1:1"
+    )
+    monkeypatch.setattr(asked, "_open", lambda: bridge)
+    with pytest.raises(SetupError, match=r"has no verb resume.*resumeMirrorTopics"):
+        asked.resume("m", ["A.x"])

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from linkflap.harness.mirrors.cluster_mirroring.compared import LEFT_OUT, agreed, compared
+from linkflap.harness.mirrors.cluster_mirroring.comparison import LEFT_OUT, agreed, compared
 from linkflap.harness.model.events import ComparedTopic
 
 SAME = ComparedTopic(topic="A.x", there=2, here=2, compared=1)

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from linkflap.harness.mirrors.cluster_mirroring import first_start, settings
-from linkflap.harness.mirrors.cluster_mirroring.answers import DescribeRow, VerbRefused
-from linkflap.harness.mirrors.cluster_mirroring.first_start import (
+from linkflap.harness.mirrors.cluster_mirroring import settings, state_topic
+from linkflap.harness.mirrors.cluster_mirroring.admin import DescribeRow, VerbRefused
+from linkflap.harness.mirrors.cluster_mirroring.state_topic import (
     STATES,
     LeftAligning,
     await_loaded,
@@ -79,7 +79,7 @@ def test_a_start_waits_until_every_running_broker_holds_its_part() -> None:
 def test_a_log_that_never_gets_there_is_named_but_not_where_it_is_awaited_in_vain(
     monkeypatch: pytest.MonkeyPatch, destination: Destination, said: str
 ) -> None:
-    monkeypatch.setattr(first_start, "LOADED_SECONDS", 0.1)
+    monkeypatch.setattr(state_topic, "LOADED_SECONDS", 0.1)
     with pytest.raises(
         DeadlineExceeded,
         match=rf"replicas of {STATES} on brokers 1, 2; last seen: .*{said}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from linkflap.harness.mirrors.cluster_mirroring.answers import DescribeRow, given_up
+from linkflap.harness.mirrors.cluster_mirroring.admin import DescribeRow, given_up
 
 WHY = "The source topic is deleted."
 

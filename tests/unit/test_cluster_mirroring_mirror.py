@@ -17,10 +17,7 @@ from linkflap.chaos.scenario_file import read
 from linkflap.chaos.scenarios import SCENARIOS
 from linkflap.chaos.scenarios.base import ScenarioRequest
 from linkflap.harness import mirrors
-from linkflap.harness.mirrors.cluster_mirroring import (
-    from_bytes,
-    settings,
-)
+from linkflap.harness.mirrors.cluster_mirroring import logs, settings
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import JournalPartition
 from linkflap.harness.model.faults import OF_BROKERS_MIRRORS
@@ -239,24 +236,20 @@ def test_wrong_options_are_refused(given: dict[str, str] | dict[str, int]) -> No
 
 
 def test_a_promotion_begins_with_the_markers_right_before_the_reset() -> None:
-    assert from_bytes.promoted(headers("1-before-stop", "B")) is None
-    assert from_bytes.promoted(headers("2-after-stop", "B")) == 21, (
+    assert logs.promoted(headers("1-before-stop", "B")) is None
+    assert logs.promoted(headers("2-after-stop", "B")) == 21, (
         "an ABORT of the open transaction, then the reset at 22"
     )
-    assert from_bytes.resets(headers("2-after-stop", "B")) == 1
-    assert from_bytes.journal(("tx", 0), headers("1-before-stop", "B")) is None
-    assert from_bytes.journal(("tx", 0), headers("2-after-stop", "B")) == JOURNAL
-    assert from_bytes.promoted(headers("5-a-stopped", "A")) == 29, (
-        "the second reset, of the failback"
-    )
+    assert logs.resets(headers("2-after-stop", "B")) == 1
+    assert logs.journal(("tx", 0), headers("1-before-stop", "B")) is None
+    assert logs.journal(("tx", 0), headers("2-after-stop", "B")) == JOURNAL
+    assert logs.promoted(headers("5-a-stopped", "A")) == 29, "the second reset, of the failback"
 
 
 def test_logs_diverge_at_the_sources_unmirrored_records() -> None:
     ours, theirs = headers("3-diverged", "A"), headers("3-diverged", "B")
-    assert from_bytes.parted(ours, theirs) == from_bytes.FirstDifference(
-        offset=21, end=from_bytes.end_of(ours)
-    )
-    assert from_bytes.parted(headers("1-before-stop", "A"), headers("1-before-stop", "B")) is None
-    assert from_bytes.parted(headers("1-before-stop", "A"), theirs) is None, (
+    assert logs.parted(ours, theirs) == logs.FirstDifference(offset=21, end=logs.end_of(ours))
+    assert logs.parted(headers("1-before-stop", "A"), headers("1-before-stop", "B")) is None
+    assert logs.parted(headers("1-before-stop", "A"), theirs) is None, (
         "a log that has nothing of its own loses nothing"
     )

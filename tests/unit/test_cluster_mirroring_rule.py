@@ -11,17 +11,17 @@ import pytest
 from confluent_kafka import KafkaError
 
 from linkflap.harness import mirrors
-from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
-from linkflap.harness.mirrors.cluster_mirroring.answers import DescribeRow, VerbRefused
-from linkflap.harness.mirrors.cluster_mirroring.read_only import Write, code_of, one_each
-from linkflap.harness.mirrors.cluster_mirroring.rule import Rule, partition_of
-from linkflap.harness.mirrors.cluster_mirroring.verb_model import (
-    MIRRORING,
-    MirrorModel,
-    Verb,
-    expected,
+from linkflap.harness.mirrors.cluster_mirroring.admin import DescribeRow, MirrorAdmin, VerbRefused
+from linkflap.harness.mirrors.cluster_mirroring.administration import (
+    Rule,
+    Write,
+    code_of,
+    one_each,
+    partition_of,
+    played,
+    steps_of,
 )
-from linkflap.harness.mirrors.cluster_mirroring.verbs_in_a_run import played, steps_of
+from linkflap.harness.mirrors.cluster_mirroring.verbs import MIRRORING, MirrorModel, Verb, expected
 from linkflap.harness.model.errors import FaultError, InputError
 from linkflap.harness.model.events import Event, Kind, SourceMoved, VerbsPlayed, stamped
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Scenario

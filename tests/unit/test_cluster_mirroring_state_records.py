@@ -7,8 +7,8 @@ import struct
 
 import pytest
 
-from linkflap.harness.mirrors.cluster_mirroring.answers import DescribeRow
-from linkflap.harness.mirrors.cluster_mirroring.state_records import differing, latest
+from linkflap.harness.mirrors.cluster_mirroring.admin import DescribeRow
+from linkflap.harness.mirrors.cluster_mirroring.state_topic import differing, latest
 
 TOPIC_ID = bytes(range(16))
 SPELLED = "AAECAwQFBgcICQoLDA0ODw"

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from linkflap.harness.log.batch_headers import Headers
-from linkflap.harness.mirrors.cluster_mirroring import from_bytes, mirror, truncations
-from linkflap.harness.mirrors.cluster_mirroring.truncations import TruncationWatch
+from linkflap.harness.mirrors.cluster_mirroring import logs, mirror
+from linkflap.harness.mirrors.cluster_mirroring.logs import TruncationWatch
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.model.wait import until
 from tests.unit.recorded_failover import LOGS, headers
@@ -46,12 +46,10 @@ def watched(
     cluster: SimpleNamespace, source: Headers
 ) -> tuple[TruncationWatch, list[tuple[str, int, int, int]]]:
     noted = []
-    logs = truncations.logs_of(cluster, [("tx", 0)])
-    tails = {tp: truncations.expected(log, source) for tp, log in logs.items()}
+    read = logs.logs_of(cluster, [("tx", 0)])
+    tails = {tp: logs.expected(log, source) for tp, log in read.items()}
     return (
-        truncations.TruncationWatch(
-            tails, lambda tp, where: noted.append((*tp, where.offset, where.end))
-        ),
+        logs.TruncationWatch(tails, lambda tp, where: noted.append((*tp, where.offset, where.end))),
         noted,
     )
 
@@ -61,7 +59,7 @@ def test_a_truncation_is_noted_when_the_bytes_show_it_whatever_follows_at_once(
     tmp_path: Path, brokers: int
 ) -> None:
     cluster = copied(tmp_path, brokers)
-    end = from_bytes.end_of(headers("3-diverged", "A"))
+    end = logs.end_of(headers("3-diverged", "A"))
     watch, noted = watched(cluster, headers("3-diverged", "B"))
     assert noted == []
     truncate_at(cluster, 21)
@@ -78,7 +76,7 @@ def test_a_log_that_was_not_truncated_is_not_noted(tmp_path: Path) -> None:
 
 def test_a_log_with_nothing_of_its_own_is_noted_when_it_grows(tmp_path: Path) -> None:
     cluster = copied(tmp_path, moment="1-before-stop")
-    end = from_bytes.end_of(headers("1-before-stop", "A"))
+    end = logs.end_of(headers("1-before-stop", "A"))
     watch, noted = watched(cluster, headers("3-diverged", "B"))
     with log_file(cluster).open("ab") as file:
         file.write(b"the source's next batch")

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from linkflap.harness.mirrors.cluster_mirroring.answers import DescribeRow
-from linkflap.harness.mirrors.cluster_mirroring.verb_model import (
+from linkflap.harness.mirrors.cluster_mirroring.admin import DescribeRow
+from linkflap.harness.mirrors.cluster_mirroring.verbs import (
     MIRRORING,
     NAMES,
     PAUSED,
@@ -17,9 +17,9 @@ from linkflap.harness.mirrors.cluster_mirroring.verb_model import (
     expected,
     explained,
     known,
+    play,
     sequence,
 )
-from linkflap.harness.mirrors.cluster_mirroring.verb_play import play
 
 NO_MIRROR = MirrorModel()
 EMPTY = MirrorModel(exists=True)

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from linkflap.chaos.scenario_file import read as read_scenario
 from linkflap.harness import mirrors
-from linkflap.harness.mirrors.command import answers
-from linkflap.harness.mirrors.command.measured_lag import Order
+from linkflap.harness.mirrors.command import mirror
+from linkflap.harness.mirrors.command.mirror import Order
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.guarantee import Allowance, Guarantee
 from linkflap.harness.model.scenario import MirrorSpec, Option
@@ -173,17 +173,17 @@ def test_a_dry_run_shows_the_commands() -> None:
     ],
 )
 def test_a_lag_is_the_last_json_object_that_was_printed(printed: str, said: int | None) -> None:
-    assert answers.lag(printed) == said
+    assert mirror.printed_lag(printed) == said
 
 
 def test_a_reported_promotion_has_topic_and_partition() -> None:
-    assert answers.promoted('{"promoted": {"A.orders": [4, 7]}}\n', "mine") == {
+    assert mirror.printed_promotion('{"promoted": {"A.orders": [4, 7]}}\n', "mine") == {
         ("A.orders", 0): 4,
         ("A.orders", 1): 7,
     }
-    assert answers.promoted("done\n", "mine") == {}
+    assert mirror.printed_promotion("done\n", "mine") == {}
     with pytest.raises(EnvironmentFailure, match="a malformed promotion"):
-        answers.promoted('{"promoted": {"A.orders": [-1]}}', "mine")
+        mirror.printed_promotion('{"promoted": {"A.orders": [-1]}}', "mine")
 
 
 def behind(*steps: str) -> int:

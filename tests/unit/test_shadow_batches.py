@@ -11,8 +11,8 @@ import pytest
 from linkflap.harness.log import reference
 from linkflap.harness.log.reference_markers import control_type
 from linkflap.harness.log.walk import walk
-from linkflap.harness.mirrors.shadow.log import producer_ids
-from linkflap.harness.mirrors.shadow.log.batches import (
+from linkflap.harness.mirrors.shadow import producer_ids
+from linkflap.harness.mirrors.shadow.batches import (
     Stamped,
     abort_marker,
     end_of,

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from linkflap.harness.mirrors.shadow.failover import failover
-from linkflap.harness.mirrors.shadow.failover.failover import FailoverRun
+from linkflap.harness.mirrors.shadow import failover
+from linkflap.harness.mirrors.shadow.failover import FailoverRun
 from linkflap.harness.mirrors.shadow.journal import Journal
-from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
+from linkflap.harness.mirrors.shadow.partition import MirroredLog
 from linkflap.harness.model.errors import DeadlineExceeded
 from tests.shadows import config
 

@@ -8,8 +8,7 @@ import pytest
 
 from linkflap.harness.mirrors.shadow.failpoints import PAUSE_AT, STEPS, Step, Steps
 from linkflap.harness.mirrors.shadow.journal import PartitionNote
-from linkflap.harness.mirrors.shadow.log.leader_epochs import Lineage
-from linkflap.harness.mirrors.shadow.log.partition import Partition
+from linkflap.harness.mirrors.shadow.partition import Lineage, Partition
 from linkflap.harness.model.errors import InputError
 
 

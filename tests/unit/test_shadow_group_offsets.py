@@ -8,8 +8,7 @@ import pytest
 
 from linkflap.harness.mirrors.shadow.group_offsets import clamped, reached
 from linkflap.harness.mirrors.shadow.journal import PartitionNote
-from linkflap.harness.mirrors.shadow.log.leader_epochs import Lineage
-from linkflap.harness.mirrors.shadow.log.partition import Partition
+from linkflap.harness.mirrors.shadow.partition import Lineage, Partition
 
 
 def partition(**state: Any) -> Partition:

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from linkflap.harness.mirrors.shadow.destination.picture import Led, MetadataSnapshot, Topic
-from linkflap.harness.mirrors.shadow.failover import handover
-from linkflap.harness.mirrors.shadow.failover.handover import Handover
+from linkflap.harness.mirrors.shadow import failover
+from linkflap.harness.mirrors.shadow.destination.client import Led, MetadataSnapshot, Topic
+from linkflap.harness.mirrors.shadow.failover import Handover
 from linkflap.harness.mirrors.shadow.journal import Journal, TopicNote
-from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
+from linkflap.harness.mirrors.shadow.partition import MirroredLog
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
 from tests.shadows import config
 
 
 def handing(folder: Path, monkeypatch: pytest.MonkeyPatch, *, leader: int) -> Handover:
     """A destination whose only partition has this leader, and that refuses config changes."""
-    monkeypatch.setattr(handover, "WITHIN_SECONDS", 0.2)
+    monkeypatch.setattr(failover, "WITHIN_SECONDS", 0.2)
     mirrored = MirroredLog(config(), Journal(folder))
     mirrored.journal.notes.topics["A.t"] = TopicNote(source_id="s", destination_id="d")
     mirrored.add("A.t", 0)

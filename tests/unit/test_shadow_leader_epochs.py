@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from linkflap.harness.mirrors.shadow.log.leader_epochs import NONE, Lineage
+from linkflap.harness.mirrors.shadow.partition import NONE, Lineage
 
 
 def test_epochs_rise_and_an_old_one_changes_nothing() -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from linkflap.harness.mirrors.shadow import partition
+from linkflap.harness.mirrors.shadow.batches import Stamped
 from linkflap.harness.mirrors.shadow.journal import Journal
-from linkflap.harness.mirrors.shadow.log import mirrored_log
-from linkflap.harness.mirrors.shadow.log.batches import Stamped
-from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
+from linkflap.harness.mirrors.shadow.partition import MirroredLog
 from tests.shadows import config
 
 FRAME = 1 << 20
@@ -17,7 +17,7 @@ FRAME = 1 << 20
 
 @pytest.fixture
 def mirrored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MirroredLog:
-    monkeypatch.setattr(mirrored_log, "BUDGET_BYTES", 3 * FRAME)
+    monkeypatch.setattr(partition, "BUDGET_BYTES", 3 * FRAME)
     return MirroredLog(config(), Journal(tmp_path))
 
 

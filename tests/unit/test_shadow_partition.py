@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from linkflap.harness.mirrors.shadow.batches import stamp
 from linkflap.harness.mirrors.shadow.group_offsets import clamped
 from linkflap.harness.mirrors.shadow.journal import PartitionNote
-from linkflap.harness.mirrors.shadow.log.batches import stamp
-from linkflap.harness.mirrors.shadow.log.leader_epochs import Lineage
-from linkflap.harness.mirrors.shadow.log.partition import Partition
+from linkflap.harness.mirrors.shadow.partition import Lineage, Partition
 from tests.kafka_log import batch, record
 
 

@@ -11,13 +11,13 @@ from typing import cast
 
 import pytest
 
+from linkflap.harness.mirrors.shadow import producer_id_advance
 from linkflap.harness.mirrors.shadow.destination.client import Destination
 from linkflap.harness.mirrors.shadow.destination.membership import Membership
-from linkflap.harness.mirrors.shadow.failover import producer_id_advance
-from linkflap.harness.mirrors.shadow.failover.producer_id_advance import AHEAD, ProducerIdAdvance
 from linkflap.harness.mirrors.shadow.journal import Journal
-from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
-from linkflap.harness.mirrors.shadow.log.producer_ids import MARGIN
+from linkflap.harness.mirrors.shadow.partition import MirroredLog
+from linkflap.harness.mirrors.shadow.producer_id_advance import AHEAD, ProducerIdAdvance
+from linkflap.harness.mirrors.shadow.producer_ids import MARGIN
 from linkflap.harness.mirrors.shadow.settings import ShadowOptions
 from linkflap.harness.wire.connection import Unanswered
 from tests.shadows import config

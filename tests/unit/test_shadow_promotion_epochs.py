@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from linkflap.harness.mirrors.shadow.failover import open_transactions
-from linkflap.harness.mirrors.shadow.failover.open_transactions import SOURCE_MARGIN
+from linkflap.harness.mirrors.shadow import open_transactions
 from linkflap.harness.mirrors.shadow.journal import Journal
-from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
-from linkflap.harness.mirrors.shadow.log.partition import Partition
+from linkflap.harness.mirrors.shadow.open_transactions import SOURCE_MARGIN
+from linkflap.harness.mirrors.shadow.partition import MirroredLog, Partition
 from linkflap.harness.mirrors.shadow.settings import LeaderEpochs, ShadowOptions
 from tests.shadows import config
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from linkflap.harness.mirrors.shadow.destination.picture import Led, MetadataSnapshot, Topic
-from linkflap.harness.mirrors.shadow.source.replica_choice import (
+from linkflap.harness.mirrors.shadow.destination.client import Led, MetadataSnapshot, Topic
+from linkflap.harness.mirrors.shadow.source import (
     LogDivergence,
     Reading,
     ReplicaReaders,

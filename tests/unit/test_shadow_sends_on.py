@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from linkflap.harness.mirrors.shadow.destination.refusals import ended_of, pass_on
+from linkflap.harness.mirrors.shadow.destination.listeners import ended_of, pass_on
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.messages import Error
 

@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 
 from linkflap.harness.mirrors import check
-from linkflap.harness.mirrors.shadow.failback import follower
-from linkflap.harness.mirrors.shadow.failback.failback_point import failback_point
-from linkflap.harness.mirrors.shadow.log.leader_epochs import Lineage, parting
+from linkflap.harness.mirrors.shadow import failback
+from linkflap.harness.mirrors.shadow.failback import failback_point
+from linkflap.harness.mirrors.shadow.partition import Lineage, parting
 from linkflap.harness.mirrors.shadow.settings import TakenPartition
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import MirrorSpec
@@ -115,14 +115,14 @@ def test_a_lineage_is_asked_for_epoch_by_epoch(
     entries: list[tuple[int, int]], end: int, latest: int
 ) -> None:
     leader = Answers(Lineage(entries), end)
-    found = asyncio.run(follower.epochs_of(cast(Connection, leader), {("t", 0): latest}))
+    found = asyncio.run(failback.epochs_of(cast(Connection, leader), {("t", 0): latest}))
     lineage, known_end = found["t", 0]
     assert (lineage.entries, known_end) == (entries, end)
 
 
 def test_a_log_that_begins_late_is_known_from_there_on() -> None:
     leader = Answers(Lineage([(5, 15), (6, 40)]), 60)
-    lineage, end = asyncio.run(follower.epochs_of(cast(Connection, leader), {("t", 0): 6}))["t", 0]
+    lineage, end = asyncio.run(failback.epochs_of(cast(Connection, leader), {("t", 0): 6}))["t", 0]
     assert end == 60
     assert [lineage.at(offset) for offset in (15, 39, 40, 59)] == [5, 5, 6, 6]
     assert leader.asked <= 4

@@ -13,7 +13,7 @@ from linkflap.chaos.cases.bench_clusters import WITHIN
 from linkflap.chaos.cases.branch_mirror import branch_mirror
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import PAIR
-from linkflap.harness.mirrors.cluster_mirroring import acls
+from linkflap.harness.mirrors.cluster_mirroring import comparison
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from linkflap.harness.model.wait import pause, until
@@ -34,7 +34,7 @@ def acls_after_promotion(bench: Bench, *, deleted: bool) -> Observation:
         if deleted:
             mirror.admin.delete(mirror.name)
         own = bench.topic("own", cluster="B")
-        if not acls.make(bench.admin("B"), [own]):
+        if not comparison.make(bench.admin("B"), [own]):
             raise EnvironmentFailure("B keeps no ACLs")
         held = partial(_acls_on, bench, own)
         until(held, within=WITHIN, what=f"B to have the ACLs on {own}", every=0.05)
@@ -45,12 +45,12 @@ def acls_after_promotion(bench: Bench, *, deleted: bool) -> Observation:
         left = held()
         states = dict(mirror.states())
     facts = {"acls_left": left, "watched_for": seconds, "states_at_the_end": states}
-    return Observation(shown=left < acls.PER_TOPIC, facts=facts)
+    return Observation(shown=left < comparison.PER_TOPIC, facts=facts)
 
 
 def _acls_on(bench: Bench, topic: str) -> int:
     """How many of the ACLs that were made on it B has."""
-    return len((acls.acls_of(bench.admin("B"), [topic]) or {}).get(topic, ()))
+    return len((comparison.acls_of(bench.admin("B"), [topic]) or {}).get(topic, ()))
 
 
 INTO_C: Final = Topology(
@@ -66,7 +66,7 @@ def acls_of_two_mirrors(bench: Bench, *, both: bool) -> Observation:
     topics = {source: bench.topic(cluster=source) for source in sources}
     with ExitStack() as mirrors:
         for source, topic in topics.items():
-            if not acls.make(bench.admin(source), [topic]):
+            if not comparison.make(bench.admin(source), [topic]):
                 raise EnvironmentFailure(f"{source} keeps no ACLs")
             mirror = mirrors.enter_context(branch_mirror(bench, topic, "C", source=source))
             mirror.mirrors(1)
@@ -98,8 +98,8 @@ def acls_of_two_mirrors(bench: Bench, *, both: bool) -> Observation:
 
 def _held(bench: Bench, topics: Collection[str]) -> dict[str, bool]:
     """Topic -> whether C has the ACLs that were made on it."""
-    found = acls.acls_of(bench.admin("C"), topics) or {}
-    return {topic: len(found.get(topic, ())) == acls.PER_TOPIC for topic in topics}
+    found = comparison.acls_of(bench.admin("C"), topics) or {}
+    return {topic: len(found.get(topic, ())) == comparison.PER_TOPIC for topic in topics}
 
 
 def _holds(bench: Bench, topic: str) -> bool:

@@ -17,7 +17,7 @@ from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import PAIR
 from linkflap.chaos.cases.tools.record_batch import record_batch
 from linkflap.chaos.cases.tools.wire import Wire
-from linkflap.harness.mirrors.cluster_mirroring.answers import MIRRORING, VerbRefused
+from linkflap.harness.mirrors.cluster_mirroring.admin import MIRRORING, VerbRefused
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.wait import pause, until
 

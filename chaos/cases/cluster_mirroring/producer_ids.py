@@ -10,7 +10,7 @@ from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import ONE, PAIR
 from linkflap.chaos.cases.tools.record_batch import ProducerIdentity, record_batch
 from linkflap.chaos.cases.wire_transactions import WireTransactional
-from linkflap.harness.mirrors.shadow.log.producer_ids import complement, negate, region
+from linkflap.harness.mirrors.shadow.producer_ids import complement, negate, region
 
 Formula = Callable[[int], int]
 FIRST_HOP, SECOND_HOP = "cluster-of-A", "cluster-of-B"

@@ -17,9 +17,9 @@ from linkflap.chaos.cases.branch_mirror import (
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import PAIR
 from linkflap.chaos.cases.tools import wire
-from linkflap.harness.mirrors.cluster_mirroring.answers import VerbRefused
-from linkflap.harness.mirrors.cluster_mirroring.first_start import STATES
-from linkflap.harness.mirrors.cluster_mirroring.read_only import written
+from linkflap.harness.mirrors.cluster_mirroring.admin import VerbRefused
+from linkflap.harness.mirrors.cluster_mirroring.administration import written
+from linkflap.harness.mirrors.cluster_mirroring.state_topic import STATES
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from linkflap.harness.model.wait import until

@@ -21,7 +21,7 @@ from linkflap.chaos.cases.tools.logs import records
 from linkflap.chaos.cases.tools.wire import Wire
 from linkflap.chaos.cases.wire_transactions import WireTransactional
 from linkflap.harness.log import walk
-from linkflap.harness.mirrors.cluster_mirroring.answers import MIRRORING
+from linkflap.harness.mirrors.cluster_mirroring.admin import MIRRORING
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from linkflap.harness.model.wait import until

@@ -24,10 +24,19 @@ from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import PAIR
 from linkflap.chaos.cases.tools.logs import records
 from linkflap.harness.machine.java import java_for
-from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
-from linkflap.harness.mirrors.cluster_mirroring.answers import FAILED, MIRRORING, VerbRefused
-from linkflap.harness.mirrors.cluster_mirroring.verb_model import Name, Verb, sequence
-from linkflap.harness.mirrors.cluster_mirroring.verb_play import MirrorOnBuild, play
+from linkflap.harness.mirrors.cluster_mirroring.admin import (
+    FAILED,
+    MIRRORING,
+    MirrorAdmin,
+    VerbRefused,
+)
+from linkflap.harness.mirrors.cluster_mirroring.verbs import (
+    MirrorOnBuild,
+    Name,
+    Verb,
+    play,
+    sequence,
+)
 from linkflap.harness.model.errors import DeadlineExceeded, InputError
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from linkflap.harness.model.wait import pause, until

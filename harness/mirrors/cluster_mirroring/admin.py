@@ -1,8 +1,5 @@
-"""Calls the verbs of Cluster Mirroring on the Java Admin of the build under test. Refusals are
-values with their errors.
-
-If this Admin lacks a verb, or has it with other arguments, the build's command line
-(`command_line`) is called instead.
+"""Calls the verbs of Cluster Mirroring on the Java Admin of the build under test. Answers, refusals
+and the rows of describe are values.
 
 Each call uses a new Admin. One that survives the loss of a broker sooner or later fails with a
 mismatch of correlation ids, and then fails all later calls.
@@ -11,43 +8,234 @@ mismatch of correlation ids, and then fails all later calls.
 from __future__ import annotations
 
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
 from linkflap.harness.jvm.bridge import Bridge, Handle
 from linkflap.harness.machine.java import Java
-from linkflap.harness.mirrors.cluster_mirroring.answers import DescribeRow, VerbRefused
-from linkflap.harness.mirrors.cluster_mirroring.command_line import MirrorCommand
-from linkflap.harness.mirrors.cluster_mirroring.java_objects import refused_by, row_of, settings_of
 from linkflap.harness.model.clock import now
-from linkflap.harness.model.topology import TopicPartition
+from linkflap.harness.model.errors import DeadlineExceeded, SetupError
+from linkflap.harness.model.events import (
+    DescribedPartition,
+    MirrorDescribed,
+    MirrorVerb,
+    VerbAnswer,
+)
+from linkflap.harness.model.topology import CANARY, TopicPartition
+from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution.kafka import Kafka
+
+MIRRORING: Final = "MIRRORING"
+FAILED: Final = "FAILED"
+PROMOTED: Final = frozenset({"STOPPING", "STOPPED"})
+NEVER_AGAIN: Final = -1
+"""The retry count that describe reports for a partition that is not retried any more."""
+ALREADY_EXISTS: Final = "CLUSTER_MIRROR_ALREADY_EXISTS"
+_EVERY: Final = 0.25
+_SHOWN: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeRow:
+    """One partition in describe's answer. Offsets and lag are -1 outside of MIRRORING; the lag is a
+    cached value."""
+
+    topic: str
+    partition: int
+    state: str
+    source_offset: int
+    destination_offset: int
+    lag: int
+    retries: int
+    error: str
+
+
+class VerbRefused(Exception):
+    """A verb that was refused or not answered: Kafka's name of the error, its code, and its
+    message."""
+
+    def __init__(self, verb: str, name: str, code: int, message: str) -> None:
+        super().__init__(f"{verb} was refused with {name} ({code}): {message}")
+        self.verb, self.name, self.code, self.message = verb, name, code, message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The answer to a verb: whether it was accepted, how often each error came (`refused`), and the
+    seconds until it was accepted or given up."""
+
+    verb: str
+    accepted: bool
+    tries: int
+    refused: Mapping[str, int]
+    seconds: float
+
+    @property
+    def written(self) -> VerbAnswer:
+        """As a part of another event."""
+        return VerbAnswer(
+            verb=self.verb,
+            accepted=self.accepted,
+            tries=self.tries,
+            refused=dict(self.refused),
+            seconds=self.seconds,
+        )
+
+    def event(self, link: str) -> MirrorVerb:
+        """As an event of its own."""
+        return MirrorVerb(
+            link=link,
+            verb=self.verb,
+            accepted=self.accepted,
+            tries=self.tries,
+            refused=dict(self.refused),
+            seconds=self.seconds,
+        )
+
+
+def until_accepted(
+    verb: str,
+    ask: Callable[[], None],
+    *,
+    within: float,
+    note: Callable[[Answer], None],
+    never: str = "",
+) -> Answer:
+    """Repeats a verb until it is accepted, and passes the answer to `note`. Raises the last
+    VerbRefused at the deadline, or at once for the error `never`."""
+    began, tries = time.monotonic(), 0
+    errors: Counter[str] = Counter()
+    last = VerbRefused(verb, "NO_ANSWER", -1, "it was never answered")
+
+    def accepted() -> bool:
+        nonlocal last, tries
+        tries += 1
+        try:
+            ask()
+        except VerbRefused as error:
+            last = error
+            errors[f"{error.name} ({error.code})"] += 1
+            if error.name == never:
+                raise
+            return False
+        return True
+
+    def answered(*, yes: bool) -> Answer:
+        seconds = round(time.monotonic() - began, 3)
+        answer = Answer(verb=verb, accepted=yes, tries=tries, refused=dict(errors), seconds=seconds)
+        note(answer)
+        return answer
+
+    try:
+        until(accepted, within=within, every=_EVERY, what=f"{verb} to be accepted")
+    except DeadlineExceeded as error:
+        answered(yes=False)
+        raise last from error
+    return answered(yes=True)
+
+
+def given_up(rows: Sequence[DescribeRow]) -> dict[str, str]:
+    """Topic -> why it is no longer mirrored, for topics with a partition that has failed for
+    good."""
+    return {
+        row.topic: row.error or FAILED
+        for row in rows
+        if row.state == FAILED and row.retries == NEVER_AGAIN
+    }
+
+
+def mirroring(rows: Sequence[DescribeRow], partitions: Collection[TopicPartition]) -> bool:
+    """Whether every partition is MIRRORING; one without a row is not."""
+    states = {(row.topic, row.partition): row.state for row in rows}
+    return bool(partitions) and all(states.get(tp) == MIRRORING for tp in partitions)
+
+
+def described(link: str, asked: int, rows: Sequence[DescribeRow]) -> MirrorDescribed:
+    """Describe's answer as an event, without the canary topic. `asked` is the time of the
+    request."""
+    named = tuple(
+        DescribedPartition(
+            topic=r.topic,
+            partition=r.partition,
+            state=r.state,
+            mirrors=r.state == MIRRORING,
+            lag=r.lag,
+            promoted=r.state in PROMOTED,
+        )
+        for r in rows
+        if not r.topic.endswith(f".{CANARY}")
+    )
+    return MirrorDescribed(link=link, asked=asked, rows=named)
+
+
+def summary(rows: Sequence[DescribeRow]) -> str:
+    """The number of partitions in each state, and the first error messages, in words."""
+    counted = ", ".join(
+        f"{count} {state}" for state, count in Counter(row.state for row in rows).most_common()
+    )
+    errors = sorted({row.error for row in rows if row.error})[:_SHOWN]
+    return "; ".join([counted or "no rows", *errors])
+
+
+def settings_of(jvm: Handle, name: str) -> Handle:
+    """A mirror as a ConfigResource."""
+    kinds = jvm.org.apache.kafka.common.config
+    return kinds.ConfigResource(
+        getattr(kinds, "ConfigResource$Type").valueOf("CLUSTER_MIRROR"), name
+    )
+
+
+def row_of(row: Handle) -> DescribeRow:
+    return DescribeRow(
+        topic=str(row.topicPartition().topic()),
+        partition=int(row.topicPartition().partition()),
+        state=str(row.state()),
+        source_offset=int(row.sourceOffset()),
+        destination_offset=int(row.destinationOffset()),
+        lag=int(row.lag()),
+        retries=int(row.retryAttempt()),
+        error=str(row.errorMessage() or ""),
+    )
+
+
+def refused_by(verb: str, thrown: Handle, jvm: Handle) -> VerbRefused:
+    """The Kafka error inside a future's exception, looked up in the build's own table
+    (`Errors`)."""
+    while (
+        thrown.getClass().getSimpleName() == "ExecutionException" and thrown.getCause() is not None
+    ):
+        thrown = thrown.getCause()
+    error = jvm.org.apache.kafka.common.protocol.Errors.forException(thrown)
+    message = str(thrown.getMessage() or thrown.getClass().getSimpleName())
+    return VerbRefused(verb, str(error.name()), int(error.code()), message)
+
 
 ASK_SECONDS: Final = 15
 DESCRIBE_EVERY: Final = 1.0
 T = TypeVar("T")
 
 
-class NotThere(Exception):
-    """The Java Admin of this build has no such method, or not with these arguments."""
+def _lacks(verb: str, error: Exception) -> SetupError:
+    return SetupError(
+        f"the Java Admin of this build has no verb {verb}, or has it with other arguments"
+        f" ({str(error)[:200]}); use a build whose Admin has it (docs/cluster-mirroring.md)"
+    )
 
 
 class MirrorAdmin:
     """The verbs on one cluster. The JVM starts at the first verb. It ends at `close`, or with this
-    process.
-
-    `by_command` are the verbs that use the command line, because the Java Admin lacks them.
-    """
+    process."""
 
     def __init__(self, kafka: Kafka, java: Java, folder: Path, bootstrap: str) -> None:
         self._kafka, self._java, self._folder, self._bootstrap = kafka, java, folder, bootstrap
         self._bridge: Bridge | None = None
         self._closed = False
         self._starting = threading.Lock()
-        self._command = MirrorCommand(kafka, java, folder, bootstrap)
-        self.by_command: set[str] = set()
 
     def create(self, name: str, configs: Mapping[str, str]) -> None:
         """Raises VerbRefused, like every verb here."""
@@ -55,7 +243,7 @@ class MirrorAdmin:
         def call(admin: Handle, java: Handle) -> Handle:
             return admin.createClusterMirror(name, dict(configs), java.CreateClusterMirrorOptions())
 
-        self._do("create", call, lambda: self._command.create(name, configs))
+        self._do("create", call)
 
     def start(self, name: str, topics: Sequence[str], patterns: Sequence[str]) -> None:
         """Starts these topics, and all existing and future topics of the source that match the
@@ -67,7 +255,7 @@ class MirrorAdmin:
             )
             return admin.startMirrorTopics(name, set(topics), options)
 
-        self._do("start", call, lambda: self._command.start(name, topics, patterns))
+        self._do("start", call)
 
     def stop(self, name: str, topics: Sequence[str], patterns: Sequence[str]) -> None:
         """Promotes the destination for these topics."""
@@ -77,25 +265,25 @@ class MirrorAdmin:
                 name, set(topics), java.StopMirrorTopicsOptions().patterns(list(patterns))
             )
 
-        self._do("stop", call, lambda: self._command.stop(name, topics, patterns))
+        self._do("stop", call)
 
     def pause(self, name: str, topics: Sequence[str]) -> None:
         def call(admin: Handle, java: Handle) -> Handle:
             return admin.pauseMirrorTopics(name, set(topics), java.PauseMirrorTopicsOptions())
 
-        self._do("pause", call, lambda: self._command.pause(name, topics))
+        self._do("pause", call)
 
     def resume(self, name: str, topics: Sequence[str]) -> None:
         def call(admin: Handle, java: Handle) -> Handle:
             return admin.resumeMirrorTopics(name, set(topics), java.ResumeMirrorTopicsOptions())
 
-        self._do("resume", call, lambda: self._command.resume(name, topics))
+        self._do("resume", call)
 
     def delete(self, name: str) -> None:
         def call(admin: Handle, java: Handle) -> Handle:
             return admin.deleteClusterMirror(name, java.DeleteClusterMirrorOptions())
 
-        self._do("delete", call, lambda: self._command.delete(name))
+        self._do("delete", call)
 
     def setting(self, name: str, setting: str) -> str:
         """The value of one config of a mirror. Raises VerbRefused."""
@@ -172,26 +360,14 @@ class MirrorAdmin:
                 return []
             return [row_of(row) for rows in found[name].topics().values() for row in rows]
 
-        return self._asked("describe", read, lambda: self._command.describe(name))
+        return self._with("describe", read)
 
-    def _do(
-        self, verb: str, call: Callable[[Handle, Handle], Handle], by_command: Callable[[], None]
-    ) -> None:
+    def _do(self, verb: str, call: Callable[[Handle, Handle], Handle]) -> None:
         def run(admin: Handle, jvm: Handle) -> None:
             asked = call(admin, jvm.org.apache.kafka.clients.admin)
             asked.all().get(ASK_SECONDS, jvm.java.util.concurrent.TimeUnit.SECONDS)
 
-        self._asked(verb, run, by_command)
-
-    def _asked(
-        self, verb: str, run: Callable[[Handle, Handle], T], by_command: Callable[[], T]
-    ) -> T:
-        if verb not in self.by_command:
-            try:
-                return self._with(verb, run)
-            except NotThere:
-                self.by_command.add(verb)
-        return by_command()
+        self._with(verb, run)
 
     def _with(self, verb: str, run: Callable[[Handle, Handle], T]) -> T:
         from py4j.protocol import Py4JError, Py4JJavaError
@@ -209,10 +385,10 @@ class MirrorAdmin:
         except Py4JJavaError as error:
             raise refused_by(verb, error.java_exception, jvm) from error
         except (TypeError, ValueError, AttributeError) as error:
-            raise NotThere(str(error)) from error
+            raise _lacks(verb, error) from error
         except (Py4JError, OSError) as error:
             if isinstance(error, Py4JError) and "does not exist" in str(error):
-                raise NotThere(str(error)) from error
+                raise _lacks(verb, error) from error
             raise VerbRefused(verb, "NO_ANSWER", -1, str(error)[:200]) from error
 
     def _settings(self) -> dict[str, object]:

@@ -15,23 +15,31 @@ records them as truncations.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import threading
 import time
-from collections.abc import Mapping
-from typing import Final, Literal
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Final, Literal, cast
 
+import msgspec
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message
+from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
+from msgspec import Meta
 
 from linkflap.harness.machine.children import Child
 from linkflap.harness.machine.user_programs import Foreign
-from linkflap.harness.mirrors.command import answers
+from linkflap.harness.mirrors.arrival import Canary, MirroredEnds, reader
 from linkflap.harness.mirrors.command import manifest as manifests
-from linkflap.harness.mirrors.command.commands import ManifestCommands
-from linkflap.harness.mirrors.command.environment import environment_of
-from linkflap.harness.mirrors.command.measured_lag import Behind
-from linkflap.harness.mirrors.mirrored_ends import MirroredEnds
-from linkflap.harness.mirrors.topics import copy_topics
-from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError
+from linkflap.harness.mirrors.topics import copy_topics, data_topics
+from linkflap.harness.model.errors import (
+    DeadlineExceeded,
+    EnvironmentFailure,
+    InputError,
+    SetupError,
+)
 from linkflap.harness.model.events import (
     MirrorCrashed,
     MirrorLag,
@@ -39,11 +47,247 @@ from linkflap.harness.model.events import (
     MirrorStopped,
     Truncation,
 )
-from linkflap.harness.model.protocols import Deployment, FailoverKind, Mirror, Recorder, is_running
+from linkflap.harness.model.guarantee import Isolation
+from linkflap.harness.model.payload import FOREIGN, uid_in
+from linkflap.harness.model.protocols import (
+    Deployment,
+    FailoverKind,
+    Mirror,
+    Recorder,
+    is_running,
+)
 from linkflap.harness.model.scenario import MirrorSpec
-from linkflap.harness.model.topology import CANARY, LinkSpec, topic_name
+from linkflap.harness.model.security import entered_by, security_of
+from linkflap.harness.model.topology import (
+    CANARY,
+    LinkSpec,
+    TopicPartition,
+    topic_name,
+    topic_pattern,
+)
 from linkflap.harness.model.wait import until
-from linkflap.harness.wire.offsets import Partition, quiet
+from linkflap.harness.wire.offsets import Partition, bounds, quiet
+
+_BATCH: Final = 5000
+_ASK: Final = 2.0
+_READ_WITHIN: Final = 20.0
+
+
+class _Side:
+    """One cluster's data topics, read from their beginning. Not thread-safe."""
+
+    def __init__(self, bootstrap: str, homes: tuple[str, ...], isolation: Isolation) -> None:
+        self._homes, self._isolation = homes, isolation
+        self._admin = AdminClient(quiet(bootstrap))
+        self._reader: Consumer = reader(bootstrap, isolation)
+        self._positions: dict[Partition, int] = {}
+
+    def read(self, take: Callable[[Partition, int], None]) -> None:
+        """Reads the new records up to the current ends, and passes the key of each to `take`, in
+        order. Raises KafkaException when the cluster does not answer, DeadlineExceeded when records
+        do not arrive."""
+        partitions = [
+            (t, p)
+            for t, count in data_topics(self._admin, self._homes, within=_ASK).items()
+            for p in range(count)
+        ]
+        ends = bounds(
+            self._admin,
+            partitions,
+            "stable" if self._isolation == "read_committed" else "high",
+            within=_ASK,
+        )
+        if new := [partition for partition in partitions if partition not in self._positions]:
+            self._positions |= dict.fromkeys(new, 0)
+            known = {partition: at or OFFSET_BEGINNING for partition, at in self._positions.items()}
+            self._reader.assign([KafkaPartition(t, p, at) for (t, p), at in known.items()])
+
+        def read_on() -> bool:
+            for message in self._reader.consume(_BATCH, timeout=0.05 if self._missing(ends) else 0):
+                self._took(message, take)
+            return not self._missing(ends)
+
+        until(read_on, within=_READ_WITHIN, every=0.0, what="the ends of partitions to be read")
+
+    def _missing(self, ends: dict[Partition, int]) -> bool:
+        return any(self._positions[partition] < end for partition, end in ends.items())
+
+    def _took(self, message: Message, take: Callable[[Partition, int], None]) -> None:
+        partition, offset = (str(message.topic()), cast(int, message.partition())), message.offset()
+        if partition not in self._positions or offset is None:
+            return
+        if message.error() is not None:  # partition end; before it only markers and aborted records
+            self._positions[partition] = max(self._positions[partition], offset)
+            return
+        take(partition, _key(message))
+        self._positions[partition] = offset + 1
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def _key(message: Message) -> int:
+    """The identity of a record on both sides: its payload id, else a digest of its key, value and
+    timestamp."""
+    uid = uid_in(cast("list[tuple[str, bytes | None]] | None", message.headers()))
+    if uid != FOREIGN:
+        return uid
+    content = (message.key() or b"", message.value() or b"", message.timestamp()[1])
+    return -2 - int.from_bytes(hashlib.blake2b(repr(content).encode(), digest_size=7).digest())
+
+
+class Order:
+    """The records of one partition that have not arrived yet, in the source's order."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[int] = deque()
+        self._among: set[int] = set()
+        self._ahead: set[int] = set()
+        """Records that arrived before they were read at the source, and repeated records."""
+
+    def sent(self, key: int) -> None:
+        self._waiting.append(key)
+        self._among.add(key)
+        if key in self._ahead:
+            self._ahead.discard(key)
+            self.arrived(key)
+
+    def arrived(self, key: int) -> None:
+        """Removes this record and all earlier ones."""
+        if key not in self._among:
+            self._ahead.add(key)
+            return
+        while self._waiting:
+            earlier = self._waiting.popleft()
+            self._among.discard(earlier)
+            if earlier == key:
+                return
+
+    @property
+    def behind(self) -> int:
+        return len(self._waiting)
+
+
+class Behind:
+    """Both sides of one link. Thread-safe."""
+
+    def __init__(
+        self, source: str, destination: str, homes: tuple[str, ...], isolation: Isolation
+    ) -> None:
+        self._source, self._destination = (
+            _Side(source, homes, isolation),
+            _Side(destination, homes, isolation),
+        )
+        self._orders: dict[Partition, Order] = defaultdict(Order)
+        self._lock = threading.Lock()
+
+    def count(self) -> int | None:
+        """The lag in records; None while a side does not answer."""
+        with self._lock:
+            try:
+                self._source.read(lambda partition, key: self._orders[partition].sent(key))
+                self._destination.read(lambda partition, key: self._orders[partition].arrived(key))
+            except (KafkaException, DeadlineExceeded):
+                return None
+            return sum(order.behind for order in self._orders.values())
+
+    def close(self) -> None:
+        with self._lock:
+            self._source.close()
+            self._destination.close()
+
+
+class _Lag(msgspec.Struct, frozen=True):
+    lag: Annotated[int, Meta(ge=0)]
+
+
+class _Promoted(msgspec.Struct, frozen=True):
+    promoted: Mapping[str, list[Annotated[int, Meta(ge=0)]]] = {}
+
+
+def answer_of(printed: str) -> str:
+    """The last line that is a JSON object; an empty object where there is none."""
+    return next(
+        (line for line in reversed(printed.splitlines()) if line.lstrip().startswith("{")), "{}"
+    )
+
+
+def printed_lag(printed: str) -> int | None:
+    """The lag that the command `lag` printed; None if it is unreadable."""
+    try:
+        return msgspec.json.decode(answer_of(printed), type=_Lag).lag
+    except msgspec.DecodeError:
+        return None
+
+
+def printed_promotion(printed: str, name: str) -> dict[TopicPartition, int]:
+    """The promotion that a failover reported: (topic, partition) -> the first offset of the
+    destination's own records. Empty if it reported none. Raises EnvironmentFailure if the report is
+    malformed."""
+    try:
+        offsets_of = msgspec.json.decode(answer_of(printed), type=_Promoted).promoted
+    except msgspec.DecodeError as error:
+        raise EnvironmentFailure(
+            f"the failover of mirror {name} printed a malformed promotion ({error}); see "
+            "docs/own-mirror.md"
+        ) from None
+    return {
+        (topic, number): offset
+        for topic, offsets in offsets_of.items()
+        for number, offset in enumerate(offsets)
+    }
+
+
+def refuse_impossible(
+    name: str, promoted: Mapping[Partition, int], ends: Mapping[Partition, int]
+) -> None:
+    """Raises EnvironmentFailure if a report names a partition that the link does not mirror, or an
+    offset beyond the log end."""
+    for (topic, number), offset in promoted.items():
+        report = f"{name} reports that it promoted {topic}-{number} at {offset}"
+        if (topic, number) not in ends:
+            raise EnvironmentFailure(f"{report}, but the link mirrors no such partition")
+        if offset > ends[topic, number]:
+            raise EnvironmentFailure(f"{report}, but the log ends at {ends[topic, number]}")
+
+
+_READY_EVERY: Final = 0.2
+
+
+def environment_of(
+    deployment: Deployment, link: LinkSpec, homes: tuple[str, ...], folder: Path
+) -> dict[str, str]:
+    """The environment variables of every command of a link's mirror (docs/own-mirror.md). The
+    mirror may keep files in `folder`."""
+    source, destination = (
+        deployment.links[link.name].bootstrap,
+        deployment.clusters[link.destination].bootstrap,
+    )
+    return {
+        "LINKFLAP_LINK": link.name,
+        "LINKFLAP_SOURCE": link.source,
+        "LINKFLAP_DESTINATION": link.destination,
+        "LINKFLAP_SOURCE_BOOTSTRAP": source,
+        "LINKFLAP_DESTINATION_BOOTSTRAP": destination,
+        "LINKFLAP_TOPIC_PATTERN": topic_pattern(homes),
+        "LINKFLAP_FOLDER": str(folder.absolute()),
+        **_entered("SOURCE", source),
+        **_entered("DESTINATION", entered_by(destination, "mirror")),
+        **_entered("DESTINATION_SAMPLER", entered_by(destination, "sampler")),
+    }
+
+
+def _entered(side: str, address: str) -> dict[str, str]:
+    """The files with the login of a secured cluster: one with Java's names, one with
+    librdkafka's."""
+    security = security_of(address)
+    if not security.file:
+        return {}
+    return {
+        f"LINKFLAP_{side}_PROPERTIES": security.file,
+        f"LINKFLAP_{side}_CONFIG": security.librdkafka_file,
+    }
+
 
 SETTLE_SECONDS: Final = 90.0
 _ASK_SECONDS: Final = 5.0
@@ -56,7 +300,7 @@ def make(
     return CommandMirror(spec, link, deployment, recorder)
 
 
-class CommandMirror(ManifestCommands):
+class CommandMirror:
     """A Mirror (`harness.model.protocols`). Its methods may be called from several threads."""
 
     def __init__(
@@ -117,6 +361,67 @@ class CommandMirror(ManifestCommands):
         self._promoted: dict[Partition, int] = {}
         self._lock = threading.RLock()
         deployment.at_close(self._end)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs, and none of its processes crashed since its last start."""
+        child = self._child
+        return child is not None and child.end_group() is None and not self._lost
+
+    def _await_ready(self, began: float) -> None:
+        seconds = self._manifest.seconds.ready
+        left = max(1.0, seconds - (time.monotonic() - began))
+        canary = Canary(self._source.bootstrap, self._destination.bootstrap, self._canary)
+        said_so = self._manifest.commands.ready is None
+
+        def through() -> bool:
+            nonlocal said_so
+            if not self.alive:
+                raise SetupError(
+                    f"{self._foreign.name} ended while it started; it "
+                    f"printed:\n{self._foreign.last_words()}"
+                )
+            said_so = said_so or self._command("ready", within=seconds) == 0
+            return said_so and canary.arrived()
+
+        try:
+            what = f"{self._foreign.name} to be ready and a record to cross {self.link.name}"
+            until(
+                through,
+                within=left,
+                every=_READY_EVERY,
+                what=what,
+                state=lambda: "ready" if said_so else "its command ready has not succeeded",
+            )
+        except DeadlineExceeded as error:
+            raise DeadlineExceeded(f"{error}; it printed:\n{self._foreign.last_words()}") from error
+        finally:
+            canary.close()
+
+    def _command(self, name: str, *, within: float) -> int:
+        """The exit status of a command. A command that does not end in time is killed and counts as
+        failed (-1)."""
+        with contextlib.suppress(DeadlineExceeded):
+            return self._foreign.run(
+                self._manifest.every_command[name],
+                what=name,
+                within=within,
+                **self._variables(name),
+            ).status
+        return -1
+
+    def _variables(self, name: str) -> dict[str, str]:
+        child = self._child
+        return {"LINKFLAP_COMMAND": name, "LINKFLAP_PID": str(child.pid if child else 0)}
+
+    def _ask(self, name: str, *, within: float) -> str:
+        """The output of a command. Raises EnvironmentFailure if the command failed."""
+        words = self._manifest.every_command[name]
+        ran = self._foreign.run(words, what=name, within=within, **self._variables(name))
+        if ran.status:
+            what = f"command {name} of {self._foreign.name} ended with status {ran.status}"
+            raise EnvironmentFailure(f"{what}; it printed:\n{self._foreign.last_words()}")
+        return ran.output
 
     def start(self) -> None:
         """Creates the topics, runs `start`, and waits until it mirrors.
@@ -224,7 +529,7 @@ class CommandMirror(ManifestCommands):
         name = f"failover {kind}"
         if name in self._manifest.every_command:
             printed = self._ask(name, within=self._manifest.seconds.failover)
-            self._promoted = answers.promoted(printed, self._manifest.name)
+            self._promoted = printed_promotion(printed, self._manifest.name)
         self.stop()
 
     def _compared(self) -> bool:
@@ -233,7 +538,7 @@ class CommandMirror(ManifestCommands):
         if self._manifest.commands.lag:
             reported: int | None = None
             with contextlib.suppress(EnvironmentFailure):
-                reported = answers.lag(self._ask("lag", within=self._manifest.seconds.lag))
+                reported = printed_lag(self._ask("lag", within=self._manifest.seconds.lag))
             self._recorder.write(
                 MirrorLag(link=self.link.name, reported=reported, measured=measured)
             )
@@ -244,7 +549,7 @@ class CommandMirror(ManifestCommands):
         after `fail_over`, before a client writes. Raises EnvironmentFailure for an impossible
         report, DeadlineExceeded."""
         ends = self._ends.known(SETTLE_SECONDS)
-        answers.refuse_impossible(self._foreign.name, self._promoted, ends)
+        refuse_impossible(self._foreign.name, self._promoted, ends)
         return {**ends, **self._promoted}
 
     def reversed(self) -> Mirror:

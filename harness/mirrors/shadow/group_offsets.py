@@ -20,8 +20,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
-from linkflap.harness.mirrors.shadow.log.partition import Partition
+from linkflap.harness.mirrors.shadow.partition import MirroredLog, Partition
 from linkflap.harness.model.security import beside
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire import messages

@@ -5,30 +5,36 @@ source's offsets, and supports failover and failback (docs/shadow.md).
 the failover. It returns once real brokers lead every partition; after that the mirror appends
 nothing. If the shadow was killed, or its source is dead, `stop` restarts the shadow for the
 failover. `reversed` is the failback: a mirror over the reverse link, whose shadow takes the topics
-over at their former source (`takeover`). That mirror can be reversed in turn.
+over at their former source (`failback`). That mirror can be reversed in turn.
 """
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from linkflap.harness.mirrors.shadow import settings
-from linkflap.harness.mirrors.shadow.canary import remove_canary, write_canary
+from linkflap.harness.mirrors.shadow.destination.client import (
+    MetadataSnapshot,
+    follower_bounds,
+    picture,
+)
+from linkflap.harness.mirrors.shadow.destination.topic_configs import shadows_into
 from linkflap.harness.mirrors.shadow.group_offsets import PATIENCE_SECONDS
-from linkflap.harness.mirrors.shadow.lag import source_ends
-from linkflap.harness.mirrors.shadow.launched import LaunchedShadow
-from linkflap.harness.mirrors.shadow.process import ASK_SECONDS
-from linkflap.harness.mirrors.shadow.reversal import truncations
+from linkflap.harness.mirrors.shadow.journal import JournalNotes
+from linkflap.harness.mirrors.shadow.process import ASK_SECONDS, ShadowProcess
+from linkflap.harness.mirrors.shadow.settings import ShadowOptions, folder_at
 from linkflap.harness.mirrors.topics import create, data_topics
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
-from linkflap.harness.model.events import MirrorCrashed, MirrorStarted, TopicGivenUp
+from linkflap.harness.model.events import MirrorCrashed, MirrorStarted, TopicGivenUp, Truncation
 from linkflap.harness.model.protocols import (
+    Cluster,
     Deployment,
     FailoverKind,
     MirrorStage,
@@ -36,10 +42,159 @@ from linkflap.harness.model.protocols import (
     is_running,
 )
 from linkflap.harness.model.scenario import MirrorSpec
-from linkflap.harness.model.topology import CANARY, LinkSpec, hyphen_free, is_data_topic, topic_name
-from linkflap.harness.model.wait import until
-from linkflap.harness.wire.connection import Unanswered
-from linkflap.harness.wire.offsets import Partition, quiet
+from linkflap.harness.model.security import entered_by, security_of
+from linkflap.harness.model.topology import (
+    CANARY,
+    LinkSpec,
+    hyphen_free,
+    is_data_topic,
+    is_recreated,
+    topic_name,
+)
+from linkflap.harness.model.wait import patient, until
+from linkflap.harness.wire.connection import AnyOf, Connection, Unanswered
+from linkflap.harness.wire.offsets import Partition, bounds, quiet
+from linkflap.harness.wire.replicas import LATEST, replica_offsets
+
+
+def write_canary(source: Cluster, topic: str) -> int:
+    """Writes one record to the source, not over the link. Returns the offset after it.
+
+    The producer is not idempotent, so that it allocates no producer id. Raises SetupError when the
+    write fails, DeadlineExceeded when it is not acknowledged within 20 s.
+    """
+    producer = Producer(
+        quiet(source.bootstrap) | {"enable.idempotence": False, "acks": "all", "linger.ms": 0}
+    )
+    ends: list[int] = []
+    producer.produce(
+        topic,
+        b"canary",
+        partition=0,
+        on_delivery=lambda error, m: ends.append(0 if error else (m.offset() or 0) + 1),
+    )
+    until(lambda: producer.flush(0.1) == 0, within=20, what=f"the canary to be written to {topic}")
+    if not ends or not ends[0]:
+        raise SetupError(
+            f"the canary could not be written to {topic}; is cluster {source.name} healthy?"
+        )
+    return ends[0]
+
+
+def remove_canary(admin: AdminClient, name: str) -> None:
+    """Deletes the canary topic of an earlier mirror over the same link, which a new mirror creates
+    again. Raises SetupError, DeadlineExceeded."""
+    try:
+        if name in admin.list_topics(timeout=20).topics:
+            admin.delete_topics([name], operation_timeout=20)[name].result(20)
+            until(
+                lambda: name not in admin.list_topics(timeout=20).topics,
+                within=20,
+                what=f"topic {name} to be gone",
+            )
+    except KafkaException as error:
+        raise SetupError(
+            f"topic {name} could not be deleted ({error.args[0].str()}); see the brokers' logs"
+        ) from error
+
+
+def source_ends(
+    source: Cluster,
+    admin: AdminClient,
+    homes: tuple[str, ...],
+    options: ShadowOptions,
+    *,
+    within: float,
+) -> dict[Partition, int]:
+    """The ends of all partitions of these homes' data topics at the source: the high watermark, or
+    the last stable offset with the option bound=lso. Makes up to three requests, each with a
+    timeout of `within` seconds.
+
+    Raises KafkaException or Unanswered when an end is unknown.
+    """
+    topics = data_topics(admin, homes, within=within)
+    stable = options.bound == "lso"
+    leaderless: set[str] = set()
+    if options.clients == "hidden":
+        leaderless = {name for notes in shadows_into(folder_at(source)) for name in notes.topics}
+    led = [
+        (name, number)
+        for name, count in topics.items()
+        if name not in leaderless
+        for number in range(count)
+    ]
+    followed = [
+        (name, number)
+        for name, count in topics.items()
+        if name in leaderless
+        for number in range(count)
+    ]
+    ends = bounds(admin, led, "stable" if stable else "high", within=within)
+    return ends | (replica_ends(source, followed, stable=stable, within=within) if followed else {})
+
+
+def replica_ends(
+    cluster: Cluster, tps: Sequence[Partition], *, stable: bool, within: float
+) -> dict[Partition, int]:
+    """The log end offset of the longest live replica of each partition. Raises Unanswered when one
+    is unknown.
+
+    `stable`: returns the last stable offset (LSO) of that replica instead. A replica caps its LSO
+    at the high watermark it knows. When both are equal and below its log end, its real LSO may be
+    higher. Then its log end is returned, so that the lag is never underestimated.
+    """
+    running = [
+        broker.client_address for broker in cluster.brokers.values() if broker.state == "running"
+    ]
+    return asyncio.run(_replica_ends(running, tps, stable=stable, within=within))
+
+
+async def _replica_ends(
+    addresses: Sequence[str], tps: Sequence[Partition], *, stable: bool, within: float
+) -> dict[Partition, int]:
+    nodes, brokers = AnyOf(addresses), {address: Connection(address) for address in addresses}
+    try:
+        async with asyncio.timeout(within):
+            found = await picture(nodes, {topic for topic, _ in tps})
+            ends = {
+                address: await replica_offsets(connection, tps, LATEST)
+                for address, connection in brokers.items()
+            }
+            longest = {p: max(addresses, key=lambda a, p=p: ends[a].get(p, -1)) for p in tps}  # type: ignore[misc]
+            furthest = {p: ends[longest[p]].get(p, -1) for p in tps}
+            if min(furthest.values(), default=0) < 0:
+                raise Unanswered(
+                    "no live replica reported its log end for"
+                    f" {min(furthest, key=lambda p: furthest[p])}; is its cluster healthy?"
+                )
+            return await _stable(found, brokers, longest, furthest) if stable else furthest
+    except TimeoutError as error:
+        raise Unanswered(
+            f"not all of {', '.join(addresses)} answered within {within:g} s"
+        ) from error
+    finally:
+        nodes.close()
+        for connection in brokers.values():
+            connection.close()
+
+
+async def _stable(
+    found: MetadataSnapshot,
+    brokers: Mapping[str, Connection],
+    longest: Mapping[Partition, str],
+    ends: Mapping[Partition, int],
+) -> dict[Partition, int]:
+    ids = {name: topic.id for name, topic in found.topics.items()}
+    stable = dict(ends)
+    for address, connection in brokers.items():
+        asked = {tp: ends[tp] for tp, at in longest.items() if at == address}
+        for tp, (mark, last_stable) in (
+            await follower_bounds(connection, ids, asked) if asked else {}
+        ).items():
+            if last_stable < mark or mark >= ends[tp]:
+                stable[tp] = last_stable
+    return stable
+
 
 START_SECONDS: Final = 150.0
 HANDING_OVER: Final = ("settling", "ending", "handing-over")
@@ -53,7 +208,83 @@ def make(
     return ShadowMirror(spec, link, deployment, recorder)
 
 
-class ShadowMirror(LaunchedShadow):
+def broker_settings(cluster: Cluster) -> dict[int, dict[str, str]]:
+    """Broker id -> its configs (name -> value), for each broker that is not stopped.
+
+    Raises SetupError when a broker does not answer, or when all are stopped.
+    """
+    admin = AdminClient(quiet(cluster.bootstrap))
+    found: dict[int, dict[str, str]] = {}
+    for number, broker in cluster.brokers.items():
+        if broker.state == "stopped":
+            continue
+        resource = ConfigResource(ConfigResource.Type.BROKER, str(number))
+        try:
+            described = admin.describe_configs([resource], request_timeout=patient(20))[
+                resource
+            ].result()
+        except KafkaException as error:
+            raise SetupError(
+                f"broker {cluster.name}/{number} did not report its configs"
+                f" ({error.args[0].str()}); see its log"
+            ) from error
+        found[number] = {
+            name: entry.value for name, entry in described.items() if entry.value is not None
+        }
+    if not found:
+        raise SetupError(
+            f"no broker of cluster {cluster.name} is running; start one before its mirror"
+        )
+    return found
+
+
+def listeners(advertised: str) -> dict[str, str]:
+    """Listener name -> host:port, from `advertised.listeners` (`NAME://host:port,…`)."""
+    return {
+        name: address
+        for name, _, address in (one.partition("://") for one in advertised.split(","))
+    }
+
+
+def taken_topics(notes: JournalNotes, *, but: str) -> dict[str, settings.TakenTopic]:
+    """The topics that a mirror promoted, as the mirror that reverses it needs them: that mirror's
+    source is this one's destination.
+
+    Leaves out the canary topic `but` and the topics of the fault topic-recreated, which no mirror
+    takes over.
+    """
+    return {
+        name: settings.TakenTopic(
+            source_id=topic.destination_id,
+            destination_id=topic.source_id,
+            partitions={
+                number: settings.TakenPartition(
+                    end=max(0, note.kept), epochs=tuple(note.source_epochs)
+                )
+                for number, note in notes.partitions.get(name, {}).items()
+            },
+        )
+        for name, topic in notes.topics.items()
+        if topic.destination_id and name != but and not is_recreated(name)
+    }
+
+
+def truncations(notes: JournalNotes, link: str, cluster: str) -> Iterator[Truncation]:
+    """The truncations of the destination's logs that a takeover has made so far."""
+    for topic, partitions in notes.partitions.items():
+        for number, note in sorted(partitions.items()):
+            if note.truncated_from >= 0:
+                yield Truncation(
+                    link=link,
+                    cluster=cluster,
+                    topic=topic,
+                    partition=number,
+                    offset=note.truncated_to,
+                    end=note.truncated_from,
+                )
+
+
+class ShadowMirror(ShadowProcess):
     """A Mirror. Its methods may be called from several threads. `reverses` is the earlier mirror
     over the reverse link."""
 
@@ -91,6 +322,80 @@ class ShadowMirror(LaunchedShadow):
         )
         self._stopping = threading.Lock()
         deployment.at_close(self._close)
+
+    def _config(self) -> settings.Config:
+        configs = self._settings_of(self._destination)
+        any_broker = next(iter(configs.values()))
+        followers = any_broker["inter.broker.listener.name"]
+        real: dict[str, dict[int, str]] = {}
+        for broker, values in configs.items():
+            for listener, address in listeners(values["advertised.listeners"]).items():
+                real.setdefault(listener, {})[broker] = address
+        joined = list(real) if self._options.clients == "visible" else [followers]
+        ports = {name: self._deployment.free_port() for name in joined}
+        self._sidecar = sidecar = self._deployment.sidecar(
+            f"shadow-{self._folder.name.removeprefix('shadow-')}",
+            module="linkflap.harness.mirrors.shadow",
+            folder=self._folder,
+            log=self.log,
+            ports=(self._port, *ports.values()),
+        )
+        link = self._deployment.links[self.link.name]
+        entries = settings.Entries(
+            source=security_of(link.bootstrap),
+            inner=security_of(self._destination.inner_bootstrap),
+            clients=security_of(entered_by(self._destination.bootstrap, "mirror")),
+        )
+        return settings.Config(
+            link=self.link.name,
+            source=tuple(str(link.bootstrap).split(",")),
+            source_cluster_id=self._source.id,
+            homes=self._homes,
+            cluster_id=self._destination.id,
+            real={
+                name: {broker: sidecar.reach(address) for broker, address in them.items()}
+                for name, them in real.items()
+            },
+            controllers=tuple(
+                voter.partition("@")[2]
+                for voter in any_broker["controller.quorum.voters"].split(",")
+            ),
+            broker_id=self._broker_id(),
+            followers=followers,
+            listeners=ports,
+            control_port=self._port,
+            options=self._options,
+            host=sidecar.address,
+            advertised_hosts={
+                name: sidecar.advertised_host(next(iter(real[name].values()))) for name in joined
+            },
+            takes_over={} if self._reverses is None else self._reverses._left(),
+            source_notes=str(settings.folder_at(self._source)),
+            entries=entries,
+        )
+
+    def _settings_of(self, cluster: Cluster) -> dict[int, dict[str, str]]:
+        """The configs of all brokers of a cluster. For brokers that are down, those that they
+        reported when an earlier mirror was started."""
+        known = self._settings.setdefault(cluster.name, {})
+        known |= broker_settings(cluster)
+        return known
+
+    def _broker_id(self) -> int:
+        """A broker id that no other shadow of the run has: one per link, and a new one for each
+        reversal."""
+        links = [link.name for link in self._deployment.topology.links]
+        first = self
+        while first._reverses is not None:
+            first = first._reverses
+        return (
+            settings.FIRST_BROKER_ID + self._generation * len(links) + links.index(first.link.name)
+        )
+
+    def _left(self) -> dict[str, settings.TakenTopic]:
+        """The topics that this mirror promoted, for the mirror that reverses it and takes them
+        over."""
+        return taken_topics(self.notes(), but=topic_name(self.link.source, CANARY))
 
     def start(self) -> None:
         """Starts the process, and waits until it leads every partition and has mirrored the canary.

@@ -10,20 +10,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from linkflap.harness.mirrors.shadow.destination.client import Destination
-from linkflap.harness.mirrors.shadow.destination.evict_unmirrored import Evictions
 from linkflap.harness.mirrors.shadow.destination.leader import Leader
 from linkflap.harness.mirrors.shadow.destination.listeners import Listeners
 from linkflap.harness.mirrors.shadow.destination.membership import Membership
-from linkflap.harness.mirrors.shadow.destination.topics import Topics
-from linkflap.harness.mirrors.shadow.failback.takeover import Takeover
-from linkflap.harness.mirrors.shadow.failover.failover import FailoverRun
-from linkflap.harness.mirrors.shadow.failover.producer_id_advance import ProducerIdAdvance
+from linkflap.harness.mirrors.shadow.destination.topics import Evictions, Topics
+from linkflap.harness.mirrors.shadow.failback import Takeover
+from linkflap.harness.mirrors.shadow.failover import FailoverRun
 from linkflap.harness.mirrors.shadow.group_offsets import GroupOffsets
 from linkflap.harness.mirrors.shadow.journal import Journal
-from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
-from linkflap.harness.mirrors.shadow.log.partition import Partition
+from linkflap.harness.mirrors.shadow.partition import MirroredLog, Partition
+from linkflap.harness.mirrors.shadow.producer_id_advance import ProducerIdAdvance
 from linkflap.harness.mirrors.shadow.settings import Config
-from linkflap.harness.mirrors.shadow.source.fetch import Source
+from linkflap.harness.mirrors.shadow.source import Source
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.wire.connection import Unanswered
 

@@ -15,9 +15,8 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Final
 
-from linkflap.harness.mirrors.shadow.log.batches import end_of
-from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
-from linkflap.harness.mirrors.shadow.log.partition import Partition
+from linkflap.harness.mirrors.shadow.batches import end_of
+from linkflap.harness.mirrors.shadow.partition import MirroredLog, Partition
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.bulk import Buffer, Pieces
 from linkflap.harness.wire.messages import Error, Message

@@ -5,6 +5,10 @@ KIP-631 (BrokerRegistration, BrokerHeartbeat), KIP-497 (AlterPartition), KIP-730
 (AllocateProducerIds). Requests follow the active controller when it changes. While the shadow leads
 a partition, real brokers are not in its ISR. So without the shadow the partition has no leader, and
 is never writable.
+
+AlterPartition needs a partition epoch, and no API that a shadow can use returns it. So
+`change_isrs` guesses it: the error is INVALID_UPDATE_VERSION for a guess that is too low, and
+NOT_CONTROLLER for that partition when it is too high. The right guess makes the change.
 """
 
 from __future__ import annotations
@@ -17,18 +21,86 @@ import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final
 
-from linkflap.harness.mirrors.shadow.destination.registration import (
-    features_request,
-    refused,
-    registration,
-)
+from linkflap.harness.mirrors.shadow.destination.client import MetadataSnapshot
 from linkflap.harness.mirrors.shadow.journal import Journal
+from linkflap.harness.mirrors.shadow.partition import Partition
 from linkflap.harness.mirrors.shadow.settings import Config
-from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.connection import AnyOf, Unanswered
 from linkflap.harness.wire.messages import Error, Message
+
+PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+"""The ids of Kafka's SecurityProtocol."""
+
+
+def refused(config: Config, answer: Message | None) -> InputError | EnvironmentFailure:
+    """The error for a refused registration, and how to fix it. No answer: no controller was
+    reached."""
+    link, me = config.link, config.broker_id
+    if answer is None:
+        where = ", ".join(config.controllers)
+        return EnvironmentFailure(
+            f"no controller of the destination of {link} answers at {where}; start that cluster"
+        )
+    if answer.error_code == Error.duplicate_broker_registration:
+        return InputError(
+            f"broker id {me} is in use on the destination of {link}; stop the other shadow that"
+            " uses it"
+        )
+    what = f"the destination's controller refused the shadow of {link} ({answer.error_code.name})"
+    if answer.error_code == Error.inconsistent_cluster_id:
+        return InputError(
+            f"{what}; its cluster id is not {config.cluster_id}: use the id of that cluster"
+        )
+    if answer.error_code == Error.unsupported_version:
+        return InputError(
+            f"{what}; a shadow needs a destination of Kafka 3.9 or later with that release's "
+            "metadata.version"
+        )
+    return EnvironmentFailure(f"{what}; see the controller's log")
+
+
+def features_request() -> Message:
+    """ApiVersions: the shadow registers with the features that the controller supports."""
+    return messages.request("api_versions", 4).ApiVersionsRequest(
+        client_software_name="linkflap-shadow", client_software_version="1"
+    )
+
+
+def registration(config: Config, journal: Journal, features: Sequence[Message]) -> Message:
+    """BrokerRegistration (KIP-631) of a shadow."""
+    m = messages.request("broker_registration", 4)
+    inner, clients = config.entries.inner, config.entries.clients
+    return m.BrokerRegistrationRequest(
+        broker_id=config.broker_id,
+        cluster_id=config.cluster_id,
+        incarnation_id=uuid.UUID(journal.notes.incarnation_id),
+        listeners=tuple(
+            m.Listener(
+                name=name,
+                host=config.advertised_hosts.get(name, config.host),
+                port=port,
+                security_protocol=PROTOCOLS[
+                    (inner if name == config.followers else clients).protocol
+                ],
+            )
+            for name, port in config.listeners.items()
+        ),
+        features=tuple(
+            m.Feature(
+                name=f.name,
+                min_supported_version=f.min_version,
+                max_supported_version=f.max_version,
+            )
+            for f in features
+        ),
+        rack=None,
+        log_dirs=(uuid.UUID(journal.notes.directory_id),),
+        previous_broker_epoch=-1,
+    )
+
 
 log = logging.getLogger(__name__)
 BEAT_SECONDS: Final = 0.5
@@ -256,3 +328,55 @@ class Membership:
             self.beating.cancel()
         self._controllers.close()
         self._heart.close()
+
+
+_MOST_GUESSES: Final = 64
+
+
+async def change_isrs(
+    membership: Membership, here: MetadataSnapshot, wanted: Mapping[Partition, Sequence[int]]
+) -> None:
+    """Requests these ISRs until each was accepted or refused; the caller checks the result. Raises
+    Unanswered."""
+    bounds = {partition: (0, -1) for partition in wanted}
+    guesses = {
+        partition: partition.partition_epoch
+        for partition in wanted
+        if partition.topic in here.topics
+    }
+    for _ in range(_MOST_GUESSES):
+        if not guesses:
+            return
+        tps = {(p.topic, p.number): p for p in guesses}
+        known = {tp: (here.topics[tp[0]].id, p.leader_epoch, guesses[p]) for tp, p in tps.items()}
+        answers = await membership.alter({tp: wanted[p] for tp, p in tps.items()}, known)
+        for tp, answer in answers.items():
+            partition = tps[tp]
+            following = _next_guess(answer, guesses[partition], *bounds[partition])
+            if following is None:
+                _settle(partition, answer, guesses.pop(partition))
+            else:
+                guesses[partition], *limits = following
+                bounds[partition] = limits[0], limits[1]
+
+
+def _next_guess(answer: Message, guess: int, low: int, high: int) -> tuple[int, int, int] | None:
+    """The next guess and its bounds (`high` -1: none yet). None when the answer does not concern
+    the partition epoch."""
+    if answer.error_code == Error.invalid_update_version:
+        low = guess + 1
+    elif answer.error_code == Error.not_controller:
+        high = guess
+    else:
+        return None
+    return (max(2 * guess, low) if high < 0 else (low + high) // 2), low, high
+
+
+def _settle(partition: Partition, answer: Message, guess: int) -> None:
+    if answer.error_code == Error.none:
+        partition.partition_epoch = int(answer.partition_epoch)
+    elif answer.error_code == Error.new_leader_elected:
+        log.info("%s is handed over", partition.name)
+    else:
+        log.info("%s: ISR not changed: %s", partition.name, answer.error_code.name)
+        partition.partition_epoch = guess

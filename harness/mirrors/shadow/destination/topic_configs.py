@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from linkflap.harness.mirrors.shadow.destination.client import Destination, Refused
 from linkflap.harness.mirrors.shadow.journal import JournalNotes, TopicNote, read_notes
-from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
+from linkflap.harness.mirrors.shadow.partition import MirroredLog
 from linkflap.harness.mirrors.shadow.settings import JOURNAL
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.wire import messages

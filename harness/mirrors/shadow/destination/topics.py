@@ -1,8 +1,13 @@
 """Keeps the destination's topics equal to the source's: creates them on the shadow alone, adds
 partitions, and never writes to another topic of the same name.
 
-A partition that is added to a mirrored topic has real brokers in its ISR for some milliseconds
-(`destination.placement`). If the shadow stops then until its session ends, a real broker leads the
+A mirrored partition is created with the shadow as its only replica and then reassigned to real
+brokers. That reassignment stays pending until a failover, because only the shadow, as the leader,
+could add them to the ISR. So no real broker can be elected before.
+
+Partitions that are added to such a topic must have as many replicas as the existing ones
+(ReplicationControlManager). So real brokers are in their ISRs until the shadow removes them some
+milliseconds later. If the shadow stops then until its session ends, a real broker leads the
 partition and it becomes writable. It is reported, and not mirrored.
 
 A topic that is deleted on the destination, or deleted and created again, is given up: its mirrored
@@ -10,33 +15,152 @@ records are gone, and the new topic is not the mirror's. A topic is also given u
 destination refuses to create it, or, until that one is deleted, when another topic has its name.
 The mirror continues with the other topics. Before anything is mirrored, such a name is an error
 instead (`refuse_taken`).
+
+The controller places topics that an admin or a client creates on any registered broker, the shadow
+too (`Evictions`). The shadow never fetches and refuses writes, so these partitions would hang. They
+are reassigned to real brokers at once. Nothing can be lost by that: while the shadow is in an ISR
+no high watermark advances, and where it leads nobody could write. Cordoning (KIP-1066,
+metadata.version 4.3) avoids such placements where the controller supports it.
 """
 
 from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Collection, Sequence
 from typing import Final
 
-from linkflap.harness.mirrors.shadow.destination.client import Destination, Refused
-from linkflap.harness.mirrors.shadow.destination.lost_partitions import is_lost
-from linkflap.harness.mirrors.shadow.destination.membership import Membership
-from linkflap.harness.mirrors.shadow.destination.picture import Led, MetadataSnapshot, Topic
-from linkflap.harness.mirrors.shadow.destination.placement import Placement
-from linkflap.harness.mirrors.shadow.destination.taken_names import (
-    already_there,
-    is_elsewhere,
-    refuse_taken,
+from linkflap.harness.mirrors.shadow.destination.client import (
+    Destination,
+    Led,
+    MetadataSnapshot,
+    Refused,
+    Topic,
 )
+from linkflap.harness.mirrors.shadow.destination.membership import Membership, change_isrs
 from linkflap.harness.mirrors.shadow.destination.topic_configs import WHILE_MIRRORED, TopicConfigs
-from linkflap.harness.mirrors.shadow.journal import TopicNote
-from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
-from linkflap.harness.mirrors.shadow.log.partition import Partition
-from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.mirrors.shadow.journal import PartitionNote, TopicNote
+from linkflap.harness.mirrors.shadow.partition import Lineage, MirroredLog, Partition
+from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID, Config
+from linkflap.harness.model.errors import EnvironmentFailure, InputError
+from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire.connection import AnyOf, Unanswered
 from linkflap.harness.wire.messages import Error
 
 log = logging.getLogger(__name__)
+
+
+def is_lost(mirrored: MirroredLog, name: str, number: int, led: Led) -> bool:
+    """Whether a real broker leads the partition before the failover. That happens when the shadow's
+    session ends after it added partitions to a topic, and before it narrowed their ISRs."""
+    notes, note = mirrored.journal.notes, mirrored.journal.partition(name, number)
+    if (
+        notes.phase not in ("mirroring", "settling", "ending")
+        or note.home
+        or not 0 <= led.leader < FIRST_BROKER_ID
+    ):
+        return (name, number) in mirrored.lost
+    if (name, number) not in mirrored.lost:
+        log.error(
+            "%s-%d is led by broker %d and is not mirrored: the shadow was away when it was "
+            "created; delete the topic on the destination to mirror it again",
+            name,
+            number,
+            led.leader,
+        )
+        mirrored.lost.add((name, number))
+        mirrored.partitions.pop((name, number), None)
+        note.mirrored = note.promoted = 0
+        mirrored.journal.save()
+    return True
+
+
+def refuse_taken(
+    source: MetadataSnapshot, here: MetadataSnapshot, config: Config, *, known: Collection[str] = ()
+) -> None:
+    """Raises InputError when a topic to mirror has the name of another topic on the destination;
+    `known` names are allowed."""
+    wanted = {name for name in source.topics if config.mirrors(name)}
+    if taken := sorted((wanted & here.topics.keys()) - set(known)):
+        raise InputError(
+            f"{already_there(taken[0], config.link)}; remove it there, or mirror elsewhere"
+        )
+
+
+def already_there(name: str, link: str) -> str:
+    return f"topic {name} exists on the destination of {link} already"
+
+
+def is_elsewhere(note: TopicNote, there: Topic | None) -> bool:
+    """Whether a topic that the mirror created is missing, or another topic has its name."""
+    return bool(note.destination_id) and (there is None or str(there.id) != note.destination_id)
+
+
+_MOST_REPLICAS: Final = 3
+
+
+class Placement:
+    """Where partitions are, and where a failover will put them."""
+
+    def __init__(
+        self, mirrored: MirroredLog, destination: Destination, membership: Membership
+    ) -> None:
+        self._log, self._destination, self._membership = mirrored, destination, membership
+        self._me = mirrored.config.broker_id
+        self._narrowing: set[Partition] = set()
+        """Partitions whose real brokers were removed from the ISR, and that are not reassigned to
+        them yet."""
+
+    def replicas(self, number: int, topic: str = "") -> list[int]:
+        """The real brokers that a partition is assigned to: those that had it before a takeover,
+        else three at most, spread over all."""
+        note = self._log.journal.notes.partitions.get(topic, {}).get(number)
+        if note is not None and note.home:
+            return list(note.home)
+        real = sorted(self._log.config.brokers)
+        count = min(_MOST_REPLICAS, len(real))
+        return [real[(number + i) % len(real)] for i in range(count)]
+
+    async def follow(self, here: MetadataSnapshot, led: Sequence[tuple[Partition, Led]]) -> None:
+        """Brings the mirrored partitions that the shadow leads to their placement until a failover.
+        Raises Unanswered."""
+        spread = [partition for partition, its in led if self._to_be_spread(partition, its)]
+        await self._narrow(here, [partition for partition, its in led if self._is_wide(its)])
+        await self._spread(spread)
+
+    def _is_wide(self, led: Led) -> bool:
+        """Whether brokers other than the shadow are in the ISR of a partition that it leads."""
+        return led.leader == self._me and led.in_sync != (self._me,)
+
+    async def _narrow(self, here: MetadataSnapshot, partitions: list[Partition]) -> None:
+        """Removes real brokers from the ISRs of partitions."""
+        if partitions:
+            taking_over = self._log.journal.notes.phase == "taking-over"
+            await self._log.steps.reach("elected" if taking_over else "grown")
+        await change_isrs(
+            self._membership, here, {partition: [self._me] for partition in partitions}
+        )
+        self._narrowing |= {partition for partition in partitions if not partition.note.home}
+
+    async def _spread(self, partitions: list[Partition]) -> None:
+        """Reassigns partitions to real brokers."""
+        if partitions:
+            await self._destination.reassign(
+                {(p.topic, p.number): self.replicas(p.number) for p in partitions}
+            )
+            self._narrowing -= set(partitions)
+            await self._log.steps.reach("narrowed")
+
+    def _to_be_spread(self, partition: Partition, led: Led) -> bool:
+        """Whether to reassign a partition to real brokers. Not while one of them is in its ISR,
+        because it would lead at once."""
+        narrowed = partition in self._narrowing and (led.leader, led.in_sync) == (
+            self._me,
+            (self._me,),
+        )
+        return not partition.note.home and (led.replicas == (self._me,) or narrowed)
+
+
 _LASTING: Final = frozenset(
     {
         Error.invalid_config,
@@ -292,3 +416,70 @@ class Topics:
 
 def _deleted(name: str) -> str:
     return f"topic {name} was deleted at the source"
+
+
+class Evictions:
+    """Partitions of the destination that have a replica on this shadow but are not mirrored."""
+
+    def __init__(
+        self, mirrored: MirroredLog, destination: Destination, membership: Membership
+    ) -> None:
+        self._log, self._destination, self._membership = mirrored, destination, membership
+        self._me = mirrored.config.broker_id
+
+    async def evict(self, here: MetadataSnapshot) -> None:
+        """Requests the reassignments. Has to be called repeatedly, because they take a moment; that
+        is safe. Raises Unanswered or EnvironmentFailure."""
+        found = self._found(here)
+        if not found:
+            return
+        wanted = {tp: self._homes(tp[1], led) for tp, led in found.items()}
+        log.info(
+            "moved off the shadow, because they are not mirrored: %s",
+            ", ".join(f"{topic}-{number}" for topic, number in found),
+        )
+        await self._destination.reassign(wanted)
+        mine = {
+            _stand_in(tp, led): [self._me, *wanted[tp]]
+            for tp, led in found.items()
+            if led.leader == self._me and set(wanted[tp]) <= self._log.brokers
+        }
+        await change_isrs(self._membership, here, mine)
+
+    def _found(self, here: MetadataSnapshot) -> dict[TopicPartition, Led]:
+        ours = self._log.journal.notes.topics
+        return {
+            (name, number): led
+            for name, topic in here.topics.items()
+            if not (name in ours or self._log.config.mirrors(name))
+            or self._was_made_again(name, topic)
+            for number, led in topic.partitions.items()
+            if self._me in led.replicas
+        }
+
+    def _was_made_again(self, name: str, topic: Topic) -> bool:
+        """Whether another client created the topic again under the name of a topic that is no
+        longer mirrored."""
+        note = self._log.journal.notes.topics.get(name)
+        return note is not None and bool(note.given_up) and str(topic.id) != note.destination_id
+
+    def _homes(self, number: int, led: Led) -> Sequence[int]:
+        """As many real brokers as the partition has replicas, as far as they suffice. Its existing
+        real replicas come first."""
+        kept = [broker for broker in led.replicas if broker < FIRST_BROKER_ID]
+        live = sorted(self._log.brokers - set(kept))
+        turned = [live[(number + i) % len(live)] for i in range(len(live))]
+        return [*kept, *turned][: len(led.replicas)]
+
+
+def _stand_in(tp: TopicPartition, led: Led) -> Partition:
+    """A partition object that only serves to change the ISR."""
+    note = PartitionNote()
+    return Partition(
+        topic=tp[0],
+        number=tp[1],
+        note=note,
+        epochs=Lineage(),
+        source_epochs=Lineage(),
+        leader_epoch=led.epoch,
+    )

@@ -24,7 +24,7 @@ import zlib
 from collections.abc import Callable
 from typing import Final
 
-from linkflap.harness.mirrors.shadow.log.batches import ProducerIds
+from linkflap.harness.mirrors.shadow.batches import ProducerIds
 from linkflap.harness.mirrors.shadow.settings import ShadowOptions
 
 _LONGEST: Final = (1 << 63) - 1

@@ -9,19 +9,89 @@ the source's configs, but does not remove those that were removed at the source.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, cast
 
 import msgspec
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ConfigResource,
+    ResourcePatternType,
+    ResourceType,
+)
 
-from linkflap.harness.mirrors.cluster_mirroring.acls import Acls, acls_of
 from linkflap.harness.mirrors.topics import data_topics
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.events import ComparedTopic, TopicsCompared
 from linkflap.harness.model.wait import until
+
+_SECONDS: Final = 10.0
+_MADE: Final = (
+    ("User:linkflap-reader", AclOperation.READ, AclPermissionType.ALLOW),
+    ("User:linkflap-nobody", AclOperation.WRITE, AclPermissionType.DENY),
+)
+"""Created on each topic, for principals that no client uses."""
+PER_TOPIC: Final = len(_MADE)
+_EVERY: Final = AclBindingFilter(
+    ResourceType.TOPIC,
+    cast(str, None),  # any; missing in the client's type hints
+    ResourcePatternType.LITERAL,
+    cast(str, None),
+    cast(str, None),
+    AclOperation.ANY,
+    AclPermissionType.ANY,
+)
+Acls = Mapping[str, Collection[str]]
+
+
+def make(admin: AdminClient, topics: Collection[str]) -> bool:
+    """Creates the ACLs on each of these topics. Returns whether the cluster has an authorizer.
+    Raises KafkaException."""
+    asked = admin.create_acls(list(_made(topics)), request_timeout=_SECONDS) if topics else {}
+    try:
+        for future in asked.values():
+            future.result(2 * _SECONDS)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.SECURITY_DISABLED:
+            raise
+        return False
+    return True
+
+
+def _made(topics: Collection[str]) -> Iterator[AclBinding]:
+    for topic in topics:
+        for who, what, permission in _MADE:
+            yield AclBinding(
+                ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, who, "*", what, permission
+            )
+
+
+def acls_of(admin: AdminClient, topics: Collection[str]) -> Acls | None:
+    """Topic -> the ACLs on its name, in words; None when the cluster has no authorizer. Raises
+    KafkaException."""
+    try:
+        listed = admin.describe_acls(_EVERY, request_timeout=_SECONDS).result(2 * _SECONDS)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.SECURITY_DISABLED:
+            raise
+        return None
+    found: dict[str, set[str]] = {topic: set() for topic in topics}
+    for acl in listed:
+        if acl.name in found:
+            found[acl.name].add(words(acl))
+    return found
+
+
+def words(acl: AclBinding) -> str:
+    permission, operation = AclPermissionType(acl.permission_type), AclOperation(acl.operation)
+    return f"{permission.name.lower()} {operation.name.lower()} to {acl.principal} from {acl.host}"
+
 
 SYNCED_WITHIN: Final = 20.0
 """How long a sync of topics and configs may take: several times the refresh interval of a mirror's
@@ -41,7 +111,6 @@ LEFT_OUT: Final = frozenset(
 """Topic configs that are not synced by default (mirror.topic.properties.exclude)."""
 _OWN: Final = "mirror."
 _ON_THE_TOPIC: Final = 1
-_SECONDS: Final = 10.0
 Settings = Mapping[str, Mapping[str, str]]
 
 

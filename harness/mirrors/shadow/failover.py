@@ -22,33 +22,238 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from datetime import timedelta
 from typing import Final
 
-from linkflap.harness.mirrors.shadow.destination.client import Destination
+from linkflap.harness.mirrors.shadow import open_transactions
+from linkflap.harness.mirrors.shadow.destination.client import Destination, MetadataSnapshot, Topic
 from linkflap.harness.mirrors.shadow.destination.leader import Leader
-from linkflap.harness.mirrors.shadow.destination.membership import Membership
+from linkflap.harness.mirrors.shadow.destination.membership import Membership, change_isrs
 from linkflap.harness.mirrors.shadow.destination.topics import Topics
-from linkflap.harness.mirrors.shadow.failover import markers, open_transactions
-from linkflap.harness.mirrors.shadow.failover.handover import Handover
-from linkflap.harness.mirrors.shadow.failover.longest_replica import LongestReplica
-from linkflap.harness.mirrors.shadow.failover.producer_id_advance import ProducerIdAdvance
 from linkflap.harness.mirrors.shadow.group_offsets import GroupOffsets
 from linkflap.harness.mirrors.shadow.journal import Phase
-from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
-from linkflap.harness.mirrors.shadow.log.partition import Partition
-from linkflap.harness.mirrors.shadow.source.fetch import Source
+from linkflap.harness.mirrors.shadow.partition import MirroredLog, Partition
+from linkflap.harness.mirrors.shadow.producer_id_advance import ProducerIdAdvance
+from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID
+from linkflap.harness.mirrors.shadow.source import Source
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
-from linkflap.harness.wire.connection import Unanswered
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.connection import Connection, Unanswered
+from linkflap.harness.wire.messages import Error
+
+_READ_BYTES: Final = 1 << 20
+
+
+class LongestReplica:
+    """The longest live replica of each partition, over one connection per broker."""
+
+    def __init__(self, mirrored: MirroredLog) -> None:
+        self._log = mirrored
+        self._connections: dict[str, Connection] = {}
+
+    async def read(self, partition: Partition, offset: int, limit: int) -> bytes:
+        """Batches from `offset` on, from the longest live replica; empty when it has none, or does
+        not answer."""
+        live = {
+            broker: partition.agreed(f)
+            for broker, f in partition.live().items()
+            if broker in self._log.config.brokers
+        }
+        longest = max(live, key=lambda broker: live[broker], default=-1)
+        if longest < 0 or live[longest] <= offset:
+            return b""
+        address = self._log.config.brokers[longest]
+        connection = self._connections.setdefault(address, Connection(address))
+        m = messages.request("fetch", 17)
+        ids = {name: topic_id for topic_id, name in self._log.names.items()}
+        if partition.topic not in ids:
+            return b""
+        asked = m.FetchPartition(
+            partition=partition.number,
+            fetch_offset=offset,
+            partition_max_bytes=max(1, min(limit, _READ_BYTES)),
+        )
+        topic = m.FetchTopic(topic_id=ids[partition.topic], partitions=(asked,))
+        body = m.FetchRequest(
+            max_wait=timedelta(milliseconds=50),
+            min_bytes=1,
+            max_bytes=_READ_BYTES,
+            topics=(topic,),
+            forgotten_topics_data=(),
+        )
+        try:
+            answer = await connection.call("fetch", 17, body, within=3)
+        except Unanswered:
+            return b""
+        data = answer.responses[0].partitions[0]
+        return bytes(data.records or b"") if data.error_code == Error.none else b""
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+
 
 log = logging.getLogger(__name__)
+WITHIN_SECONDS: Final = 60.0
+LATE_SECONDS: Final = 10.0
+"""How long the handover waits for a live broker that has not caught up yet."""
+_LOOK: Final = 0.05
+Live = Callable[[Partition], frozenset[int]]
+
+
+class Handover:
+    """The handover of all partitions of a mirror. A repeated run skips partitions that are already
+    handed over."""
+
+    def __init__(
+        self,
+        mirrored: MirroredLog,
+        destination: Destination,
+        topics: Topics,
+        membership: Membership,
+    ) -> None:
+        self._log, self._destination, self._topics, self._membership = (
+            mirrored,
+            destination,
+            topics,
+            membership,
+        )
+
+    async def run(self, live: Live) -> None:
+        """Returns when a real broker leads every partition. Raises DeadlineExceeded."""
+        await self._log.steps.reach("handing-over")
+        began, error, led = time.monotonic(), None, list(self._log.partitions.values())
+        while True:
+            try:
+                here = await self._destination.picture()
+                led = self._left(here)
+                if not led:
+                    await self._log.steps.reach("handed")
+                    await self._bring_back()
+                    await self._topics.restore_configs()
+                    return
+                # Missing topics: waits until they reappear or are known to be deleted
+                # (`Topics.look`).
+                there = [p for p in led if self._there(here, p.topic) is not None]
+                await self._try(there, live, patient=time.monotonic() < began + LATE_SECONDS)
+            except (Unanswered, EnvironmentFailure) as failure:
+                log.warning("hand-over: %s", failure)
+                error = failure
+            if time.monotonic() > began + WITHIN_SECONDS:
+                raise DeadlineExceeded(_late(led, error))
+            await asyncio.sleep(_LOOK)
+
+    def _left(self, here: MetadataSnapshot) -> list[Partition]:
+        return [
+            p for p in self._log.partitions.values() if not _handed(self._there(here, p.topic), p)
+        ]
+
+    def _there(self, here: MetadataSnapshot, name: str) -> Topic | None:
+        """A topic that the mirror created. Another topic of its name must not be reassigned, and
+        its leader says nothing about the handover."""
+        topic = here.topics.get(name)
+        return (
+            topic
+            if topic is not None
+            and str(topic.id) == self._log.journal.notes.topics[name].destination_id
+            else None
+        )
+
+    async def _try(self, partitions: Iterable[Partition], live: Live, *, patient: bool) -> None:
+        wanted: dict[Partition, list[int]] = {}
+        for partition in partitions:
+            if partition.leader_epoch >= 0:
+                self._stand(partition)
+                wanted[partition] = self._whole(partition, live(partition), patient=patient)
+        wanted = {partition: caught_up for partition, caught_up in wanted.items() if caught_up}
+        if not wanted:
+            return
+        # Only to live brokers: with a dead one among its targets, the reassignment would never
+        # complete.
+        await self._destination.reassign(
+            {(p.topic, p.number): caught_up for p, caught_up in wanted.items()}
+        )
+        await self._log.steps.reach("reassigned")
+        here = await self._destination.picture()
+        me = self._log.config.broker_id
+        wanted = {
+            partition: caught_up
+            for partition, caught_up in wanted.items()
+            if self._there(here, partition.topic) is not None
+        }
+        await change_isrs(
+            self._membership,
+            here,
+            {partition: [me, *caught_up] for partition, caught_up in wanted.items()},
+        )
+        await self._log.steps.reach("in-sync")
+
+    def _stand(self, partition: Partition) -> None:
+        """A process that was restarted for the handover serves exactly the promoted log."""
+        promoted = partition.note.promoted
+        if partition.end != promoted:
+            partition.truncate(promoted)
+            partition.position = partition.served = partition.limit = promoted
+            self._log.lead(partition, partition.leader_epoch)
+            self._log.ring()
+
+    def _whole(self, partition: Partition, alive: frozenset[int], *, patient: bool) -> list[int]:
+        """The live brokers that have the complete promoted log. While `patient`, none until all
+        live ones do."""
+        followers = partition.live()
+        end = partition.note.promoted
+        home = self._topics.placement.replicas(partition.number, partition.topic)
+        caught_up = [
+            broker
+            for broker in home
+            if broker in alive and partition.agreed(followers.get(broker)) == end
+        ]
+        return [] if patient and len(caught_up) < len(alive) else caught_up
+
+    async def _bring_back(self) -> None:
+        """Reassigns replicas to the brokers that were down. The new leaders add them to the ISR
+        once they have caught up."""
+        wanted = {}
+        here = await self._destination.picture()
+        for topic, number in (*self._log.partitions, *self._log.lost):
+            if topic in self._topics.gone or (there := self._there(here, topic)) is None:
+                continue
+            if set(there.partitions[number].replicas) != set(
+                self._topics.placement.replicas(number, topic)
+            ):
+                wanted[topic, number] = self._topics.placement.replicas(number, topic)
+        if wanted:
+            await self._destination.reassign(wanted)
+
+
+def _late(led: Sequence[Partition], error: Exception | None) -> str:
+    if led:
+        return (
+            f"{', '.join(p.name for p in led[:5])} could not be handed over in {WITHIN_SECONDS:g} "
+            "s; see the brokers' logs"
+        )
+    return (
+        f"all partitions are handed over, but their configs or replicas were not restored within"
+        f" {WITHIN_SECONDS:g} s ({error}); see the brokers' logs"
+    )
+
+
+def _handed(topic: Topic | None, partition: Partition) -> bool:
+    led = None if topic is None else topic.partitions.get(partition.number)
+    return (
+        led is not None
+        and 0 <= led.leader < FIRST_BROKER_ID
+        and max(led.in_sync, default=FIRST_BROKER_ID) < FIRST_BROKER_ID
+    )
+
+
 STEP_SECONDS: Final = 60.0
 GROUPS_SECONDS: Final = 2.0
 WAKE_SECONDS: Final = 10.0
 LEAVE_SECONDS: Final = 30.0
 """How long settling waits for a live broker that does not fetch: WAKE_SECONDS until a new leader
 epoch is tried, LEAVE_SECONDS until it continues without that broker."""
-_LOOK: Final = 0.05
 
 
 class FailoverRun:
@@ -96,7 +301,7 @@ class FailoverRun:
                 self._give_up_after(STEP_SECONDS, error)
                 await asyncio.sleep(_LOOK)
         await self._handover.run(self.live)
-        await markers.write(self._log, self._destination)
+        await open_transactions.write_abort_markers(self._log, self._destination)
         await ProducerIdAdvance(self._log, self._destination, self._membership).again()
         self._enter("handed-over")
         await self._log.steps.reach("handed-over")

@@ -24,28 +24,286 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from datetime import timedelta
 from typing import Final
 
-from linkflap.harness.mirrors.shadow.destination.client import Destination
+from linkflap.harness.mirrors.shadow.destination.client import Destination, Led, MetadataSnapshot
 from linkflap.harness.mirrors.shadow.destination.membership import Membership
-from linkflap.harness.mirrors.shadow.destination.picture import Led, MetadataSnapshot
-from linkflap.harness.mirrors.shadow.destination.taken_names import refuse_taken
 from linkflap.harness.mirrors.shadow.destination.topic_configs import WHILE_MIRRORED, topic_configs
-from linkflap.harness.mirrors.shadow.destination.topics import Topics
-from linkflap.harness.mirrors.shadow.failback.both_sides import logs_of, refuse_another
-from linkflap.harness.mirrors.shadow.failback.failback_point import failback_point
-from linkflap.harness.mirrors.shadow.failback.follower import Leaders, claim
+from linkflap.harness.mirrors.shadow.destination.topics import Topics, refuse_taken
 from linkflap.harness.mirrors.shadow.group_offsets import GroupOffsets
 from linkflap.harness.mirrors.shadow.journal import TopicNote
-from linkflap.harness.mirrors.shadow.log.leader_epochs import Lineage
-from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
-from linkflap.harness.mirrors.shadow.log.partition import Partition
-from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID, TakenPartition
-from linkflap.harness.mirrors.shadow.source.fetch import Source
-from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
+from linkflap.harness.mirrors.shadow.partition import (
+    NONE,
+    Entry,
+    Lineage,
+    MirroredLog,
+    Partition,
+    parting,
+)
+from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID, TakenPartition, TakenTopic
+from linkflap.harness.mirrors.shadow.source import Source
+from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError
 from linkflap.harness.model.topology import TopicPartition
-from linkflap.harness.wire.connection import Unanswered
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.connection import Connection, Unanswered
+from linkflap.harness.wire.messages import Error, Message
+
+_WAIT: Final = timedelta(milliseconds=20)
+_LATEST: Final = -1
+
+
+class Leaders:
+    """Connections to the leaders of one cluster, one per address."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Connection] = {}
+
+    def at(self, address: str) -> Connection:
+        return self._known.setdefault(address, Connection(address))
+
+    def close(self) -> None:
+        for connection in self._known.values():
+            connection.close()
+
+
+async def epochs_of(
+    leader: Connection, latest: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, tuple[Lineage, int]]:
+    """Partition -> (its leader epochs, its log end). `latest`: partition -> its current leader
+    epoch.
+
+    OffsetForLeaderEpoch returns the end of one epoch at a time. So the epochs are requested from
+    the newest to the oldest, for all partitions at once. Raises Unanswered.
+    """
+    ends: dict[TopicPartition, list[Entry]] = {tp: [] for tp in latest}
+    asked = dict(latest)
+    while asked:
+        answers = await _epoch_ends(leader, asked)
+        asked = {
+            tp: below
+            for tp, entry in answers.items()
+            if (below := _note(ends[tp], entry, asked[tp])) >= 0
+        }
+    return {tp: _lineage(found) for tp, found in ends.items()}
+
+
+def _note(ends: list[Entry], entry: Entry, asked: int) -> int:
+    """Adds (epoch, its end offset). Returns the epoch to request next, or NONE when all are
+    known."""
+    epoch, end = entry
+    if epoch == NONE:
+        # Either above all epochs of the leader, which has written nothing in its newest one, or
+        # below them.
+        return NONE if ends else asked - 1
+    if len(ends) > 1 and end >= ends[-1][1]:
+        # No such epoch: the answer is the start of the oldest one. Only the newest epoch can be
+        # empty.
+        return NONE
+    ends.append(entry)
+    return epoch - 1 if end > 0 else NONE
+
+
+def _lineage(ends: list[Entry]) -> tuple[Lineage, int]:
+    """The lineage of (epoch, end) entries in descending order: each epoch begins where the one
+    before it ends. And the log end."""
+    lineage = Lineage()
+    start = 0
+    for epoch, end in reversed(ends):
+        lineage.begin(epoch, start)
+        start = end
+    return lineage, start
+
+
+async def _epoch_ends(
+    leader: Connection, asked: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, Entry]:
+    m = messages.request("offset_for_leader_epoch", 4)
+    topics = tuple(
+        m.OffsetForLeaderTopic(
+            topic=topic,
+            partitions=tuple(
+                m.OffsetForLeaderPartition(
+                    partition=number, current_leader_epoch=-1, leader_epoch=asked[topic, number]
+                )
+                for number in numbers
+            ),
+        )
+        for topic, numbers in _by_topic(asked).items()
+    )
+    answer = await leader.call(
+        "offset_for_leader_epoch", 4, m.OffsetForLeaderEpochRequest(replica_id=-1, topics=topics)
+    )
+    found: dict[TopicPartition, Entry] = {}
+    for topic in answer.topics:
+        for row in topic.partitions:
+            _check(
+                row,
+                f"{leader.address} did not return the leader epochs of"
+                f" {topic.topic}-{row.partition}",
+            )
+            found[str(topic.topic), int(row.partition)] = int(row.leader_epoch), int(row.end_offset)
+    return found
+
+
+async def claim(
+    leader: Connection,
+    ids: Mapping[str, Message],
+    tps: Iterable[TopicPartition],
+    *,
+    broker: int,
+    epoch: int,
+) -> None:
+    """Fetches once at the log ends of these partitions, as follower `broker` with broker epoch
+    `epoch`.
+
+    Ignores a refusal (the leader may not know its new replica yet): the ISR shows the result.
+    Raises Unanswered.
+    """
+    ends = await _log_ends(leader, tps, broker)
+    m = messages.request("fetch", 17)
+    topics = tuple(
+        m.FetchTopic(
+            topic_id=ids[topic],
+            partitions=tuple(
+                m.FetchPartition(
+                    partition=number,
+                    fetch_offset=ends[topic, number],
+                    log_start_offset=0,
+                    partition_max_bytes=1,
+                )
+                for number in numbers
+            ),
+        )
+        for topic, numbers in _by_topic(ends).items()
+    )
+    if not topics:
+        await asyncio.sleep(_WAIT.total_seconds())
+        return
+    body = m.FetchRequest(
+        replica_state=m.ReplicaState(replica_id=broker, replica_epoch=epoch),
+        max_wait=_WAIT,
+        min_bytes=1,
+        max_bytes=1,
+        topics=topics,
+        forgotten_topics_data=(),
+    )
+    await leader.call("fetch", 17, body)
+
+
+async def _log_ends(
+    leader: Connection, tps: Iterable[TopicPartition], broker: int
+) -> dict[TopicPartition, int]:
+    """Log end offsets, as a replica gets them, of those of the partitions that this broker
+    leads."""
+    m = messages.request("list_offsets", 7)
+    topics = tuple(
+        m.ListOffsetsTopic(
+            name=topic,
+            partitions=tuple(
+                m.ListOffsetsPartition(partition_index=n, timestamp=_LATEST) for n in numbers
+            ),
+        )
+        for topic, numbers in _by_topic(tps).items()
+    )
+    answer = await leader.call(
+        "list_offsets", 7, m.ListOffsetsRequest(replica_id=broker, isolation_level=0, topics=topics)
+    )
+    return {
+        (str(topic.name), int(row.partition_index)): int(row.offset)
+        for topic in answer.topics
+        for row in topic.partitions
+        if row.error_code == Error.none
+    }
+
+
+def _by_topic(tps: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for topic, number in tps:
+        found.setdefault(topic, []).append(number)
+    return found
+
+
+def _check(row: Message, what: str) -> None:
+    if row.error_code != Error.none:
+        raise Unanswered(f"{what}: {row.error_code.name}")
+
+
+def failback_point(name: str, left: TakenPartition, ours: Lineage, end: int, *, rule: str) -> int:
+    """The failback point of one log, by `rule`. `left` is the partition as its mirror left it;
+    `ours` and `end` are this log's leader epochs and end.
+
+    offset: the last mirrored offset (KIP-1279 in February 2026). Records that were written later
+    and never mirrored are lost. It is only right if everything below is unchanged since it was
+    mirrored. If this log has lost part of that (an unclean election), the two logs would differ
+    below the failback point, so it is an error.
+
+    epoch: the last mirror epoch (KIP-1279 since March 2026, A10): the end of that epoch here, then
+    the epoch check against the other cluster's log. Records that were never mirrored are lost as
+    with `offset`. Records that this log has lost are mirrored back.
+
+    Raises InputError for that error.
+    """
+    mirrored = Lineage(left.epochs)
+    mirrored.truncate(left.end)
+    common = parting(ours, end, mirrored, left.end) if mirrored.entries else min(left.end, end)
+    if rule == "epoch":
+        return common
+    if common < left.end:
+        raise InputError(
+            f"{name} was mirrored up to offset {left.end}, but its log on the destination differs "
+            f"from offset {common} on; set failback_point to epoch, and these records are mirrored "
+            "back from the other cluster"
+        )
+    return left.end
+
+
+Logs = dict[TopicPartition, tuple[Lineage, int]]
+
+
+def refuse_another(
+    name: str, topic: TakenTopic, there: MetadataSnapshot, here: MetadataSnapshot, link: str
+) -> None:
+    """Raises InputError for a topic that is no longer the mirrored one on either side, or has more
+    partitions at the destination."""
+    if str(here.topics[name].id) != topic.destination_id:
+        raise InputError(
+            f"topic {name} exists on the destination of {link} but is not the one that was "
+            f"mirrored from there (its id is {here.topics[name].id}, the mirrored one's was "
+            f"{topic.destination_id}); remove it there, and it is copied"
+        )
+    if name not in there.topics or str(there.topics[name].id) != topic.source_id:
+        raise InputError(
+            f"topic {name} at the source of {link} is not the one that was promoted there (id "
+            f"{topic.source_id}), so its records cannot continue the destination's log; "
+            "remove it on both sides, or leave the clusters as they are"
+        )
+    mine, theirs = len(here.topics[name].partitions), len(there.topics[name].partitions)
+    if mine > theirs:
+        raise InputError(
+            f"topic {name} has {mine} partitions on the destination of {link} and {theirs} at "
+            f"its source; add partitions at the source until it has {mine} too"
+        )
+
+
+async def logs_of(leaders: Leaders, found: MetadataSnapshot, tps: list[TopicPartition]) -> Logs:
+    """Partition -> (leader epochs, log end) on one side. Raises EnvironmentFailure where no real
+    broker leads."""
+    by_leader: dict[int, dict[TopicPartition, int]] = {}
+    for topic, number in tps:
+        led = found.topics[topic].partitions[number]
+        if not 0 <= led.leader < FIRST_BROKER_ID or led.leader not in found.brokers:
+            raise EnvironmentFailure(
+                f"no broker of its own cluster leads {topic}-{number}; start the brokers that "
+                "have it"
+            )
+        by_leader.setdefault(led.leader, {})[topic, number] = led.epoch
+    logs: Logs = {}
+    for leader, latest in by_leader.items():
+        logs |= await epochs_of(leaders.at(found.brokers[leader]), latest)
+    return logs
+
 
 log = logging.getLogger(__name__)
 STEP_SECONDS: Final = 120.0

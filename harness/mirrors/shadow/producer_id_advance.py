@@ -21,8 +21,8 @@ from typing import Final
 
 from linkflap.harness.mirrors.shadow.destination.client import Destination
 from linkflap.harness.mirrors.shadow.destination.membership import Membership
-from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
-from linkflap.harness.mirrors.shadow.log.producer_ids import MARGIN
+from linkflap.harness.mirrors.shadow.partition import MirroredLog
+from linkflap.harness.mirrors.shadow.producer_ids import MARGIN
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.wire.connection import Unanswered
 

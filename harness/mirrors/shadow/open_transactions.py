@@ -5,7 +5,7 @@ abort: appends an ABORT marker per open transaction, in a new leader epoch (KIP-
 2026).
 
 write-txn-markers: the brokers that lead after the handover append the same markers
-(WriteTxnMarkers, KIP-98; `markers`).
+(WriteTxnMarkers, KIP-98; `write_abort_markers`).
 
 truncate-once: truncates the log at its last stable offset (February to May 2026). That can remove
 the marker of a transaction that had begun before. It is then open again, and hangs for ever.
@@ -18,20 +18,187 @@ With producer_ids=negate, brokers track no transactions, so none are found.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import timedelta
 from typing import Final, Protocol
 
-from linkflap.harness.mirrors.shadow.destination.client import Destination
+from linkflap.harness.mirrors.shadow.batches import (
+    ABORT,
+    Stamped,
+    abort_marker,
+    controls,
+    end_of,
+    reset_marker,
+)
+from linkflap.harness.mirrors.shadow.destination.client import Destination, MetadataSnapshot
 from linkflap.harness.mirrors.shadow.destination.membership import Membership
-from linkflap.harness.mirrors.shadow.failover import markers
-from linkflap.harness.mirrors.shadow.failover.producer_id_advance import ProducerIdAdvance
-from linkflap.harness.mirrors.shadow.log.batches import Stamped, abort_marker, reset_marker
-from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
-from linkflap.harness.mirrors.shadow.log.partition import Partition
-from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.mirrors.shadow.partition import MirroredLog, Partition
+from linkflap.harness.mirrors.shadow.producer_id_advance import ProducerIdAdvance
+from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID
+from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
+from linkflap.harness.model.topology import TopicPartition
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.connection import Connection, Unanswered
+from linkflap.harness.wire.messages import Error, Message
 
 log = logging.getLogger(__name__)
+WITHIN_SECONDS: Final = 60.0
+_LOOK: Final = 0.05
+_READ_BYTES: Final = 1 << 20
+OpenTransaction = tuple[int, int, int, int]
+"""A transaction to abort: producer id, producer epoch, coordinator epoch, first offset."""
+
+
+async def write_abort_markers(mirrored: MirroredLog, destination: Destination) -> None:
+    """Returns when every journaled transaction has its ABORT, and the journal has its offset.
+
+    Can be repeated after a kill. Raises DeadlineExceeded.
+    """
+    deadline = time.monotonic() + WITHIN_SECONDS
+    leaders: dict[str, Connection] = {}
+    try:
+        while waiting := [p for p in mirrored.partitions.values() if not _done(p)]:
+            if time.monotonic() > deadline:
+                names = ", ".join(p.name for p in waiting[:5])
+                raise DeadlineExceeded(
+                    f"transactions of {names} could not be aborted; see the logs of the brokers "
+                    "that lead them"
+                )
+            try:
+                await _try(mirrored, destination, waiting, leaders)
+            except (Unanswered, EnvironmentFailure) as error:
+                log.warning("transaction markers: %s", error)
+            await asyncio.sleep(_LOOK)
+    finally:
+        for connection in leaders.values():
+            connection.close()
+
+
+def _done(partition: Partition) -> bool:
+    appended = {what_ for _, what_ in partition.note.appended}
+    return all(
+        marker_name(producer, epoch) in appended for producer, epoch, _, _ in partition.note.open
+    )
+
+
+async def _try(
+    mirrored: MirroredLog,
+    destination: Destination,
+    waiting: list[Partition],
+    leaders: dict[str, Connection],
+) -> None:
+    here = await destination.picture({p.topic for p in waiting})
+    for partition in waiting:
+        topic = here.topics.get(partition.topic)
+        if (
+            topic is None
+            or str(topic.id) != mirrored.journal.notes.topics[partition.topic].destination_id
+        ):
+            continue  # deleted, or another topic has its name: `Topics.look` finds out
+        leader = topic.partitions[partition.number].leader
+        if not 0 <= leader < FIRST_BROKER_ID:
+            continue
+        address = mirrored.config.brokers[leader]
+        connection = leaders.setdefault(address, Connection(address))
+        still = {
+            (int(state.producer_id), int(state.current_txn_start_offset))
+            for state in await destination.producers(address, (partition.topic, partition.number))
+        }
+        left = [one for one in partition.note.open if (one[0], one[3]) in still]
+        if left:
+            await _abort(connection, (partition.topic, partition.number), left)
+        found = await _found(connection, here, partition)
+        if len(found) == len(partition.note.open):
+            partition.note.appended += found
+            mirrored.journal.save()
+            for offset, what in found:
+                log.info("%s: %s at offset %d, by WriteTxnMarkers", partition.name, what, offset)
+
+
+async def _abort(
+    connection: Connection, tp: TopicPartition, transactions: Iterable[OpenTransaction]
+) -> None:
+    """Asks the leader to write the markers. Raises EnvironmentFailure when it refuses one."""
+    m = messages.request("write_txn_markers", 1)
+    topic = m.WritableTxnMarkerTopic(name=tp[0], partition_indexes=(tp[1],))
+    body = m.WriteTxnMarkersRequest(
+        markers=tuple(
+            m.WritableTxnMarker(
+                producer_id=producer,
+                producer_epoch=epoch,
+                transaction_result=False,
+                topics=(topic,),
+                coordinator_epoch=coordinator,
+            )
+            for producer, epoch, coordinator, _ in transactions
+        )
+    )
+    answer = await connection.call("write_txn_markers", 1, body)
+    refused = [
+        f"producer {marker.producer_id}: {row.error_code.name}"
+        for marker in answer.markers
+        for topic_ in marker.topics
+        for row in topic_.partitions
+        if row.error_code != Error.none
+    ]
+    if refused:
+        raise EnvironmentFailure(
+            f"{connection.address} did not abort on {tp[0]}-{tp[1]}: {', '.join(refused)}"
+        )
+
+
+async def _found(
+    connection: Connection, here: MetadataSnapshot, partition: Partition
+) -> list[tuple[int, str]]:
+    """The first ABORT of each journaled transaction after the promotion offset, as (offset, what),
+    in offset order."""
+    wanted: dict[tuple[int, int], int] = {
+        (producer, epoch): -1 for producer, epoch, _, _ in partition.note.open
+    }
+    at = partition.note.promoted
+    while min(wanted.values()) < 0:
+        data = await _read(connection, here.topics[partition.topic].id, partition, at)
+        if not data:
+            break
+        for offset, kind, producer, epoch in controls(data):
+            if kind == ABORT and wanted.get((producer, epoch)) == -1:
+                wanted[producer, epoch] = offset
+        at = end_of(data)
+    return sorted(
+        (offset, marker_name(*producer)) for producer, offset in wanted.items() if offset >= 0
+    )
+
+
+def marker_name(producer_id: int, producer_epoch: int) -> str:
+    """The name of an appended marker in a journal."""
+    return f"ABORT of producer {producer_id}, epoch {producer_epoch}"
+
+
+async def _read(
+    connection: Connection, topic_id: Message, partition: Partition, offset: int
+) -> bytes:
+    """Complete batches from `offset` on, up to the high watermark; empty when there are none
+    yet."""
+    m = messages.request("fetch", 17)
+    row = m.FetchPartition(
+        partition=partition.number, fetch_offset=offset, partition_max_bytes=_READ_BYTES
+    )
+    body = m.FetchRequest(
+        max_wait=timedelta(milliseconds=50),
+        min_bytes=1,
+        max_bytes=_READ_BYTES,
+        topics=(m.FetchTopic(topic_id=topic_id, partitions=(row,)),),
+        forgotten_topics_data=(),
+    )
+    answer = await connection.call("fetch", 17, body)
+    fetched = answer.responses[0].partitions[0]
+    data = bytes(fetched.records or b"") if fetched.error_code == Error.none else b""
+    return data if end_of(data) > offset else b""
+
+
 _RESET: Final = "reset"
 SOURCE_MARGIN: Final = 10
 """Leader epochs that a source may use between its last mirrored batch and its truncation: its
@@ -79,7 +246,7 @@ async def _append_aborts(
     failover: Settling,
     mirrored: MirroredLog,
     membership: Membership,
-    opened: Mapping[Partition, list[markers.Open]],
+    opened: Mapping[Partition, list[OpenTransaction]],
 ) -> None:
     # A broker that died may have other bytes at these offsets in the current epoch.
     await _new_epoch(failover, mirrored, membership)
@@ -98,7 +265,7 @@ async def _append_aborts(
                 producer_epoch=producer_epoch,
                 coordinator_epoch=coordinator_epoch,
             )
-            _append(partition, data, markers.what(producer_id, producer_epoch))
+            _append(partition, data, marker_name(producer_id, producer_epoch))
     mirrored.remember(opened)
     await mirrored.steps.reach("appended")
     mirrored.ring()
@@ -108,16 +275,16 @@ async def _append_aborts(
 async def note_open(
     failover: Settling, mirrored: MirroredLog, destination: Destination, membership: Membership
 ) -> None:
-    """Journals the open transactions. They are aborted once real brokers lead (`markers`)."""
+    """Journals the open transactions. `write_abort_markers` aborts them once real brokers lead."""
     for partition, transactions in (await _open(failover, mirrored, destination)).items():
         partition.note.open = transactions
 
 
 async def _open(
     failover: Settling, mirrored: MirroredLog, destination: Destination
-) -> dict[Partition, list[markers.Open]]:
+) -> dict[Partition, list[OpenTransaction]]:
     """Partition -> its open transactions, in the order in which they began."""
-    found: dict[Partition, list[markers.Open]] = {}
+    found: dict[Partition, list[OpenTransaction]] = {}
     for tp, partition in list(mirrored.partitions.items()):
         address = mirrored.config.brokers[_somebody(failover, partition)]
         states = await destination.producers(address, tp)

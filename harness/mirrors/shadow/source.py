@@ -11,23 +11,233 @@ import asyncio
 import contextlib
 import logging
 import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from linkflap.harness.mirrors.shadow.destination.picture import MetadataSnapshot, picture
-from linkflap.harness.mirrors.shadow.log.mirrored_log import BUDGET_BYTES, WINDOW_BYTES, MirroredLog
-from linkflap.harness.mirrors.shadow.log.partition import Partition
-from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID
-from linkflap.harness.mirrors.shadow.source.replica_choice import (
-    LogDivergence,
-    Reading,
-    ReplicaReaders,
-    truncation_point,
+from linkflap.harness.mirrors.shadow.destination.client import Led, MetadataSnapshot, picture
+from linkflap.harness.mirrors.shadow.partition import (
+    BUDGET_BYTES,
+    WINDOW_BYTES,
+    MirroredLog,
+    Partition,
 )
-from linkflap.harness.mirrors.shadow.source.requests import PARTITION_BYTES, SHORT, SourceRequests
+from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID
+from linkflap.harness.model.topology import TopicPartition
+from linkflap.harness.wire import messages
 from linkflap.harness.wire.bulk import Buffer
 from linkflap.harness.wire.connection import AnyOf, Connection, Unanswered
 from linkflap.harness.wire.messages import Error, Message
+from linkflap.harness.wire.replicas import DEBUGGING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How one partition is read: from `address`, which leads it in `epoch`, or is a replica under a
+    shadow (epoch -1).
+
+    `replicas` are the addresses of all live real replicas. `all_live`: none of its real replicas is
+    dead.
+    """
+
+    address: str
+    epoch: int = -1
+    replicas: tuple[str, ...] = ()
+    all_live: bool = True
+
+    @property
+    def led(self) -> bool:
+        return self.epoch >= 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDivergence:
+    """How one replica's log compares with the log that was read up to some offset. `end` is where
+    it diverges, -1 when it does not. `epoch` is the leader epoch of its batch there, -1 when its
+    log ends there."""
+
+    end: int
+    epoch: int = -1
+
+
+class ReplicaReaders:
+    """How each partition is read now."""
+
+    def __init__(self) -> None:
+        self._readings: dict[TopicPartition, Reading] = {}
+        self._positions: dict[TopicPartition, int] = {}
+
+    def get(self, tp: TopicPartition) -> Reading | None:
+        return self._readings.get(tp)
+
+    def addresses(self) -> set[str]:
+        return {reading.address for reading in self._readings.values()}
+
+    def leave(self, tp: TopicPartition) -> None:
+        """Stops reading a partition until the next metadata shows where to read it."""
+        self._readings.pop(tp, None)
+
+    def turn(self, tp: TopicPartition, address: str) -> None:
+        """Reads a partition from another replica."""
+        if (reading := self._readings.get(tp)) is not None and not reading.led:
+            self._readings[tp] = Reading(
+                address=address, replicas=reading.replicas, all_live=reading.all_live
+            )
+
+    def look(self, found: MetadataSnapshot, positions: Mapping[TopicPartition, int]) -> None:
+        """Takes in the source's metadata; `positions` is how far each partition was read."""
+        known, self._readings = self._readings, {}
+        for name, topic in found.topics.items():
+            for number, led in topic.partitions.items():
+                tp = name, number
+                stuck = positions.get(tp, -1) == self._positions.get(tp, -2)
+                reading = _reading(led, found.brokers, known.get(tp), stuck=stuck)
+                if reading is not None:
+                    self._readings[tp] = reading
+        self._positions = dict(positions)
+
+
+def _reading(
+    led: Led, brokers: Mapping[int, str], before: Reading | None, *, stuck: bool
+) -> Reading | None:
+    if 0 <= led.leader < FIRST_BROKER_ID:
+        return (
+            Reading(address=brokers[led.leader], epoch=led.epoch) if led.leader in brokers else None
+        )
+    real = [broker for broker in led.replicas if broker < FIRST_BROKER_ID]
+    live = tuple(brokers[broker] for broker in real if broker in brokers)
+    if not live:
+        return None
+    index = live.index(before.address) if before is not None and before.address in live else 0
+    # A replica that no longer fetches looks the same as one without new records, so the replicas
+    # take turns.
+    return Reading(
+        address=live[(index + stuck) % len(live)], replicas=live, all_live=len(live) == len(real)
+    )
+
+
+def truncation_point(words: Sequence[LogDivergence], *, all_live: bool) -> int:
+    """Where a log under a shadow was truncated, according to its replicas; -1 when it was not, or
+    that is unknown yet.
+
+    A batch in a later epoch was written after the truncation. Replicas that only end earlier may
+    lag, unless all of them end earlier.
+    """
+    newest = max((word.epoch for word in words), default=-1)
+    if newest >= 0:
+        return max(word.end for word in words if word.epoch == newest)
+    if all_live and words and all(word.end >= 0 for word in words):
+        return max(word.end for word in words)
+    return -1
+
+
+SHORT: Final = timedelta(milliseconds=10)
+PARTITION_BYTES: Final = 2 << 20
+_STALL_SECONDS: Final = 3.0
+_EARLIEST, _LATEST = -2, -1
+
+
+class SourceRequests:
+    """Requests for partitions of the mirrored log, with their leaders' epochs. `committed_only`:
+    reads like a read_committed consumer."""
+
+    def __init__(self, mirrored: MirroredLog, readers: ReplicaReaders) -> None:
+        self._log, self._readers = mirrored, readers
+        self.committed_only = mirrored.config.options.bound == "lso"
+
+    async def fetch(
+        self,
+        connection: Connection,
+        positions: Mapping[str, Mapping[int, int]],
+        *,
+        wait: timedelta,
+        most: int,
+    ) -> list[tuple[Partition, Message]]:
+        """Fetches partitions (topic -> partition -> offset). Returns their answers. Raises
+        Unanswered."""
+        m = messages.request("fetch", 17)
+        ids = {name: topic_id for topic_id, name in self._log.source_names.items()}
+        topics = tuple(
+            m.FetchTopic(
+                topic_id=ids[name],
+                partitions=tuple(
+                    m.FetchPartition(
+                        partition=number,
+                        current_leader_epoch=self._epoch(name, number, connection),
+                        fetch_offset=position,
+                        last_fetched_epoch=self._log.partitions[name, number].source_epochs.at(
+                            position - 1
+                        ),
+                        partition_max_bytes=PARTITION_BYTES,
+                    )
+                    for number, position in tps.items()
+                    if (name, number) in self._log.partitions
+                ),
+            )
+            for name, tps in positions.items()
+            if name in ids
+        )
+        body = m.FetchRequest(
+            max_wait=wait,
+            min_bytes=1,
+            max_bytes=most,
+            isolation_level=int(self.committed_only),
+            topics=topics,
+            forgotten_topics_data=(),
+        )
+        answer = await connection.call(
+            "fetch", 17, body, within=wait.total_seconds() + _STALL_SECONDS
+        )
+        # Leaves out topics that were deleted meanwhile, on either side.
+        return [
+            (partition, data)
+            for topic in answer.responses
+            for data in topic.partitions
+            if (
+                partition := self._log.partitions.get(
+                    (self._log.source_names.get(topic.topic_id, ""), data.partition_index)
+                )
+            )
+        ]
+
+    def _epoch(self, topic: str, number: int, connection: Connection) -> int:
+        """The leader epoch for a request over this connection; -1 for a replica that is not the
+        leader."""
+        reading = self._readers.get((topic, number))
+        return (
+            reading.epoch if reading is not None and reading.address == connection.address else -1
+        )
+
+    async def look(
+        self, partition: Partition, connection: Connection, offset: int
+    ) -> Message | None:
+        """A replica's answer for one offset, with as little data as possible. Raises Unanswered."""
+        answer = await self.fetch(
+            connection, {partition.topic: {partition.number: offset}}, wait=SHORT, most=1
+        )
+        return answer[0][1] if answer else None
+
+    async def start(self, partition: Partition, connection: Connection) -> int | None:
+        """The log start offset; None when the source returns an error. Raises Unanswered."""
+        return await self._offset(partition, connection, _EARLIEST)
+
+    async def end(self, partition: Partition, connection: Connection) -> int | None:
+        """The log end offset; None when the source returns an error. Raises Unanswered."""
+        return await self._offset(partition, connection, _LATEST)
+
+    async def _offset(self, partition: Partition, connection: Connection, which: int) -> int | None:
+        m = messages.request("list_offsets", 7)
+        row = m.ListOffsetsPartition(partition_index=partition.number, timestamp=which)
+        topic = m.ListOffsetsTopic(name=partition.topic, partitions=(row,))
+        answer = await connection.call(
+            "list_offsets",
+            7,
+            m.ListOffsetsRequest(replica_id=DEBUGGING, isolation_level=0, topics=(topic,)),
+        )
+        result = answer.topics[0].partitions[0]
+        return int(result.offset) if result.error_code == Error.none else None
+
 
 log = logging.getLogger(__name__)
 POLL: Final = timedelta(milliseconds=250)

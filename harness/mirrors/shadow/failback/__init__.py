@@ -1,1 +1,0 @@
-"""Failback: takes over topics that a mirror once copied from here, and truncates them."""

@@ -1,2 +1,0 @@
-"""Failover: ends open transactions, makes producer ids safe, and hands the leadership over to real
-brokers."""

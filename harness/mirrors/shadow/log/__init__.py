@@ -1,1 +1,0 @@
-"""The mirrored log: its batches, leader epochs and producer ids."""
