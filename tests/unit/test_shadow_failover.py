@@ -1,21 +1,286 @@
-"""Settling, with fake followers: whose log is the longest, who gets the rest, and who is not waited
-for."""
+"""A shadow's failover: the handover, epochs of promoted logs, and producer ids."""
 
 from __future__ import annotations
 
 import asyncio
+import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from linkflap.harness.mirrors.shadow import failover
-from linkflap.harness.mirrors.shadow.failover import FailoverRun
-from linkflap.harness.mirrors.shadow.journal import Journal
-from linkflap.harness.mirrors.shadow.partition import MirroredLog
-from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.mirrors.shadow import failover, open_transactions, producer_id_advance
+from linkflap.harness.mirrors.shadow.destination.client import (
+    Destination,
+    Led,
+    MetadataSnapshot,
+    Topic,
+)
+from linkflap.harness.mirrors.shadow.destination.membership import Membership
+from linkflap.harness.mirrors.shadow.failover import FailoverRun, Handover
+from linkflap.harness.mirrors.shadow.journal import Journal, TopicNote
+from linkflap.harness.mirrors.shadow.open_transactions import SOURCE_MARGIN
+from linkflap.harness.mirrors.shadow.partition import MirroredLog, Partition
+from linkflap.harness.mirrors.shadow.producer_id_advance import AHEAD, ProducerIdAdvance
+from linkflap.harness.mirrors.shadow.producer_ids import MARGIN
+from linkflap.harness.mirrors.shadow.settings import LeaderEpochs, ShadowOptions
+from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
+from linkflap.harness.wire.connection import Unanswered
 from tests.shadows import config
+
+
+def handing(folder: Path, monkeypatch: pytest.MonkeyPatch, *, leader: int) -> Handover:
+    """A destination whose only partition has this leader, and that refuses config changes."""
+    monkeypatch.setattr(failover, "WITHIN_SECONDS", 0.2)
+    mirrored = MirroredLog(config(), Journal(folder))
+    mirrored.journal.notes.topics["A.t"] = TopicNote(source_id="s", destination_id="d")
+    mirrored.add("A.t", 0)
+    led = Led(leader=leader, epoch=1, replicas=(leader,), in_sync=(leader,))
+
+    async def picture() -> MetadataSnapshot:
+        return MetadataSnapshot(brokers={}, topics={"A.t": Topic(id="d", partitions={0: led})})
+
+    async def refuse() -> None:
+        raise EnvironmentFailure("topic A.t could not be configured: not today")
+
+    placement = SimpleNamespace(replicas=lambda _number, _topic: [leader])
+    topics: Any = SimpleNamespace(placement=placement, gone=set(), restore_configs=refuse)
+    destination: Any = SimpleNamespace(picture=picture)
+    membership: Any = SimpleNamespace()
+    return Handover(mirrored, destination, topics, membership)
+
+
+@pytest.mark.parametrize(
+    ("leader", "sentence"),
+    [
+        (
+            1,
+            (
+                "all partitions are handed over, but their configs or replicas were not restored "
+                "within 0.2 s (topic A.t could not be configured"
+            ),
+        ),
+        (1000, "A.t-0 could not be handed over in 0.2 s; see the brokers' logs"),
+    ],
+)
+def test_a_partition_is_named_only_while_it_is_not_handed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leader: int, sentence: str
+) -> None:
+    made = handing(tmp_path, monkeypatch, leader=leader)
+    with pytest.raises(DeadlineExceeded) as raised:
+        asyncio.run(made.run(lambda _: frozenset()))
+    assert sentence in str(raised.value)
+
+
+class Followers:
+    """The destination: gives a new leader epoch on request, and has no open transaction."""
+
+    def __init__(self, mirrored: MirroredLog) -> None:
+        self._mirrored = mirrored
+
+    async def settled(self) -> None:
+        for partition in self._mirrored.partitions.values():
+            if partition.raise_to >= 0:
+                self._mirrored.lead(partition, partition.raise_to)
+
+    def live(self, partition: Partition) -> frozenset[int]:
+        return frozenset((1,))
+
+    async def producers(self, address: str, partition: tuple[str, int]) -> list[Any]:
+        return []
+
+
+@pytest.mark.parametrize(
+    ("kept", "led", "promoted"),
+    [
+        ("keep", 3, 3 + SOURCE_MARGIN + 1),
+        ("keep", 3 + SOURCE_MARGIN, 3 + SOURCE_MARGIN + 1),
+        ("keep", 40, 40),
+        ("rewrite", 3, 3),
+    ],
+)
+def test_a_promotion_passes_the_epochs_that_its_source_can_still_use(
+    tmp_path: Path, kept: LeaderEpochs, led: int, promoted: int
+) -> None:
+    options = ShadowOptions(leader_epochs=kept, producer_ids="keep")
+    mirrored = MirroredLog(replace(config(), options=options), Journal(tmp_path))
+    partition = mirrored.add("A.t", 0)
+    partition.source_epochs.begin(3, 0)
+    mirrored.lead(partition, led)
+    followers: Any = Followers(mirrored)
+    asyncio.run(open_transactions.end(followers, mirrored, followers, followers))
+    assert partition.leader_epoch == promoted
+
+
+BLOCK = 1000
+BROKERS = (1, 2, 3)
+
+
+class Ids:
+    """A destination: its controller's next block, and what each broker has left of its own. It
+    plays both partners of a jump."""
+
+    def __init__(self) -> None:
+        self.next = 0
+        self.left: dict[str, tuple[int, int]] = {}
+        self.still: set[str] = set()
+        """Brokers that do not answer."""
+        self.cut: set[str] = set()
+        """Brokers that get no block from the controller."""
+
+    async def producer_block(self) -> tuple[int, int]:
+        self.next += BLOCK
+        return self.next - BLOCK, BLOCK
+
+    async def draw_producer_id(self, address: str, *, within: float) -> int:
+        await asyncio.sleep(0)
+        if address in self.still:
+            await asyncio.sleep(within)
+            raise Unanswered(f"{address} did not answer")
+        at, end = self.left.get(address, (0, 0))
+        if at == end:
+            if address in self.cut:
+                return -1
+            at, count = await self.producer_block()
+            end = at + count
+        self.left[address] = at + 1, end
+        return at
+
+    def draw(self, broker: int) -> int:
+        return asyncio.run(self.draw_producer_id(str(broker), within=0))
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_id_advance, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(producer_id_advance, "BLOCK_SECONDS", 0.2)
+
+
+@pytest.fixture
+def mirrored(tmp_path: Path) -> MirroredLog:
+    real = {"INTERNAL": {broker: str(broker) for broker in BROKERS}}
+    made = MirroredLog(config(real=real), Journal(tmp_path))
+    made.brokers = frozenset(BROKERS)
+    return made
+
+
+def advance(mirrored: MirroredLog, ids: Ids) -> ProducerIdAdvance:
+    return ProducerIdAdvance(mirrored, cast(Destination, ids), cast(Membership, ids))
+
+
+def kept(mirrored: MirroredLog, ids: Ids, until: int) -> None:
+    """Mirrors until all live brokers allocate ids from there on."""
+    made = advance(mirrored, ids)
+
+    async def play() -> None:
+        keeping = asyncio.create_task(made.keep())
+        async with asyncio.timeout(60):
+            while made.behind(until) & mirrored.brokers:
+                await asyncio.sleep(0.01)
+        keeping.cancel()
+
+    asyncio.run(play())
+
+
+def finished(mirrored: MirroredLog, ids: Ids) -> float:
+    """The seconds that it adds to a failover."""
+    began = time.monotonic()
+    asyncio.run(advance(mirrored, ids).finish())
+    return time.monotonic() - began
+
+
+def test_a_broker_suspended_in_the_failover_was_drained_while_mirroring(
+    mirrored: MirroredLog,
+) -> None:
+    """It had a block of its own, which includes the source's ids."""
+    ids = Ids()
+    assert ids.draw(3) == 0
+    mirrored.journal.notes.top_producer = 7
+    kept(mirrored, ids, 7 + MARGIN)
+    ids.still.add("3")
+    finished(mirrored, ids)
+    assert mirrored.journal.notes.undrained == {}
+    ids.still.clear()
+    assert min(ids.draw(broker) for broker in BROKERS) >= 7 + MARGIN
+
+
+def test_producer_ids_are_advanced_again_before_they_are_used_up(
+    mirrored: MirroredLog,
+) -> None:
+    ids = Ids()
+    kept(mirrored, ids, AHEAD)
+    mirrored.journal.notes.top_producer = AHEAD - 2 * MARGIN
+    kept(mirrored, ids, AHEAD + MARGIN)
+    assert min(ids.draw(broker) for broker in BROKERS) > 2 * AHEAD - 2 * MARGIN
+
+
+def test_a_failover_asks_nobody_who_was_drained(mirrored: MirroredLog, tmp_path: Path) -> None:
+    ids = Ids()
+    mirrored.journal.notes.top_producer = 7
+    kept(mirrored, ids, 7 + MARGIN)
+    before = dict(ids.left), ids.next
+    mirrored.journal.save()
+    again = MirroredLog(mirrored.config, Journal(tmp_path))  # a process that was killed
+    finished(again, ids)
+    assert (ids.left, ids.next) == before
+
+
+@pytest.mark.parametrize("how", ["still", "cut"])
+def test_a_broker_that_cannot_be_drained_holds_no_failover_up_and_is_reported(
+    mirrored: MirroredLog, how: str
+) -> None:
+    ids = Ids()
+    for broker in BROKERS:
+        ids.draw(broker)
+    getattr(ids, how).update(("2", "3"))
+    mirrored.journal.notes.top_producer = 5000
+    assert finished(mirrored, ids) < 30, "side by side, each as long as one answer"
+    assert mirrored.journal.notes.undrained == {2: 0, 3: 0}
+    assert mirrored.journal.notes.stopped("A->B", drained=True).undrained == {"2": 0, "3": 0}
+    assert ids.draw(1) >= 5000 + MARGIN
+
+
+def test_a_broker_that_comes_back_before_the_failover_ends_is_drained(
+    mirrored: MirroredLog,
+) -> None:
+    ids = Ids()
+    ids.draw(3)
+    ids.still.add("3")
+    mirrored.journal.notes.top_producer = 7
+    finished(mirrored, ids)
+    assert mirrored.journal.notes.undrained == {3: 0}
+    ids.still.clear()
+    asyncio.run(advance(mirrored, ids).again())
+    assert mirrored.journal.notes.undrained == {}
+    assert ids.draw(3) >= 7 + MARGIN
+
+
+def test_when_no_broker_answers_at_all_it_is_the_shadow_that_is_disconnected(
+    mirrored: MirroredLog,
+) -> None:
+    ids = Ids()
+    ids.still.update(map(str, BROKERS))
+    mirrored.journal.notes.top_producer = 7
+    with pytest.raises(Unanswered, match="no broker of the destination returns producer ids"):
+        finished(mirrored, ids)
+    assert mirrored.journal.notes.undrained == {}
+
+
+def test_a_log_without_producer_ids_asks_nothing(mirrored: MirroredLog) -> None:
+    ids = Ids()
+    finished(mirrored, ids)
+    assert (ids.next, ids.left) == (0, {})
+
+
+def test_only_a_jump_jumps(mirrored: MirroredLog, tmp_path: Path) -> None:
+    ids = Ids()
+    mirrored.journal.notes.top_producer = 7
+    keeping = replace(mirrored.config, options=ShadowOptions(producer_ids="keep"))
+    finished(MirroredLog(keeping, Journal(tmp_path)), ids)
+    assert ids.next == 0
+
 
 TOPIC_PARTITION = ("A.t", 0)
 
