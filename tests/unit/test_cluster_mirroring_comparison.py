@@ -24,7 +24,7 @@ from linkflap.harness.mirrors.cluster_mirroring.comparison import (
     agreed,
     agrees,
     compared,
-    make,
+    make_acls,
     with_acls,
 )
 from linkflap.harness.model.events import ComparedTopic
@@ -73,16 +73,16 @@ def test_acls_are_by_topic_and_those_of_others_are_left_out() -> None:
 def test_a_cluster_without_an_authorizer_keeps_none_and_another_refusal_is_raised() -> None:
     without = refusing(KafkaError.SECURITY_DISABLED)
     assert acls_of(without, ["A.x"]) is None
-    assert not make(without, ["A.x"])
+    assert not make_acls(without, ["A.x"])
     refuses = refusing(KafkaError.CLUSTER_AUTHORIZATION_FAILED)
     with pytest.raises(KafkaException):
         acls_of(refuses, ["A.x"])
     with pytest.raises(KafkaException):
-        make(refuses, ["A.x"])
+        make_acls(refuses, ["A.x"])
 
 
 def test_they_are_made_where_they_are_kept() -> None:
-    assert make(cluster(None), ["A.x"])
+    assert make_acls(cluster(None), ["A.x"])
 
 
 def test_what_is_missing_and_what_is_beside_differs() -> None:

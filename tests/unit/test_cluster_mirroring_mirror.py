@@ -124,7 +124,7 @@ def stopping_mirror(monkeypatch: pytest.MonkeyPatch, *states: str) -> tuple[Any,
     made: Any = object.__new__(mirror.ClusterMirror)  # with stand-ins for its parts
     written: list[Event] = []
     monkeypatch.setattr(mirror, "STOP_SECONDS", 0.1)
-    monkeypatch.setattr(logs, "every", lambda cluster, partitions: {})
+    monkeypatch.setattr(logs, "every_log", lambda cluster, partitions: {})
     monkeypatch.setattr(made, "lag", lambda: 0, raising=False)
     rows = [row(n, state) for n, state in enumerate(states)]
     made.link, made._homes, made._destination = LinkSpec(source="A", destination="B"), ("A",), None
@@ -455,20 +455,26 @@ def test_wrong_options_are_refused(given: dict[str, str] | dict[str, int]) -> No
 
 
 def test_a_promotion_begins_with_the_markers_right_before_the_reset() -> None:
-    assert logs.promoted(headers("1-before-stop", "B")) is None
-    assert logs.promoted(headers("2-after-stop", "B")) == 21, (
+    assert logs.promotion_offset(headers("1-before-stop", "B")) is None
+    assert logs.promotion_offset(headers("2-after-stop", "B")) == 21, (
         "an ABORT of the open transaction, then the reset at 22"
     )
-    assert logs.resets(headers("2-after-stop", "B")) == 1
+    assert logs.reset_count(headers("2-after-stop", "B")) == 1
     assert logs.journal(("tx", 0), headers("1-before-stop", "B")) is None
     assert logs.journal(("tx", 0), headers("2-after-stop", "B")) == JOURNAL
-    assert logs.promoted(headers("5-a-stopped", "A")) == 29, "the second reset, of the failback"
+    assert logs.promotion_offset(headers("5-a-stopped", "A")) == 29, (
+        "the second reset, of the failback"
+    )
 
 
 def test_logs_diverge_at_the_sources_unmirrored_records() -> None:
     ours, theirs = headers("3-diverged", "A"), headers("3-diverged", "B")
-    assert logs.parted(ours, theirs) == logs.FirstDifference(offset=21, end=logs.end_of(ours))
-    assert logs.parted(headers("1-before-stop", "A"), headers("1-before-stop", "B")) is None
-    assert logs.parted(headers("1-before-stop", "A"), theirs) is None, (
+    assert logs.first_difference(ours, theirs) == logs.FirstDifference(
+        offset=21, end=logs.end_of(ours)
+    )
+    assert (
+        logs.first_difference(headers("1-before-stop", "A"), headers("1-before-stop", "B")) is None
+    )
+    assert logs.first_difference(headers("1-before-stop", "A"), theirs) is None, (
         "a log that has nothing of its own loses nothing"
     )

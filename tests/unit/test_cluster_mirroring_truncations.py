@@ -47,7 +47,7 @@ def watched(
 ) -> tuple[TruncationWatch, list[tuple[str, int, int, int]]]:
     noted = []
     read = logs.logs_of(cluster, [("tx", 0)])
-    tails = {tp: logs.expected(log, source) for tp, log in read.items()}
+    tails = {tp: logs.expected_tails(log, source) for tp, log in read.items()}
     return (
         logs.TruncationWatch(tails, lambda tp, where: noted.append((*tp, where.offset, where.end))),
         noted,

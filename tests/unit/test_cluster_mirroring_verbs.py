@@ -12,12 +12,12 @@ from confluent_kafka import KafkaError
 from linkflap.harness import mirrors
 from linkflap.harness.mirrors.cluster_mirroring.admin import DescribeRow, MirrorAdmin, VerbRefused
 from linkflap.harness.mirrors.cluster_mirroring.administration import (
-    Rule,
+    Administration,
     Write,
     code_of,
     one_each,
     partition_of,
-    played,
+    play_in_use,
     steps_of,
 )
 from linkflap.harness.mirrors.cluster_mirroring.verbs import (
@@ -92,7 +92,7 @@ def test_every_sequence_begins_with_a_pause_and_promotes_nothing() -> None:
 
 def test_a_mirror_that_does_as_the_kip_says_agrees_and_is_not_deleted() -> None:
     build = ModelledInUse()
-    event, found = played(build, "A->B", TOPICS, "verbs-1 7", 20, refusing, within=5)
+    event, found = play_in_use(build, "A->B", TOPICS, "verbs-1 7", 20, refusing, within=5)
     assert (event.wrong, event.topic, event.unanswered) == (None, None, None)
     assert len(event.steps) == 20
     assert found.asked >= 20
@@ -102,7 +102,7 @@ def test_a_mirror_that_does_as_the_kip_says_agrees_and_is_not_deleted() -> None:
 
 def test_a_disagreement_is_reported_with_a_topic_and_ends_the_sequence() -> None:
     build = ModelledInUse({"pause A.x A.y": "UNKNOWN_CLUSTER_MIRROR"})
-    event, found = played(build, "A->B", TOPICS, "verbs-1 7", 20, refusing, within=1)
+    event, found = play_in_use(build, "A->B", TOPICS, "verbs-1 7", 20, refusing, within=1)
     assert (
         event.wrong == "pause A.x A.y was refused with UNKNOWN_CLUSTER_MIRROR, expected: accepted"
     )
@@ -110,7 +110,7 @@ def test_a_disagreement_is_reported_with_a_topic_and_ends_the_sequence() -> None
 
 
 def test_a_verb_without_an_answer_disagrees_with_nothing() -> None:
-    event, found = played(
+    event, found = play_in_use(
         ModelledInUse({"pause A.x A.y": "NO_ANSWER"}),
         "A->B",
         TOPICS,
@@ -125,7 +125,7 @@ def test_a_verb_without_an_answer_disagrees_with_nothing() -> None:
 
 
 def test_each_broker_refuses_a_write_to_a_mirrored_topic() -> None:
-    event, found = played(ModelledInUse(), "A->B", TOPICS, "verbs-1 7", 20, refusing, within=5)
+    event, found = play_in_use(ModelledInUse(), "A->B", TOPICS, "verbs-1 7", 20, refusing, within=5)
     assert event.writes == (
         "a write to A.x-1 on broker 1 was refused with 134",
         "a write to A.x-2 on broker 2 was refused with 134",
@@ -140,7 +140,7 @@ def test_a_broker_that_takes_a_write_disagrees_and_one_that_does_not_answer_does
     def write(topics: Collection[str]) -> list[Write]:
         return [*refusing(topics), Write(broker=3, topic="A.y", partition=0, code=code)]
 
-    event, found = played(ModelledInUse(), "A->B", TOPICS, "verbs-1 7", 20, write, within=5)
+    event, found = play_in_use(ModelledInUse(), "A->B", TOPICS, "verbs-1 7", 20, write, within=5)
     wanted = (
         f"a write to A.y-0 on broker 3 was {said}, expected: refused with READ_ONLY_TOPIC (134)"
     )
@@ -230,7 +230,9 @@ class Admin:
         self.states = ["MIRRORING"]
 
 
-def rule(admin: Admin, written: list[Event] | None = None, leader: int = 2) -> Rule:
+def administration(
+    admin: Admin, written: list[Event] | None = None, leader: int = 2
+) -> Administration:
     class Recorder:
         def write(self, event: Kind, /) -> Kind:
             (written if written is not None else []).append(event)
@@ -242,7 +244,7 @@ def rule(admin: Admin, written: list[Event] | None = None, leader: int = 2) -> R
             topics={"__mirror_state": SimpleNamespace(partitions=partitions)}
         )
     )
-    return Rule(
+    return Administration(
         "A-B",
         "A->B",
         cast(MirrorAdmin, admin),
@@ -255,13 +257,13 @@ def rule(admin: Admin, written: list[Event] | None = None, leader: int = 2) -> R
 
 
 def test_the_coordinator_leads_the_partition_of_the_mirrors_name() -> None:
-    assert rule(Admin()).coordinator() == 2
-    assert rule(Admin(), leader=-1).coordinator() is None
+    assert administration(Admin()).coordinator() == 2
+    assert administration(Admin(), leader=-1).coordinator() is None
 
 
 def test_addresses_of_the_source_are_read_and_changed() -> None:
     written: list[Event] = []
-    of = rule(Admin(), written)
+    of = administration(Admin(), written)
     assert of.source_addresses() == ["h:1", "h:2"]
     of.move_source(["h:3"])
     assert of.source_addresses() == ["h:3"]
@@ -273,14 +275,14 @@ def test_settings_that_are_refused_are_a_fault_that_cannot_be() -> None:
         FaultError,
         match=r"the source addresses of mirror .* could not be changed: .*INVALID_REQUEST \(42\)",
     ):
-        rule(Admin(refuses=True)).move_source(["h:3"])
+        administration(Admin(refuses=True)).move_source(["h:3"])
     with pytest.raises(FaultError, match="could not be read"):
-        rule(Admin(refuses=True)).source_addresses()
+        administration(Admin(refuses=True)).source_addresses()
 
 
 def test_paused_topics_are_resumed_until_all_are_mirrored() -> None:
     admin = Admin()
-    assert rule(admin).resume_all(["A.x"]) == ["A.x"]
+    assert administration(admin).resume_all(["A.x"]) == ["A.x"]
     assert admin.resumed == [("A.x",)]
 
 
@@ -305,7 +307,7 @@ def test_other_mirrors_are_processes_and_have_no_object_for_these_faults(kind: s
 def test_verbs_are_requested_with_the_settings_of_the_mirror_and_recorded() -> None:
     admin, written = Admin(), list[Event]()
     admin.states = ["MIRRORING"]
-    played = rule(admin, written).play_verbs(["A.x"], "verbs-1 3", 30)
+    played = administration(admin, written).play_verbs(["A.x"], "verbs-1 3", 30)
     assert not played.wrong
     assert admin.created, "a create that has to be refused was asked for"
     assert all(configs == {"bootstrap.servers": "h:1"} for configs in admin.created), (

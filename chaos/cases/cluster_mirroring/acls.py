@@ -34,7 +34,7 @@ def acls_after_promotion(bench: Bench, *, deleted: bool) -> Observation:
         if deleted:
             mirror.admin.delete(mirror.name)
         own = bench.topic("own", cluster="B")
-        if not comparison.make(bench.admin("B"), [own]):
+        if not comparison.make_acls(bench.admin("B"), [own]):
             raise EnvironmentFailure("B keeps no ACLs")
         held = partial(_acls_on, bench, own)
         until(held, within=WITHIN, what=f"B to have the ACLs on {own}", every=0.05)
@@ -45,7 +45,7 @@ def acls_after_promotion(bench: Bench, *, deleted: bool) -> Observation:
         left = held()
         states = dict(mirror.states())
     facts = {"acls_left": left, "watched_for": seconds, "states_at_the_end": states}
-    return Observation(shown=left < comparison.PER_TOPIC, facts=facts)
+    return Observation(shown=left < comparison.ACLS_PER_TOPIC, facts=facts)
 
 
 def _acls_on(bench: Bench, topic: str) -> int:
@@ -66,7 +66,7 @@ def acls_of_two_mirrors(bench: Bench, *, both: bool) -> Observation:
     topics = {source: bench.topic(cluster=source) for source in sources}
     with ExitStack() as mirrors:
         for source, topic in topics.items():
-            if not comparison.make(bench.admin(source), [topic]):
+            if not comparison.make_acls(bench.admin(source), [topic]):
                 raise EnvironmentFailure(f"{source} keeps no ACLs")
             mirror = mirrors.enter_context(branch_mirror(bench, topic, "C", source=source))
             mirror.mirrors(1)
@@ -99,7 +99,7 @@ def acls_of_two_mirrors(bench: Bench, *, both: bool) -> Observation:
 def _held(bench: Bench, topics: Collection[str]) -> dict[str, bool]:
     """Topic -> whether C has the ACLs that were made on it."""
     found = comparison.acls_of(bench.admin("C"), topics) or {}
-    return {topic: len(found.get(topic, ())) == comparison.PER_TOPIC for topic in topics}
+    return {topic: len(found.get(topic, ())) == comparison.ACLS_PER_TOPIC for topic in topics}
 
 
 def _holds(bench: Bench, topic: str) -> bool:

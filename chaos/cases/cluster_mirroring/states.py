@@ -18,7 +18,7 @@ from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clusters import PAIR
 from linkflap.chaos.cases.tools import wire
 from linkflap.harness.mirrors.cluster_mirroring.admin import VerbRefused
-from linkflap.harness.mirrors.cluster_mirroring.administration import written
+from linkflap.harness.mirrors.cluster_mirroring.administration import write_to_brokers
 from linkflap.harness.mirrors.cluster_mirroring.state_topic import STATES
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
@@ -64,7 +64,7 @@ def promotion_forgotten(bench: Bench, *, moved: bool) -> Observation:
                 every=0.5,
             )
         states = dict(mirror.states())
-        answers = written(bench.admin("B"), bench.bootstrap("B"), [topic])
+        answers = write_to_brokers(bench.admin("B"), bench.bootstrap("B"), [topic])
         facts = {
             "moved": f"{STATES}-{number}" if moved else "",
             "states_a_minute_later": states,

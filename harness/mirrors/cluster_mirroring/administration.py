@@ -80,7 +80,7 @@ Writing = Callable[[Collection[str]], Sequence[Write]]
 """Sends the writes to these topics."""
 
 
-def written(here: AdminClient, bootstrap: str, topics: Collection[str]) -> list[Write]:
+def write_to_brokers(here: AdminClient, bootstrap: str, topics: Collection[str]) -> list[Write]:
     """One write per broker that leads a partition of these topics; empty when no broker answers."""
     try:
         known = here.list_topics(timeout=_ANSWERS_WITHIN).topics
@@ -180,7 +180,7 @@ def steps_of(seed: str, topics: Sequence[str], count: int) -> list[tuple[Verb, .
     ]
 
 
-def played(
+def play_in_use(
     asked: VerbTarget,
     link: str,
     topics: Sequence[str],
@@ -246,7 +246,7 @@ def partition_of(name: str, partitions: int) -> int:
     return (0 if signed == -0x80000000 else abs(signed)) % partitions
 
 
-class Rule:
+class Administration:
     """Administers one mirror, `name` at the destination. `admin` is the destination's Java Admin,
     `here` its librdkafka admin."""
 
@@ -304,7 +304,7 @@ class Rule:
 
     def play_verbs(self, topics: Sequence[str], seed: str, steps: int) -> PlayedVerbs:
         self._until_all(topics)
-        event, found = played(self._asked, self._link, topics, seed, steps, self._write)
+        event, found = play_in_use(self._asked, self._link, topics, seed, steps, self._write)
         self._recorder.write(event)
         return found
 
@@ -341,26 +341,26 @@ class Rule:
         )
 
 
-class AdministeredByRule(ABC):
-    """The methods of `Administered` (`harness.model.protocols`), through `_rule`, for the topics
-    that the mirror copies."""
+class AdministeredMirror(ABC):
+    """The methods of `Administered` (`harness.model.protocols`) for the topics that the mirror
+    copies."""
 
-    _rule: Rule
+    _administration: Administration
 
     @abstractmethod
     def _topics(self) -> Mapping[str, int]: ...
 
     def coordinator(self) -> int | None:
-        return self._rule.coordinator()
+        return self._administration.coordinator()
 
     def source_addresses(self) -> Sequence[str]:
-        return self._rule.source_addresses()
+        return self._administration.source_addresses()
 
     def move_source(self, addresses: Sequence[str]) -> None:
-        self._rule.move_source(addresses)
+        self._administration.move_source(addresses)
 
     def play_verbs(self, seed: str, steps: int) -> PlayedVerbs:
-        return self._rule.play_verbs(sorted(self._topics()), seed, steps)
+        return self._administration.play_verbs(sorted(self._topics()), seed, steps)
 
     def resume_all(self) -> Sequence[str]:
-        return self._rule.resume_all(sorted(self._topics()))
+        return self._administration.resume_all(sorted(self._topics()))

@@ -37,7 +37,7 @@ _MADE: Final = (
     ("User:linkflap-nobody", AclOperation.WRITE, AclPermissionType.DENY),
 )
 """Created on each topic, for principals that no client uses."""
-PER_TOPIC: Final = len(_MADE)
+ACLS_PER_TOPIC: Final = len(_MADE)
 _EVERY: Final = AclBindingFilter(
     ResourceType.TOPIC,
     cast(str, None),  # any; missing in the client's type hints
@@ -50,7 +50,7 @@ _EVERY: Final = AclBindingFilter(
 Acls = Mapping[str, Collection[str]]
 
 
-def make(admin: AdminClient, topics: Collection[str]) -> bool:
+def make_acls(admin: AdminClient, topics: Collection[str]) -> bool:
     """Creates the ACLs on each of these topics. Returns whether the cluster has an authorizer.
     Raises KafkaException."""
     asked = admin.create_acls(list(_made(topics)), request_timeout=_SECONDS) if topics else {}

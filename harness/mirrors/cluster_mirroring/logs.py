@@ -48,7 +48,7 @@ class FirstDifference:
     end: int
 
 
-def longest(cluster: Cluster, tp: TopicPartition) -> Headers | None:
+def longest_log(cluster: Cluster, tp: TopicPartition) -> Headers | None:
     """The headers of a partition's longest replica; None when no broker has one."""
     # imported here, because numba takes a second to import, which callers that read no log need not
     # pay
@@ -79,7 +79,7 @@ def end_of(headers: Headers) -> int:
 def journal(tp: TopicPartition, headers: Headers) -> JournalPartition | None:
     """What a stop appended to a log; None when there is no reset record. `mirrored` is where the
     destination's own records begin."""
-    mirrored = promoted(headers)
+    mirrored = promotion_offset(headers)
     if mirrored is None:
         return None
     rows = np.flatnonzero(headers.base_offset >= mirrored)
@@ -100,7 +100,7 @@ def journal(tp: TopicPartition, headers: Headers) -> JournalPartition | None:
     )
 
 
-def journals(logs: Mapping[TopicPartition, Headers]) -> tuple[JournalPartition, ...]:
+def journal_rows(logs: Mapping[TopicPartition, Headers]) -> tuple[JournalPartition, ...]:
     """What a stop appended, for each log with a reset record."""
     return tuple(
         found for tp, headers in logs.items() if (found := journal(tp, headers)) is not None
@@ -113,7 +113,7 @@ def _named(headers: Headers, row: int) -> str:
     return f"ABORT of producer {headers.producer_id[row]}, epoch {headers.producer_epoch[row]}"
 
 
-def promoted(headers: Headers) -> int | None:
+def promotion_offset(headers: Headers) -> int | None:
     """Where the destination's own records begin: at the ABORT markers directly before the last
     reset record, in the same leader epoch, or at the reset record itself.
 
@@ -137,12 +137,12 @@ def _ends_a_transaction(headers: Headers, row: int, reset: int) -> bool:
     return bool(marker and epoch and headers.last_offset[row] + 1 == headers.base_offset[row + 1])
 
 
-def resets(headers: Headers) -> int:
+def reset_count(headers: Headers) -> int:
     """The number of reset records in a log."""
     return int(np.count_nonzero(headers.control == layout.OTHER_CONTROL))
 
 
-def parted(before: Headers, other: Headers) -> FirstDifference | None:
+def first_difference(before: Headers, other: Headers) -> FirstDifference | None:
     """The first difference of `before` from `other`, batch by batch from the later of their start
     offsets. None when `other` has all of it."""
     if not len(before):
@@ -160,11 +160,11 @@ def _from(headers: Headers, start: int) -> np.ndarray[tuple[int, int], np.dtype[
     return columns[headers.base_offset >= start]
 
 
-def every(
+def every_log(
     cluster: Cluster, partitions: Iterable[TopicPartition]
 ) -> Mapping[TopicPartition, Headers]:
     """The headers of the longest replica of each partition."""
-    found = {tp: longest(cluster, tp) for tp in partitions}
+    found = {tp: longest_log(cluster, tp) for tp in partitions}
     return {tp: headers for tp, headers in found.items() if headers is not None}
 
 
@@ -229,10 +229,12 @@ def logs_of(
     return found
 
 
-def expected(log: LogBefore, source: Headers) -> tuple[FirstDifference, list[Tail]]:
+def expected_tails(log: LogBefore, source: Headers) -> tuple[FirstDifference, list[Tail]]:
     """Where a log has to be truncated (at its end, if the source has all of it), and the tails of
     its replicas there."""
-    where = parted(log.replicas[0][1], source) or FirstDifference(offset=log.end, end=log.end)
+    where = first_difference(log.replicas[0][1], source) or FirstDifference(
+        offset=log.end, end=log.end
+    )
     return where, [_tail(paths, headers, where.offset) for paths, headers in log.replicas]
 
 
@@ -288,7 +290,7 @@ class TruncationWatch:
         self._thread.join()
 
 
-def watch(
+def watch_truncations(
     link: LinkSpec,
     source: Cluster,
     destination: Cluster,
@@ -298,7 +300,7 @@ def watch(
     """Watches these partitions of a future destination, and records where and when each log is
     truncated."""
     before = logs_of(destination, partitions)
-    theirs = every(source, before)
+    theirs = every_log(source, before)
 
     def note(tp: TopicPartition, where: FirstDifference) -> None:
         recorder.write(
@@ -313,5 +315,5 @@ def watch(
         )
 
     return TruncationWatch(
-        {tp: expected(before[tp], theirs[tp]) for tp in before if tp in theirs}, note
+        {tp: expected_tails(before[tp], theirs[tp]) for tp in before if tp in theirs}, note
     )

@@ -44,7 +44,10 @@ from linkflap.harness.mirrors.cluster_mirroring.admin import (
     summary,
     until_accepted,
 )
-from linkflap.harness.mirrors.cluster_mirroring.administration import AdministeredByRule, Rule
+from linkflap.harness.mirrors.cluster_mirroring.administration import (
+    AdministeredMirror,
+    Administration,
+)
 from linkflap.harness.mirrors.cluster_mirroring.state_topic import LeftAligning, await_loaded
 from linkflap.harness.mirrors.topics import create, data_topics, partitions_of
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError, SetupError
@@ -99,8 +102,10 @@ def await_stopped(
 
     def reset() -> bool:
         nonlocal left
-        found = logs.every(destination, left)
-        left = [tp for tp in left if tp not in found or logs.resets(found[tp]) <= resets.get(tp, 0)]
+        found = logs.every_log(destination, left)
+        left = [
+            tp for tp in left if tp not in found or logs.reset_count(found[tp]) <= resets.get(tp, 0)
+        ]
         return not left
 
     def states() -> str:
@@ -157,7 +162,7 @@ def make(
     return ClusterMirror(spec, link, deployment, recorder)
 
 
-class ClusterMirror(AdministeredByRule):
+class ClusterMirror(AdministeredMirror):
     """A Mirror (`harness.model.protocols`). Its methods may be called from several threads."""
 
     def __init__(
@@ -204,7 +209,7 @@ class ClusterMirror(AdministeredByRule):
             names["bootstrap"]: deployment.links[link.name].bootstrap,
             names["groups"]: self._options.groups or "(?!)",
         }
-        self._rule = Rule(
+        self._administration = Administration(
             self._name,
             link.name,
             self._admin,
@@ -212,7 +217,7 @@ class ClusterMirror(AdministeredByRule):
             recorder,
             names["bootstrap"],
             self._configs,
-            partial(administration.written, self._here, self._destination.bootstrap),
+            partial(administration.write_to_brokers, self._here, self._destination.bootstrap),
         )
         self._running = self._mirrored = self._promoted = False
         self._resets: dict[TopicPartition, int] = {}
@@ -268,11 +273,11 @@ class ClusterMirror(AdministeredByRule):
         return partitions_of(data_topics(self._here, self._homes))
 
     def promotion(self) -> Mapping[TopicPartition, int]:
-        found = logs.every(self._destination, self._destination_partitions())
+        found = logs.every_log(self._destination, self._destination_partitions())
         return {
             tp: offset
             for tp, headers in found.items()
-            if (offset := logs.promoted(headers)) is not None
+            if (offset := logs.promotion_offset(headers)) is not None
         }
 
     def lag(self) -> int | None:
@@ -347,7 +352,7 @@ class ClusterMirror(AdministeredByRule):
         released Kafka, stays without."""
         own = data_topics(self._there, (self.link.source,))
         try:
-            comparison.make(self._there, own)
+            comparison.make_acls(self._there, own)
         except KafkaException as error:
             raise SetupError(
                 f"cluster {self.link.source} created no ACLs on its topics: {error}"
@@ -409,7 +414,9 @@ class ClusterMirror(AdministeredByRule):
         """Records events `truncation` for a mirror that takes topics over: where and when each log
         is truncated."""
         partitions = self._partitions() if self._reverses is not None else []
-        return logs.watch(self.link, self._source, self._destination, partitions, self._recorder)
+        return logs.watch_truncations(
+            self.link, self._source, self._destination, partitions, self._recorder
+        )
 
     def _watched(self) -> None:
         """Stops watching for truncations, once all that happened are noted."""
@@ -497,7 +504,8 @@ class ClusterMirror(AdministeredByRule):
             self._watched()
             wanted = self._destination_partitions()
             self._resets = {
-                tp: logs.resets(h) for tp, h in logs.every(self._destination, wanted).items()
+                tp: logs.reset_count(h)
+                for tp, h in logs.every_log(self._destination, wanted).items()
             }
             answer = self._stop_topics(
                 kind,
@@ -519,7 +527,7 @@ class ClusterMirror(AdministeredByRule):
                     kind, VerbRefused("stop", NO_EFFECT, 0, str(error)), STOP_SECONDS
                 ) from error
             self._running, self._promoted = False, True
-            rows = logs.journals(logs.every(self._destination, wanted))
+            rows = logs.journal_rows(logs.every_log(self._destination, wanted))
             self._recorder.write(
                 MirrorStopped(link=self.link.name, drained=drained, stopped=answer, partitions=rows)
             )
