@@ -130,10 +130,10 @@ python -m tests.faithful.matrix > docs/matrix.md""",
         files={"chaos/scenarios/new_name.py": "scenario.txt",
             "tests/unit/test_new_name.py": "scenario_test.txt"},
         registries=(_of_modules("chaos/scenarios/__init__.py", "SCENARIOS",
-            '"new-name": new_name.build,'), ),
+            '"new-name": new_name.new_name,'), ),
         example="link-flap",
         then="pytest tests/unit/test_new_name.py tests/unit/test_topology_homes.py   "
-        "and docs/scenarios.md",
+        "and docs/scenarios.md (or move the function to the module of its subject first)",
     ),
     "case": Skeleton(
         files={"chaos/cases/claims/new-name.toml": "case_claim.txt",

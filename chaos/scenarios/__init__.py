@@ -1,4 +1,4 @@
-"""The named scenarios, one file each, and their registry."""
+"""The named scenarios, by what they break, and their registry."""
 
 from __future__ import annotations
 
@@ -6,27 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from linkflap.chaos.scenarios import (
-    baseline,
-    broker_loss,
-    chain_flap,
-    client_kill,
-    compacted_topic,
-    failback_divergence,
-    failover_open_transactions,
-    half_open,
-    large_messages,
-    link_flap,
-    log_append_time,
-    mirror_crash,
-    partitions_added,
-    planned_failover,
-    producer_id_collision,
-    region_loss,
-    relay,
-    retention,
-    round_trip,
-)
+from linkflap.chaos.scenarios import clusters, failovers, links, topics
 from linkflap.chaos.scenarios.base import Builder, ScenarioRequest
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import Scenario, with_library
@@ -34,25 +14,25 @@ from linkflap.harness.model.spelling import nearest
 
 SCENARIOS: Mapping[str, Builder] = MappingProxyType(
     {
-        "link-flap": link_flap.build,
-        "baseline": baseline.build,
-        "planned-failover": planned_failover.build,
-        "mirror-crash": mirror_crash.build,
-        "broker-loss": broker_loss.build,
-        "half-open": half_open.build,
-        "chain-flap": chain_flap.build,
-        "round-trip": round_trip.build,
-        "region-loss": region_loss.build,
-        "failback-divergence": failback_divergence.build,
-        "failover-open-transactions": failover_open_transactions.build,
-        "producer-id-collision": producer_id_collision.build,
-        "relay": relay.build,
-        "compacted-topic": compacted_topic.build,
-        "retention": retention.build,
-        "log-append-time": log_append_time.build,
-        "partitions-added": partitions_added.build,
-        "large-messages": large_messages.build,
-        "client-kill": client_kill.build,
+        "link-flap": links.link_flap,
+        "baseline": clusters.baseline,
+        "planned-failover": failovers.planned_failover,
+        "mirror-crash": failovers.mirror_crash,
+        "broker-loss": clusters.broker_loss,
+        "half-open": links.half_open,
+        "chain-flap": links.chain_flap,
+        "round-trip": links.round_trip,
+        "region-loss": failovers.region_loss,
+        "failback-divergence": failovers.failback_divergence,
+        "failover-open-transactions": failovers.failover_open_transactions,
+        "producer-id-collision": failovers.producer_id_collision,
+        "relay": links.relay,
+        "compacted-topic": topics.compacted_topic,
+        "retention": topics.retention,
+        "log-append-time": topics.log_append_time,
+        "partitions-added": topics.partitions_added,
+        "large-messages": topics.large_messages,
+        "client-kill": clusters.client_kill,
     }
 )
 

@@ -8,9 +8,10 @@ import re
 
 import pytest
 
-from linkflap.chaos.scenarios import SCENARIOS, broker_loss, link_flap
+from linkflap.chaos.scenarios import SCENARIOS
 from linkflap.chaos.scenarios.base import ScenarioRequest, homes
-from linkflap.chaos.scenarios.chain_flap import build
+from linkflap.chaos.scenarios.clusters import broker_loss
+from linkflap.chaos.scenarios.links import chain_flap, link_flap
 from linkflap.chaos.schedule import spared
 from linkflap.chaos.schedule_checks import check
 from linkflap.chaos.triggers import after
@@ -67,11 +68,11 @@ def test_chain_flap_has_clients_wherever_topics_begin_and_breaks_every_hop(
 ) -> None:
     topology = parse(arrows)
     assert "".join(homes(topology)) == begin
-    chosen = build(ScenarioRequest(seed=5, topology=topology))
+    chosen = chain_flap(ScenarioRequest(seed=5, topology=topology))
     assert (
         chosen
-        == build(ScenarioRequest(seed=5, topology=topology))
-        != build(ScenarioRequest(seed=6, topology=topology))
+        == chain_flap(ScenarioRequest(seed=5, topology=topology))
+        != chain_flap(ScenarioRequest(seed=6, topology=topology))
     )
     check(chosen.schedule, topology)
     for link in topology.links:
@@ -91,7 +92,7 @@ def test_chain_flap_has_clients_wherever_topics_begin_and_breaks_every_hop(
 @pytest.mark.parametrize("arrows", [each for each in EVERY if each != "A->B"])
 def test_link_flap_breaks_every_link_and_has_clients_wherever_topics_begin(arrows: str) -> None:
     topology = parse(arrows)
-    chosen = link_flap.build(ScenarioRequest(seed=5, topology=topology))
+    chosen = link_flap(ScenarioRequest(seed=5, topology=topology))
     check(chosen.schedule, topology)
     for link in topology.links:
         of_link = [
@@ -162,6 +163,6 @@ def test_broker_loss_says_what_it_needs() -> None:
     with pytest.raises(
         InputError, match="A needs 3 or more and has 1; write --topology 'A:3->B:3'"
     ):
-        broker_loss.build(ScenarioRequest(seed=5, topology=parse("A->B")))
+        broker_loss(ScenarioRequest(seed=5, topology=parse("A->B")))
     with pytest.raises(InputError, match="B needs 3 or more and has 1"):
-        broker_loss.build(ScenarioRequest(seed=5, topology=parse("A:3->B")))
+        broker_loss(ScenarioRequest(seed=5, topology=parse("A:3->B")))
