@@ -49,7 +49,7 @@ older releases of sarama epoch 0 as well (`tests/data/logs/clients`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -64,6 +64,7 @@ from linkflap.spark_verify.checks.parts.generations import (
 )
 from linkflap.spark_verify.checks.parts.last_stable import recompute_last_stable
 from linkflap.spark_verify.checks.parts.logs import NOWHERE, Log, among, followed, locate, read
+from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.producer_ids import ids_as_declared
 from linkflap.spark_verify.facts.eras import LogGeneration, MirroredRange
 from linkflap.spark_verify.facts.lineages import history
@@ -403,8 +404,8 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     def judge(generation: LogGeneration, log: Log) -> Sequence[Finding]:
         return [
             *examined(generation, log.transactions.first),
-            *_epochs(log),
-            *_overrun(view, generation, log),
+            *_epochs(log, Taken(view, log.replica.cluster)),
+            *_overrun(view, generation, log, Taken(view, log.replica.cluster)),
             *fenced_data(generation, log),
             *left_open(view, generation, log),
             *(last_stable_too_low(log) if generation.last else ()),
@@ -416,7 +417,18 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     return [*judged(view, judge), *splits(view)]
 
 
-def _epochs(log: Log) -> Sequence[Finding]:
+def _without_marker(log: Log, first: Ints, taken: Taken) -> Sequence[Mapping[str, object]]:
+    """Per first offset of a transaction without a marker, the loss that took its marker away."""
+    records = log.replica.records
+    if not taken or not len(records):
+        return [{}] * len(first)
+    at = locate(records.offset, first)
+    uids = np.where(at >= 0, records.uid[at], -1)
+    by = np.maximum(taken.unended(uids), taken.unended(uids, commit=False))
+    return [taken.evidence(number) for number in by.tolist()]
+
+
+def _epochs(log: Log, taken: Taken) -> Sequence[Finding]:
     every, found = log.transactions, []
     closed = every.marker != NOWHERE
     older = np.flatnonzero(closed & (every.marker_epoch < every.highest_epoch))
@@ -435,11 +447,14 @@ def _epochs(log: Log) -> Sequence[Finding]:
                 evidence=evidence,
             )
         )
-    for i in np.flatnonzero(every.lowest_epoch != every.highest_epoch).tolist():
+    both = np.flatnonzero(every.lowest_epoch != every.highest_epoch)
+    by = _without_marker(log, every.first[both], taken)
+    for i, lost in zip(both.tolist(), by, strict=True):
         evidence = {
             "producer_id": int(every.producer_id[i]),
             "epochs": [int(every.lowest_epoch[i]), int(every.highest_epoch[i])],
             "last_offset": int(every.last[i]),
+            **lost,
         }
         found.append(
             Found(
@@ -452,7 +467,9 @@ def _epochs(log: Log) -> Sequence[Finding]:
     return found
 
 
-def _overrun(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Finding]:
+def _overrun(
+    view: PartitionView, generation: LogGeneration, log: Log, taken: Taken
+) -> Sequence[Finding]:
     """Operations whose producer id went on to the next one, in the same epoch, without a marker in
     between."""
     cluster, records, batches = log.replica.cluster, log.replica.records, log.replica.batches
@@ -467,14 +484,16 @@ def _overrun(view: PartitionView, generation: LogGeneration, log: Log) -> Sequen
     rows = rows[own & (epochs[rows] == epochs[following[rows]])]
     nexts, firsts, counts = np.unique(following[rows], return_index=True, return_counts=True)
     found = []
-    for after, first, count in zip(
-        nexts.tolist(), rows[firsts].tolist(), counts.tolist(), strict=True
+    lost = _without_marker(log, records.offset[rows[firsts]], taken)
+    for after, first, count, by in zip(
+        nexts.tolist(), rows[firsts].tolist(), counts.tolist(), lost, strict=True
     ):
         evidence: dict[str, object] = {
             "producer_id": int(batches.producer_id[records.batch[first]]),
             "records": count,
             "operations": [int(records.operation[first]), int(records.operation[after])],
             "next_offset": int(records.offset[after]),
+            **by,
         }
         found.append(
             Found(

@@ -210,6 +210,18 @@ def test_a_transaction_whose_marker_was_lost_stays_open() -> None:
     assert torn == [("torn-transaction", "A", 0, True)]
 
 
+@pytest.mark.parametrize("commits", [True, False], ids=["COMMIT", "ABORT"])
+@pytest.mark.parametrize("epoch", [0, 1], ids=["the same epoch", "a new epoch"])
+def test_the_next_transaction_may_follow_one_whose_marker_was_lost(
+    epoch: int, *, commits: bool
+) -> None:
+    log = Log("A").txn(1, pid=7, end=None).txn(6, pid=7, epoch=epoch)
+    lost_marker = replace(MARKED, markers=((1, 7, 0, commits),))
+    for marked, allowed in ((lost_marker, True), (replace(MARKED, markers=()), False)):
+        seen = history(logs=[log], windows=lost(marked))
+        assert judged("marker-pairing", seen) == [("marker-missing", "A", 0, allowed)]
+
+
 @pytest.mark.parametrize(
     "markers",
     [(), ((1, 8, 0, True),), ((1, 7, 0, False),)],
