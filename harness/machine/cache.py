@@ -93,7 +93,7 @@ def once(name: str, make: Callable[[Path], None], *, doing: str) -> Path:
     if final.is_dir():
         return final
     try:
-        final.parent.mkdir(parents=True, exist_ok=True)
+        final.parent.mkdir(mode=0o700, exist_ok=True)
         lock = FileLock(final.parent / f".{final.name}.lock")
         with _held(lock, doing):
             if not final.is_dir():

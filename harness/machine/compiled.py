@@ -23,8 +23,10 @@ def _kept() -> bool:
     imported."""
     if _VARIABLE not in os.environ:
         try:
-            os.environ[_VARIABLE] = str(cache.folder() / cache.COMPILED)
-        except SetupError:
+            own = cache.folder() / cache.COMPILED
+            own.mkdir(mode=0o700, exist_ok=True)
+            os.environ[_VARIABLE] = str(own)
+        except (SetupError, OSError):
             return False
     return True
 

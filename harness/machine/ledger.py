@@ -121,7 +121,9 @@ def change(edit: Callable[[OwnerEntry], OwnerEntry]) -> None:
             path.unlink(missing_ok=True)
             return
         partial = path.with_suffix(".partial")
-        partial.write_bytes(msgspec.json.encode(mine.entry))
+        # also where the umask would let others write: what it lists is ended and removed
+        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(msgspec.json.encode(mine.entry))
         partial.replace(path)
 
 

@@ -77,8 +77,10 @@ def _opened(path: Path, *, make: bool = False, last: bool = True) -> int:
             if stat.S_ISLNK(status.st_mode):
                 _refuse_owner(status, walked)
                 links += 1
-                if links > _MOST_LINKS or os.fstat(here).st_mode & stat.S_IWOTH:
-                    raise Untrusted(f"{walked} is a symbolic link, where everybody can make one")
+                if links > _MOST_LINKS:
+                    raise Untrusted(f"{walked} leads through too many symbolic links")
+                if who := _writers(os.fstat(here)):
+                    raise Untrusted(f"{walked} is a symbolic link, where {who} can make one")
                 target = Path(os.readlink(step, dir_fd=here))
                 walked = Path("/") if target.is_absolute() else walked.parent
                 steps += reversed(target.parts[1:] if target.is_absolute() else target.parts)
@@ -95,10 +97,16 @@ def _opened(path: Path, *, make: bool = False, last: bool = True) -> int:
 
 def _refuse(status: os.stat_result, path: Path, *, last: bool) -> None:
     _refuse_owner(status, path)
-    everybody = bool(status.st_mode & stat.S_IWOTH)
+    if (who := _writers(status)) and (last or not status.st_mode & stat.S_ISVTX):
+        raise Untrusted(f"{who} may write in {path}")
+
+
+def _writers(status: os.stat_result) -> str:
+    """Who else may make things in a folder; empty if nobody."""
+    if status.st_mode & stat.S_IWOTH:
+        return "everybody"
     group = bool(status.st_mode & stat.S_IWGRP) and not _own_group(status.st_gid)
-    if (everybody or group) and (last or not status.st_mode & stat.S_ISVTX):
-        raise Untrusted(f"{'everybody' if everybody else 'a group'} may write in {path}")
+    return "a group" if group else ""
 
 
 def _refuse_owner(status: os.stat_result, path: Path) -> None:

@@ -145,7 +145,7 @@ def sent(folder: Path, *lines: bytes, own: control.Verb | None = None) -> tuple[
         return answers
 
     async def serve() -> list[bytes]:
-        served = control.Control(cast("Shadow", shadow), port, settings.control_token(folder))
+        served = control.Control(cast("Shadow", shadow), port, settings.new_token(folder))
         await served.start()
         try:
             return await asyncio.to_thread(stranger)
@@ -172,15 +172,16 @@ def test_other_lines_end_a_connection(tmp_path: Path) -> None:
     assert sent(tmp_path, b"", b"[]", b"{}", b"\xff", deep)[1] == [b""] * 5
 
 
-def test_the_token_is_this_users_alone_and_stays(tmp_path: Path) -> None:
+def test_the_token_is_this_users_alone_and_of_one_process(tmp_path: Path) -> None:
     settings.write(config(), tmp_path)
     path = tmp_path / settings.TOKEN
-    token = settings.control_token(tmp_path)
+    token = settings.new_token(tmp_path)
+    assert settings.control_token(tmp_path) == token
     assert path.stat().st_mode & 0o777 == 0o600
     assert len(token) == 64
     assert token not in (tmp_path / settings.CONFIG).read_text()
-    settings.write(config(), tmp_path)
-    assert settings.control_token(tmp_path) == token
+    assert settings.new_token(tmp_path) != token
+    assert settings.control_token(tmp_path) != token
 
 
 async def returns(steps: Steps, step: Step) -> bool:

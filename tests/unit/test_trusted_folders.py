@@ -262,3 +262,23 @@ def test_a_folder_is_removed_with_all_in_it_and_without_what_it_links_to(
     assert not trusted_folders.remove(folder)
     assert not trusted_folders.remove(tmp_path / "nowhere" / "folder")
     assert (precious / "file").exists()
+
+
+def test_nobody_else_can_change_what_is_in_a_folder_that_others_may_enter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RUNTIME_DIR", "CACHE"):
+        (tmp_path / name).mkdir(mode=0o755)
+        monkeypatch.setenv(f"LINKFLAP_{name}", str(tmp_path / name))
+    before = os.umask(0)
+    try:
+        ledger.add_folder(tmp_path / "mine")
+        cache.once("some/thing", lambda target: (target / "file").touch(), doing="making it")
+    finally:
+        os.umask(before)
+    try:
+        (entry,) = (tmp_path / "RUNTIME_DIR").glob("*.json")
+        for path in (entry, tmp_path / "CACHE" / "some", tmp_path / "CACHE" / "some" / "thing"):
+            assert path.stat().st_mode & 0o077 == 0, path
+    finally:
+        ledger.remove_folder(tmp_path / "mine")

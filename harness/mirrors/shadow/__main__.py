@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from linkflap.harness.mirrors.shadow.control import Control, bound
-from linkflap.harness.mirrors.shadow.settings import control_token, read
+from linkflap.harness.mirrors.shadow.settings import new_token, read
 from linkflap.harness.mirrors.shadow.shadow import Shadow
 from linkflap.harness.model.errors import LinkflapError
 from linkflap.harness.wire.connection import Unanswered
@@ -26,7 +26,7 @@ async def run(folder: Path) -> None:
     config = read(folder)
     port = bound(config)
     shadow = Shadow(config, folder)
-    control = Control(shadow, port, control_token(folder))
+    control = Control(shadow, port, new_token(folder))
     work = asyncio.create_task(shadow.run())
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, work.cancel)
     await control.start()

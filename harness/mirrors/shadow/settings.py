@@ -3,7 +3,6 @@ processes."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import secrets
@@ -241,21 +240,24 @@ def folder_at(cluster: Cluster) -> Path:
 def write(config: Config, folder: Path) -> None:
     public = replace(config, entries=Entries(), entries_file=_write_entries(config.entries))
     (folder / CONFIG).write_bytes(msgspec.json.encode(public))
-    _make_token(folder / TOKEN)
 
 
 def control_token(folder: Path) -> str:
-    """What every command to the shadow of this folder must have. Raises OSError where `write` was
-    never called."""
+    """What every command to the shadow of this folder must have. Raises OSError where none was
+    started."""
     return (folder / TOKEN).read_text(encoding="ascii")
 
 
-def _make_token(path: Path) -> None:
-    """A file that only this user can read. A shadow that is started again keeps its token."""
-    with contextlib.suppress(FileExistsError):
-        made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with open(made, "w", encoding="ascii") as file:
-            file.write(secrets.token_hex(32))
+def new_token(folder: Path) -> str:
+    """The token of a process that has its port, in a file that only this user can read. The one
+    before may have been sent to a stranger, who had the port while no shadow had."""
+    token, partial = secrets.token_hex(32), folder / f"{TOKEN}.partial"
+    partial.unlink(missing_ok=True)
+    made = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(made, "w", encoding="ascii") as file:
+        file.write(token)
+    partial.replace(folder / TOKEN)
+    return token
 
 
 def _write_entries(entries: Entries) -> str:
