@@ -312,6 +312,7 @@ def record(folder: Path, asked: LogsRequest, command: str) -> None:
     nothing."""
     topology = topology_of(asked, option="--logs")
     every = [f for name, root in asked.logs.items() for f in folders(name, root)]
+    _check_apart(every)
     topics: dict[str, set[str]] = {name: set() for name in asked.logs}
     for each in every:
         topics[each.cluster].add(each.topic)
@@ -340,6 +341,18 @@ def record(folder: Path, asked: LogsRequest, command: str) -> None:
         link.symlink_to(each.path.resolve(), target_is_directory=True)
     writer.write_bounds(MOMENT, known)
     writer.close("finished")
+
+
+def _check_apart(found: Iterable[Folder]) -> None:
+    """Raises InputError for a folder that two clusters share: it is a mirror of itself."""
+    owners: dict[tuple[int, int], str] = {}
+    for folder in found:
+        owner = owners.setdefault(_identity(folder.path), folder.cluster)
+        if owner != folder.cluster:
+            raise InputError(
+                f"{folder.path} is among the logs of {owner} and of {folder.cluster}; give each "
+                "cluster a folder of its own (--logs)"
+            )
 
 
 def scenario_of(

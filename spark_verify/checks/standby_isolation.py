@@ -37,6 +37,7 @@ from linkflap.spark_verify.checks.base import (
 )
 from linkflap.spark_verify.checks.parts.generations import (
     apart,
+    compacted,
     examined,
     generations,
     judged,
@@ -167,7 +168,9 @@ def _own_end(view: PartitionView, link: LinkSpec) -> tuple[int, int]:
     both = np.flatnonzero(at >= 0)
     same = np.zeros(len(rows), np.bool_)
     same[both] = other.control[at[both]] == b.control[rows[both]]
-    rows = rows[~same]
+    # The source had these once: what it deleted or compacted since is nobody's own end.
+    gone = (at < 0) & (b.base_offset[rows] < max(theirs.begins, compacted(view, theirs)))
+    rows = rows[~same & ~gone]
     return (int(b.base_offset[rows[0]]) if len(rows) else -1), ours.end
 
 

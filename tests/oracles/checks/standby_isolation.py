@@ -103,11 +103,13 @@ def _end_of_a_mirror(plain: Plain, source: str, log: PlainLog) -> int | None:
         return None
     generation = Story(plain).generations[log.cluster][-1]
     controls = {b.base_offset: b.control for b in theirs.batches}
+    gone = max(theirs.begins, plain.view.compacted.get(source, 0))
     own = [
         b.base_offset
         for b in log.batches
         if b.crc_ok
         and b.control in (0, 2)
+        and (b.base_offset >= gone or b.base_offset in controls)
         and not generation.native(b.base_offset)
         and controls.get(b.base_offset) != b.control
     ]

@@ -74,6 +74,13 @@ ACCEPTED = {
     "refused, and the reset is its source's": (
         refused(reset(), Log("A").data(1).marker("reset", pid=-1)), {"B/mirrored": 1},
     ),
+    "refused, and the source has deleted what the reset was mirrored from": (
+        refused(reset().data(3), Log("A", start=2).data(3)), {"B/mirrored": 2},
+    ),
+    "refused, and the source has compacted what the reset was mirrored from": (
+        refused(reset().data(3), Log("A").data(1).skip(1).data(3), compacted={"A": 2}),
+        {"B/mirrored": 2},
+    ),
     "refused, and reported as stopped in between": (
         refused(Log("B").data(1), descriptions=[said(promoted=False)]), {"B/mirrored": 1},
     ),
