@@ -1,7 +1,7 @@
 """The cost of recording a history: transactions with the history on, compared with the same
 transactions with it off.
 
-With the history on, it is the workload client as runs use it (harness.workloads.transactional). It
+With the history on, it is the workload client as runs use it (harness.workloads.producers). It
 writes two rows per transaction into a run directory, has one delivery callback per record, collects
 ranges of acknowledged offsets, and gets the producer id from statistics every 100 ms. With the
 history off, it is a plain loop of produce and commit, without callbacks or rows. The librdkafka

@@ -34,7 +34,7 @@ from linkflap.harness.model.scenario import (
 )
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.runtimes import RUNTIMES
-from linkflap.harness.workloads import COMMAND, COMMAND_OPTIONS, KINDS, command_options, jvms
+from linkflap.harness.workloads import COMMAND, COMMAND_OPTIONS, KINDS, command, jvms
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.topologies import parse
 
@@ -205,7 +205,7 @@ def _workload(
     )
     reader.placed((*at, "library") if table.library else ("clients",), partial(jvms.check, spec))
     if kind == COMMAND:
-        reader.placed(at, partial(command_options.check, spec))
+        reader.placed(at, partial(command.check, spec))
     elif given := [name for name in _OF_COMMANDS if getattr(table, name)]:
         reader.fail(
             (*at, given[0]),

@@ -35,8 +35,7 @@ from linkflap.harness.wire.messages import Error
 from linkflap.harness.wire.offsets import quiet
 from linkflap.harness.workloads import relay
 from linkflap.harness.workloads.command import Command
-from linkflap.harness.workloads.consuming_crews import Readers, ShareGroup
-from linkflap.harness.workloads.crew import Crew, Producers
+from linkflap.harness.workloads.crew import Crew, Producers, Readers, ShareGroup
 
 SAMPLED_WITHIN: Final = 1.5
 """Seconds after which every sample shows something newer than the end of the last fault."""

@@ -42,8 +42,8 @@ from linkflap.harness.recording.world import RunWorld
 from linkflap.harness.report.progress import Progress
 from linkflap.harness.rundir import Run, RunWriter
 from linkflap.harness.workloads import jvms
-from linkflap.harness.workloads.all_workloads import check_all, make_all
 from linkflap.harness.workloads.clients import WorkloadClients
+from linkflap.harness.workloads.make_crew import check_all, make_all
 
 AFTERWARDS = 60.0
 LONGEST_FAULT = 180.0

@@ -13,18 +13,10 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import WorkloadSpec, group_of
 from linkflap.harness.model.spelling import nearest
 from linkflap.harness.model.topology import topic_name
-from linkflap.harness.workloads import (
-    idempotent,
-    readers,
-    relay,
-    share_group,
-    transactional,
-    zombie,
-)
+from linkflap.harness.workloads import producers, readers, relay, share_group
 from linkflap.harness.workloads.client import Client
-from linkflap.harness.workloads.context import ClientFiles, Context
+from linkflap.harness.workloads.context import ClientFiles, Context, Numbers
 from linkflap.harness.workloads.library import ClientLibrary, Librdkafka
-from linkflap.harness.workloads.numbers import Numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,21 +32,21 @@ class WorkloadKind:
 
 KINDS: Final[Mapping[str, WorkloadKind]] = {
     "transactional": WorkloadKind(
-        client=transactional.TransactionalClient,
+        client=producers.TransactionalClient,
         reads=False,
-        options=transactional.OPTIONS,
+        options=producers.TRANSACTIONAL_OPTIONS,
         about="transactions over several partitions that commit, abort, or stay open",
     ),
     "idempotent": WorkloadKind(
-        client=idempotent.IdempotentClient,
+        client=producers.IdempotentClient,
         reads=False,
-        options=idempotent.OPTIONS,
+        options=producers.IDEMPOTENT_OPTIONS,
         about="idempotent producers, acknowledged record by record",
     ),
     "zombie": WorkloadKind(
-        client=zombie.ZombieClient,
+        client=producers.ZombieClient,
         reads=False,
-        options=zombie.OPTIONS,
+        options=producers.ZOMBIE_OPTIONS,
         about="a second producer takes the transactional id of a running one",
     ),
     "relay": WorkloadKind(
@@ -69,7 +61,7 @@ KINDS: Final[Mapping[str, WorkloadKind]] = {
     "readers": WorkloadKind(
         client=readers.ReaderClient,
         reads=True,
-        options=readers.OPTIONS,
+        options=readers.READER_OPTIONS,
         about="consumers in a group or with fixed partitions, in either isolation",
     ),
     share_group.KIND: WorkloadKind(

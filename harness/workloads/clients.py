@@ -17,10 +17,25 @@ from linkflap.harness.model.wait import patient, until
 from linkflap.harness.workloads import COMMAND, groups
 from linkflap.harness.workloads.command import Command
 from linkflap.harness.workloads.crew import Crew, Producers, WorkloadProgress
-from linkflap.harness.workloads.death import Death
-from linkflap.harness.workloads.moments import _WORDS, is_at
-from linkflap.harness.workloads.protocol import KillAt
+from linkflap.harness.workloads.members import Death
+from linkflap.harness.workloads.protocol import ClientState, KillAt
 from linkflap.harness.workloads.worker import Worker
+
+_WORDS: Final[Mapping[Moment, str]] = {
+    "any": "anything",
+    "transaction": "an open transaction",
+    "commit": "a commit",
+}
+
+
+def is_at(state: ClientState, moment: Moment) -> bool:
+    """Whether a client last reported that it has this in flight."""
+    return {
+        "any": True,
+        "transaction": state.open and not state.committing,
+        "commit": state.committing,
+    }[moment]
+
 
 MOVE_WITHIN: Final = 30.0
 READY_WITHIN: Final = 180.0

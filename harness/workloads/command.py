@@ -10,28 +10,150 @@ supervisor would. It runs in a process group that is killed as one
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
 from linkflap.harness.machine.children import Child
-from linkflap.harness.machine.user_programs import Foreign
+from linkflap.harness.machine.user_programs import Foreign, program
 from linkflap.harness.model.clients import libraries
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import ClientDied, ClientRestarted, ProgramStarted
-from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.model.scenario import Option, WorkloadSpec
 from linkflap.harness.model.security import entered_by, security_of
-from linkflap.harness.model.topology import topic_name
+from linkflap.harness.model.topology import TopicPartition, topic_name
 from linkflap.harness.rundir import RunWriter
-from linkflap.harness.workloads import jvms
+from linkflap.harness.wire.offsets import Bound, bounds, quiet
+from linkflap.harness.workloads import COMMAND_OPTIONS, jvms
 from linkflap.harness.workloads.context import VIA
 from linkflap.harness.workloads.crew import Addresses, Producers, WorkloadProgress
-from linkflap.harness.workloads.death import ProgramDeath, signal_name
-from linkflap.harness.workloads.members import Member
-from linkflap.harness.workloads.written_offsets import WrittenOffsets
+from linkflap.harness.workloads.members import Member, ProgramDeath, signal_name
+
+_ASK: Final = 2.0
+
+
+class WrittenOffsets:
+    """Samples of the ends of some topics, by cluster: the time, and the number of offsets."""
+
+    def __init__(self, topics: Sequence[str], addresses: Addresses) -> None:
+        self.topics = topics
+        self._addresses = addresses
+        self._admins: dict[str, AdminClient] = {}
+        self._samples: dict[str, list[tuple[int, int]]] = {}
+
+    def sample(self, cluster: str) -> None:
+        """Samples the ends of the topics on a cluster; does nothing while the cluster does not
+        answer."""
+        try:
+            ends = self._bounds(cluster, "high")
+        except KafkaException:
+            return
+        self._samples.setdefault(cluster, []).append((now(), sum(ends.values())))
+
+    def total(self, cluster: str) -> int:
+        """The number of offsets on a cluster at the last sample."""
+        samples = self._samples.get(cluster)
+        return samples[-1][1] if samples else 0
+
+    def everywhere(self) -> int:
+        """The number of offsets on all clusters."""
+        return sum(self.total(cluster) for cluster in list(self._samples))
+
+    def since(self, cluster: str, time: int) -> int:
+        """The number of offsets written on a cluster since a time."""
+        samples = self._samples.get(cluster, [])
+        before = [total for at, total in samples if at <= time] or [
+            total for _, total in samples[:1]
+        ]
+        return self.total(cluster) - before[-1] if samples else 0
+
+    def open_transactions(self, cluster: str) -> int:
+        """Partitions of the topics that have an open transaction there."""
+        if not self.topics:
+            return 0
+        try:
+            high, stable = self._bounds(cluster, "high"), self._bounds(cluster, "stable")
+        except KafkaException:
+            return 0
+        return sum(stable.get(partition, end) < end for partition, end in high.items())
+
+    def _bounds(self, cluster: str, which: Bound) -> Mapping[TopicPartition, int]:
+        admin = self._admins.setdefault(
+            cluster, AdminClient(quiet(self._addresses.clusters[cluster].bootstrap))
+        )
+        known = admin.list_topics(timeout=_ASK).topics if self.topics else {}
+        partitions = [
+            (topic, number)
+            for topic in self.topics
+            if topic in known
+            for number in known[topic].partitions
+        ]
+        return bounds(admin, partitions, which, within=_ASK)
+
+
+_TOPIC: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
+
+
+def check(spec: WorkloadSpec) -> None:
+    """Raises InputError for unknown options, or a missing program."""
+    if not spec.command:
+        raise InputError(
+            'workload command has no command; give it one: command = ["python3", "app.py"]'
+        )
+    if spec.clients != 1:
+        raise InputError(
+            f"workload command cannot have {spec.clients} clients; name the command once for each"
+        )
+    for name, value in spec.options.items():
+        _check_option(name, value)
+    for topic in (*spec.reads, *spec.writes):
+        if not _TOPIC.fullmatch(topic):
+            raise InputError(
+                f"workload command cannot have the topic {topic!r}; name it without its home, in "
+                "Kafka's characters"
+            )
+    if spec.exactly_once:
+        _check_exactly_once(spec)
+    if len(libraries(spec.library)) > 1:
+        raise InputError(
+            f"workload command cannot have library={spec.library!r}; a program takes no turns: "
+            "name one"
+        )
+    if program(spec.command[0], Path(spec.folder or ".").absolute()) is None:
+        raise InputError(
+            f"workload command: there is no program {spec.command[0]!r} to run; give its path, or "
+            "install it"
+        )
+
+
+def _check_option(name: str, value: Option) -> None:
+    if name not in COMMAND_OPTIONS:
+        raise InputError(
+            f"workload command has no option {name!r}; it has {', '.join(COMMAND_OPTIONS)}"
+        )
+    choices = COMMAND_OPTIONS[name]
+    if not isinstance(value, str) or (choices and value not in choices):
+        raise InputError(
+            f"workload command cannot have {name}={value!r}; give "
+            f"{' or '.join(choices) or 'a text'}"
+        )
+
+
+def _check_exactly_once(spec: WorkloadSpec) -> None:
+    needed = {"reads": spec.reads, "writes": spec.writes, "group": spec.options.get("group")}
+    if lacking := [name for name, given in needed.items() if not given]:
+        raise InputError(
+            f"workload command with exactly_once lacks {' and '.join(lacking)}; outputs are held "
+            "against those"
+        )
+
 
 ENDS_WITHIN: Final = 15.0
 LOOKS_EVERY: Final = int(0.25e9)

@@ -1,10 +1,19 @@
-"""The context of a workload's clients: addresses of clusters, topics, the writer of rows, and
-incarnation numbers."""
+"""The context of a workload's clients: addresses of clusters, topics, the writer of rows, and the
+numbers of incarnations.
+
+Numbers of producer and reader incarnations begin at 1, and each is used once in a run, across all
+processes. A small file with a lock keeps the last one. The kernel releases the lock when its holder
+is killed, so that no other process waits for it.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import os
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, Protocol
 
 from linkflap.harness.model.errors import InputError
@@ -13,7 +22,27 @@ from linkflap.harness.model.history import Operation, Poll
 from linkflap.harness.model.scenario import Option, WorkloadSpec
 from linkflap.harness.rundir import Appender
 from linkflap.harness.workloads.library import ClientLibrary, Librdkafka
-from linkflap.harness.workloads.numbers import Numbers
+
+
+class Numbers:
+    """The numbers of one run. Safe from several threads and processes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()  # the kernel's lock is per process, not per thread
+
+    def next(self) -> int:
+        """The number of a new incarnation."""
+        with self._lock:
+            handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                fcntl.lockf(handle, fcntl.LOCK_EX)
+                number = int(os.pread(handle, 32, 0) or b"0") + 1
+                os.pwrite(handle, b"%d" % number, 0)
+                return number
+            finally:
+                os.close(handle)
+
 
 VIA: Final = ("direct", "proxy")
 

@@ -1,19 +1,25 @@
 """One producer incarnation: a producer with a process number, which numbers all its records and
-operations.
+operations; its operations in flight, and their acknowledgements.
 
 The producer id and epoch are those that its library reports, also for records that never reached a
 log. Destroying a producer does not block in any state of the cluster: its queue is purged, never
 flushed (measured with librdkafka 2.16: about a millisecond with a commit in flight to a paused or a
 dead broker).
+
+Acknowledgements of one send group are kept as runs: one cheap call per record, a handful of numbers
+per group. Producers report the deliveries of an idempotent producer in order per partition, but
+purged and refused records come between them in any order. So each report has the index of its
+record, and nothing here relies on order.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -29,10 +35,168 @@ from linkflap.harness.model.history import (
 from linkflap.harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT
 from linkflap.harness.model.values import Values
 from linkflap.harness.rundir import Appender
-from linkflap.harness.workloads.acks import Acks
 from linkflap.harness.workloads.client import SLICE, Client
-from linkflap.harness.workloads.in_flight import InvokedOperation
 from linkflap.harness.workloads.librdkafka import STATISTICS_MS, describe, producer_config
+
+REFUSALS: Final = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_RECORD,
+    }
+)
+"""Errors that depend only on the record. An earlier attempt whose answer was lost must have met
+them too, so the record is certainly not written. Fencing, timeouts and purges are not among them: a
+first attempt may have been appended before the retry was rejected. Neither are errors that depend
+on the broker (POLICY_VIOLATION: a mirror leads the partition by now) or on the time
+(INVALID_TIMESTAMP, _UNKNOWN_PARTITION)."""
+
+
+class Appended(Protocol):
+    """The delivery report of an appended record."""
+
+    def offset(self) -> int | None: ...
+
+
+class Acks:
+    """Collects the deliveries of `count` records with consecutive uids to one partition. One thread
+    at a time."""
+
+    __slots__ = (
+        "_index",
+        "_offset",
+        "_refused",
+        "_runs",
+        "acked",
+        "count",
+        "error",
+        "failed",
+        "first_uid",
+        "handed",
+        "made_from",
+        "partition",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        first_uid: int,
+        count: int,
+        made_from: Fetched | None = None,
+    ) -> None:
+        self.topic, self.partition, self.first_uid, self.count = topic, partition, first_uid, count
+        self.made_from = made_from
+        self.handed = 0
+        self.acked = 0
+        self.failed = 0
+        self.error = ""
+        self._runs: list[list[int]] = []
+        self._refused: list[int] = []
+        self._index = self._offset = -1
+
+    def delivered(self, index: int, error: KafkaError | None, message: Appended) -> None:
+        """Delivery report of record `index` of the group; never raises, because the poll would
+        raise it."""
+        if error is not None:
+            self._failed(index, error)
+            return
+        offset = message.offset()
+        # persisted, and the broker did not report the offset (DUPLICATE_SEQUENCE_NUMBER): unknown
+        if offset is None or offset < 0:
+            self.error = self.error or "acknowledged without an offset"
+            return
+        self.acked += 1
+        if index == self._index and offset == self._offset:
+            self._runs[-1][1] += 1
+        else:
+            self._runs.append([index, 1, offset])
+        self._index, self._offset = index + 1, offset + 1
+
+    def _failed(self, index: int, error: KafkaError) -> None:
+        self.error = self.error or error.name()
+        self.failed += 1
+        if error.code() in REFUSALS:
+            self._refused.append(index)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every record was acknowledged."""
+        return self.acked == self.count
+
+    @property
+    def all_refused(self) -> bool:
+        """Whether every record was refused for certain, or never handed over."""
+        return len(self._refused) + self.count - self.handed >= self.count
+
+    def planned(self) -> SendGroup:
+        """The group before it is sent."""
+        return SendGroup(
+            topic=self.topic,
+            partition=self.partition,
+            first_uid=self.first_uid,
+            count=self.count,
+            made_from=self.made_from,
+        )
+
+    def outcome(self) -> SendGroup:
+        """The present state of the group; records that were never sent count as refused."""
+        refused = {*self._refused, *range(self.handed, self.count)}
+        return SendGroup(
+            topic=self.topic,
+            partition=self.partition,
+            first_uid=self.first_uid,
+            count=self.count,
+            acks=tuple((index, count, offset) for index, count, offset in sorted(self._runs)),
+            refused=_runs(sorted(refused)),
+            made_from=self.made_from,
+        )
+
+
+def _runs(indices: list[int]) -> tuple[tuple[int, int], ...]:
+    """Sorted indices as runs (first, how many)."""
+    runs: list[tuple[int, int]] = []
+    for index in indices:
+        if runs and runs[-1][0] + runs[-1][1] == index:
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+        else:
+            runs.append((index, 1))
+    return tuple(runs)
+
+
+@dataclass(slots=True, kw_only=True)
+class InvokedOperation:
+    """An operation that was invoked and has not returned."""
+
+    number: int
+    kind: OperationKind
+    ending: Ending
+    groups: Sequence[Acks] = ()
+    identity: tuple[int, int] = (-1, -1)
+    ended_at: int = 0
+    returned: bool = False
+    group: str = ""
+
+    @property
+    def acked(self) -> int:
+        return sum(group.acked for group in self.groups)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every record was acknowledged."""
+        return all(group.complete for group in self.groups)
+
+    @property
+    def failed(self) -> int:
+        """Records whose delivery was reported as failed."""
+        return sum(group.failed for group in self.groups)
+
+    @property
+    def error(self) -> str:
+        """The first delivery error, if any."""
+        return next((group.error for group in self.groups if group.error), "")
+
 
 ORIGIN: Final = "linkflap-input"
 """A header of relayed records, for people: topic-partition@offset of the input record, on the same

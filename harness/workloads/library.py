@@ -20,8 +20,7 @@ from linkflap.harness.workloads.librdkafka import STATISTICS_MS, identity_in
 
 if TYPE_CHECKING:
     from linkflap.harness.workloads.java.clients import JavaClients
-    from linkflap.harness.workloads.java.consumer import JavaConsumer
-    from linkflap.harness.workloads.java.share_consumer import JavaShareConsumer
+    from linkflap.harness.workloads.java.consumer import JavaConsumer, JavaShareConsumer
 
 Config = Mapping[str, str | int | float | bool]
 Identified = Callable[[int, int], None]
@@ -235,7 +234,7 @@ class JavaLibrary:
 
     def share_consumer(self, config: Config, *, batch: int) -> JavaShareConsumer:
         from linkflap.harness.workloads.java.configuration import of_share_consumer
-        from linkflap.harness.workloads.java.share_consumer import JavaShareConsumer
+        from linkflap.harness.workloads.java.consumer import JavaShareConsumer
 
         return JavaShareConsumer(self._started(), of_share_consumer(config, batch=batch))
 

@@ -1,5 +1,5 @@
-"""Creates the clients of a workload and distributes them among processes of a few each; starts
-nothing."""
+"""Creates all workloads of a run: crews of linkflap's own clients, distributed among processes of a
+few each, and programs of the user's. Starts nothing."""
 
 from __future__ import annotations
 
@@ -16,10 +16,26 @@ from linkflap.harness.model.history import Operation, Poll
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.security import OPEN, Principal, entered_by, security_of
 from linkflap.harness.rundir import Appender, RunWriter
-from linkflap.harness.workloads import KINDS, context, first_cluster, jvms
-from linkflap.harness.workloads.consuming_crews import Readers, ShareGroup
-from linkflap.harness.workloads.crew import Addresses, ClientNames, Crew, Producers
-from linkflap.harness.workloads.numbers import Numbers
+from linkflap.harness.workloads import (
+    COMMAND,
+    KINDS,
+    check,
+    command,
+    context,
+    first_cluster,
+    jvms,
+    topics_for,
+)
+from linkflap.harness.workloads.command import Command
+from linkflap.harness.workloads.context import Numbers
+from linkflap.harness.workloads.crew import (
+    Addresses,
+    ClientNames,
+    Crew,
+    Producers,
+    Readers,
+    ShareGroup,
+)
 from linkflap.harness.workloads.prefork import Prefork
 from linkflap.harness.workloads.protocol import Host, Hosted
 from linkflap.harness.workloads.readers import ReaderClient
@@ -125,3 +141,40 @@ def make(
     if isinstance(pattern, ShareClient):
         return ShareGroup(spec, workers, shared.topics, pattern)
     return Producers(spec, workers, shared.topics)
+
+
+def make_all(
+    specs: Sequence[WorkloadSpec],
+    *,
+    addresses: Addresses,
+    topics: Mapping[str, int],
+    writer: RunWriter,
+    seed: int,
+) -> list[Crew]:
+    """Workloads that are not started yet; `topics` is topic -> partitions of all homes. Raises
+    InputError."""
+    names, forks = ClientNames(), Prefork()
+    return [
+        Command(spec, names.next(COMMAND), addresses, writer)
+        if spec.kind == COMMAND
+        else make(
+            spec,
+            addresses=addresses,
+            topics=topics_for(spec, specs, topics),
+            writer=writer,
+            seed=seed,
+            names=names,
+            forks=forks,
+        )
+        for spec in specs
+    ]
+
+
+def check_all(specs: Sequence[WorkloadSpec]) -> None:
+    """Raises InputError for an unknown kind, option or program."""
+    for spec in specs:
+        if spec.kind == COMMAND:
+            command.check(spec)
+        else:
+            check(spec)
+            jvms.check(spec)

@@ -25,9 +25,8 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import ClientWriter
 from linkflap.harness.workloads import KINDS, context, forks
 from linkflap.harness.workloads.client import Client
+from linkflap.harness.workloads.context import Numbers
 from linkflap.harness.workloads.library import library
-from linkflap.harness.workloads.numbers import Numbers
-from linkflap.harness.workloads.polling import PollingClient
 from linkflap.harness.workloads.protocol import (
     AskState,
     Channel,
@@ -45,6 +44,7 @@ from linkflap.harness.workloads.protocol import (
     State,
     Stop,
 )
+from linkflap.harness.workloads.readers import PollingClient
 
 LOOK_EVERY: Final = 0.02
 FALLS_WITHIN: Final = 600.0

@@ -1,27 +1,115 @@
-"""Base of all producing clients: one producer instance ("incarnation") per cluster, a pace, and a
-record of how every operation ended."""
+"""Clients that produce: transactional ones, idempotent ones, and zombies. Each has one producer
+instance ("incarnation") per cluster, a pace, and a record of how every operation ended.
+
+Transactions are initialised, committed and aborted with outcomes that claim only what is certain
+(Jepsen's ok, fail, info). Calls are made in slices: after a timeout librdkafka resumes a call that
+is made again. So a client of a dead cluster can be interrupted.
+
+When a commit was certainly not done: librdkafka sends EndTxn only after every record of the
+transaction was delivered (rd_kafka_commit_transaction flushes first and turns a failed delivery
+into an abortable error). So a failed commit of a transaction with a failed delivery was never
+requested. Any other failed commit may have been done, with the answer lost: info. That includes
+librdkafka's "fenced", because the answer to the first EndTxn may have been lost before the fence
+was noticed.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.events import ProducerReplaced
+from linkflap.harness.model.history import Ending, OutcomeName
 from linkflap.harness.model.protocols import Moment
 from linkflap.harness.model.values import KEYS, LARGEST, Values
-from linkflap.harness.workloads import endings
-from linkflap.harness.workloads.client import Client
+from linkflap.harness.workloads.client import SLICE, Client
 from linkflap.harness.workloads.context import Context
-from linkflap.harness.workloads.in_flight import InvokedOperation
-from linkflap.harness.workloads.incarnation import Incarnation
+from linkflap.harness.workloads.incarnation import Incarnation, InvokedOperation
 from linkflap.harness.workloads.librdkafka import describe
 from linkflap.harness.workloads.protocol import ClientState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallEnd:
+    """How a call ended; `usable`: the incarnation can begin another transaction."""
+
+    outcome: OutcomeName
+    usable: bool
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """The last answer of a sliced call: done, or the error that ended it; `resumed` when a slice
+    had timed out before."""
+
+    done: bool
+    error: KafkaError | None = None
+    text: str = ""
+
+
+def _call(call: Callable[[float], None], given_up: Callable[[], bool], within: float) -> _Answer:
+    """Calls in slices until done, a final error, `within` seconds have passed, or `given_up()`."""
+    deadline = now() + int(within * 1e9)
+    while True:
+        try:
+            call(SLICE)
+        except KafkaException as error:
+            cause = error.args[0]
+            if not cause.retriable() or now() >= deadline or given_up():
+                return _Answer(done=False, error=cause, text=describe(error))
+        else:
+            return _Answer(done=True)
+
+
+def initialise_producer(
+    incarnation: Incarnation, given_up: Callable[[], bool], *, within: float
+) -> CallEnd:
+    """InitProducerId with the transactional id: ends what an earlier incarnation left open, and
+    fences it."""
+    answer = _call(incarnation.producer.init_transactions, given_up, within)
+    return CallEnd(outcome="ok" if answer.done else "info", usable=answer.done, error=answer.text)
+
+
+def commit_transaction(
+    incarnation: Incarnation,
+    flight: InvokedOperation,
+    given_up: Callable[[], bool],
+    *,
+    within: float,
+) -> CallEnd:
+    """Commits; after an abortable error it aborts, so that the incarnation can continue."""
+    flight.ended_at = now()
+    answer = _call(incarnation.producer.commit_transaction, given_up, within)
+    if answer.done:
+        return CallEnd(outcome="ok", usable=True)
+    never_asked = flight.failed > 0 and answer.error is not None and not answer.error.retriable()
+    outcome: OutcomeName = "fail" if never_asked else "info"
+    if answer.error is None or answer.error.fatal() or not answer.error.txn_requires_abort():
+        return CallEnd(outcome=outcome, usable=False, error=answer.text)
+    aborted = _call(incarnation.producer.abort_transaction, given_up, within)
+    return CallEnd(outcome=outcome, usable=aborted.done, error=answer.text)
+
+
+def abort_transaction(
+    incarnation: Incarnation,
+    flight: InvokedOperation,
+    given_up: Callable[[], bool],
+    *,
+    within: float,
+) -> CallEnd:
+    """Aborts; from here on the operation's ending is abort, also where a commit was planned."""
+    flight.ended_at = now()
+    flight.ending = "abort"
+    answer = _call(incarnation.producer.abort_transaction, given_up, within)
+    return CallEnd(outcome="ok" if answer.done else "info", usable=answer.done, error=answer.text)
+
 
 COMMON: Final = frozenset(
     {
@@ -180,9 +268,9 @@ class Producing(Client):
     def _born(self) -> Incarnation | None:
         incarnation = self.new_incarnation(self.name if self.transactional else "")
         flight = incarnation.invoke("init")
-        ended = endings.CallEnd(outcome="ok", usable=True)
+        ended = CallEnd(outcome="ok", usable=True)
         if self.transactional:
-            ended = endings.initialise(incarnation, lambda: self.ending, within=INIT_WITHIN)
+            ended = initialise_producer(incarnation, lambda: self.ending, within=INIT_WITHIN)
         if ended.usable:
             incarnation.learn_identity()
         incarnation.returned(flight, ended.outcome, ended.error)
@@ -203,9 +291,7 @@ class Producing(Client):
     def leave(self, *, clean: bool) -> None:
         self.forget()
 
-    def conclude(
-        self, incarnation: Incarnation, flight: InvokedOperation, ended: endings.CallEnd
-    ) -> None:
+    def conclude(self, incarnation: Incarnation, flight: InvokedOperation, ended: CallEnd) -> None:
         """Writes the end of an operation; an incarnation that can do no more is replaced."""
         incarnation.serve(0)
         incarnation.returned(flight, ended.outcome, ended.error or incarnation.fatal)
@@ -229,3 +315,152 @@ class Producing(Client):
             self.rest(RETRY)
             return False
         return True
+
+
+IDEMPOTENT_OPTIONS: Final = COMMON
+
+
+class IdempotentClient(Producing):
+    """One group of records per step."""
+
+    transactional = False
+
+    def step(self) -> None:
+        incarnation = self.ready()
+        if incarnation is None:
+            return
+        self.pace()
+        if self.ending:
+            return
+        flight = self.flight = incarnation.invoke("send", "none", self.plan())
+        refused = incarnation.send(flight)
+        incarnation.settle(flight, within=self.shape.timeout + 5.0)
+        self.conclude(incarnation, flight, self._ended(flight, refused))
+
+    def _ended(self, flight: InvokedOperation, refused: str) -> CallEnd:
+        if flight.complete:
+            return CallEnd(outcome="ok", usable=True)
+        if all(group.all_refused for group in flight.groups):
+            return CallEnd(outcome="fail", usable=not refused, error=refused or flight.error)
+        # after a failed delivery the sequence continues in a new epoch, or the producer has a fatal
+        # error: only a new producer is certain
+        return CallEnd(
+            outcome="info",
+            usable=False,
+            error=refused or flight.error or "not acknowledged in time",
+        )
+
+
+TRANSACTIONAL_OPTIONS: Final = COMMON | {"abort_share", "open_share", "hold"}
+
+
+class TransactionalClient(Producing):
+    """One transaction per step."""
+
+    def __init__(self, context: Context, name: str, cluster: str) -> None:
+        super().__init__(context, name, cluster)
+        self._abort_share = context.number("abort_share", 0.1, high=1.0)
+        self._open_share = context.number("open_share", 0.02, high=1.0)
+        self._hold = context.number("hold", 2.0, high=600.0)
+
+    def _meant(self) -> Ending:
+        drawn = self.random.random()
+        if drawn < self._abort_share:
+            return "abort"
+        return "open" if drawn < self._abort_share + self._open_share else "commit"
+
+    def step(self) -> None:
+        incarnation = self.ready()
+        if incarnation is None:
+            return
+        self.pace()
+        if self.ending or not self.begin(incarnation):
+            return
+        flight = self.flight = incarnation.invoke("transaction", self._meant(), self.plan())
+        refused = incarnation.send(flight)
+        self.conclude(incarnation, flight, self._end(incarnation, flight, refused))
+
+    def _end(self, incarnation: Incarnation, flight: InvokedOperation, refused: str) -> CallEnd:
+        within = self.shape.timeout + 5.0
+        if flight.ending == "open" and not refused:
+            self._hold_open(incarnation, flight)
+            if self.interrupted:
+                return CallEnd(outcome="info", usable=False, error="left open")
+        if flight.ending == "commit" and not refused:
+            return commit_transaction(incarnation, flight, lambda: self.interrupted, within=within)
+        # also where records were not accepted: the planned commit was never sent
+        return abort_transaction(incarnation, flight, lambda: self.interrupted, within=within)
+
+    def _hold_open(self, incarnation: Incarnation, flight: InvokedOperation) -> None:
+        until = now() + int(self._hold * 1e9)
+        while now() < until and not self.ending:
+            incarnation.serve(min(SLICE, 0.1))
+
+
+ZOMBIE_OPTIONS: Final = COMMON
+
+
+class ZombieClient(Producing):
+    """One takeover per step; the second producer becomes the first of the next step."""
+
+    def step(self) -> None:
+        first = self.ready()
+        if first is None:
+            return
+        self.pace()
+        if self.ending or not self.begin(first):
+            return
+        flight = self.flight = first.invoke("transaction", "commit", self.plan())
+        refused = first.send(flight)
+        first.settle(flight, within=self.shape.timeout)
+        if refused or not flight.complete or self.interrupted:
+            self.conclude(
+                first,
+                flight,
+                abort_transaction(
+                    first, flight, lambda: self.interrupted, within=self.shape.timeout
+                ),
+            )
+            return
+        second, took_over = self._take_over()
+        self._fenced(first, flight, took_over)
+        if second is not None:
+            self._write_one(second)
+
+    def _take_over(self) -> tuple[Incarnation | None, bool]:
+        """A second incarnation under the same id, and whether its initialisation was confirmed."""
+        second = self.new_incarnation(self.name)
+        init = second.invoke("init")
+        ended = initialise_producer(second, lambda: self.interrupted, within=INIT_WITHIN)
+        if ended.usable:
+            second.learn_identity()
+        second.returned(init, ended.outcome, ended.error)
+        if ended.usable:
+            return second, True
+        second.drop()
+        return None, False
+
+    def _fenced(self, first: Incarnation, flight: InvokedOperation, took_over: bool) -> None:
+        ended = commit_transaction(
+            first, flight, lambda: self.interrupted, within=self.shape.timeout
+        )
+        outcome = ended.outcome
+        if outcome == "info" and took_over:
+            # the takeover aborted this transaction before its commit was requested
+            outcome = "fail"
+        self.conclude(first, flight, CallEnd(outcome=outcome, usable=False, error=ended.error))
+
+    def _write_one(self, second: Incarnation) -> None:
+        self.incarnation = second
+        if self.ending or not self.begin(second):
+            return
+        flight = self.flight = second.invoke("transaction", "commit", self.plan())
+        if second.send(flight):
+            ended = abort_transaction(
+                second, flight, lambda: self.interrupted, within=self.shape.timeout
+            )
+        else:
+            ended = commit_transaction(
+                second, flight, lambda: self.interrupted, within=self.shape.timeout
+            )
+        self.conclude(second, flight, ended)

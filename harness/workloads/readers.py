@@ -1,5 +1,5 @@
-"""Readers: consumers in groups or with fixed partitions, which record each poll's result and their
-positions.
+"""Readers: consumers in groups or with fixed partitions, which record each poll's result, their
+positions, and their errors: the same error at most once a second.
 
 Positions count control records too: librdkafka's position moves over commit and abort markers, and
 the end-of-partition notice (`enable.partition.eof`) reports how far an empty fetch has read.
@@ -9,24 +9,254 @@ is out of range, the reader resets it and records that; it does not leave the re
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, cast
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+import msgspec
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
 from linkflap.harness.model.clock import now
-from linkflap.harness.model.history import Fetched
+from linkflap.harness.model.history import Fetched, Isolation, Poll, PollKind
+from linkflap.harness.model.payload import FOREIGN, uid_in
 from linkflap.harness.model.scenario import group_of
 from linkflap.harness.model.topology import TopicPartition as Partition
-from linkflap.harness.workloads.client import SLICE
+from linkflap.harness.workloads.client import SLICE, Client
 from linkflap.harness.workloads.context import Context
-from linkflap.harness.workloads.fetches import fetched, partition_of
-from linkflap.harness.workloads.group_members import GroupMember
 from linkflap.harness.workloads.library import ClientConsumer, ClientMessage
 from linkflap.harness.workloads.librdkafka import consumer_config, describe
-from linkflap.harness.workloads.polling import rows_at
+from linkflap.harness.workloads.protocol import ClientState
 
-OPTIONS: Final = frozenset(
+ISOLATIONS: Final = ("read_committed", "read_uncommitted")
+SAME_ERROR_EVERY: Final = int(1e9)
+
+
+class PollingClient(Client):
+    """A client whose history is its polls. `group` is its consumer group, empty for none."""
+
+    def __init__(
+        self, context: Context, name: str, cluster: str, *, group: str, follows: bool
+    ) -> None:
+        super().__init__(context, name, cluster)
+        self.isolation: Isolation = (
+            "read_committed"
+            if context.choice("isolation", ISOLATIONS) == ISOLATIONS[0]
+            else "read_uncommitted"
+        )
+        self.group, self.follows = group, follows
+        self.positions: dict[Partition, int] = {}
+        self._rows = context.writer.polls(name)
+        self._process = self._looked_at = 0
+        self._errors: dict[str, int] = {}
+        self._drained: dict[Partition, int] = {}
+
+    @abstractmethod
+    def drained(self, partitions: Sequence[Partition]) -> None:
+        """Records the positions of these partitions, now that the requested ends are reached."""
+
+    def not_drained(self, missing: str) -> None:
+        """Records the ends that were not reached in time."""
+        self._write(now(), "error", error=f"not drained: {missing}")
+
+    def state(self) -> ClientState:
+        positions = tuple(
+            (topic, partition, at) for (topic, partition), at in list(self.positions.items())
+        )
+        drained = tuple(
+            (topic, partition, at) for (topic, partition), at in list(self._drained.items())
+        )
+        return msgspec.structs.replace(super().state(), positions=positions, drained=drained)
+
+    def _error(self, invoked: int, text: str) -> None:
+        """Records an error, but the same one at most once a second: a dead cluster causes one at
+        every poll."""
+        if invoked - self._errors.get(text, 0) >= SAME_ERROR_EVERY:
+            self._errors[text] = invoked
+            self.tally.errors += 1
+            self._write(invoked, "error", error=text)
+
+    def _write(
+        self, invoked: int, kind: PollKind, rows: Iterable[Fetched] = (), error: str = ""
+    ) -> None:
+        self._rows.write(
+            Poll(
+                time=invoked,
+                returned=now(),
+                reader=self.name,
+                process=self._process,
+                cluster=self.cluster,
+                isolation=self.isolation,
+                kind=kind,
+                group=self.group,
+                fetched=tuple(rows),
+                error=error,
+            )
+        )
+
+
+def rows_at(positions: Mapping[Partition, int]) -> tuple[Fetched, ...]:
+    """Positions as a poll's row has them, in order."""
+    return tuple(
+        Fetched(topic=t, partition=p, position=at) for (t, p), at in sorted(positions.items())
+    )
+
+
+Runs = tuple[tuple[int, int, int], ...]
+
+
+def fetched(messages: Iterable[ClientMessage]) -> dict[Partition, Runs]:
+    """The runs of each partition. Records of other programs have uid FOREIGN and runs of one."""
+    collected: dict[Partition, list[list[int]]] = {}
+    for message in messages:
+        tp, offset = partition_of(message), message.offset()
+        if tp is None or offset is None:
+            continue
+        uid = uid_in(cast("Sequence[tuple[str, bytes | None]] | None", message.headers()))
+        runs = collected.setdefault(tp, [])
+        if runs and uid != FOREIGN:
+            last = runs[-1]
+            if last[0] != FOREIGN and uid == last[0] + last[2] and offset == last[1] + last[2]:
+                last[2] += 1
+                continue
+        runs.append([uid, offset, 1])
+    return {
+        tp: tuple((uid, offset, count) for uid, offset, count in runs)
+        for tp, runs in collected.items()
+    }
+
+
+def partition_of(message: ClientMessage) -> Partition | None:
+    """The partition of a message or event; None when it concerns none."""
+    topic, partition = message.topic(), message.partition()
+    return None if topic is None or partition is None or partition < 0 else (topic, partition)
+
+
+ASK: Final = 5.0
+
+
+class GroupMember(PollingClient):
+    """The assignments and commits of a reader; what it polls is the reader's."""
+
+    _consumer: ClientConsumer | None
+    _commit_every: int
+    _committed_at: int
+    _committing: bool
+    _down: bool
+    _committed: dict[Partition, int]
+    _out_of_range: set[Partition]
+
+    def _assign(self, consumer: ClientConsumer) -> None:
+        consumer.assign(
+            [
+                TopicPartition(t, p, at if at >= 0 else OFFSET_BEGINNING)
+                for (t, p), at in self.positions.items()
+            ]
+        )
+
+    def _log_start(self, consumer: ClientConsumer, topic: str, partition: int) -> int:
+        try:
+            return max(
+                -1,
+                int(
+                    consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ASK)[0]
+                ),
+            )
+        except KafkaException:
+            return -1
+
+    def _on_assign(self, consumer: ClientConsumer, partitions: list[TopicPartition]) -> None:
+        """Looks up where to begin and records it: the group's offset, else the log start (-1 if
+        that is unknown).
+
+        If the group's offsets cannot be read, reading begins at the log start: a replay, which a
+        group permits, never a skip.
+        """
+        invoked = now()
+        try:
+            committed = consumer.committed(partitions, timeout=ASK) if partitions else []
+        except KafkaException as error:
+            self._error(invoked, describe(error))
+            committed = [TopicPartition(p.topic, p.partition) for p in partitions]
+        starts: dict[Partition, int] = {}
+        for p in committed:
+            tp = p.topic, p.partition
+            starts[tp] = p.offset if p.offset >= 0 else self._log_start(consumer, *tp)
+        for tp in starts:  # the member's other partitions keep their positions
+            self._committed.pop(tp, None)
+            self._out_of_range.discard(tp)
+        self.positions.update(starts)
+        self._assign(consumer)
+        self._write(invoked, "assign", rows_at(starts))
+
+    def _on_revoke(self, consumer: ClientConsumer, partitions: list[TopicPartition]) -> None:
+        self._revoked(partitions, "")
+
+    def _on_lost(self, consumer: ClientConsumer, partitions: list[TopicPartition]) -> None:
+        self._revoked(partitions, "lost")
+
+    def _revoked(self, partitions: Sequence[TopicPartition], error: str) -> None:
+        self._out_of_range.clear()
+        gone = {
+            (p.topic, p.partition): self.positions.pop((p.topic, p.partition), -1)
+            for p in partitions
+        }
+        self._write(now(), "revoke", rows_at(gone), error=error)
+
+    def _commit(self, consumer: ClientConsumer) -> None:
+        """Requests a commit of the positions that moved. It is asynchronous, because a synchronous
+        one blocks for as long as a coordinator is dead.
+
+        It requests none while the cluster is known to be dead: librdkafka keeps the request for the
+        length of a session, and destroying the consumer meanwhile waits for that, with a thread
+        that spins (librdkafka issue 3740).
+        """
+        due = {
+            tp: at for tp, at in self.positions.items() if at >= 0 and at != self._committed.get(tp)
+        }
+        if self._committing or not due or now() < self._committed_at + self._commit_every:
+            return
+        self._committed_at = now()
+        if self._down and not self._reached(consumer):
+            return
+        try:
+            consumer.commit(
+                offsets=[TopicPartition(t, p, at) for (t, p), at in due.items()], asynchronous=True
+            )
+        except KafkaException as error:
+            self._error(self._committed_at, describe(error))
+            return
+        self._committing = True
+
+    def _noticed(self, error: KafkaError) -> None:
+        self._down = self._down or error.code() == KafkaError._ALL_BROKERS_DOWN
+
+    def _reached(self, consumer: ClientConsumer) -> bool:
+        """Whether a broker answers again."""
+        try:
+            consumer.list_topics(timeout=SLICE)
+        except KafkaException:
+            return False
+        self._down = False
+        return True
+
+    def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        self._committing = False
+        done = {
+            (p.topic, p.partition): p.offset
+            for p in partitions or ()
+            if error is None and p.error is None
+        }
+        failed = error or next((p.error for p in partitions or () if p.error is not None), None)
+        if done:
+            self._committed.update(done)
+            self._write(self._committed_at, "commit", rows_at(done))
+        if failed is not None:
+            self._error(
+                self._committed_at, f"commit of group offsets: {failed.name()}: {failed.str()}"
+            )
+
+
+READER_OPTIONS: Final = frozenset(
     {
         "via",
         "cluster",

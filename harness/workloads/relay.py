@@ -28,17 +28,14 @@ from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import Ending, Fetched, OutcomeName
 from linkflap.harness.model.topology import TopicPartition as Partition
 from linkflap.harness.model.topology import topic_name
-from linkflap.harness.workloads import endings
+from linkflap.harness.workloads import producers
 from linkflap.harness.workloads.client import GRACE, SLICE
 from linkflap.harness.workloads.context import Context
-from linkflap.harness.workloads.fetches import fetched
-from linkflap.harness.workloads.group_members import ASK
-from linkflap.harness.workloads.in_flight import InvokedOperation
-from linkflap.harness.workloads.incarnation import Incarnation
+from linkflap.harness.workloads.incarnation import Incarnation, InvokedOperation
 from linkflap.harness.workloads.library import ClientConsumer
 from linkflap.harness.workloads.librdkafka import describe
 from linkflap.harness.workloads.producers import COMMON, RETRY, Producing
-from linkflap.harness.workloads.readers import ReaderClient
+from linkflap.harness.workloads.readers import ASK, ReaderClient, fetched
 
 OUTPUT: Final = "relayed"
 """The topic of each home that only relays write to."""
@@ -223,18 +220,22 @@ class RelayClient(Producing):
                 return answers.get(timeout=SLICE), False
         return "the group's offsets could not be added in time", True
 
-    def _given_up(self, flight: InvokedOperation, refused: str) -> endings.CallEnd:
+    def _given_up(self, flight: InvokedOperation, refused: str) -> producers.CallEnd:
         """No commit was sent, and none will be. The next incarnation aborts the transaction."""
         outcome: OutcomeName = "fail" if flight.ending == "commit" else "info"
-        return endings.CallEnd(outcome=outcome, usable=False, error=refused)
+        return producers.CallEnd(outcome=outcome, usable=False, error=refused)
 
     def _end(
         self, incarnation: Incarnation, flight: InvokedOperation, refused: str
-    ) -> endings.CallEnd:
+    ) -> producers.CallEnd:
         within = self.shape.timeout + 5.0
         if flight.ending == "commit" and not refused:
-            return endings.commit(incarnation, flight, lambda: self.interrupted, within=within)
-        ended = endings.abort(incarnation, flight, lambda: self.interrupted, within=within)
+            return producers.commit_transaction(
+                incarnation, flight, lambda: self.interrupted, within=within
+            )
+        ended = producers.abort_transaction(
+            incarnation, flight, lambda: self.interrupted, within=within
+        )
         return replace(ended, error=refused) if refused and not ended.error else ended
 
     def forget(self) -> None:

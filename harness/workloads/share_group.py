@@ -19,12 +19,11 @@ from linkflap.harness.model.scenario import group_of
 from linkflap.harness.model.topology import TopicPartition as Partition
 from linkflap.harness.workloads.client import SLICE
 from linkflap.harness.workloads.context import Context
-from linkflap.harness.workloads.fetches import fetched
 from linkflap.harness.workloads.librdkafka import consumer_config, describe
-from linkflap.harness.workloads.polling import PollingClient, rows_at
+from linkflap.harness.workloads.readers import PollingClient, fetched, rows_at
 
 if TYPE_CHECKING:
-    from linkflap.harness.workloads.java.share_consumer import Acquired, JavaShareConsumer
+    from linkflap.harness.workloads.java.consumer import Acquired, JavaShareConsumer
 
 KIND: Final = "share-group"
 OPTIONS: Final = frozenset(

@@ -17,8 +17,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from linkflap.api.own_clients import CONSUMER, at
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import Fetched, Isolation, Poll, PollKind
-from linkflap.harness.workloads.fetches import fetched, partition_of
 from linkflap.harness.workloads.librdkafka import describe
+from linkflap.harness.workloads.readers import fetched, partition_of
 
 ASK: Final = 5.0
 Where = tuple[str, int]

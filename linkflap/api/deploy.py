@@ -36,7 +36,7 @@ from linkflap.harness.recording.surroundings import java_inside, surroundings
 from linkflap.harness.recording.unexpected_exits import UnexpectedExits
 from linkflap.harness.recording.world import RunWorld
 from linkflap.harness.rundir import Run, RunWriter
-from linkflap.harness.workloads.all_workloads import check_all, make_all
+from linkflap.harness.workloads.make_crew import check_all, make_all
 from linkflap.topologies import parse
 
 NO_MIRROR: Final = MirrorSpec(kind="none")

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, Message
 
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import Ending, OperationKind
-from linkflap.harness.workloads.acks import Acks
+from linkflap.harness.workloads.incarnation import Acks
 
 
 class Flight:

@@ -8,19 +8,17 @@ from dataclasses import replace
 from confluent_kafka import KafkaError, TopicPartition
 
 from linkflap.harness.model.history import OutcomeName
-from linkflap.harness.workloads import endings, group_members
-from linkflap.harness.workloads.acks import Acks, Appended
-from linkflap.harness.workloads.endings import CallEnd
-from linkflap.harness.workloads.in_flight import InvokedOperation
-from linkflap.harness.workloads.incarnation import Incarnation
+from linkflap.harness.workloads import producers, readers
+from linkflap.harness.workloads.incarnation import Acks, Appended, Incarnation, InvokedOperation
 from linkflap.harness.workloads.library import ClientConsumer
+from linkflap.harness.workloads.producers import CallEnd
 from tests.planted import struck
 
 SKIPPED = 10
 
 
 def _unknown_commit_is_ok() -> None:
-    right = endings.commit
+    right = producers.commit_transaction
 
     def commit(
         incarnation: Incarnation,
@@ -35,7 +33,7 @@ def _unknown_commit_is_ok() -> None:
         struck(ended.error)
         return replace(ended, outcome="ok", error="")
 
-    endings.commit = commit
+    producers.commit_transaction = commit
 
 
 def _purged_is_acknowledged() -> None:
@@ -76,10 +74,10 @@ def _acknowledge(group: Acks, end: int) -> None:
 
 
 def _reader_skips_after_death() -> None:
-    right = group_members.GroupMember._on_assign
+    right = readers.GroupMember._on_assign
 
     def on_assign(
-        self: group_members.GroupMember, consumer: ClientConsumer, partitions: list[TopicPartition]
+        self: readers.GroupMember, consumer: ClientConsumer, partitions: list[TopicPartition]
     ) -> None:
         right(self, consumer, partitions)
         if self.context.deaths and self.group:
@@ -87,7 +85,7 @@ def _reader_skips_after_death() -> None:
             struck(", ".join(f"{topic}-{number}" for topic, number in self.positions))
             self._assign(consumer)
 
-    group_members.GroupMember._on_assign = on_assign  # type: ignore[method-assign] # here the bug is planted
+    readers.GroupMember._on_assign = on_assign  # type: ignore[method-assign] # here the bug is planted
 
 
 PLANTED: dict[str, Callable[[], None]] = {

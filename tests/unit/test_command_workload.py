@@ -18,10 +18,9 @@ from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunReader, RunWriter
 from linkflap.harness.workloads import groups, topics, topics_for
-from linkflap.harness.workloads.all_workloads import make_all
 from linkflap.harness.workloads.clients import WorkloadClients
-from linkflap.harness.workloads.command import Command
-from linkflap.harness.workloads.command_options import check
+from linkflap.harness.workloads.command import Command, check
+from linkflap.harness.workloads.make_crew import make_all
 from tests.unit.program_addresses import ADDRESSES
 from tests.unit.recorded_run import run
 

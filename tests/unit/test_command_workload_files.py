@@ -12,8 +12,7 @@ from linkflap.chaos import scenario_file
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.rundir import RunWriter
-from linkflap.harness.workloads.command import Command
-from linkflap.harness.workloads.command_options import check
+from linkflap.harness.workloads.command import Command, check
 from tests.unit.program_addresses import ADDRESSES
 from tests.unit.recorded_run import run
 

@@ -12,12 +12,11 @@ from confluent_kafka import KafkaError
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.security import Address, Security
 from linkflap.harness.workloads import readers
-from linkflap.harness.workloads.context import Context
+from linkflap.harness.workloads.context import Context, Numbers
 from linkflap.harness.workloads.java.configuration import of_consumer, of_producer
 from linkflap.harness.workloads.java.errors import Errors
-from linkflap.harness.workloads.java.serialization import serialized
+from linkflap.harness.workloads.java.producer import serialized
 from linkflap.harness.workloads.librdkafka import producer_config
-from linkflap.harness.workloads.numbers import Numbers
 
 
 class Reader:

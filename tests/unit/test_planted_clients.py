@@ -7,9 +7,7 @@ from typing import cast
 
 import pytest
 
-from linkflap.harness.workloads.acks import Acks, Appended
-from linkflap.harness.workloads.in_flight import InvokedOperation
-from linkflap.harness.workloads.incarnation import Incarnation
+from linkflap.harness.workloads.incarnation import Acks, Appended, Incarnation, InvokedOperation
 from tests.planted import clients
 
 

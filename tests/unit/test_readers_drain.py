@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from linkflap.harness.model.scenario import WorkloadSpec
-from linkflap.harness.workloads.consuming_crews import Readers
+from linkflap.harness.workloads.crew import Readers
 from linkflap.harness.workloads.members import Member
 from linkflap.harness.workloads.protocol import ClientState
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from linkflap.harness.model.payload import FOREIGN, HEADER, encode, uid_in
 from linkflap.harness.model.values import KEYS, Values
-from linkflap.harness.workloads.acks import REFUSALS, Acks
-from linkflap.harness.workloads.fetches import fetched
+from linkflap.harness.workloads.incarnation import REFUSALS, Acks
+from linkflap.harness.workloads.readers import fetched
 
 
 def message(offset: int, *, uid: int | None = None, partition: int = 0) -> Message:

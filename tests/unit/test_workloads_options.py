@@ -20,13 +20,12 @@ from linkflap.harness.rundir import Run, RunWriter
 from linkflap.harness.workloads import KINDS, context, first_cluster, relay
 from linkflap.harness.workloads.client import Client, Tally
 from linkflap.harness.workloads.clients import WorkloadClients
+from linkflap.harness.workloads.context import Numbers
 from linkflap.harness.workloads.crew import ClientNames, Crew, WorkloadProgress
 from linkflap.harness.workloads.incarnation import Incarnation
 from linkflap.harness.workloads.make_crew import make
-from linkflap.harness.workloads.numbers import Numbers
 from linkflap.harness.workloads.prefork import Prefork
-from linkflap.harness.workloads.producers import Producing
-from linkflap.harness.workloads.transactional import TransactionalClient
+from linkflap.harness.workloads.producers import Producing, TransactionalClient
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,14 @@
-"""The objects that the Java clients of one process share: their JVM, and the method handles that
-pass records and outcomes to and from it.
+"""The objects that the Java clients of one process share: their JVM, the method handles that pass
+records and outcomes to and from it, and metadata in confluent-kafka's form.
 
-The JVM starts and dies with the process of clients.
+The JVM starts and dies with the process of clients. It returns a poll's records and outcomes as
+texts in one answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -15,17 +17,243 @@ from confluent_kafka import TopicPartition
 from linkflap.harness.jvm.bridge import Bridge, Handle
 from linkflap.harness.jvm.handles import Handles
 from linkflap.harness.model.payload import HEADER
-from linkflap.harness.workloads.java.consumer_handles import ConsumerHandles
 from linkflap.harness.workloads.java.errors import Errors
-from linkflap.harness.workloads.java.producer_handles import ProducerHandles
-from linkflap.harness.workloads.java.texts import (
-    BETWEEN,
-    OBJECT,
-    STRING,
-    WITHIN,
-    Texts,
-    descriptor,
-)
+
+STRING: Final = "Ljava/lang/String;"
+OBJECT: Final = "Ljava/lang/Object;"
+THROWABLE: Final = "Ljava/lang/Exception;"
+BETWEEN: Final = "\x01"
+"""Separates rows."""
+WITHIN: Final = "\x02"
+"""Separates the columns of a row."""
+
+
+def descriptor(name: str) -> str:
+    """A class in the notation of method descriptors."""
+    return f"L{name.replace('.', '/')};"
+
+
+class Texts:
+    """Method handles that build texts."""
+
+    def __init__(self, h: Handles) -> None:
+        self.concat = h.method("java.lang.String", "concat", f"({STRING}){STRING}")
+        self.of = h.static("java.lang.String", "valueOf", f"({OBJECT}){STRING}")
+        self.of_long = h.static("java.lang.String", "valueOf", f"(J){STRING}")
+
+
+@dataclass(frozen=True, slots=True)
+class Partitions:
+    """A topic's partitions by number, as confluent-kafka's TopicMetadata has them."""
+
+    partitions: range
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsByName:
+    """Topics by name, as confluent-kafka's ClusterMetadata has them."""
+
+    topics: Mapping[str, Partitions]
+
+
+_CONSUMER: Final = "org.apache.kafka.clients.consumer.Consumer"
+_PARTITION: Final = "org.apache.kafka.common.TopicPartition"
+_PATIENCE_MILLIS: Final = 50
+
+
+class ConsumerHandles:
+    """Made for each consumer from the objects that all clients of a process share."""
+
+    def __init__(self, bridge: Bridge, h: Handles, texts: Texts) -> None:
+        self._bridge, self._h, self._texts = bridge, h, texts
+        self._patience = bridge.java.java.time.Duration.ofMillis(_PATIENCE_MILLIS)
+
+    def positions(self, consumer: Handle) -> Callable[[Handle], str]:
+        """A handle that returns a consumer's positions of a collection of partitions; -1 where it
+        has none."""
+        h = self._h
+        position = h.method(
+            _CONSUMER, "position", f"({descriptor(_PARTITION)}Ljava/time/Duration;)J"
+        )
+        position = h.then(
+            h.given(h.given(position, 2, self._patience), 0, consumer), self._texts.of_long
+        )
+        none = h.ignoring(h.constant("java.lang.String", "-1"), 0, "java.lang.Exception")
+        named = h.cast(self._texts.of, f"({descriptor(_PARTITION)}){STRING}")
+        text = h.joined(
+            named,
+            h.caught(position, "java.lang.Exception", none),
+            descriptor=f"({descriptor(_PARTITION)}){STRING}",
+            between=WITHIN,
+        )
+        asked = h.as_a("java.util.function.Function", h.each(text, between=BETWEEN))
+        return asked.apply  # type: ignore[no-any-return]
+
+    def listener(self, consumer: Handle, queue: Handle) -> Handle:
+        """A ConsumerRebalanceListener that queues each event, and pauses assigned partitions. So no
+        record of them is returned before the poller has decided where to begin."""
+        h = self._h
+        method = "java.lang.reflect.Method"
+        args = "[Ljava.lang.Object;"
+        name = h.method(method, "getName", f"(){STRING}")
+        of_args = h.static("java.util.Arrays", "toString", f"([{OBJECT}){STRING}")
+        note = h.fed(
+            self._texts.concat, 0, h.then(name, h.given(self._texts.concat, 1, " ")), of_args
+        )
+        add = h.given(h.method("java.util.Queue", "add", f"({OBJECT})Z"), 0, queue)
+        note = h.then(note, h.cast(add, f"({STRING})V"))
+        note = h.ignoring(note, 0, "java.lang.Object")
+        pause = h.given(h.method(_CONSUMER, "pause", "(Ljava/util/Collection;)V"), 0, consumer)
+        pause = h.then(h.item(args, 0), h.cast(pause, f"({OBJECT})V"))
+        pause = h.ignoring(pause, 0, "java.lang.Object", method)
+        equals = h.given(
+            h.method("java.lang.String", "equals", f"({OBJECT})Z"), 0, "onPartitionsAssigned"
+        )
+        assigned = h.ignoring(h.then(name, h.cast(equals, f"({STRING})Z")), 0, "java.lang.Object")
+        null = h.ignoring(h.constant("java.lang.Object", None), 0, "java.lang.Object", method, args)
+        nothing = h.cast(null, f"({OBJECT}{descriptor(method)}[{OBJECT})V")
+        whole = h.first(note, h.first(h.when(assigned, pause, nothing), null))
+        handler = h.as_a("java.lang.reflect.InvocationHandler", whole)
+        interface = h.named("org.apache.kafka.clients.consumer.ConsumerRebalanceListener")
+        interfaces = self._bridge.gateway.new_array(self._bridge.java.java.lang.Class, 1)
+        interfaces[0] = interface
+        return self._bridge.java.java.lang.reflect.Proxy.newProxyInstance(
+            interface.getClassLoader(), interfaces, handler
+        )
+
+    def committed(self, queue: Handle) -> Handle:
+        """An OffsetCommitCallback that queues the outcome of a commit."""
+        h = self._h
+        text = h.then(
+            h.cast(self._texts.of, f"({THROWABLE}){STRING}"),
+            h.given(self._texts.concat, 0, "committed "),
+        )
+        add = h.given(h.method("java.util.Queue", "add", f"({OBJECT})Z"), 0, queue)
+        done = h.ignoring(h.then(text, h.cast(add, f"({STRING})V")), 0, "java.util.Map")
+        return h.as_a("org.apache.kafka.clients.consumer.OffsetCommitCallback", done)
+
+
+_FUTURE: Final = "java.util.concurrent.Future"
+_RECORD: Final = "org.apache.kafka.clients.producer.ProducerRecord"
+_METADATA: Final = "org.apache.kafka.clients.producer.RecordMetadata"
+
+
+class ProducerHandles:
+    """Made once for all producers of a process."""
+
+    def __init__(self, bridge: Bridge, h: Handles, texts: Texts) -> None:
+        self._bridge, self._h, self._texts = bridge, h, texts
+        self._decode_and_send = self._sending()
+        self._outcomes = self._reporting()
+        self._waiter = self._waiting()
+
+    def send(self, data: bytes, sender: Handle) -> None:
+        """Makes a sender send serialized records."""
+        self._decode_and_send.accept(data, sender)
+
+    def _sending(self) -> Handle:
+        """(bytes, a handle for one record): passes the records of a serialized array to it, one by
+        one."""
+        h = self._h
+        decode = h.then(
+            h.cast(h.new("java.io.ByteArrayInputStream", "([B)V"), "([B)Ljava/io/InputStream;"),
+            h.new("java.io.ObjectInputStream", "(Ljava/io/InputStream;)V"),
+            h.cast(
+                h.method("java.io.ObjectInputStream", "readObject", f"(){OBJECT}"),
+                f"(Ljava/io/ObjectInputStream;)[{OBJECT}",
+            ),
+            h.static("java.util.Arrays", "stream", f"([{OBJECT})Ljava/util/stream/Stream;"),
+        )
+        every = h.method(
+            "java.util.stream.Stream", "forEachOrdered", "(Ljava/util/function/Consumer;)V"
+        )
+        return h.as_a("java.util.function.BiConsumer", h.fed(every, 0, decode))
+
+    def sender(
+        self, producer: Handle, futures: Handle, topic: str, partition: int, headers: Sequence[str]
+    ) -> Handle:
+        """A handle that sends one record to a partition, from an array of its key, value and header
+        values, and adds its future to the list."""
+        h = self._h
+        header = descriptor("org.apache.kafka.common.header.internals.RecordHeader")
+        made_header = h.new(
+            "org.apache.kafka.common.header.internals.RecordHeader", f"({STRING}[B)V"
+        )
+        made = [
+            h.then(h.item("[[B", number), h.given(made_header, 0, name))
+            for number, name in enumerate(headers, start=2)
+        ]
+        listed = h.static("java.util.List", "of", f"({OBJECT * len(made)})Ljava/util/List;")
+        if made:
+            listed = h.cast(listed, f"({header * len(made)})Ljava/util/List;")
+            listed = h.of_one(h.fed(listed, 0, *made), "([[B)Ljava/util/List;", len(made))
+        else:
+            listed = h.ignoring(listed, 0, "[[B")
+        new = h.new(
+            _RECORD,
+            f"({STRING}Ljava/lang/Integer;Ljava/lang/Long;{OBJECT}{OBJECT}Ljava/lang/Iterable;)V",
+        )
+        record = h.cast(
+            h.given(new, 0, topic, partition, None), f"([B[BLjava/util/List;){descriptor(_RECORD)}"
+        )
+        record = h.fed(record, 0, h.item("[[B", 0), h.item("[[B", 1), listed)
+        record = h.of_one(record, f"([[B){descriptor(_RECORD)}", 3)
+        send = h.method(
+            "org.apache.kafka.clients.producer.Producer",
+            "send",
+            f"({descriptor(_RECORD)}){descriptor(_FUTURE)}",
+        )
+        add = h.method("java.util.List", "add", f"({OBJECT})Z")
+        add = h.cast(h.given(add, 0, futures), f"({descriptor(_FUTURE)})Z")
+        return h.as_a(
+            "java.util.function.Consumer", h.then(record, h.given(send, 0, producer), add)
+        )
+
+    def futures(self) -> tuple[Handle, Callable[[], None]]:
+        """A list for futures, and what empties it: a list of Java's is one of Python's for py4j,
+        whose `clear` is not Java's."""
+        futures = self._bridge.java.java.util.ArrayList()
+        clear = self._h.given(self._h.method("java.util.List", "clear", "()V"), 0, futures)
+        return futures, self._h.as_a("java.lang.Runnable", clear).run
+
+    def outcomes(self, futures: Handle) -> list[str]:
+        """What became of each record: its offset, `!` and the exception, or nothing while it is not
+        known."""
+        return str(self._outcomes.apply(futures)).split(BETWEEN)
+
+    def _reporting(self) -> Handle:
+        h = self._h
+        got = h.then(
+            h.cast(
+                h.method(_FUTURE, "get", f"(){OBJECT}"),
+                f"({descriptor(_FUTURE)}){descriptor(_METADATA)}",
+            ),
+            h.method(_METADATA, "offset", "()J"),
+            self._texts.of_long,
+        )
+        failed = h.then(
+            h.cast(self._texts.of, f"({THROWABLE}){STRING}"), h.given(self._texts.concat, 0, "!")
+        )
+        done = h.caught(got, "java.lang.Exception", failed)
+        unknown = h.ignoring(h.constant("java.lang.String", ""), 0, _FUTURE)
+        outcome = h.when(h.method(_FUTURE, "isDone", "()Z"), done, unknown)
+        return h.as_a("java.util.function.Function", h.each(outcome, between=BETWEEN))
+
+    def wait(self, future: Handle) -> None:
+        """Waits a little for a record's delivery."""
+        self._waiter.accept(future)
+
+    def _waiting(self) -> Handle:
+        h = self._h
+        get = h.method(_FUTURE, "get", f"(JLjava/util/concurrent/TimeUnit;){OBJECT}")
+        get = h.given(get, 1, 20, self._bridge.java.java.util.concurrent.TimeUnit.MILLISECONDS)
+        get = h.cast(get, f"({descriptor(_FUTURE)})V")
+        nothing = h.cast(
+            h.ignoring(h.constant("java.lang.Object", None), 0, "java.lang.Exception"),
+            f"({THROWABLE})V",
+        )
+        return h.as_a("java.util.function.Consumer", h.caught(get, "java.lang.Exception", nothing))
+
 
 _CONSUMED: Final = "org.apache.kafka.clients.consumer.ConsumerRecord"
 _BYTES: Final = "org.apache.kafka.common.serialization.ByteArray"

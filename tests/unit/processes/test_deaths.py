@@ -15,9 +15,9 @@ from linkflap.harness.machine.process_identity import identify
 from linkflap.harness.model.history import Operation
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunWriter
-from linkflap.harness.workloads import deaths
+from linkflap.harness.workloads import members
 from linkflap.harness.workloads.clients import WorkloadClients
-from linkflap.harness.workloads.deaths import DEATHS_IN_A_ROW
+from linkflap.harness.workloads.members import DEATHS_IN_A_ROW
 from linkflap.harness.workloads.worker import Worker
 from tests.unit.processes.commands import events, killed, producers
 
@@ -129,7 +129,7 @@ def test_a_process_that_dies_again_and_again_is_given_up(
     clients: WorkloadClients, writer: RunWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # a busy machine may take seconds between a start and the kill
-    monkeypatch.setattr(deaths, "SOON", 10**12)
+    monkeypatch.setattr(members, "SOON", 10**12)
     clients.start()
     for _ in range(DEATHS_IN_A_ROW):
         killed(producers(clients))

@@ -23,8 +23,8 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import Appender, RunWriter, last_rows
 from linkflap.harness.workloads import worker as workers
 from linkflap.harness.workloads.clients import WorkloadClients
+from linkflap.harness.workloads.context import Numbers
 from linkflap.harness.workloads.forks import SERVES
-from linkflap.harness.workloads.numbers import Numbers
 from linkflap.harness.workloads.prefork import Prefork
 from linkflap.harness.workloads.process import ORPHANED
 from linkflap.harness.workloads.protocol import (
@@ -183,7 +183,7 @@ def test_messages_arrive_whole_and_in_order() -> None:
 def test_numbers_are_given_once_whoever_asks(tmp_path: Path) -> None:
     path = tmp_path / "numbers"
     program = (
-        "import sys; from pathlib import Path; from linkflap.harness.workloads.numbers import "
+        "import sys; from pathlib import Path; from linkflap.harness.workloads.context import "
         "Numbers\nn = Numbers(Path(sys.argv[1])); print(*(n.next() for _ in range(200)))"
     )
     others = [
