@@ -128,11 +128,10 @@ def _must(sends: Sends, send: Ints, seen: Bools, acked: Ints) -> Bools:
 
 def refused(sends: Sends) -> Bools:
     """Per payload id (`uids_of`), whether its client knows for certain that it was not written. The
-    client reports that for each record (`harness.workloads.incarnation`): it was never sent, or refused
-    for a property of the record, so that every attempt had the same result. Failed, timed out or
-    purged is none of that, for it may have been sent. An operation without a transaction that
-    failed for certain refused all of its records.
-    """
+    client reports that for each record (`harness.workloads.incarnation`): it was never sent, or
+    refused for a property of the record, so that every attempt had the same result. Failed, timed
+    out or purged is none of that, for it may have been sent. An operation without a transaction
+    that failed for certain refused all of its records."""
     failed = sends.says("kind", "send") & sends.says("outcome", "fail")
     return np.asarray(
         (sends.each("refused") | np.repeat(failed, sends.sizes)) & (sends.each("offsets") < 0)

@@ -1,17 +1,74 @@
-"""What the harness waits for when it drains readers: each has written that it read to the end, even
-if some die meanwhile."""
+"""Readers: what they commit, how they are drained, and how many records they got."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import socket
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.model.wait import until
+from linkflap.harness.workloads import context
+from linkflap.harness.workloads.clients import WorkloadClients
 from linkflap.harness.workloads.crew import Readers
 from linkflap.harness.workloads.members import Member
 from linkflap.harness.workloads.protocol import ClientState
+from linkflap.harness.workloads.readers import ReaderClient
+
+
+class Rows:
+    """The rows that the reader writes."""
+
+    def __init__(self) -> None:
+        self.written: list[object] = []
+
+    def polls(self, name: str) -> Rows:
+        return self
+
+    def write(self, row: object) -> None:
+        self.written.append(row)
+
+
+class Numbers:
+    def next(self) -> int:
+        return 1
+
+
+@pytest.fixture
+def refused() -> Iterator[str]:
+    """An address without a listener, reserved for the block."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{held.getsockname()[1]}"
+
+
+def test_a_dead_cluster_is_asked_for_no_commit(refused: str) -> None:
+    spec = WorkloadSpec(kind="readers", home="A", options={"group": "followers"})
+    beside: dict[str, Any] = {
+        "clusters": {"A": refused},
+        "links": {},
+        "topics": {"A.t": 1},
+        "writer": Rows(),
+        "seed": 1,
+        "numbers": Numbers(),
+    }
+    reader = ReaderClient(context(spec, **beside), "readers-1", "A")
+
+    def stepped() -> bool:
+        reader.step()
+        return reader._down
+
+    until(stepped, within=60, what="librdkafka to notice that no broker answers")
+    reader.positions["A.t", 0] = 5
+    reader._committed_at = 0
+    reader.step()
+    assert reader._committed_at > 0, "a commit was due"
+    assert not reader._committing, "and none is pending"
+    reader.leave(clean=False)
+
 
 ENDS = {"A": {("A.t", 0): 5, ("A.t", 1): 7}}
 
@@ -117,3 +174,54 @@ def test_an_earlier_drain_does_not_count_for_later_ends() -> None:
     one.held = [{0: 6, 1: 7}]
     crew.drain({"A": {("A.t", 0): 6, ("A.t", 1): 7}}, within=60)
     assert one.rows == [[0, 1], [0]]
+
+
+def workload(home: str, *, read: int | None = None, acknowledged: int = 0) -> Any:
+    return SimpleNamespace(
+        spec=SimpleNamespace(home=home),
+        read_on=lambda cluster: read if cluster == "A" else None,
+        progress=lambda: SimpleNamespace(acknowledged=acknowledged),
+    )
+
+
+WRITTEN = workload("A", acknowledged=1)
+
+
+@pytest.mark.parametrize(
+    ("workloads", "given"),
+    [
+        ([WRITTEN], None),
+        ([WRITTEN, workload("A", read=7), workload("A", read=500)], 7),
+        # the group has not joined yet
+        ([WRITTEN, workload("A", read=0), workload("A", read=500)], 0),
+        # nobody writes C's topics
+        ([WRITTEN, workload("A", read=500), workload("C", read=0)], 500),
+        ([workload("A"), workload("A", read=0)], 0),  # nothing was written at all yet
+    ],
+)
+def test_the_kind_of_readers_with_the_fewest_records_counts(
+    workloads: list[Any], given: int | None
+) -> None:
+    assert WorkloadClients(workloads, cast(Any, None)).read_on("A") == given
+
+
+def group(kind: str, home: str, cluster: str, **options: str | bool) -> Any:
+    return SimpleNamespace(
+        spec=WorkloadSpec(kind=kind, home=home, options=options),
+        members=[SimpleNamespace(state=SimpleNamespace(cluster=cluster))],
+        progress=lambda: SimpleNamespace(acknowledged=0),
+    )
+
+
+def test_groups_that_are_to_commit_on_a_cluster_work_there_on_topics_that_have_a_writer() -> None:
+    writer = group("transactional", "A", "A")
+    writer.progress = lambda: SimpleNamespace(acknowledged=1)
+    every = [
+        writer,
+        group("readers", "A", "A", group="here"),
+        group("readers", "A", "B", group="elsewhere"),
+        group("readers", "C", "A", group="unwritten"),
+        group("readers", "A", "A", assign=True),
+        group("relay", "A", "A", group="relays"),
+    ]
+    assert WorkloadClients(every, cast(Any, None)).groups_on("A") == {"here", "relays"}
