@@ -34,6 +34,7 @@ from linkflap.harness.capture.logs_named import (
 from linkflap.harness.capture.promotions_from_bytes import promotions_in
 from linkflap.harness.capture.replicas import log_end, offsets_in
 from linkflap.harness.log import batches, records
+from linkflap.harness.log.batch_headers import Bools
 from linkflap.harness.log.segment_files import offset_in
 from linkflap.harness.machine import untrusted_files
 from linkflap.harness.model.errors import InputError
@@ -47,6 +48,7 @@ MOMENT: Final = "1-copied"
 _COMPARED: Final = 2000
 """Records, and batches of a log, that show whether offsets are kept."""
 _MOST: Final = 0.5
+_FEW: Final = 0.1
 _READERS: Final = 4
 """Replicas that are read at the same time."""
 RUNTIME: Final = "files"
@@ -395,41 +397,41 @@ def longest(
 def kept_offsets(
     logs: Iterable[tuple[TopicPartition, Mapping[str, batches.ReplicaLog]]], asked: LogsRequest
 ) -> Iterator[tuple[TopicPartition, Mapping[str, batches.ReplicaLog]]]:
-    """The logs as they are. Raises InputError behind the last if no destination has a batch of its
-    source, but most of its records are there, and the user has not said which mirror it is."""
-    same = there = compared = 0
+    """The logs as they are. Raises InputError behind the last if most records of the destinations
+    are their sources', and next to none of these is in a batch of its source, at its offset; unless
+    the user has said which mirror it is."""
+    compared = there = kept = 0
     for tp, of in logs:
         for link in asked.links if not asked.mirror_named else ():
             if compared < _COMPARED and {*link.ends} <= of.keys():
-                source, destination = of[link.source], of[link.destination]
-                same += _same_batches(source, destination)
-                wanted, found = _records_there(source, destination)
-                there, compared = there + found, compared + wanted
+                of_source, of_batch = _records_there(of[link.source], of[link.destination])
+                compared, there = compared + len(of_source), there + int(of_source.sum())
+                kept += int((of_source & of_batch).sum())
         yield tp, of
-    if not same and compared and there >= _MOST * compared:
+    if compared and there >= _MOST * compared and kept < _FEW * there:
         raise InputError(
-            f"no batch of {asked.links[0].destination} is one of {asked.links[0].source}, and "
-            f"{there:,} of {compared:,} records are: their mirror does not keep batches and "
-            "offsets; say which it is: --mirror mm2, or --mirror command --set manifest=FILE with "
-            "its guarantee (--mirror exact, if it should have kept them)"
+            f"{there:,} of {compared:,} records of {asked.links[0].destination} are also of "
+            f"{asked.links[0].source}, but {there - kept:,} of them in other batches or at other "
+            "offsets: their mirror does not keep these; say which it is: --mirror mm2, or --mirror "
+            "command --set manifest=FILE with its guarantee (--mirror exact, if it should have "
+            "kept them; --producer-ids, if it changed only those)"
         )
 
 
-def _same_batches(source: batches.ReplicaLog, destination: batches.ReplicaLog) -> int:
-    headers = [
-        zip(h.base_offset.tolist(), h.crc.tolist(), strict=True)
-        for h in (source.headers, destination.headers)
-    ]
-    return len({*headers[0]} & {*headers[1]})
-
-
-def _records_there(source: batches.ReplicaLog, destination: batches.ReplicaLog) -> tuple[int, int]:
-    """How many of the destination's first records were looked for, and are at the source."""
+def _records_there(
+    source: batches.ReplicaLog, destination: batches.ReplicaLog
+) -> tuple[Bools, Bools]:
+    """Of the destination's first records, which are at the source; which are in a batch that is."""
     ours, theirs = (
-        records.decode(log, 0, min(len(log.headers), _COMPARED))[0].digest
-        for log in (destination, source)
+        records.decode(log, 0, min(len(log.headers), _COMPARED))[0] for log in (destination, source)
     )
-    return len(ours), int(np.isin(ours, theirs).sum())
+    crcs = dict(zip(source.headers.base_offset.tolist(), source.headers.crc.tolist(), strict=True))
+    headers = destination.headers
+    same = [
+        crcs.get(base) == crc
+        for base, crc in zip(headers.base_offset.tolist(), headers.crc.tolist(), strict=True)
+    ]
+    return np.isin(ours.digest, theirs.digest), np.array(same, np.bool_)[ours.batch]
 
 
 def _reach(log: batches.ReplicaLog) -> tuple[int, int]:

@@ -200,7 +200,9 @@ def _asked(named: Mapping[str, Path], options: LogOptions) -> LogsRequest:
         links=links,
         promotions=given,
         topics=options["topics"],
-        mirror_named=options["preset"] is not None,
+        mirror_named=any(
+            options[name] is not None for name in ("preset", "producer_ids", "leader_epochs")
+        ),
         **_mirror(options),
     )
 

@@ -156,8 +156,12 @@ class Manifest:
     def distrusts(self, path: Path) -> str:
         """Why a file must not be read; empty if it may be: it is as it was, or has no digest."""
         name = _name(self._root, path)
-        without_digest = isinstance(self._recorded.get(name), int) and not self._ended
-        return "" if without_digest else self._wrong(name)
+        was = self._recorded.get(name)
+        never = isinstance(was, int) and not self._lost_digest(path, was)
+        return "" if never else self._wrong(name)
+
+    def _lost_digest(self, path: Path, was: int | Content) -> bool:
+        return self._ended and isinstance(was, int) and not path.parent.is_symlink()
 
     def _wrong(self, name: str) -> str:
         path, was = self._root / name, self._recorded.get(name)
@@ -167,7 +171,7 @@ class Manifest:
             if kind := untrusted_files.special(path):
                 return f"is {kind}; it was a file when the run ended"
             size = path.lstat().st_size
-            if self._ended and isinstance(was, int) and not path.parent.is_symlink():
+            if self._lost_digest(path, was):
                 return f"has no digest in {MANIFEST}; it had one when the run ended"
             if was == -1 or size == was:
                 return ""

@@ -156,10 +156,29 @@ def test_without_mirror_it_is_asked_for(tmp_path: Path, topic: str) -> None:
 def test_records_in_other_batches_show_a_mirror_that_keeps_no_offsets(tmp_path: Path) -> None:
     segment(tmp_path / "east" / "orders-0", source())
     segment(tmp_path / "west" / "orders-0", destination())
-    with pytest.raises(InputError, match=r"no batch of west is one of east.*say which it is"):
+    with pytest.raises(InputError, match=r"12 of 12 records of west .*say which it is"):
         verdict(tmp_path, mirror=None)
     named = verdict(tmp_path, mirror="exact")
     assert named.verdict is Verdict.INVALID, "the user says that it keeps bytes"
+
+
+def test_a_batch_that_is_alike_by_chance_shows_no_offsets(tmp_path: Path) -> None:
+    """The first record came alone, and neither side's producer is idempotent."""
+    first, rest = batch(0, [record(b"first")]), [record(b"%d" % n) for n in range(20)]
+    pairs = [batch(n + 1, rest[n : n + 2]) for n in range(0, 20, 2)]
+    segment(tmp_path / "east" / "orders-0", [first, *pairs])
+    segment(tmp_path / "west" / "orders-0", [first, batch(1, rest[:11]), batch(12, rest[11:])])
+    with pytest.raises(InputError, match=r"21 of 21 .* but 20 of them in other batches"):
+        verdict(tmp_path, mirror=None)
+
+
+@pytest.mark.parametrize("option", [{"producer_ids": "negate"}, {"leader_epochs": "keep"}])
+def test_who_says_what_a_mirror_does_with_batches_says_that_it_keeps_them(
+    tmp_path: Path, option: dict[str, str]
+) -> None:
+    segment(tmp_path / "east" / "orders-0", source())
+    segment(tmp_path / "west" / "orders-0", destination())
+    assert verdict(tmp_path, mirror=None, **option).verdict is Verdict.INVALID
 
 
 def test_the_promise_of_a_manifest(tmp_path: Path) -> None:
