@@ -1,14 +1,12 @@
 """Generated scenarios: a pure function of (seed, number, coverage so far, bounds), from the
 registries alone.
 
-bounds          what may be drawn: topologies, mirrors, faults, durations
-coverage        what was exercised so far, and how much of a scenario would be new
-options         values for the options of faults and mirrors
-draft           a schedule under construction: what runs, and what each fault holds
-fault_targets   the possible targets of a fault
-packages        the families of faults, and the failovers between them
-setting         the rest: topology, mirror, workloads, topics
-generate        draws several candidates, and takes the one that adds most to the coverage
+bounds      what may be drawn: topologies, mirrors, faults, durations
+coverage    what was exercised so far, and how much of a scenario would be new
+packages    the families of faults: their options and targets, the schedule under construction, and
+            the failovers between them
+setting     the rest: topology, mirror, workloads, topics
+generate    draws several candidates, and takes the one that adds most to the coverage
 """
 
 from linkflap.chaos.generator.bounds import GeneratorBounds

@@ -12,7 +12,7 @@ from linkflap.chaos import schedule_checks
 from linkflap.chaos.generator import packages, setting
 from linkflap.chaos.generator.bounds import GeneratorBounds
 from linkflap.chaos.generator.coverage import Coverage, cells_of
-from linkflap.chaos.generator.draft import Draft
+from linkflap.chaos.generator.packages import Draft
 from linkflap.harness import mirrors
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario

@@ -1,32 +1,345 @@
 """The families of faults (packages): how each is drawn, and the failovers between them.
 
 A fault without a family is drawn on any target to which it applies, and overlaps no other fault.
+Options are drawn from the registries: choices evenly, numbers around their defaults.
+
+Every fault holds some objects exclusively and needs others undisturbed. If two faults conflict over
+an object, one follows the other (`after:`); all others may overlap. So no fault hides the bite of
+another: for example, latency on a link cannot be measured while its brokers are down.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from linkflap.chaos.faults import OF_CERTIFICATES, OF_CLIENTS
+from linkflap.chaos.faults import FAULTS, OF_CERTIFICATES, OF_CLIENTS
+from linkflap.chaos.faults.clusters import older
 from linkflap.chaos.generator.bounds import GeneratorBounds
-from linkflap.chaos.generator.draft import NONE, Draft, Wants, brokers, clients, mirror, path
-from linkflap.chaos.generator.fault_targets import (
-    DELETED,
-    OF_BROKERS,
-    RECREATED,
-    RULED,
-    UPGRADE,
-    targets,
-    written_or_mirrored,
-)
-from linkflap.chaos.generator.options import of_fault
-from linkflap.chaos.triggers import Condition
+from linkflap.chaos.triggers import Condition, condition
+from linkflap.harness.mirrors import MIRRORS
 from linkflap.harness.model.faults import FORCED, KILL, PLANNED, REVERSE, UNCLEAN, FaultName, Target
 from linkflap.harness.model.scenario import FaultSpec, Option
-from linkflap.harness.model.topology import LinkSpec, Topology
+from linkflap.harness.model.topology import DEFAULT_KAFKA, LinkSpec, Topology
+
+GIVEN = 0.4
+"""The share of options that get a value; the others keep their defaults."""
+
+
+def of_fault(name: str, rng: random.Random) -> dict[str, Option]:
+    """Options of a fault that differ from their defaults. A default of 0 (switched off) is always
+    kept."""
+    return {
+        option: value
+        for option, default in FAULTS[name].defaults.items()
+        if rng.random() < GIVEN
+        and (value := _around(default, rng)) != default
+        and value is not None
+    }
+
+
+def _around(default: Option, rng: random.Random) -> Option | None:
+    if isinstance(default, str):
+        return rng.choice(default.split("|"))
+    if isinstance(default, bool) or not default:
+        return None
+    value = default * rng.uniform(0.5, 2.0)
+    return round(value, 2) if isinstance(default, float) else max(1, round(value))
+
+
+def of_mirror(kind: str, rng: random.Random) -> Mapping[str, Option]:
+    """Options of a mirror, with values for which its guarantee holds (`Kind.sound`)."""
+    return {
+        option: rng.choice(values)
+        for option, values in MIRRORS[kind].sound.items()
+        if rng.random() < GIVEN
+    }
+
+
+NONE: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wants:
+    """The objects that a fault `holds` exclusively while it lasts, and those that it `needs`
+    undisturbed."""
+
+    holds: frozenset[str] = NONE
+    needs: frozenset[str] = NONE
+
+    def clash(self, other: Wants) -> bool:
+        """Whether the two must not overlap."""
+        return bool(self.holds & (other.holds | other.needs) or other.holds & self.needs)
+
+
+def brokers(cluster: str) -> str:
+    """The brokers of a cluster, as an object for `Wants`."""
+    return f"brokers {cluster}"
+
+
+def path(link: str) -> str:
+    """The proxied path of a link, as an object for `Wants`."""
+    return f"path {link}"
+
+
+def mirror(link: str) -> str:
+    """The mirror of a link, as an object for `Wants`."""
+    return f"mirror {link}"
+
+
+def clients(cluster: str) -> str:
+    """The clients of a cluster, as an object for `Wants`."""
+    return f"clients {cluster}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Draft:
+    """The schedule so far, and the state after all its faults. `up` are the clusters whose brokers
+    run. `mirrored` are the links and reverse links with a mirror. `at` maps a home to the cluster
+    that its clients use."""
+
+    topology: Topology
+    rng: random.Random
+    partitions: int = 2
+    """Partitions of each topic."""
+    up: set[str] = field(default_factory=set)
+    mirrored: set[str] = field(default_factory=set)
+    at: dict[str, str] = field(default_factory=dict)
+    moved: bool = False
+    """Whether clients have failed over."""
+    faults: list[FaultSpec] = field(default_factory=list)
+    _wants: dict[str, Wants] = field(default_factory=dict)
+    _ancestors: dict[str, Set[str]] = field(default_factory=dict)
+
+    def add(
+        self,
+        fault: str,
+        target: str,
+        wants: Wants,
+        *,
+        duration: float = 0.0,
+        options: Mapping[str, Option] | None = None,
+        once: Condition | None = None,
+        begins: tuple[float, float] = (0.1, 1.0),
+    ) -> FaultSpec:
+        """Adds a fault that follows every fault that it must not overlap. `once` has its triggers,
+        and the faults that it must overlap. `begins` is the range of its start time in seconds."""
+        id_ = f"{len(self.faults) + 1}-{fault}"
+        once = once or Condition()
+        before = self._before(wants, once.during)
+        if not self._held_back(once.during, before):
+            once, before = replace(once, during=()), self._before(wants, ())
+        spec = FaultSpec(
+            id=id_,
+            fault=fault,
+            target=target,
+            at=round(self.rng.uniform(*begins), 2),
+            duration=duration,
+            when=str(replace(once, after=before)),
+            options=dict(options or {}),
+        )
+        self.faults.append(spec)
+        self._wants[id_] = wants
+        self._ancestors[id_] = {*before, *(a for other in before for a in self._ancestors[other])}
+        return spec
+
+    def delay(self, id_: str, triggers: Sequence[tuple[str, int | None]]) -> None:
+        """Adds triggers to a fault. A new trigger replaces an old one of the same name."""
+        nth = next(nth for nth, fault in enumerate(self.faults) if fault.id == id_)
+        once = condition(self.faults[nth].when)
+        kept = [one for one in once.triggers if one[0] not in dict(triggers)]
+        self.faults[nth] = replace(
+            self.faults[nth], when=str(replace(once, triggers=(*triggers, *kept)))
+        )
+
+    def _before(self, wants: Wants, during: Collection[str]) -> tuple[str, ...]:
+        """The faults that a new fault must follow, without those that one of the others follows
+        anyway."""
+        clashing = [
+            f.id for f in self.faults if f.id not in during and wants.clash(self._wants[f.id])
+        ]
+        return tuple(a for a in clashing if not any(a in self._ancestors[b] for b in clashing))
+
+    def _held_back(self, during: Sequence[str], before: Sequence[str]) -> bool:
+        """Makes the faults of `during` wait for the faults of `before` too: otherwise they could
+        end before the new fault may begin. Returns False, without a change, if one of them cannot
+        wait for that."""
+        nth = {fault.id: n for n, fault in enumerate(self.faults)}
+        due = [(a, b) for a in during for b in before if b not in self._ancestors[a]]
+        if any(nth[b] > nth[a] or b in condition(self.faults[nth[a]].when).during for a, b in due):
+            return False
+        for overlapped, other in due:
+            once = condition(self.faults[nth[overlapped]].when)
+            once = replace(once, after=(*once.after, other))
+            self.faults[nth[overlapped]] = replace(self.faults[nth[overlapped]], when=str(once))
+            self._precedes(other, overlapped)
+        return True
+
+    def _precedes(self, earlier: str, id_: str) -> None:
+        """Notes that a fault, and every fault that follows it, comes after `earlier`."""
+        more = {earlier, *self._ancestors[earlier]}
+        for follower, ancestors in self._ancestors.items():
+            if follower == id_ or id_ in ancestors:
+                self._ancestors[follower] = ancestors | more
+
+    def lasting(self, kinds: str) -> list[FaultSpec]:
+        """Faults whose names begin with `kinds`, that last at least a second, and that no fault
+        waits for yet."""
+        followed = {name for fault in self.faults for name in condition(fault.when).faults}
+        return [
+            f
+            for f in self.faults
+            if f.fault.startswith(kinds) and f.duration >= 1.0 and f.id not in followed
+        ]
+
+
+UPGRADE: Final = "rolling-upgrade"
+
+
+DELETED: Final = "records-deleted"
+
+
+RECREATED: Final = "topic-recreated"
+
+
+OF_BROKERS: Final = frozenset(
+    {
+        "broker-kill",
+        "broker-pause",
+        "broker-restart",
+        "coordinator-loss",
+        "controller-loss",
+        "leadership-move",
+        "rolling-restart",
+    }
+    | {UPGRADE, UNCLEAN, "clock-skew", "broker-disk-slow", "mirror-coordinator-loss"}
+)
+"""Faults of the brokers of one cluster. On the same cluster, two of them never overlap."""
+
+
+RESTARTED: Final = frozenset({"broker-restart", "clock-skew", "broker-disk-slow"})
+"""Faults that shut one broker down cleanly."""
+
+
+_TAKEN_OVER: Final = RESTARTED | {
+    "coordinator-loss",
+    "controller-loss",
+    "mirror-coordinator-loss",
+    "rolling-restart",
+    UPGRADE,
+}
+"""Faults that test how the other brokers of a cluster take over."""
+
+
+RULED: Final = frozenset({"mirror-source-moved", "mirror-verbs"})
+"""Admin requests to a mirror that runs inside the brokers (Cluster Mirroring)."""
+
+
+def targets(fault: str, draft: Draft) -> list[str]:
+    """The possible targets of a fault: running brokers, links into them, existing mirrors, clusters
+    with clients."""
+    return [
+        target
+        for target in _candidates(fault, draft)
+        if FAULTS[fault].applies_to(target, draft.topology) is None
+    ]
+
+
+def _is_of_brokers(fault: str) -> bool:
+    return fault in OF_BROKERS or fault.startswith("broker-") or fault == "partition"
+
+
+def _candidates(fault: str, draft: Draft) -> Sequence[str]:
+    """The existing objects of the kind that a fault targets."""
+    if FaultName(fault).of_link or fault in (*OF_CERTIFICATES, KILL, *RULED):
+        return _of_links(fault, draft)
+    if fault in OF_CLIENTS:
+        return written_clusters(draft)
+    if fault in ("partitions-added", DELETED, RECREATED):
+        # After a failover, the home's own partitions are judged up to the failover and must not
+        # change any more.
+        return sorted(home for home, at in draft.at.items() if home == at)
+    if _is_of_brokers(fault):
+        return _of_brokers(fault, draft)
+    return [*sorted(draft.up), *brokers_of_at_least(draft, least=1), *sorted(draft.mirrored)]
+
+
+def _of_links(fault: str, draft: Draft) -> Sequence[str]:
+    """Links with a mirror and a running source. Faults of the mirror itself need a running
+    destination too."""
+    links = [LinkSpec.parse(link) for link in sorted(draft.mirrored)]
+    if fault == KILL or fault in RULED:
+        links = [link for link in links if set(link.ends) <= draft.up]
+    if fault in RULED:
+        written = written_or_mirrored(draft)
+        links = [link for link in links if link.source in written]
+    return [link.name for link in links if link.source in draft.up]
+
+
+def _of_brokers(fault: str, draft: Draft) -> Sequence[str]:
+    """Brokers; or clusters, if the fault chooses the broker itself."""
+    if fault == UNCLEAN:
+        return _at_home_of_three(draft)
+    if fault == "leadership-move":
+        # On other clusters, mirrors lead the partitions or nobody writes.
+        return [
+            name for name in written_clusters(draft) if draft.topology.cluster(name).brokers > 1
+        ]
+    if fault in _TAKEN_OVER:
+        # The only broker of a cluster can lose a commit when it shuts down (docs/scenarios.md), and
+        # no other broker can take over.
+        spared = brokers_of_at_least(draft, least=3)
+        clusters = sorted({Target.parse(broker).cluster for broker in spared})
+        if fault == "mirror-coordinator-loss":
+            return sorted(
+                {LinkSpec.parse(link).destination for link in draft.mirrored} & set(clusters)
+            )
+        if fault == UPGRADE:
+            return [
+                name
+                for name in clusters
+                if older(draft.topology.cluster(name).kafka, DEFAULT_KAFKA)
+            ]
+        return spared if fault in RESTARTED else clusters
+    return brokers_of_at_least(draft, least=1)
+
+
+def _at_home_of_three(draft: Draft) -> list[str]:
+    """Clusters of at least three brokers whose clients are at home. On other clusters, mirrors lead
+    the partitions."""
+    return sorted(
+        home
+        for home, at in draft.at.items()
+        if home == at and draft.topology.cluster(home).brokers > 2
+    )
+
+
+def written_clusters(draft: Draft) -> list[str]:
+    """Running clusters that have clients now."""
+    return sorted(set(draft.at.values()) & draft.up)
+
+
+def brokers_of_at_least(draft: Draft, *, least: int) -> list[str]:
+    """The brokers (`A/1`) of running clusters with at least `least` brokers."""
+    counts = {name: draft.topology.cluster(name).brokers for name in sorted(draft.up)}
+    return [
+        f"{name}/{n}"
+        for name, count in counts.items()
+        if count >= least
+        for n in range(1, count + 1)
+    ]
+
+
+def written_or_mirrored(draft: Draft) -> set[str]:
+    """The clusters that receive records, from clients or through mirrors. Nothing passes over a
+    link that leaves any other cluster."""
+    found, links = set(draft.at.values()), [LinkSpec.parse(link) for link in sorted(draft.mirrored)]
+    for _ in links:
+        found |= {link.destination for link in links if link.source in found}
+    return found
+
 
 FAILOVERS: Final = (PLANNED, FORCED)
 LINK_CUT: Final = "link-cut"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from linkflap.chaos.generator.bounds import GeneratorBounds, arrows_of
-from linkflap.chaos.generator.options import of_mirror
+from linkflap.chaos.generator.packages import of_mirror
 from linkflap.chaos.scenarios.base import GROUP, default_workloads
 from linkflap.harness.model.scenario import (
     MirrorSpec,

@@ -1,10 +1,10 @@
 """Scenario files (TOML): a scenario that a user wrote, or a built-in one written out. Reading one
 executes nothing.
 
-schema      the typed model, and the JSON Schema for editors that is generated from it
-settings    settings of brokers and topics, by Kafka's names
-value_lines the line of a value in the file, for errors read        file -> Scenario write
-Scenario -> file
+schema   the typed model, and the JSON Schema for editors that is generated from it
+reader   the position in a file: errors with the line and the nearest name
+read     file -> Scenario
+write    Scenario -> file
 """
 
 from linkflap.chaos.scenario_file.read import check_kafka, is_file, read

@@ -1,10 +1,13 @@
 """Reads a scenario file. Every error is one sentence with the file, the line, what is wrong, and
-what was expected."""
+what was expected. Settings of brokers and topics have Kafka's names: some are refused, the others
+are passed on.
+"""
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,9 +17,7 @@ import msgspec
 
 from linkflap.chaos import schedule_checks
 from linkflap.chaos.faults import FAULTS
-from linkflap.chaos.scenario_file import settings, value_lines
-from linkflap.chaos.scenario_file.error_lines import explain
-from linkflap.chaos.scenario_file.reader import Reader
+from linkflap.chaos.scenario_file.reader import KeyPath, Reader, explain, value_lines
 from linkflap.chaos.scenario_file.schema import ScenarioFile, WorkloadTable
 from linkflap.chaos.triggers import condition, known
 from linkflap.harness import mirrors, runtimes
@@ -27,16 +28,103 @@ from linkflap.harness.model.scenario import (
     Budgets,
     FaultSpec,
     MirrorSpec,
+    Option,
     Scenario,
     TopicSpec,
     WorkloadSpec,
     least_of,
 )
+from linkflap.harness.model.spelling import nearest
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.runtimes import RUNTIMES
+from linkflap.harness.runtimes.distribution import setting_names
+from linkflap.harness.runtimes.distribution.kafka import look_for, released
 from linkflap.harness.workloads import COMMAND, COMMAND_OPTIONS, KINDS, command, jvms
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.topologies import parse
+
+_RESERVED: Final = re.compile(
+    r"(.*\.)?(node\.id|broker\.id|process\.roles|controller\.quorum\..*|listeners|advertised\..*|host\.name|port"
+    r"|inter\.broker\..*|controller\.listener\.names|listener\.security\.protocol\.map|listener\.name\..*"
+    r"|log\.dirs?|metadata\.log\.dir|.*\.dir|.*\.dirs|.*\.class|.*\.classes|.*class\.name|.*class\.names|.*\.class\.path"
+    r"|metric\.reporters|.*\.reporters|.*interceptor.*|config\.providers.*|plugin\.path|ssl\..*|sasl\..*|security\..*"
+    r"|zookeeper\..*|early\.start\.listeners|.*callback\.handler.*|.*\.location|.*\.file|.*\.path)"
+)
+"""Settings that linkflap sets itself, that load code, that name files, or that bind to addresses
+beyond loopback."""
+_NAME: Final = re.compile(r"[a-z][a-z0-9.-]*")
+
+
+def of_brokers(
+    reader: Reader, cluster: str, given: Mapping[str, Option], topology: Topology
+) -> dict[str, str]:
+    """The settings of a cluster's brokers. Raises InputError."""
+    at = ("cluster", cluster, "config")
+    for name in given:
+        if _RESERVED.fullmatch(name):
+            reader.fail(
+                (*at, name),
+                f"{name} changes listeners, folders, loaded classes or credentials, which no "
+                "scenario may; leave it out",
+            )
+    config = _config(reader, at, given)
+    _known(reader, at, setting_names.BROKER, config, [topology.cluster(cluster).kafka])
+    return config
+
+
+def of_topics(reader: Reader, given: Mapping[str, Option], topology: Topology) -> dict[str, str]:
+    """The configs of the topics. Raises InputError."""
+    config = _config(reader, ("topics", "config"), given)
+    _known(
+        reader,
+        ("topics", "config"),
+        setting_names.TOPIC,
+        config,
+        [cluster.kafka for cluster in topology.clusters],
+    )
+    return config
+
+
+def _config(reader: Reader, at: KeyPath, given: Mapping[str, Option]) -> dict[str, str]:
+    """Settings as texts, as in Kafka's properties files. Raises InputError."""
+    for name, value in given.items():
+        if not _NAME.fullmatch(name):
+            reader.fail(
+                (*at, name),
+                f"{name!r} is not the name of a Kafka setting; write it as in Kafka's "
+                "documentation",
+            )
+        if isinstance(value, str) and not value.isprintable():
+            reader.fail((*at, name), f"{name} is {value!r}; a setting is text on one line")
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in given.items()
+    }
+
+
+def _known(
+    reader: Reader, at: KeyPath, of: str, config: Iterable[str], kafkas: Iterable[str]
+) -> None:
+    """Refuses settings that neither a release of Kafka knows nor a user's build in a folder. The
+    settings of an image are not known, so none is refused."""
+    for name in config:
+        if not any(_knows(of, name, asked) for asked in dict.fromkeys(kafkas)):
+            near = nearest(name, setting_names.names(of))
+            reader.fail(
+                (*at, name),
+                f"Kafka has no setting {name!r} of a {of}{near}; write it as in Kafka's "
+                "documentation",
+            )
+
+
+def _knows(of: str, name: str, asked: str) -> bool:
+    if asked in released():
+        return setting_names.knows(of, name)
+    try:
+        return setting_names.knows(of, name, look_for(asked))
+    except InputError:  # an image, or not a folder: `check_kafka` distinguishes them
+        return True
+
 
 LARGEST: Final = 1 << 20
 """The largest scenario file in bytes, far above any real one."""
@@ -57,7 +145,7 @@ def read(path: Path, *, seed: int, chosen: bool = False) -> Scenario:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path} is not TOML: {error}; correct it there") from None
-    reader = Reader(path=path, where=value_lines.value_lines(text))
+    reader = Reader(path=path, where=value_lines(text))
     if content.get("schema") != SCHEMA_VERSION:
         given = content.get("schema")
         says = f"schema is {given!r}" if given is not None else "schema is missing"
@@ -76,7 +164,7 @@ def read(path: Path, *, seed: int, chosen: bool = False) -> Scenario:
 def check_kafka(path: Path, made: Scenario, runtime: str) -> None:
     """Raises InputError, with the line, for a Kafka release in a file's topology that the runtime
     cannot run on any machine."""
-    reader = Reader(path=path, where=value_lines.value_lines(_text(path)))
+    reader = Reader(path=path, where=value_lines(_text(path)))
     reader.placed(("topology",), lambda: runtimes.check(runtime, made.topology))
 
 
@@ -125,7 +213,7 @@ def _scenario(reader: Reader, file: ScenarioFile, seed: int) -> Scenario:
         topics=TopicSpec(
             partitions=file.topics.partitions,
             replicas=file.topics.replicas,
-            config=settings.of_topics(reader, file.topics.config, topology),
+            config=of_topics(reader, file.topics.config, topology),
         ),
         duration=file.duration,
         progress_within=file.progress_within,
@@ -143,7 +231,7 @@ def _topology(reader: Reader, file: ScenarioFile) -> Topology:
     for name in file.cluster:
         reader.known(("cluster", name), "cluster", name, [c.name for c in topology.clusters])
     own = {
-        name: settings.of_brokers(reader, name, cluster.config, topology)
+        name: of_brokers(reader, name, cluster.config, topology)
         for name, cluster in file.cluster.items()
     }
     return replace(

@@ -211,8 +211,7 @@ def test_a_fault_without_a_family_is_drawn_from_the_day_it_is_registered(
             return None if target == "B" else "only B"
 
     registry = {**FAULTS, "strange": Strange}
-    drawing = (generator.fault_targets, generator.options, generator.bounds)
-    for module in (schedule_checks, *drawing):
+    for module in (schedule_checks, generator.packages, generator.bounds):
         monkeypatch.setattr(module, "FAULTS", registry)
     monkeypatch.setattr("linkflap.chaos.faults.FAULTS", registry)
     only = GeneratorBounds(faults=("strange",))

@@ -8,7 +8,7 @@ import pytest
 
 from linkflap.chaos import generator
 from linkflap.chaos.generator import Coverage, GeneratorBounds, generate
-from linkflap.chaos.generator.draft import Draft, Wants
+from linkflap.chaos.generator.packages import Draft, Wants
 from linkflap.chaos.triggers import Condition, condition
 from linkflap.harness.model.scenario import FaultSpec, Scenario
 from linkflap.topologies import parse

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from linkflap.chaos import stages
+from linkflap.chaos import triggers
 from linkflap.chaos.triggers import TRIGGERS
 from linkflap.harness.model.protocols import MirrorStage, World
 from linkflap.harness.model.scenario import FaultSpec
@@ -64,7 +64,7 @@ def test_partly_promoted_is_between_the_first_and_the_last_partition(
     monkeypatch: pytest.MonkeyPatch, leaders: dict[int, int], least: int, true: bool
 ) -> None:
     monkeypatch.setattr(
-        stages, "_leaders", lambda *_: {("A.orders", n): leader for n, leader in leaders.items()}
+        triggers, "_leaders", lambda *_: {("A.orders", n): leader for n, leader in leaders.items()}
     )
     deployment = SimpleNamespace(clusters={"B": SimpleNamespace(brokers={1: None, 2: None})})
     topics = {"A.orders": 2, "B.orders": 9}
