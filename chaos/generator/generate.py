@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from linkflap.chaos import schedule_checks
+from linkflap.chaos import schedule
 from linkflap.chaos.generator import packages, setting
 from linkflap.chaos.generator.bounds import GeneratorBounds
 from linkflap.chaos.generator.coverage import Coverage, cells_of
@@ -70,7 +70,7 @@ def _drawn(seed: int, number: int, candidate: int, bounds: GeneratorBounds) -> S
 def playable(scenario: Scenario) -> bool:
     """Whether a scenario passes all checks that linkflap makes before it starts anything."""
     try:
-        schedule_checks.check(scenario.schedule, scenario.topology)
+        schedule.check(scenario.schedule, scenario.topology)
         reversed_ = any(fault.name.reverses for fault in scenario.schedule)
         mirrors.check(scenario.mirror, reversible=reversed_)
         mirrors.check_played(scenario)

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from linkflap.chaos import schedule_checks
+from linkflap.chaos import schedule
 from linkflap.chaos.faults import FAULTS
 from linkflap.chaos.scenario_file.reader import KeyPath, Reader, explain, value_lines
 from linkflap.chaos.scenario_file.schema import ScenarioFile, WorkloadTable
@@ -219,7 +219,7 @@ def _scenario(reader: Reader, file: ScenarioFile, seed: int) -> Scenario:
         progress_within=file.progress_within,
         runtime=file.runtime,
     )
-    reader.placed(("fault",), lambda: schedule_checks.check(made.schedule, topology))
+    reader.placed(("fault",), lambda: schedule.check(made.schedule, topology))
     return made
 
 

@@ -17,9 +17,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from linkflap.chaos.schedule import Player
-from linkflap.chaos.schedule_checks import check as check_schedule
-from linkflap.chaos.schedule_checks import check_losses, check_runtime
+from linkflap.chaos.schedule import Player, check_losses, check_runtime
+from linkflap.chaos.schedule import check as check_schedule
 from linkflap.harness import mirrors, runtimes, workloads
 from linkflap.harness.capture import logs, replica_ends, watermarks
 from linkflap.harness.capture.since import Since

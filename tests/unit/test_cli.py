@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from linkflap.chaos.catalogue import catalogue
 from linkflap.chaos.scenarios import ScenarioRequest, scenario
-from linkflap.chaos.schedule_checks import check
+from linkflap.chaos.schedule import check
 from linkflap.harness import runtimes
 from linkflap.harness.cli import commands
 from linkflap.harness.cli.commands import linkflap

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from linkflap.chaos.faults.clients import COMES_WITHIN, ClientKill
-from linkflap.chaos.schedule_checks import check
+from linkflap.chaos.schedule import check
 from linkflap.chaos.triggers import TRIGGERS
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
 from linkflap.harness.model.protocols import World

@@ -14,7 +14,7 @@ from typing import cast
 
 import pytest
 
-from linkflap.chaos import schedule_checks
+from linkflap.chaos import schedule
 from linkflap.chaos.faults.brokers import ClockSkew, clock_of, near
 from linkflap.chaos.generator import Coverage, GeneratorBounds, generate
 from linkflap.harness.model.errors import InputError
@@ -90,11 +90,11 @@ def test_seconds_that_are_no_skew_are_refused(tmp_path: Path, seconds: float) ->
 
 def test_without_its_library_it_is_refused_before_anything_starts(bare: None) -> None:
     with pytest.raises(InputError, match="apt install libfaketime"):
-        schedule_checks.check_runtime([spec()], "process")
+        schedule.check_runtime([spec()], "process")
     with pytest.raises(InputError, match="apt install libfaketime"):
         GeneratorBounds(faults=("clock-skew",)).check()
     with pytest.raises(InputError, match="run it with --runtime process"):
-        schedule_checks.check_runtime([spec()], "docker")
+        schedule.check_runtime([spec()], "docker")
 
 
 def test_a_library_that_is_named_has_to_be_there(
@@ -106,7 +106,7 @@ def test_a_library_that_is_named_has_to_be_there(
 
 
 def test_the_library_is_loaded_into_one_command(library: Path) -> None:
-    schedule_checks.check_runtime([spec()], "process")
+    schedule.check_runtime([spec()], "process")
     before = faketime.command(-30.0)
     assert before[0] == "/usr/bin/env"
     assert {f"LD_PRELOAD={library}", "FAKETIME=-30", "FAKETIME_FORCE_MONOTONIC_FIX=0"} <= set(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from linkflap.chaos import generator, scenario_file, schedule_checks
+from linkflap.chaos import generator, scenario_file, schedule
 from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, IN_PROCESSES, OF_CERTIFICATES, OF_PROGRAMS
 from linkflap.chaos.faults.brokers import BrokerKill
 from linkflap.chaos.generator import Coverage, GeneratorBounds, baseline, cells_of, generate
@@ -211,7 +211,7 @@ def test_a_fault_without_a_family_is_drawn_from_the_day_it_is_registered(
             return None if target == "B" else "only B"
 
     registry = {**FAULTS, "strange": Strange}
-    for module in (schedule_checks, generator.packages, generator.bounds):
+    for module in (schedule, generator.packages, generator.bounds):
         monkeypatch.setattr(module, "FAULTS", registry)
     monkeypatch.setattr("linkflap.chaos.faults.FAULTS", registry)
     only = GeneratorBounds(faults=("strange",))

@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from linkflap.chaos import schedule_checks
+from linkflap.chaos import schedule
 from linkflap.chaos.faults.clusters import RollingUpgrade, older, running
 from linkflap.chaos.generator import Coverage, GeneratorBounds, generate
 from linkflap.harness.model.errors import InputError
@@ -58,9 +58,9 @@ def test_the_newest_release_is_upgraded_to_nothing() -> None:
 
 
 def test_containers_are_refused_before_anything_starts() -> None:
-    schedule_checks.check_runtime([spec()], "process")
+    schedule.check_runtime([spec()], "process")
     with pytest.raises(InputError, match="run it with --runtime process"):
-        schedule_checks.check_runtime([spec()], "docker")
+        schedule.check_runtime([spec()], "docker")
 
 
 def test_it_is_drawn_once_on_clusters_of_three_that_run_an_older_release() -> None:

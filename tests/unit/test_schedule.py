@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from linkflap.chaos import schedule, schedule_checks
+from linkflap.chaos import schedule
 from linkflap.chaos.scenarios import SCENARIOS, ScenarioRequest, scenario
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import FaultSpec
@@ -114,7 +114,7 @@ HOME = FaultSpec(
 )
 def test_a_schedule_that_cannot_be_played_is_refused(specs: list[FaultSpec], says: str) -> None:
     with pytest.raises(InputError, match="fault") as refused:
-        schedule_checks.check(specs, parse("A->B"))
+        schedule.check(specs, parse("A->B"))
     assert says in str(refused.value)
 
 
@@ -141,11 +141,11 @@ def test_rounds_of_ping_pong_can_be_played_and_what_was_reversed_may_be_broken_a
         ),
         FaultSpec(id="crash", fault="mirror-kill", target="A->B", at=0.0, duration=1.0),
     ]
-    schedule_checks.check([AWAY, REVERSE, HOME, *again[:2]], parse("A->B"))
-    schedule_checks.check([AWAY, REVERSE, HOME, again[2]], parse("A->B"))
-    schedule_checks.check([replace(AWAY, when="after:crash"), again[3]], parse("A->B"))
+    schedule.check([AWAY, REVERSE, HOME, *again[:2]], parse("A->B"))
+    schedule.check([AWAY, REVERSE, HOME, again[2]], parse("A->B"))
+    schedule.check([replace(AWAY, when="after:crash"), again[3]], parse("A->B"))
     reverse_dies = [replace(CRASH, when="after:reverse"), replace(HOME, when="after:crash")]
-    schedule_checks.check([AWAY, REVERSE, *reverse_dies], parse("A->B"))
+    schedule.check([AWAY, REVERSE, *reverse_dies], parse("A->B"))
 
 
 def test_a_fault_that_follows_another_is_described_so() -> None:
@@ -162,7 +162,7 @@ def test_every_scenario_is_a_pure_function_of_its_seed_and_can_be_played(
 ) -> None:
     once = scenario(name, ScenarioRequest(seed=seed))
     assert once == scenario(name, ScenarioRequest(seed=seed))
-    schedule_checks.check(once.schedule, once.topology)
+    schedule.check(once.schedule, once.topology)
 
 
 def test_different_seeds_give_different_schedules() -> None:

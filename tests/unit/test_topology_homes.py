@@ -12,8 +12,7 @@ from linkflap.chaos.scenarios import SCENARIOS
 from linkflap.chaos.scenarios.base import ScenarioRequest, homes
 from linkflap.chaos.scenarios.clusters import broker_loss
 from linkflap.chaos.scenarios.links import chain_flap, link_flap
-from linkflap.chaos.schedule import spared
-from linkflap.chaos.schedule_checks import check
+from linkflap.chaos.schedule import check, spared
 from linkflap.chaos.triggers import after
 from linkflap.harness.model.errors import InputError
 from linkflap.topologies import parse

@@ -11,7 +11,7 @@ import pytest
 
 from linkflap.chaos.faults.leaders import PartitionMetadata, UncleanElection, read_lost
 from linkflap.chaos.generator import Coverage, GeneratorBounds, generate
-from linkflap.chaos.schedule_checks import check_losses
+from linkflap.chaos.schedule import check_losses
 from linkflap.harness.guarantees import mm2, shadow
 from linkflap.harness.log.layout import ABORT, COMMIT
 from linkflap.harness.model.errors import FaultError, InputError

@@ -1,4 +1,4 @@
-"""Steps of faults, in a schedule (`chaos.schedule`, `chaos.fault_window`) and in the Python API.
+"""Steps of faults, in a schedule (`chaos.schedule`) and in the Python API.
 
 The steps of one fault have its id and this order: Trigger (if it waits for a condition),
 FaultStart, FaultBite (exactly one), FaultHeal, FaultEnd. For a reversal found in copied logs,

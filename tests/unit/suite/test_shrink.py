@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from linkflap.chaos import schedule_checks
+from linkflap.chaos import schedule
 from linkflap.chaos.generator import Coverage, GeneratorBounds, generate
 from linkflap.chaos.generator.bounds import ALL
 from linkflap.chaos.triggers import condition
@@ -114,7 +114,7 @@ def test_every_step_can_be_played_and_is_smaller(seed: int) -> None:
     steps: list[Scenario] = []
     Shrinker(fails=Predicate(lambda candidate: True, budget=40), accepted=steps.append).shrink(made)
     for step in steps:
-        schedule_checks.check(step.schedule, step.topology)
+        schedule.check(step.schedule, step.topology)
 
 
 def test_a_failure_that_comes_and_goes_is_shrunk_to_one_that_comes_often() -> None:
