@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final, Literal, Self, final
 
-from linkflap.chaos.fault_window import FaultWindow
 from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, check_options
+from linkflap.chaos.schedule import FaultWindow
 from linkflap.harness.model.errors import FaultError, InputError, LinkflapError
 from linkflap.harness.model.faults import FORCED, PLANNED
 from linkflap.harness.model.protocols import Bite
