@@ -1,17 +1,34 @@
-"""Copying segments and reading what brokers leave on disk, on files made here."""
+"""Copying segments and reading what brokers leave on disk, on files made here.
+
+Segments are copied unchanged, also while a broker compacts them or is dead.
+
+Copies of logs from an offset on: the copy is a log of whole batches that begins there.
+"""
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
-from linkflap.harness.capture import replicas
+import pytest
+
+from linkflap.harness.capture import logs, replicas
 from linkflap.harness.capture.replicas import Known, PartitionFolder
+from linkflap.harness.capture.since import drop_before
 from linkflap.harness.log import batches
+from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.protocols import Cluster
+from linkflap.harness.rundir import RunWriter
+from linkflap.topologies import parse
 from tests.kafka_log import batch, ours, segment
+from tests.unit.recorded_run import run
 from tests.unit.replica_folders import NoCluster, replica, sampled
 
 
@@ -168,3 +185,139 @@ def test_the_dead_metadata_quorum_was_led_by_whom_its_newest_state_names(tmp_pat
     rows = bounds(found, replicas.ask(cast(Cluster, NoCluster(*found)), found, {}))
     assert [number for number, row in rows.items() if row.leader] == [3]
     assert {row.high_watermark for row in rows.values()} == {4}
+
+
+def test_only_segments_are_copied(tmp_path: Path) -> None:
+    source = replica(tmp_path, 1, 3).folder
+    (source / f"{0:020}.index").write_bytes(b"x")
+    logs.copy_segments(source, tmp_path / "copy")
+    assert [path.name for path in (tmp_path / "copy").iterdir()] == [f"{0:020}.log"]
+    assert (tmp_path / "copy" / f"{0:020}.log").read_bytes() == (
+        source / f"{0:020}.log"
+    ).read_bytes()
+
+
+def test_a_copy_during_compaction_is_restarted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = replica(tmp_path, 1, 3).folder
+    segment(source, [batch(3, [ours(3)])], base_offset=3)
+    swapped: list[bool] = []
+
+    def swap_under_the_copy(
+        origin: Path, target: Path, copy: Callable[[Path, Path], Path] = shutil.copyfile
+    ) -> None:
+        copy(origin, target)
+        if not swapped:
+            swapped.append(True)
+            segment(tmp_path / "cleaned", [batch(0, [ours(9)])]).replace(source / f"{0:020}.log")
+            (source / f"{3:020}.log").unlink()
+
+    monkeypatch.setattr(shutil, "copyfile", swap_under_the_copy)
+    logs.copy_segments(source, tmp_path / "copy")
+    assert {p.name: p.read_bytes() for p in (tmp_path / "copy").iterdir()} == {
+        f"{0:020}.log": batch(0, [ours(9)])
+    }
+
+
+def test_a_folder_that_never_stops_changing_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = replica(tmp_path, 1, 3).folder
+
+    def replace_every_time(
+        origin: Path, target: Path, copy: Callable[[Path, Path], Path] = shutil.copyfile
+    ) -> None:
+        copy(origin, target)
+        segment(tmp_path / "cleaned", [batch(0, [ours(9)])]).replace(origin)
+
+    monkeypatch.setattr(shutil, "copyfile", replace_every_time)
+    with pytest.raises(EnvironmentFailure, match=r"A\.x-0 changed 10 times"):
+        logs.copy_segments(source, tmp_path / "copy")
+
+
+def test_a_capture_for_which_there_is_no_room_ends_the_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    found = replica(tmp_path, 1, 7)
+    cluster = NoCluster(found)
+    deployment = SimpleNamespace(clusters={"A": cluster}, topology=parse("A->B"))
+    writer = RunWriter(tmp_path / "run", run())
+    captures = logs.Captures(deployment, writer)
+    monkeypatch.setattr(shutil, "copyfile", refused)
+    with pytest.raises(EnvironmentFailure, match="no space left for the run directory"):
+        captures.take("2-end", "A")
+    assert not captures.current("A")
+    with pytest.raises(EnvironmentFailure, match="no space left for the run directory"):
+        writer.close("finished")
+
+
+def test_a_dead_cluster_is_captured_from_its_disk(tmp_path: Path) -> None:
+    found = replica(tmp_path, 1, 7)
+    cluster = NoCluster(found)
+    deployment = SimpleNamespace(clusters={"A": cluster}, topology=parse("A->B"))
+    writer = RunWriter(tmp_path / "run", run())
+    captures = logs.Captures(deployment, writer, lambda _: {("A.x", 0): sampled(1, 4)})
+    (row,) = captures.take("2-end", "A")
+    assert (row.alive, row.high_watermark, row.high_watermark_from) == (False, 7, "recomputed")
+    assert replicas.log_end(tmp_path / "run" / "captures" / "2-end" / "A" / "1" / "A.x-0") == 7
+    assert captures.current("A")
+    # it was restarted, and died again before its logs were captured
+    segment(found.folder, [batch(7, [ours(9)])])
+    assert not captures.current("A")
+    writer.close("failed")
+
+
+# Batches of two records at 0, 2, 4 and 6; the segment is rolled after the first two, where it is.
+BATCHES = [batch(offset, [ours(offset), ours(offset + 1)]) for offset in (0, 2, 4, 6)]
+
+
+def left(folder: Path) -> list[int]:
+    """Base offsets of the batches; file names and checksums are checked first."""
+    paths = sorted(folder.glob("*.log"))
+    headers = batches.scan(paths).headers
+    assert headers.crc_ok.all()
+    firsts = [batches.scan([path]).headers.base_offset[:1].tolist() for path in paths]
+    assert [[int(path.stem)] for path, first in zip(paths, firsts, strict=True) if first] == [
+        first for first in firsts if first
+    ]
+    offsets: list[int] = headers.base_offset.tolist()
+    return offsets
+
+
+@pytest.mark.parametrize(
+    ("since", "expected"),
+    [(0, [0, 2, 4, 6]), (1, [0, 2, 4, 6]), (2, [2, 4, 6]), (4, [4, 6]), (5, [4, 6]), (6, [6])],
+)
+@pytest.mark.parametrize("rolled", [False, True], ids=["one-segment", "two"])
+def test_batches_that_end_before_it_are_gone_and_the_others_as_they_were(
+    tmp_path: Path, since: int, expected: list[int], rolled: bool
+) -> None:
+    segment(tmp_path, BATCHES[:2] if rolled else BATCHES)
+    if rolled:
+        segment(tmp_path, BATCHES[2:], base_offset=4)
+    drop_before(tmp_path, since)
+    assert left(tmp_path) == expected
+    assert b"".join(path.read_bytes() for path in sorted(tmp_path.glob("*.log"))) == b"".join(
+        BATCHES[-len(expected) :]
+    )
+
+
+def test_a_log_that_nothing_was_written_to_since_is_empty_and_begins_and_ends_there(
+    tmp_path: Path,
+) -> None:
+    segment(tmp_path, BATCHES)
+    drop_before(tmp_path, 8)
+    assert left(tmp_path) == []
+    assert replicas.log_end(tmp_path) == 8
+
+
+def test_a_batch_that_was_being_written_stays(tmp_path: Path) -> None:
+    segment(tmp_path, BATCHES, tail=batch(8, [ours(8)])[:-1])
+    drop_before(tmp_path, 8)
+    (path,) = tmp_path.glob("*.log")
+    assert path.stem == f"{8:020d}"
+    assert path.read_bytes() == batch(8, [ours(8)])[:-1]

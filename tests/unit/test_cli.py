@@ -1,10 +1,27 @@
-"""The command line's own part: values, exit codes and error texts; and `linkflap list`."""
+"""The command line's own part: values, exit codes and error texts; and `linkflap list`.
+
+`linkflap run` before anything starts: what it accepts, what it refuses, and its error texts.
+
+The output for a judged run directory: the verdict stands even if its report cannot be drawn.
+
+Readers that stop reading, full disks and closed streams of the command: its exit code stays the
+same.
+
+What a command refuses before it does anything; with --json its errors are documents too.
+"""
 
 from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Callable
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
 
 import click
 import pytest
@@ -16,12 +33,24 @@ from linkflap.chaos.schedule import check
 from linkflap.harness import runtimes
 from linkflap.harness.cli import commands
 from linkflap.harness.cli.commands import linkflap
+from linkflap.harness.cli.folders import check_junit
+from linkflap.harness.cli.log_options import logs_request
 from linkflap.harness.cli.mirror_options import option_value
+from linkflap.harness.judging import page
 from linkflap.harness.mirrors import BY_COMMAND, MIRRORS, resolve
 from linkflap.harness.model.errors import DeadlineExceeded, InputError
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec
+from linkflap.harness.model.verdict import Anomaly, Document
 from linkflap.harness.recording.unexpected_exits import ends_broker, ends_mirror
+from linkflap.harness.report import html
+from linkflap.harness.report.document import read
+from linkflap.spark_verify.inspect import lanes
+from linkflap.spark_verify.spark import masters
+from linkflap.spark_verify.verdict.judge import Judgement
 from linkflap.topologies import parse
+from tests.kafka_log import batch, record, segment
+from tests.unit.recorded_run import Recorded
+from tests.unit.recorded_verdict import document
 
 
 @pytest.mark.parametrize(
@@ -172,3 +201,248 @@ def test_every_option_of_every_mirror_is_listed_with_its_values_and_default() ->
         "responses",
         "requests",
     ]
+
+
+def said(*arguments: str) -> str:
+    """The output of a dry run; raises its error."""
+    done = CliRunner().invoke(linkflap, ["run", *arguments, "--dry-run"], standalone_mode=False)
+    if done.exception:
+        raise done.exception
+    return done.output
+
+
+def refused(*arguments: str) -> str:
+    with pytest.raises(InputError) as error:
+        said(*arguments)
+    return str(error.value)
+
+
+@pytest.fixture
+def docker_scenario(tmp_path: Path) -> str:
+    path = tmp_path / "mine.toml"
+    said("baseline", "--runtime", "docker", "--save", str(path))
+    assert 'runtime = "docker"' in path.read_text()
+    return str(path)
+
+
+def test_brokers_are_processes_unless_docker_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("LINKFLAP_RUNTIME")
+    assert "runtime process" in said("baseline", "--save", str(tmp_path / "one.toml"))
+    assert "runtime =" not in (tmp_path / "one.toml").read_text()
+    monkeypatch.setenv("LINKFLAP_RUNTIME", "docker")
+    assert "runtime docker" in said("baseline")
+    assert "runtime process" in said("baseline", "--runtime", "process")
+
+
+def test_a_scenario_file_may_ask_for_docker(
+    monkeypatch: pytest.MonkeyPatch, docker_scenario: str
+) -> None:
+    monkeypatch.delenv("LINKFLAP_RUNTIME")
+    assert "runtime docker" in said(docker_scenario)
+    assert "runtime process" in said(docker_scenario, "--runtime", "process")
+    monkeypatch.setenv("LINKFLAP_RUNTIME", "process")
+    assert "runtime process" in said(docker_scenario)
+
+
+def test_every_forced_failover_has_a_variant_whose_source_is_half_open(tmp_path: Path) -> None:
+    with_it = said("round-trip", "--stall-source", "--save", str(tmp_path / "one.toml"))
+    assert with_it.count("failover-forced on") == with_it.count("{'source': 'stalled'}") == 1
+    assert 'source = "stalled"' in (tmp_path / "one.toml").read_text()
+    assert "stalled" not in said("round-trip")
+
+
+def test_a_scenario_without_a_forced_failover_has_no_such_variant(tmp_path: Path) -> None:
+    assert "has none" in refused("planned-failover", "--stall-source")
+    said("baseline", "--save", str(tmp_path / "mine.toml"))
+    assert "--stall-source changes a built-in scenario" in refused(
+        str(tmp_path / "mine.toml"), "--stall-source"
+    )
+
+
+@dataclass(frozen=True)
+class Judged:
+    folder: Path
+    document: Mapping[str, Any]
+    judged: Document
+    kept: Path
+    anomalies: tuple[Anomaly, ...] = ()
+
+
+def judged(root: Path, *renamed: tuple[str, str]) -> Judged:
+    folder = Recorded(root / "run", seconds=1.0).write().close()
+    text = (folder / "run.json").read_text()
+    for old, new in renamed:
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "run.json").write_text(text)
+    judged_document = document(folder, "unknown")
+    return Judged(
+        folder=folder, document=judged_document, judged=read(judged_document), kept=folder
+    )
+
+
+def test_of_a_topology_that_cannot_be_drawn_the_report_has_the_words(tmp_path: Path) -> None:
+    one = judged(tmp_path, ('"destination": "B"', '"destination": "Q"'))
+    assert page.write(cast(Judgement, one)) == []
+    assert "A-&gt;Q" in (one.folder / html.NAME).read_text()
+
+
+def test_a_report_that_cannot_be_drawn_is_left_out_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = judged(tmp_path)
+    (one.folder / html.NAME).write_text("of an older judgement")
+
+    def undrawable(*_: object, **__: object) -> str:
+        raise OverflowError("cannot convert float infinity to integer")
+
+    monkeypatch.setattr(html, "payload", undrawable)
+    (said,) = page.write(cast(Judgement, one))
+    assert "\n" not in said
+    assert said.startswith(
+        f"{one.folder / html.NAME} is left out, for what the run directory says cannot be drawn "
+        "(Over"
+    )
+    assert not (one.folder / html.NAME).exists()
+
+
+def test_a_part_that_cannot_be_drawn_is_left_out_of_the_report_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def undrawable(*_: object) -> None:
+        raise OverflowError("cannot convert float infinity to integer")
+
+    one = judged(tmp_path)
+    monkeypatch.setattr(lanes, "lanes", undrawable)
+    (said,) = page.write(cast(Judgement, one))
+    assert "\n" not in said
+    assert "is without the offsets (OverflowError" in said
+    text = (one.folder / html.NAME).read_text()
+    assert 'id="timeline-chart"' in text
+    assert 'id="lanes-chart"' not in text
+
+
+FORENSICS = (sys.executable, "-m", "linkflap", "forensics")
+
+
+@pytest.fixture
+def bad(tmp_path: Path) -> str:
+    """Logs with many findings, all of them invalid."""
+    data = [batch(n, [record(b"v")], pid=1, epoch=0, seq=2 * n) for n in range(40)]
+    segment(tmp_path / "orders-0", data)
+    return str(tmp_path)
+
+
+@contextmanager
+def nobody() -> Iterator[int]:
+    """The writing end of a pipe without a reader."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        yield writing
+    finally:
+        os.close(writing)
+
+
+def ends(*arguments: str, **streams: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(arguments, check=False, text=True, timeout=300, **streams)
+
+
+def test_a_reader_that_is_gone_changes_no_exit_code(bad: str) -> None:
+    with nobody() as gone:
+        done = ends(*FORENSICS, bad, stdout=gone, stderr=subprocess.PIPE)
+        assert (done.returncode, done.stderr) == (1, "")
+        assert ends(*FORENSICS, bad, stdout=gone, stderr=gone).returncode == 1
+        assert ends(*FORENSICS, f"{bad}/none", stdout=gone, stderr=gone).returncode == 254
+
+
+def test_a_full_disk_at_standard_output_is_one_sentence(bad: str) -> None:
+    with open("/dev/full", "w") as full:
+        done = ends(*FORENSICS, bad, stdout=full, stderr=subprocess.PIPE)
+        said = (
+            "linkflap: standard output cannot be written: No space left on device; make room on "
+            "its disk"
+        )
+        assert (done.returncode, done.stderr.splitlines()) == (
+            255,
+            [f"{said}, then run the command again"],
+        )
+        assert ends(*FORENSICS, bad, stdout=subprocess.DEVNULL, stderr=full).returncode == 1
+
+
+def test_streams_that_were_closed_take_nothing_of_the_files_that_are_opened(bad: str) -> None:
+    for closed in (">&-", "2>&-", ">&- 2>&-"):
+        assert (
+            ends(
+                "sh", "-c", f'"$@" {closed}', "sh", *FORENSICS, bad, stdout=subprocess.DEVNULL
+            ).returncode
+            == 1
+        )
+
+
+def ended(*words: str | bytes, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "linkflap", *words]
+    return subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def test_an_error_is_a_json_document_with_json(tmp_path: Path) -> None:
+    done = ended("run", "link-flop", "--json", cwd=tmp_path)
+    answer = json.loads(done.stdout)
+    assert (done.returncode, answer["exit_code"], answer["verdict"]) == (254, 254, None)
+    assert done.stderr == f"linkflap: {answer['error']}\n"
+    assert "link-flop" in answer["error"]
+
+
+def test_without_json_nothing_is_printed_beside_the_sentence(tmp_path: Path) -> None:
+    assert ended("run", "link-flop", cwd=tmp_path).stdout == ""
+
+
+def test_a_name_that_is_not_utf_8_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    done = ended("verify", b"runs-\xff", "--json", cwd=tmp_path)
+    assert done.returncode == 254
+    assert done.stderr == "linkflap: b'runs-\\xff' is not UTF-8; give it a name that is\n"
+    assert json.loads(done.stdout)["exit_code"] == 254
+
+
+def test_a_working_directory_that_is_not_utf_8_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    folder = os.fsencode(tmp_path) + b"/\xff"
+    os.mkdir(folder)
+    done = ended("list", cwd=Path(os.fsdecode(folder)))
+    assert done.returncode == 254
+    assert "\\xff' is not UTF-8; give it a name that is" in done.stderr
+
+
+@pytest.mark.parametrize("path", ["/proc/x.xml", "/proc/self/x/y.xml", "/dev/null/x.xml", "."])
+def test_a_junit_file_that_cannot_be_written_is_refused_before_the_run(path: str) -> None:
+    with pytest.raises(InputError, match="--junit"):
+        check_junit(Path(path))
+
+
+def test_asking_whether_a_junit_file_can_be_written_leaves_nothing(tmp_path: Path) -> None:
+    check_junit(tmp_path / "x.xml")
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "old.xml").write_text("<old/>")
+    check_junit(tmp_path / "old.xml")
+    assert (tmp_path / "old.xml").read_text() == "<old/>"
+
+
+def test_the_same_link_twice_is_refused() -> None:
+    with pytest.raises(InputError, match="--link A->B is given twice; give it once"):
+        logs_request(
+            logs=["A=x", "B=y"], bootstrap=[], properties=[], rate=None,
+            links=["A->B", "B->A", "A->B"], promotions=[],
+            topics=".*", preset="exact", settings=[], producer_ids=None, leader_epochs=None,
+        )  # fmt: skip
+    with pytest.raises(InputError, match="the link A->B is there twice"):
+        parse("A->B, A->B")
+
+
+@pytest.mark.parametrize("value", ["banana", "", "4", "4gb", "-1g", "0g", "1.5g"])
+@pytest.mark.parametrize("name", ["spark.driver.memory", "spark.executor.memory"])
+def test_an_invalid_amount_of_memory_is_refused_with_an_example(name: str, value: str) -> None:
+    with pytest.raises(InputError, match=f"is no amount of memory; write for example {name}=4g"):
+        masters.given_settings([f"{name}={value}"])

@@ -11,7 +11,7 @@ from linkflap.harness.log import batches, records, reference
 from linkflap.harness.log.codecs import NAMES
 from linkflap.harness.model.verdict import Verdict
 from tests.copied_logs import asked, judged
-from tests.unit.forensics_document import found, look
+from tests.unit.test_forensics import found, look
 
 CLIENTS = Path(__file__).parents[1] / "data" / "logs" / "clients"
 PARTITIONS = sorted(path.name for path in CLIENTS.iterdir() if path.is_dir())

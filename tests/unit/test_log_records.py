@@ -1,5 +1,11 @@
 """The columnar decoder against the reference decoder: on any batch both read the same records, or
-neither reads any."""
+neither reads any.
+
+Logs in windows: the same batches and records as the whole log, whatever the window size; and
+whose records they are.
+
+Which record of which replica differs, and in which field: from bytes to the finding.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +13,37 @@ import random
 import struct
 import tempfile
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from linkflap.harness.log import batches, codecs, layout, records, reference
+from linkflap.harness.log import batches, codecs, layout, records, reference, segments
+from linkflap.harness.log.batch_headers import Headers
 from linkflap.harness.log.reference_cursor import MalformedBatch
 from linkflap.harness.model.payload import FOREIGN, HEADER, LAYOUT, encode
-from tests.kafka_log import CODECS, Plain, batch, marker, ours, record, recrc, segment
+from linkflap.spark_verify.checks.base import Found
+from linkflap.spark_verify.checks.replica_agreement import kernel
+from tests.kafka_log import (
+    CODECS,
+    COMMIT,
+    Plain,
+    batch,
+    batches_in,
+    changed,
+    marker,
+    ours,
+    record,
+    recrc,
+    rewrite,
+    segment,
+)
+from tests.run_views import views
+from tests.synthetic import ENDED, TOPIC, Shape, write_run
 
 Row = tuple[int, int, int, int, int, int]
 
@@ -254,3 +281,156 @@ def test_our_header_layout_is_what_the_kernel_reads() -> None:
     pairs = [(numbers.getrandbits(62), numbers.getrandbits(62)) for _ in range(20)]
     rows, _ = fast(scanned([batch(0, [ours(uid, operation) for uid, operation in pairs])]))
     assert [row[1:3] for row in rows] == pairs
+
+
+def many(tmp_path: Path, **how: Any) -> list[Path]:
+    """Two segments of several batches each, with markers in between."""
+    data, offset = [], 0
+    for number in range(40):
+        values = [record(b"value %d" % number * 40, key=b"k") for _ in range(3)]
+        data.append(
+            batch(offset, values, pid=1, epoch=0, seq=3 * number, transactional=True, **how)
+        )
+        offset += 3
+        if number % 7 == 6:
+            data.append(marker(offset, COMMIT, pid=1, epoch=0))
+            offset += 1
+    half = len(data) // 2
+    first = (
+        batches.scan([segment(tmp_path / "all" / "t-0", data[:half])]).headers.last_offset[-1] + 1
+    )
+    folder = tmp_path / "t-0"
+    return [segment(folder, data[:half]), segment(folder, data[half:], base_offset=int(first))]
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+@pytest.mark.parametrize("window", [1, 700, 5000])
+def test_windows_change_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, window: int
+) -> None:
+    paths = many(tmp_path, codec=codec)
+    whole = batches.scan(paths)
+    decoded, damage = records.decode(whole)
+    monkeypatch.setattr(segments, "AT_ONCE", window)
+    monkeypatch.setattr(records, "WINDOW", window)
+    found = batches.scan(paths)
+    for field in fields(Headers):
+        assert np.array_equal(
+            getattr(found.headers, field.name), getattr(whole.headers, field.name)
+        ), field.name
+    spans = list(records.spans(found))
+    assert spans[0][0] == 0
+    assert spans[-1][1] == len(found.headers)
+    assert [end for _, end in spans[:-1]] == [start for start, _ in spans[1:]]
+    assert len(spans) > 1
+    parts = [records.decode(found, *span)[0] for span in spans]
+    for field in fields(records.Columns):
+        together = np.concatenate([getattr(part, field.name) for part in parts])
+        assert np.array_equal(together, getattr(decoded, field.name)), field.name
+    assert (len(damage), len(decoded)) == (0, 120)
+
+
+def test_an_empty_log_has_no_span(tmp_path: Path) -> None:
+    log = batches.scan([])
+    assert list(records.spans(log)) == []
+    assert not records.holds_ours(log, records.FirstRecords())
+    assert len(records.decode(log)[0]) == 0
+
+
+def test_what_was_let_go_is_read_again(tmp_path: Path) -> None:
+    log = batches.scan(many(tmp_path))
+    before = log.segments[0].data.copy()
+    log.segments[0].let_go(0, len(before))
+    log.segments[0].let_go(10, 10**9)
+    assert np.array_equal(log.segments[0].data, before)
+
+
+def has_ours(path: Path) -> bool:
+    first = records.FirstRecords()
+    return records.holds_ours(batches.scan([path], look=first), first)
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "zstd"])
+def test_one_record_of_ours_in_any_batch_is_noticed(tmp_path: Path, codec: str) -> None:
+    strangers = [batch(number, [record(b"x")], codec=codec) for number in range(5)]
+    mine = [batch(5, [ours(7)], codec=codec), batch(6, [record(b"y")], codec=codec)]
+    assert not has_ours(segment(tmp_path / "a-0", strangers))
+    assert has_ours(segment(tmp_path / "b-0", [*strangers, *mine]))
+
+
+def test_an_unknown_codec_is_reported_by_headers_as_by_decoding(tmp_path: Path) -> None:
+    data = [batch(0, [record(b"x")]), changed(batch(1, [record(b"y")]), attributes=6)]
+    log = batches.scan([segment(tmp_path / "t-0", data)])
+    codecs = records.unknown_codecs(log)
+    assert [(d.kind, d.position) for d in codecs] == [("unknown-codec", len(data[0]))]
+    assert codecs == records.decode(log)[1]
+
+
+UIDS = [(1 << 40) + n for n in range(3)]
+OPERATION = 1 << 40
+SOUND = [ours(uid, OPERATION, n) for n, uid in enumerate(UIDS)]
+
+
+def replica(root: Path, broker: int) -> Path:
+    return root / "captures" / ENDED / "B" / str(broker) / f"{TOPIC}-0" / f"{0:020}.log"
+
+
+def with_first_batch(path: Path, data: bytes) -> None:
+    rewrite(path, [data, *[one for _, one in batches_in(path)][1:]])
+
+
+def like_the_first(records: list[Plain], codec: str = "none") -> bytes:
+    """The first batch of the made-up run, with other records."""
+    return batch(0, records, seq=0, transactional=True, pid=0, epoch=0, leader_epoch=1, codec=codec)
+
+
+def disagreements(root: Path) -> list[Found]:
+    rows = kernel(next(iter(views(root))))
+    return [row for row in rows if isinstance(row, Found) and row.kind == "replica-disagreement"]
+
+
+def test_a_healthy_partition_is_not_looked_into(tmp_path: Path) -> None:
+    root = write_run(tmp_path / "run")
+    with_first_batch(replica(root, 2), like_the_first(SOUND))
+    assert disagreements(root) == []
+    assert all(not len(r.parts.offset) for view in views(root) for r in view.replicas)
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+@pytest.mark.parametrize("broker", [1, 2])
+@pytest.mark.parametrize(
+    ("other", "fields"),
+    [
+        (ours(UIDS[1], OPERATION, 1, value=b"other"), ["value"]),
+        (ours(UIDS[1], OPERATION, 1, key=b""), ["key"]),
+        (ours(UIDS[1], OPERATION, 1, timestamp=1_700_000_000_001), ["timestamp"]),
+        (ours(UIDS[1], OPERATION, 7), ["headers"]),
+    ],
+    ids=["value", "key", "timestamp", "headers"],
+)
+def test_the_record_and_its_part_are_named(
+    tmp_path: Path, codec: str, broker: int, other: Plain, fields: list[str]
+) -> None:
+    root = write_run(tmp_path / "run", Shape(codec=codec))
+    with_first_batch(replica(root, broker), like_the_first([SOUND[0], other, SOUND[2]], codec))
+    (found,) = disagreements(root)
+    assert found.offset == 1
+    assert found.evidence["changed"] == [{"offset": 1, "uid": UIDS[1], "fields": fields}]
+
+
+def test_a_batch_whose_crc_is_wrong_is_reported_as_far_as_it_can_be_read(tmp_path: Path) -> None:
+    root = write_run(tmp_path / "run")
+    changed = bytearray(like_the_first(SOUND))
+    changed[changed.index(b"v%d" % UIDS[2]) + 3] ^= 1
+    with_first_batch(replica(root, 2), bytes(changed))
+    (found,) = disagreements(root)
+    assert found.evidence["changed"] == [{"offset": 2, "uid": UIDS[2], "fields": ["value"]}]
+
+
+def test_a_batch_that_cannot_be_read_is_named_as_a_whole(tmp_path: Path) -> None:
+    root = write_run(tmp_path / "run")
+    changed = bytearray(like_the_first(SOUND))
+    changed[61] = 0xFF  # the length of the first record
+    with_first_batch(replica(root, 2), bytes(changed))
+    (found,) = disagreements(root)
+    assert (found.offset, found.evidence["changed"], found.evidence["uids"]) == (0, [], UIDS)

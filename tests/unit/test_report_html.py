@@ -1,19 +1,59 @@
-"""The page: complete, self-contained, escaped, and truthful about damaged or empty runs."""
+"""The page: complete, self-contained, escaped, and truthful about damaged or empty runs.
+
+Lanes of logs in a report: batches, truncations, and what is omitted when there are many.
+
+The data of the report's drawings: lanes of logs, operations, the failover certificate, and lines
+of brokers' logs.
+
+Rates, levels and lag of a report equal those of the rows.
+
+The certificate of a failover, in a report.
+"""
 
 from __future__ import annotations
 
+import io
+import json
 import re
+import shutil
+from datetime import UTC, datetime
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Literal, cast
 
+import numpy as np
 import pytest
 
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import Note
-from linkflap.harness.report import html
+from linkflap.harness.model.failover_cost import Failover, PromotedPartition
+from linkflap.harness.model.history import Operation, Phase
+from linkflap.harness.model.verdict import Anomaly
+from linkflap.harness.report import evidence, html
+from linkflap.harness.report.broker_logs import MOST_LINES, excerpts
+from linkflap.harness.report.operations import ReturnedOperations, errors, latency
+from linkflap.harness.report.payload import script_safe
 from linkflap.harness.report.searched import MOST_EVENTS
-from linkflap.harness.rundir import RunWriter
+from linkflap.harness.report.series import series
+from linkflap.harness.report.words import in_words
+from linkflap.harness.rundir import RunReader, RunWriter
+from linkflap.spark_verify.checks.base import Found
+from linkflap.spark_verify.checks.commit_aborted import kernel
+from linkflap.spark_verify.inspect import commits
+from linkflap.spark_verify.inspect import lanes as drawn
+from linkflap.spark_verify.inspect.explain import explain_several
+from linkflap.spark_verify.inspect.lanes import LanePoints, lanes, lanes_around
+from linkflap.spark_verify.read.plan import plan
+from linkflap.spark_verify.verdict.certificate import certificate
+from tests.copied_logs import judged_again
 from tests.events import event
+from tests.faithful.mutations import CATALOGUE
+from tests.faithful.spec import spec
+from tests.faithful.stories import story
+from tests.kafka_log import batches_in, field_of
+from tests.run_views import views
+from tests.traced import peak
 from tests.unit.recorded_run import DIED, Recorded, run
 from tests.unit.recorded_verdict import document
 
@@ -244,3 +284,454 @@ def test_an_unknown_run_shows_one_reason_and_folds_the_others(folder: Path) -> N
     shown = Page(text).text
     assert "2 checks are unknown: all reasons" in shown
     assert f"{second}: the log of A is torn" in shown
+
+
+@pytest.fixture(scope="module")
+def failback(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return story(spec(1, shape="round-trip")).write(tmp_path_factory.mktemp("lanes") / "run")
+
+
+def test_a_lane_has_every_batch_of_its_log(failback: Path) -> None:
+    for lane in lanes_around(failback, ()):
+        moment = "*" if lane["truncated"] is None else "1-*"
+        logs = sorted(
+            failback.glob(
+                f"captures/{moment}/{lane['cluster']}/{lane['broker']}/{lane['topic']}-{lane['partition']}"
+            )
+        )
+        log = logs[-1] if lane["truncated"] is None else logs[0]
+        bases = [
+            field_of(batch, "base_offset")
+            for path in sorted(log.glob("*.log"))
+            for _, batch in batches_in(path)
+        ]
+        assert lane["base"] == bases
+        assert lane["batches"] == len(bases)
+        assert lane["bins"] is None
+
+
+def test_a_truncated_tail_has_its_own_lane(failback: Path) -> None:
+    found = [
+        (lane["cluster"], lane["generation"], lane["truncated"])
+        for lane in lanes_around(failback, ())
+        if lane["partition"] == 0
+    ]
+    assert ("A", 1, None) in found
+    assert [
+        generation for cluster, generation, at in found if cluster == "A" and at is not None
+    ] == [0]
+    assert ("B", 0, None) in found
+
+
+def test_of_many_batches_the_relevant_ones_are_kept(
+    failback: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = {
+        (lane["topic"], lane["partition"], lane["cluster"], lane["generation"]): lane
+        for lane in lanes_around(failback, ())
+    }
+    monkeypatch.setattr(drawn, "RAW", sum(lane["batches"] for lane in every.values()) // 2)
+    monkeypatch.setattr(drawn, "AROUND", (2,))
+    topic, partition, _, _ = next(iter(every))
+    for lane in lanes(plan(failback), LanePoints(offsets={(topic, partition): [5]})):
+        whole = every[lane["topic"], lane["partition"], lane["cluster"], lane["generation"]]
+        bins = lane["bins"]
+        assert bins is not None
+        assert sum(bins["records"]) == sum(whole["count"])
+        assert sum(bins["markers"]) == sum(kind > 1 for kind in whole["kind"])
+        assert set(lane["base"]) < set(whole["base"])
+        if (lane["topic"], lane["partition"]) == (topic, partition):
+            assert any(
+                base <= 5 < base + count
+                for base, count in zip(lane["base"], lane["count"], strict=True)
+            )
+
+
+def test_an_empty_log_is_an_empty_lane(failback: Path, tmp_path: Path) -> None:
+    made = story(spec(1, shape="failover"))
+    run = made.write(tmp_path / "run")
+    for path in run.glob("captures/*/A/*/A.orders-0/*.log"):
+        path.write_bytes(b"")
+    empty = [
+        lane
+        for lane in lanes_around(run, ())
+        if (lane["cluster"], lane["topic"], lane["partition"]) == ("A", "A.orders", 0)
+    ]
+    assert [(lane["base"], lane["batches"]) for lane in empty] == [([], 0)]
+
+
+SECOND = 1_000_000_000
+
+
+Outcome = Literal["ok", "fail", "info"]
+
+
+def operation(
+    number: int,
+    phase: Phase,
+    time: float,
+    outcome: Outcome = "info",
+    client: str = "p-1",
+    process: int = 1,
+) -> Operation:
+    return Operation(
+        number=number, phase=phase, time=int(time * SECOND), client=client, process=process,
+        cluster="A", kind="transaction",
+        ending="commit", outcome=outcome,
+    )  # fmt: skip
+
+
+def test_latency_errors_and_operations_that_never_returned() -> None:
+    done = ReturnedOperations()
+    every: list[tuple[float, float, Outcome | None]] = [
+        (0.0, 0.1, "ok"),
+        (0.2, 0.5, "ok"),
+        (1.0, 1.2, "fail"),
+        (1.5, 0.0, None),
+    ]
+    for number, (start, end, outcome) in enumerate(every):
+        done.operation(operation(number, "invoke", start))
+        if outcome:
+            done.operation(operation(number, "return", end, outcome))
+    done.close(3 * SECOND)
+    edges = np.array([0.0, 1.0, 2.0, 3.0])
+    assert latency(done, 0, edges)["p50"].tolist() == pytest.approx(
+        [200.0, np.nan, np.nan], nan_ok=True
+    )
+    failed = errors(done, 0, edges)
+    assert (failed["fail"].tolist(), failed["info"].tolist()) == ([0.0, 1.0, 0.0], [0.0, 0.0, 1.0])
+    assert done.ends(1) == SECOND // 2
+    assert done.ends(77) is None
+
+
+def test_incarnations_of_a_client_are_numbered() -> None:
+    done = ReturnedOperations()
+    for process, client in ((4, "p-1"), (9, "q-1"), (6, "p-1")):
+        done.operation(operation(process << 40, "invoke", 0.0, client=client, process=process))
+    assert done.clients == {4: "p-1", 9: "q-1", 6: "p-1/2"}
+
+
+@pytest.mark.parametrize(
+    "text", ["</script>", "<!--", "]]>", "\u2028\u2029", "&lt;", '"\\', "\ud800x"]
+)
+def test_nothing_ends_the_script_element(text: str) -> None:
+    if "\ud800" in text:
+        text = text.encode("utf-8", "replace").decode()
+    encoded = script_safe({"a": [text]})
+    assert not set("<>&\u2028\u2029") & set(encoded)
+    assert json.loads(encoded) == {"a": [text]}
+
+
+@pytest.mark.parametrize("zone", [0, 2, -7])
+def test_lines_around_a_moment_whatever_zone_they_were_printed_in(
+    tmp_path: Path, zone: int
+) -> None:
+    started = 1_790_000_000
+    log = tmp_path / "logs" / "B" / "1" / "server.log"
+    log.parent.mkdir(parents=True)
+    stamp = "[%Y-%m-%d %H:%M:%S,500]"
+    begun = started + zone * 3600
+    lines = [
+        f"{datetime.fromtimestamp(begun + n, UTC).strftime(stamp)} INFO line {n} <b>"
+        for n in range(60)
+    ]
+    log.write_text("\n".join(["no time", *lines]) + "\n")
+    (tmp_path / "logs" / "empty.log").touch()
+    (found,) = excerpts(tmp_path, started * SECOND, (started + 30) * SECOND)
+    assert found.path == "logs/B/1/server.log"
+    assert [line.split()[4] for line in found.lines] == ["28", "29", "30", "31"]
+    assert len(found.lines) <= MOST_LINES
+    assert found.line == 30
+    assert log.read_text().splitlines()[found.line - 1] == found.lines[0]
+    (silent,) = excerpts(tmp_path, started * SECOND, None)
+    assert (silent.lines, silent.line) == ([], 0)
+
+
+def test_drawing_changes_nothing_in_the_run_directory(failback: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in failback.rglob("*")}
+    lanes_around(failback, ())
+    assert {path: path.stat().st_mtime_ns for path in failback.rglob("*")} == before
+    assert RunReader(failback).damage() == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "marker-lost-and-overrun",
+        "marker-lost-in-its-epoch",
+        "last-marker-lost",
+        "commit-became-abort",
+    ],
+)
+def test_commits_have_the_markers_that_the_check_finds(tmp_path: Path, name: str) -> None:
+    made, _ = CATALOGUE[name].made(1)
+    run = made.write(tmp_path / "run")
+    wrong = {"commit-unmarked": commits.NONE, "commit-aborted": commits.ABORT}
+    rows = [
+        each
+        for view in views(run)
+        for each in kernel(view)
+        if isinstance(each, Found) and each.kind in wrong
+    ]
+    assert rows
+    found = commits.commits(run)
+    ended = {
+        (each.operation, each.cluster): each
+        for each in found.listed
+        if each.ending in wrong.values()
+    }
+    assert len(ended) == len(rows)
+    for row in rows:
+        each = ended[cast(int, row.evidence["operation"]), row.cluster]
+        assert (each.ending, each.first) == (wrong[row.kind], row.evidence["first_offset"])
+        assert each.marker == (row.offset if row.kind == "commit-aborted" else -1)
+    assert (
+        found.counted[commits.COMMIT]
+        == sum(each.ending == commits.COMMIT for each in found.listed)
+        > 0
+    )
+
+
+def test_many_commits_are_counted_and_some_are_listed(
+    failback: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = commits.commits(failback)
+    monkeypatch.setattr(commits, "MOST", 2)
+    some = commits.commits(failback)
+    assert some.counted == every.counted
+    assert len(some.listed) == 2 < len(every.listed)
+
+
+def test_how_a_commit_ends_in_an_uncaptured_log_is_unknown(tmp_path: Path) -> None:
+    run = story(spec(1, shape="failover")).write(tmp_path / "run")
+    before = commits.commits(run).counted
+    for path in run.glob("captures/*/A/*/A.orders-0"):
+        shutil.rmtree(path)
+    after = commits.commits(run).counted
+    assert set(before) == {commits.COMMIT}
+    assert after[commits.UNKNOWN] > 0
+    assert after[commits.UNKNOWN] + after[commits.COMMIT] == before[commits.COMMIT]
+    assert after[commits.NONE] == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({"interruptions": 2}, "interruptions 2"),
+        ({"before_ms": 5.9, "during_ms": [124.4, 119.5]}, "before_ms 5.9, during_ms 124.4, 119.5"),
+        (
+            [{"topic": "A.orders", "promoted": 20}, {"topic": "B"}],
+            "topic A.orders, promoted 20; topic B",
+        ),
+        ([], "none"),
+        ({}, "none"),
+        ((True, None), "true, none"),
+        (1_800_000_000_397_157_251, "2027-01-15 08:00:00.397 UTC"),
+        (1 << 62, str(1 << 62)),
+        ("at least 1", "at least 1"),
+    ],
+)
+def test_events_are_described_in_words(value: object, words: str) -> None:
+    assert in_words(value) == words
+
+
+def test_of_a_long_history_the_logs_are_shown_and_the_command_is_named(tmp_path: Path) -> None:
+    made, _ = CATALOGUE["mirrored-batch-lost"].made(1)
+    run = made.write(tmp_path / "run")
+    anomalies = judged_again(run).judged.anomalies
+    (short,), (long,) = (
+        explain_several(run, anomalies, [1], history=history) for history in (True, False)
+    )
+    assert long.sides == short.sides != ()
+    shown = io.StringIO()
+    evidence.write_explanation(long, shown)
+    assert "batches of B/1" in shown.getvalue()
+    assert "its operations and polls are shown by linkflap explain RUNDIR 1" in shown.getvalue()
+    assert "no operation of the history touches it" not in shown.getvalue()
+
+
+HELD_PER_ROW = 120
+"""Bytes: measured 23; objects took 547."""
+
+
+def test_rates_and_lag_add_up(folder: Path) -> None:
+    shown = series(RunReader(folder))
+    width = shown.length / len(shown.at)
+    acknowledged = sum(float(rates.sum()) for rates in shown.acknowledged.values()) * width
+    reader = RunReader(folder)
+    expected = sum(
+        run[1] for op in reader.operations()[0] for send in op.sends for run in send.acks
+    )
+    assert acknowledged == pytest.approx(expected)
+    lag = shown.lag["A->B"]
+    assert np.nanmax(lag[(shown.at > 3) & (shown.at < 4)]) > 200, (
+        "the mirror stood still while the link was cut"
+    )
+    assert np.isnan(lag[shown.at > 14]).all(), "after the failover nothing is behind"
+    assert [(w.id, w.bit, w.lasting) for w in shown.windows] == [
+        ("f1", True, False),
+        ("f2", True, False),
+        ("f3", True, False),
+        ("f4", True, True),
+    ]
+
+
+def test_rates_and_levels_equal_those_of_the_rows(folder: Path) -> None:
+    reader = RunReader(folder)
+    shown = series(reader)
+    width = shown.length / len(shown.at)
+    edges = np.linspace(0.0, shown.length, len(shown.at) + 1)
+    (operations, _), (polls, _), (marks, _) = (
+        reader.operations(),
+        reader.polls(),
+        reader.watermarks(),
+    )
+    began = min(row.time for rows in (operations, polls, marks) for row in rows)
+
+    def bins(rows: list[tuple[str, int, int]]) -> dict[str, list[float]]:
+        found = {cluster: [0.0] * len(shown.at) for cluster, _, _ in sorted(rows)}
+        for cluster, time, count in rows:
+            at = int(np.searchsorted(edges, (time - began) / 1e9, side="right")) - 1
+            found[cluster][min(at, len(shown.at) - 1)] += count
+        return {cluster: [count / width for count in counts] for cluster, counts in found.items()}
+
+    acked = [
+        (o.cluster, o.time, sum(a[1] for s in o.sends for a in s.acks))
+        for o in operations
+        if o.phase == "return"
+    ]
+    got = [(p.cluster, p.returned, sum(run[2] for f in p.fetched for run in f.runs)) for p in polls]
+    for rates, rows in ((shown.acknowledged, acked), (shown.read, got)):
+        wanted = bins([row for row in rows if row[2]])
+        assert list(rates) == list(wanted)
+        assert all(rates[cluster].tolist() == pytest.approx(wanted[cluster]) for cluster in wanted)
+
+    def level(cluster: str, end: float) -> float:
+        known = [
+            (m.returned, m.high_watermark)
+            for m in marks
+            if m.cluster == cluster and (m.returned - began) / 1e9 <= end
+        ]
+        return max(known)[1] if known else np.nan
+
+    over = next(mark.at for mark in shown.marks if mark.label.startswith("failover"))
+    lag = [
+        np.nan if end > over else max(level("A", end) - level("B", end), 0.0) for end in edges[1:]
+    ]
+    assert shown.lag["A->B"].tolist() == pytest.approx(lag, nan_ok=True)
+
+
+def test_a_long_history_is_gone_through_row_by_row(tmp_path: Path) -> None:
+    peaks, rows = [], []
+    for seconds in (20.0, 120.0):
+        folder = Recorded(tmp_path / str(seconds), seconds=seconds).write().close()
+        rows.append(sum(len(path.read_bytes().splitlines()) for path in folder.glob("*/*.jsonl")))
+        peaks.append(peak(partial(lambda at: series(RunReader(at)), folder)))
+    assert (peaks[1] - peaks[0]) / (rows[1] - rows[0]) < HELD_PER_ROW
+
+
+def test_the_certificate_of_a_failover() -> None:
+    parts = tuple(
+        PromotedPartition(topic="A.t", partition=n, promotion_offset=10 + n, producer_ids=3)
+        for n in (1, 0)
+    )
+    failover = Failover(
+        link="A->B", kind="forced", promoted=2, rpo_records=4, fault_time=50, partitions=parts
+    )
+    journal = [
+        {
+            "topic": "A.t",
+            "partition": 0,
+            "mirrored": 9,
+            "promoted": 10,
+            "appended": [[9, "ABORT of producer 2, epoch 1"]],
+            "truncated": [[12, 9]],
+        }
+    ]
+    events = [
+        event("mirror-stopped", "A->B", at=60, partitions=journal),
+        event("failover", "A->B", at=70, kind="forced", fault_time=50, open_transactions=2),
+        event("mirror-stopped", "A->B", at=90, partitions=[]),
+    ]
+    anomalies = [
+        Anomaly(
+            check="g",
+            kind="group-replay",
+            cluster="B",
+            topic="A.t",
+            partition=0,
+            evidence={"records": 7},
+            allowed=True,
+        ),
+        Anomaly(
+            check="g",
+            kind="group-skip",
+            cluster="B",
+            topic="A.t",
+            partition=1,
+            evidence={"records": 2},
+        ),
+        Anomaly(
+            check="g",
+            kind="group-skip",
+            cluster="A",
+            topic="A.t",
+            partition=1,
+            evidence={"records": 99},
+        ),
+        *(
+            Anomaly(
+                check="t",
+                kind="torn-by-failover",
+                cluster="B",
+                evidence={"link": "A->B", "operation": 5},
+            )
+            for _ in range(2)
+        ),
+    ]
+    (row,) = certificate([failover], anomalies, events)
+    assert (
+        row.open_transactions,
+        row.aborted_transactions,
+        row.torn_transactions,
+        row.rpo_records,
+    ) == (2, 1, 1, 4)
+    assert [
+        (p.partition, p.aborted, p.truncated, p.group_skip, p.group_replay) for p in row.partitions
+    ] == [
+        (0, 1, 3, 0, 7),
+        (1, None, None, 2, 0),
+    ]
+
+
+def test_refusals_before_an_accepted_failover_belong_to_that_failover() -> None:
+    def end(seconds: float, refused: dict[str, int]) -> dict[str, object]:
+        return {
+            "verb": "stop",
+            "accepted": True,
+            "tries": 1 + sum(refused.values()),
+            "refused": refused,
+            "seconds": seconds,
+        }
+
+    events = [
+        event("mirror-stopped", "A->B", at=60, stopped=end(3.6, {"NOT_YET (145)": 9})),
+        event("failover", "A->B", at=70, kind="forced", fault_time=50, open_transactions=0),
+        event("mirror-stopped", "A->B", at=90, stopped=end(0.1, {})),
+        event("failover", "A->B", at=95, kind="planned", fault_time=80, open_transactions=0),
+    ]
+    first, later = certificate(
+        [Failover(link="A->B", fault_time=50), Failover(link="A->B", fault_time=80)], (), events
+    )
+    assert first.refusals == "refused at first: 9 x NOT_YET (145), accepted after 3.60 s"
+    assert (later.refused, later.accepted_after, later.refusals) == ({}, 0.1, "")
+
+
+def test_a_mirror_without_a_journal_has_unknown_transactions_and_truncations() -> None:
+    part = PromotedPartition(topic="A.t", partition=0, promotion_offset=1)
+    (row,) = certificate([Failover(link="A->B", partitions=(part,))], (), ())
+    assert (row.aborted_transactions, row.open_transactions, row.partitions[0].truncated) == (
+        None,
+        None,
+        None,
+    )

@@ -1,19 +1,29 @@
 """Scenario files: a written file is read back as the same scenario, and every mistake is reported
-with its line."""
+with its line.
+
+Mistakes in scenario files are reported with their line and the nearest known name.
+
+The published schema of scenario files, and stored files of this version.
+"""
 
 from __future__ import annotations
 
 import json
+import tomllib
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import linkflap as api
-from linkflap.chaos.scenario_file import read, render, save
+from linkflap.chaos.scenario_file import json_schema, read, render, save
 from linkflap.chaos.scenarios import SCENARIOS, ScenarioRequest, scenario
+from linkflap.harness import mirrors, workloads
 from linkflap.harness.cli.commands import linkflap
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.scenario import SCHEMA_VERSION
+from linkflap.harness.rundir import FORMAT, RunReader
 from linkflap.harness.runtimes.distribution import setting_names
 from linkflap.topologies import parse
 from tests.unit.scenario_text import GOOD, made, run
@@ -221,3 +231,176 @@ def test_the_command_reads_and_writes_files(
 def test_options_that_a_file_does_not_take(arguments: list[str], says: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=says):
         run(made(tmp_path), "--runtime", "process", *arguments)
+
+
+MISTAKES = [
+    ("schema = 1", "schema = 2", "schema is 2; this linkflap reads schema = 1"),
+    ('name = "mine"', 'name = "../mine"', "name is wrong: expected `str` matching regex"),
+    ("duration = 5.0", "duration = 0.5", "duration is wrong: expected `float` >= 1.0"),
+    (
+        "duration = 5.0",
+        "durations = 5.0",
+        "there is no 'durations' here (did you mean 'duration'?)",
+    ),
+    ('topology = "A:3->B"', 'topology = "A:3->"', "topology 'A:3->', character 6"),
+    (
+        'kind = "shadow"',
+        'kind = "shadows"',
+        "no mirror 'shadows' (did you mean 'shadow'?); known: cluster-mirroring, command, mm2",
+    ),
+    (
+        'options = { producer_ids = "keep" }',
+        'options = { producer_ids = "kept" }',
+        "option producer_ids of mirror shadow is 'kept'",
+    ),
+    ("partitions = 3", 'partitions = "3"', "topics.partitions is wrong: expected `int`, got `str`"),
+    ('"cleanup.policy" =', '"cleanup policy" =', "not the name of a Kafka setting"),
+    (
+        '"cleanup.policy" =',
+        '"cleanup.polices" =',
+        "no setting 'cleanup.polices' of a topic (did you mean 'cleanup.policy'?)",
+    ),
+    (
+        '"auto.create.topics.enable"',
+        '"auto.creat.topics.enable"',
+        "of a broker (did you mean 'auto.create.topics.enable'?)",
+    ),
+    (
+        '"auto.create.topics.enable"',
+        '"retention.ms"',
+        "Kafka has no setting 'retention.ms' of a broker",
+    ),
+    ("[cluster.A.config]", "[cluster.D.config]", "there is no cluster 'D'; known: A, B"),
+    (
+        '"auto.create.topics.enable" = true',
+        'listeners = "PLAINTEXT://0.0.0.0:9092"',
+        "listeners changes",
+    ),
+    ("clients = 2", "clients = 0", "workload.0.clients is wrong: expected `int` >= 1"),
+    ("rate = 5.0", "rates = 5.0", "no option of transactional 'rates' (did you mean 'rate'?)"),
+    ('home = "A"', 'home = "C"', "no cluster 'C'; known: A, B"),
+    ('fault = "link-latency"', 'fault = "link-latencies"', "(did you mean 'link-latency'?)"),
+    (
+        "latency = 100",
+        "latncy = 100",
+        "no option of link-latency 'latncy' (did you mean 'latency'?)",
+    ),
+    ("latency = 100", "latency = []", "fault.0.options.latency is wrong"),
+    ('id = "slow"', 'id = "../../slow"', "fault.0.id is wrong: expected `str` matching regex"),
+    ("at = 1.0", "at = -1.0", "fault.0.at is wrong: expected `float` >= 0.0"),
+    (
+        'when = "after:slow and',
+        'when = "after:slov and',
+        "no fault with the id 'slov' (did you mean 'slow'?)",
+    ),
+    (
+        'when = "after:slow and open-t',
+        'when = "after:slow and opening-t',
+        "no trigger 'opening-transactions' (did you mean",
+    ),
+    ('id = "failover"', 'id = "slow" # again', "two faults have the id 'slow'"),
+    ('target = "A->B"', 'target = "A->C"', "link-latency cannot be applied to 'A->C'"),
+    (
+        "rpo_records = 100",
+        "rpo_record = 100",
+        "there is no 'rpo_record' here (did you mean 'rpo_records'?)",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"), MISTAKES, ids=[after for _, after, _ in MISTAKES]
+)
+def test_a_mistake_is_named_with_its_line(
+    before: str, after: str, says: str, tmp_path: Path
+) -> None:
+    assert before in GOOD
+    text = GOOD.replace(before, after, 1)
+    line = text[: text.index(after)].count("\n") + 1
+    with pytest.raises(InputError) as refused:
+        read(made(tmp_path, text), seed=1)
+    assert f"mine.toml, line {line}: " in str(refused.value)
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("left_out", "says"),
+    [("schema = 1", "schema is missing"), ('name = "mine"', "'name' is missing; add name = ")],
+)
+def test_what_is_missing_is_named(left_out: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as refused:
+        read(made(tmp_path, GOOD.replace(left_out, "", 1)), seed=1)
+    assert f"mine.toml, line 1: {says}" in str(refused.value)
+
+
+ROOT = Path(__file__).parents[2]
+
+
+SCHEMA = ROOT / "docs" / "scenario.schema.json"
+
+
+def test_the_published_schema_is_current_and_knows_what_the_registries_know() -> None:
+    assert SCHEMA.read_text() == json_schema(), (
+        "run: python docs/make_schema.py > docs/scenario.schema.json"
+    )
+    tables = json.loads(json_schema())["$defs"]
+    assert tables["WorkloadTable"]["properties"]["kind"]["enum"] == sorted(
+        (*workloads.KINDS, workloads.COMMAND)
+    )
+    assert tables["MirrorTable"]["properties"]["kind"]["enum"] == sorted(mirrors.MIRRORS)
+
+
+EXAMPLES = sorted(
+    path
+    for folder in ("docs/examples", "chaos/cases/scenarios", "tests/data")
+    for path in (ROOT / folder).rglob("*.toml")
+    if "topology" in tomllib.loads(path.read_text())  # the others are manifests of mirrors
+)
+
+
+@pytest.fixture(scope="module")
+def published() -> Any:
+    """The published schema, in a third-party validator."""
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads(SCHEMA.read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_every_kept_file_is_right_by_the_published_schema_and_can_be_read(
+    path: Path, published: Any
+) -> None:
+    assert [error.message for error in published.iter_errors(tomllib.loads(path.read_text()))] == []
+    if "@KAFKA" not in path.read_text():  # a case, which names its release, has its own tests
+        assert read(path, seed=1).schedule
+
+
+def test_the_published_schema_takes_what_save_writes_and_refuses_what_read_refuses(
+    published: Any, tmp_path: Path
+) -> None:
+    for name in SCENARIOS:
+        save(scenario(name, ScenarioRequest(seed=7)), tmp_path / f"{name}.toml")
+        content = tomllib.loads((tmp_path / f"{name}.toml").read_text())
+        assert [error.message for error in published.iter_errors(content)] == []
+    content["fault"] = [{"id": "one", "fault": "link-cutt", "target": "A->B"}]
+    assert not published.is_valid(content)
+
+
+def test_a_file_and_a_run_of_this_schema_version_that_were_kept_are_read() -> None:
+    """Later versions must read them too: they were written once, and are not regenerated."""
+    kept = ROOT / "tests" / "data" / "schema-1"
+    assert [f.id for f in read(kept / "scenario.toml", seed=0).schedule] == [
+        "away",
+        "reverse",
+        "home",
+    ]
+    run = RunReader(kept).run
+    assert (run.format, run.scenario.name, run.scenario.seed, run.environment) == (
+        1,
+        "baseline",
+        7,
+        {},
+    )
+    assert run.scenario.mirror.guarantee.offsets_kept
+    assert SCHEMA_VERSION == FORMAT

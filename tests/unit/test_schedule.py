@@ -1,16 +1,28 @@
 """The schedule refuses what cannot be played, and plays the rest in order, whatever a fault
-does."""
+does.
+
+Faults of a schedule are started, measured, healed and ended; they follow or overlap others.
+"""
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from linkflap.chaos import schedule
+from linkflap.chaos import schedule, triggers
 from linkflap.chaos.scenarios import SCENARIOS, ScenarioRequest, scenario
-from linkflap.harness.model.errors import InputError
+from linkflap.chaos.schedule import Player
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.errors import FaultError, InputError
+from linkflap.harness.model.events import Event
+from linkflap.harness.model.protocols import Bite
 from linkflap.harness.model.scenario import FaultSpec
+from linkflap.harness.model.wait import pause
 from linkflap.topologies import parse
 from tests.unit.scheduled import CUT
 
@@ -170,3 +182,245 @@ def test_different_seeds_give_different_schedules() -> None:
         len({str(scenario("link-flap", ScenarioRequest(seed=seed)).schedule) for seed in range(20)})
         == 20
     )
+
+
+class Events:
+    """A recorder and a watcher that keep what they get."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str, Any]] = []
+        self.lock = threading.Lock()
+
+    def write(self, event: Event) -> Event:
+        with self.lock:
+            self.events.append((event.kind, event.subject, event.row.data))
+        return event
+
+    def fault_started(self, *_: object) -> None:
+        pass
+
+    def fault_ended(self, *_: object) -> None:
+        pass
+
+    def of(self, kind: str) -> list[Any]:
+        return [data for known, _, data in self.events if known == kind]
+
+
+def played(
+    monkeypatch: pytest.MonkeyPatch,
+    fault_class: type[Obedient],
+    *,
+    when: str = "always",
+    stopping: bool = False,
+) -> tuple[Events, Player]:
+    events = Events()
+    monkeypatch.setattr(schedule, "FAULTS", {"link-cut": fault_class})
+    world = SimpleNamespace(recorder=events, stopping=stopping)
+    player = schedule.Player([replace(CUT, when=when)], world, events)
+    player.start()
+    player.join(within=30, tick=lambda: None)
+    return events, player
+
+
+class Obedient:
+    restores = True
+
+    def __init__(self, spec: FaultSpec, world: object) -> None:
+        pass
+
+    def inject(self) -> None:
+        pass
+
+    def bite(self) -> Bite:
+        return Bite(bit=True, observable="it", measured=1, expected=1)
+
+    def heal(self) -> list[str]:
+        return ["well"]
+
+
+class Slow(Obedient):
+    """A fault that takes effect only after a while."""
+
+    def bite(self) -> Bite:
+        pause(0.3, lambda: False)
+        return super().bite()
+
+
+class Blunt(Obedient):
+    def inject(self) -> None:
+        raise FaultError("the knife is blunt")
+
+
+class Incurable(Obedient):
+    def heal(self) -> list[str]:
+        raise FaultError("cannot be healed")
+
+
+class Defective(Obedient):
+    def bite(self) -> Bite:
+        raise ZeroDivisionError
+
+
+def test_a_fault_is_started_measured_healed_and_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    events, _ = played(monkeypatch, Obedient)
+    assert [kind for kind, _, _ in events.events] == [
+        "fault-start",
+        "fault-bite",
+        "fault-heal",
+        "fault-end",
+    ]
+    assert events.of("fault-bite") == [
+        {"id": "cut", "bit": True, "observable": "it", "measured": 1, "expected": 1}
+    ]
+
+
+def test_the_last_fault_has_ended_when_it_was_healed_and_not_when_the_run_looks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    began = now()
+    events, player = played(monkeypatch, Obedient)
+    looked = now()
+    assert player.last_ended is not None
+    assert began < player.last_ended < looked
+    assert (
+        schedule.Player([], SimpleNamespace(recorder=events, stopping=False), events).last_ended
+        is None
+    )
+
+
+def test_a_fault_that_cannot_be_applied_did_not_bite_and_is_healed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    events, _ = played(monkeypatch, Blunt)
+    assert events.of("fault-bite")[0]["bit"] is False
+    assert events.of("fault-heal") == [{"id": "cut", "healed": True, "checked": ["well"]}]
+
+
+def test_a_fault_that_cannot_be_healed_is_written_down_and_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    events, player = played(monkeypatch, Incurable)
+    assert events.of("fault-heal") == [
+        {"id": "cut", "healed": False, "checked": ["cannot be healed"]}
+    ]
+    assert [str(failure) for failure in player.failures] == ["cannot be healed"]
+
+
+def test_a_defect_of_a_fault_reaches_the_run_after_the_heal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(ZeroDivisionError):
+        played(monkeypatch, Defective)
+
+
+def test_a_run_that_ends_before_a_fault_is_due_leaves_no_bite(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    events, _ = played(monkeypatch, Obedient, stopping=True)
+    assert events.events == []
+
+
+def two_played(monkeypatch: pytest.MonkeyPatch, first: type[Obedient]) -> Events:
+    """The first fault is of this class; the second follows it."""
+    events = Events()
+    monkeypatch.setattr(schedule, "FAULTS", {"link-cut": first, "link-reset": Obedient})
+    specs = [
+        replace(CUT, id="second", fault="link-reset", when="after:cut"),
+        replace(CUT, duration=0.2),
+    ]
+    player = schedule.Player(specs, SimpleNamespace(recorder=events, stopping=False), events)
+    player.start()
+    player.join(within=30, tick=lambda: None)
+    return events
+
+
+def test_a_fault_begins_after_the_one_it_follows_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = two_played(monkeypatch, Obedient)
+    kinds = [(kind, data["id"]) for kind, _, data in events.events]
+    assert kinds.index(("fault-end", "cut")) < kinds.index(("fault-start", "second"))
+    assert kinds[-1] == ("fault-end", "second")
+
+
+def test_a_fault_is_not_played_after_one_that_was_not_healed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    events = two_played(monkeypatch, Incurable)
+    (bite,) = [data for data in events.of("fault-bite") if data["id"] == "second"]
+    assert (bite["bit"], bite["measured"]) == (
+        False,
+        "fault cut, which it follows, was not played or not healed",
+    )
+    assert [data["id"] for data in events.of("fault-start")] == ["cut"]
+
+
+def test_a_condition_that_never_comes_true_is_a_fault_that_did_not_bite(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(schedule, "TRIGGER_DEADLINE", 0.05)
+    monkeypatch.setattr(triggers, "TRIGGERS", {"never": lambda spec, world: False})
+    events, _ = played(monkeypatch, Obedient, when="never")
+    assert events.of("fault-bite")[0]["bit"] is False
+    assert events.of("fault-start") == []
+    assert events.of("trigger")[0]["hit"] is False
+
+
+def overlapped(
+    monkeypatch: pytest.MonkeyPatch,
+    fault_class: type[Obedient],
+    when: str,
+    *,
+    late_after: float = 0.0,
+) -> list[tuple[str, str]]:
+    """A cut of 0.3 s, and a fault that begins during it; `late`: seconds from the first look until
+    its trigger is true."""
+    events, asked = Events(), list[float]()
+
+    def late(*_: object) -> bool:
+        asked.append(time.monotonic())
+        return asked[-1] - asked[0] >= late_after
+
+    monkeypatch.setattr(triggers, "TRIGGERS", {"late": late})
+    monkeypatch.setattr(schedule, "FAULTS", {"link-cut": fault_class})
+    world = SimpleNamespace(recorder=events, stopping=False)
+    specs = [
+        replace(CUT, duration=0.3),
+        replace(CUT, id="second", when=when, duration=0.0),
+    ]
+    player = schedule.Player(specs, world, events)
+    player.start()
+    player.join(within=30, tick=lambda: None)
+    return [
+        (kind, data["id"])
+        for kind, _, data in events.events
+        if kind in ("fault-start", "fault-bite", "fault-end", "trigger")
+    ]
+
+
+def test_a_fault_begins_during_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = overlapped(monkeypatch, Obedient, "during:cut")
+    assert played.index(("fault-start", "second")) < played.index(("fault-end", "cut"))
+    assert ("trigger", "second") in played
+
+
+def test_a_fault_that_lasts_is_measured_before_another_begins_during_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    played = overlapped(monkeypatch, Slow, "during:cut")
+    assert played.index(("fault-bite", "cut")) < played.index(("fault-start", "second"))
+    assert played.index(("fault-start", "second")) < played.index(("fault-end", "cut"))
+
+
+def test_a_fault_is_held_open_until_those_that_are_to_begin_during_it_have_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    played = overlapped(monkeypatch, Obedient, "during:cut and late", late_after=1.0)
+    assert played.index(("fault-start", "second")) < played.index(("fault-end", "cut"))
+
+
+def test_a_fault_is_not_played_when_the_one_that_it_is_to_overlap_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(schedule, "HELD_FOR", 0.05)
+    played = overlapped(monkeypatch, Obedient, "during:cut and late", late_after=3600.0)
+    assert ("fault-start", "second") not in played
+    assert ("fault-end", "cut") in played

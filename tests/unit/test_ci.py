@@ -1,5 +1,4 @@
-"""What CI does without a Docker engine: one visible line with the reason, status 0, and tests that
-see it."""
+"""What .ci/run installs where it is missing: a browser and a container engine."""
 
 from __future__ import annotations
 
@@ -84,3 +83,68 @@ def test_a_package_that_cannot_be_installed(machine: Path) -> None:
 def test_a_kernel_that_refuses(machine: Path) -> None:
     put(machine, "dockerd", "echo 'failed to start daemon: no cgroups'; exit 1")
     refused(begun(machine), "dockerd does not start here (failed to start daemon: no cgroups)")
+
+
+BROWSER = Path(__file__).parents[2] / ".ci" / "browser"
+BROWSER_COMMAND = f'set -euo pipefail; source "{BROWSER}"; install_browser'
+
+
+def installed(bare_machine: Path) -> subprocess.CompletedProcess[str]:
+    env = {
+        **os.environ,
+        "PATH": str(bare_machine),
+        "TMPDIR": str(bare_machine),
+    }
+    return subprocess.run(
+        ["/bin/bash", "-c", BROWSER_COMMAND],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.fixture
+def bare_machine(tmp_path: Path) -> Path:
+    """A PATH with only what the script itself needs."""
+    put(tmp_path, "id", "echo 0")
+    put(tmp_path, "timeout", 'shift; exec "$@"')
+    put(tmp_path, "mktemp", f"echo {tmp_path}/log")
+    put(tmp_path, "tail", "echo the last line")
+    put(tmp_path, "rm", "exit 0")
+    return tmp_path
+
+
+def test_an_installed_browser_is_used(bare_machine: Path) -> None:
+    put(bare_machine, "chromium", "exit 0")
+    put(bare_machine, "apt-get", "exit 1")
+    done = installed(bare_machine)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_it_is_installed(bare_machine: Path) -> None:
+    put(bare_machine, "apt-get", f'echo "$@" >> {bare_machine}/asked')
+    done = installed(bare_machine)
+    assert (done.returncode, done.stderr) == (0, "installing Chromium\n")
+    assert "install chromium" in (bare_machine / "asked").read_text()
+
+
+@pytest.mark.parametrize(
+    ("lacks", "reason"),
+    [
+        ("nothing to install it with", "there is no chromium and no apt-get"),
+        ("somebody who may not", "only root can install it"),
+        ("it cannot be fetched", "apt-get could not install chromium (the last line)"),
+    ],
+)
+def test_without_one_there_is_a_loud_line(bare_machine: Path, lacks: str, reason: str) -> None:
+    if lacks != "nothing to install it with":
+        put(bare_machine, "apt-get", "exit 100")
+    if lacks == "somebody who may not":
+        put(bare_machine, "id", "echo 1000")
+    done = installed(bare_machine)
+    assert done.returncode == 0
+    (loud,) = [line for line in done.stderr.splitlines() if line.startswith("##### NO BROWSER: ")]
+    assert reason in loud
+    assert "the tests of the report will FAIL" in loud

@@ -1,0 +1,299 @@
+"""Documents against the code: links, what they say of pytest, walkthrough, map and matrix."""
+
+from __future__ import annotations
+
+import ast
+import re
+import runpy
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import pytest
+from _pytest.mark.structures import ParameterSet
+
+from linkflap.api import runs
+from linkflap.chaos.scenario_file import is_file
+from linkflap.harness import pytest_plugin
+from linkflap.harness.recording.run import check
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.facts.run_guarantees import NAMES
+from linkflap.topologies import parse
+from tests.faithful.matrix import render
+from tests.faithful.mutations import CATALOGUE
+from tests.faithful.mutations.base import Mutation
+from tests.faithful.spec import SHAPES, spec
+from tests.faithful.stories import story
+from tests.foreign_project import BLOCKS
+from tests.oracles.checks import beside
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def _anchors(page: Path) -> set[str]:
+    """Anchors of the headings, as GitHub generates them."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+def _broken(page: Path) -> list[str]:
+    found = []
+    for link in _LINK.findall(page.read_text()):
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        if "://" in link or link.startswith("mailto:"):
+            continue
+        if not target.exists() or (
+            anchor and target.suffix == ".md" and anchor not in _anchors(target)
+        ):
+            found.append(link)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    assert _broken(page) == []
+
+
+def test_a_broken_link_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A heading, `code`\n[a](#a-heading-code) [b](#other) [c](page.md#a-heading-code) "
+        "[d](gone.md)\n"
+    )
+    assert _broken(page) == ["#other", "gone.md"]
+
+
+def every_one() -> Iterator[ParameterSet]:
+    """Each test of each block with all arguments of its markers, once per parameter."""
+    for block in BLOCKS:
+        names: dict[str, object] = {}
+        exec(compile(block, "docs/pytest.md", "exec"), names)  # our own page
+        for test in (
+            made
+            for name, made in names.items()
+            if name.startswith("test_") and isinstance(made, FunctionType)
+        ):
+            every: list[pytest.Mark] = vars(test)["pytestmark"]
+            marks = [mark for mark in every if mark.name == "linkflap"]
+            given = [
+                p.marks for mark in every if mark.name == "parametrize" for p in mark.args[1]
+            ] or [()]
+            for more in given:
+                yield pytest.param(test, arguments([*marks, *more]), id=test.__name__)
+
+
+def arguments(marks: Iterable[pytest.Mark]) -> dict[str, object]:
+    wanted: dict[str, object] = {}
+    for mark in marks:
+        wanted |= {**({"scenario": mark.args[0]} if mark.args else {}), **mark.kwargs}
+    return wanted
+
+
+def test_five_kinds_of_user_and_shared_clusters_take_some_ten_lines_each() -> None:
+    assert len(BLOCKS) == 5 + 1
+    assert all(block.count("\n") <= 17 for block in BLOCKS)
+
+
+@pytest.mark.parametrize(("test", "wanted"), [*every_one()])
+def test_each_test_requests_only_what_exists(
+    test: FunctionType, wanted: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    fixture = next(name for name in test.__code__.co_varnames if name.startswith("linkflap_"))
+    if fixture == "linkflap_world":
+        assert wanted.keys() <= {"topology", "topics", "mirror"}
+        return
+    if fixture == "linkflap_shared":
+        assert wanted.keys() <= {"topology", "runtime", "reuse"}
+        assert parse(wanted["topology"]).links
+        return
+    pytest_plugin._check_names(wanted, pytest_plugin._ARGUMENTS, with_options=True)
+    asked = {
+        name: wanted.pop(name, None)
+        for name in ("scenario", "seed", "topology", "mirror", "duration", "clients")
+    }
+    chosen = runs._chosen(
+        asked["scenario"],
+        asked["seed"],
+        asked["topology"],
+        asked["mirror"],
+        wanted,
+        asked["duration"],
+        asked["clients"],
+    )
+    assert is_file(asked["scenario"]) or chosen.name.startswith(asked["scenario"])
+    check(chosen, "process")
+
+
+FOLDERS = ("harness", "chaos", "topologies", "spark_verify", "linkflap/api")
+IN_RUN_DIRECTORY = re.compile(
+    r"(run|verdict)\.json|events\.jsonl|(operations|polls)/<\w+>\.jsonl|captures/(<\w+>/)+"
+)
+COMMAND = re.compile(r"linkflap [a-z].*")
+FILE = re.compile(r"(?P<path>[a-z_0-9/]+\.py)(:(?P<name>\w+))?")
+FOLDER = re.compile(r"[a-z_0-9]+(/[a-z_0-9]+)+/?")
+CLASS = re.compile(r"(?P<name>[A-Z]\w+)(\.(?P<method>\w+))?")
+FIELD = re.compile(r"combine")
+"""Of a check's declaration (`Check.combine`)."""
+NAMED = re.compile(
+    r"(?:harness|chaos|topologies|spark_verify|tests|benchmarks|docs|linkflap/api)/[\w/.-]+\.(?:py|md|jsonl|json|toml|txt)"
+)
+
+
+@cache
+def defined(path: Path) -> dict[str, ast.stmt]:
+    """The functions and classes of a module by name."""
+    body = ast.parse(path.read_text()).body
+    return {
+        node.name: node
+        for node in body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    }
+
+
+@cache
+def classes() -> dict[str, list[ast.ClassDef]]:
+    found: dict[str, list[ast.ClassDef]] = {}
+    for path in (path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")):
+        for name, node in defined(path).items():
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(name, []).append(node)
+    return found
+
+
+def exists(named: str) -> bool:
+    """Whether what a code span names exists."""
+    if file := FILE.fullmatch(named):
+        path = ROOT / file["path"]
+        return path.is_file() and (file["name"] is None or file["name"] in defined(path))
+    if FOLDER.fullmatch(named):
+        return (ROOT / named).is_dir()
+    if one := CLASS.fullmatch(named):
+        methods = [
+            {n.name for n in c.body if isinstance(n, ast.FunctionDef)}
+            for c in classes().get(one["name"], [])
+        ]
+        return any(one["method"] is None or one["method"] in some for some in methods)
+    return any(pattern.fullmatch(named) for pattern in (IN_RUN_DIRECTORY, COMMAND, FIELD))
+
+
+def test_everything_that_the_walkthrough_names_exists() -> None:
+    named = re.findall(r"`([^`\n]+)`", (ROOT / "docs" / "walkthrough.md").read_text())
+    assert len(named) > 30
+    assert [one for one in named if not exists(one)] == []
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        "harness/cli/runs.py",
+        "harness/cli/run.py:ran",
+        "harness/clis/",
+        "Incarnations",
+        "Incarnation.invokes",
+        "runs.json",
+    ],
+)
+def test_missing_names_are_found(named: str) -> None:
+    assert not exists(named)
+
+
+def test_every_file_that_a_document_names_exists() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "tests" / "README.md"]
+    named = {(page.name, path) for page in pages for path in NAMED.findall(page.read_text())}
+    assert len(named) > 50
+    assert sorted((page, path) for page, path in named if not (ROOT / path).is_file()) == []
+
+
+LAYERS = runpy.run_path(str(ROOT / "docs" / "make_layers.py"))
+MAKE = runpy.run_path(str(ROOT / "docs" / "make_map.py"))
+
+
+def test_the_map_is_current() -> None:
+    assert (ROOT / "docs" / "map.md").read_text() == MAKE["render"](), (
+        "run: python docs/make_map.py > docs/map.md"
+    )
+
+
+def test_every_package_is_on_the_map() -> None:
+    packages = {
+        str(init.parent.relative_to(ROOT))
+        for top in ("harness", "chaos", "topologies", "spark_verify")
+        for init in (ROOT / top).rglob("__init__.py")
+    }
+    assert packages <= set(MAKE["packages"]())
+    page = (ROOT / "docs" / "map.md").read_text()
+    assert [name for name in packages if f"- **`{name}/`**: " not in page] == []
+
+
+def test_the_map_is_read_in_five_minutes() -> None:
+    assert len((ROOT / "docs" / "map.md").read_text().splitlines()) < 250
+
+
+def test_every_module_says_what_it_promises() -> None:
+    silent = [
+        str(path.relative_to(ROOT))
+        for top in ("harness", "chaos", "topologies", "spark_verify", "benchmarks")
+        for path in (ROOT / top).rglob("*.py")
+        if not MAKE["promise"](path) and path.read_text().strip()
+    ]
+    assert silent == []
+
+
+def test_the_layers_of_the_design_are_those_that_are_checked() -> None:
+    page = (ROOT / "docs" / "design.md").read_text()
+    assert page == LAYERS["render"](page), "run: python docs/make_layers.py"
+
+
+KINDS = {f"{check.name}/{kind.name}" for check in REGISTRY.values() for kind in check.anomalies}
+
+
+def test_every_kind_of_anomaly_is_produced_by_a_mutation() -> None:
+    produced = set().union(*(mutation.must for mutation in CATALOGUE.values()))
+    assert KINDS - produced == set(), "give each a mutation in tests/faithful/mutations"
+
+
+@pytest.mark.parametrize("mutation", CATALOGUE.values(), ids=lambda mutation: mutation.name)
+def test_a_mutation_names_existing_checks_and_kinds(mutation: Mutation) -> None:
+    assert mutation.must <= KINDS
+    assert mutation.may <= KINDS | set(REGISTRY)
+    assert mutation.unknown <= {*REGISTRY, *NAMES}
+    assert mutation.what, "its docstring is what it does"
+    assert mutation.verdict != "invalid" or mutation.must, "what must make the run invalid?"
+
+
+def test_every_additional_finding_has_a_reason() -> None:
+    assert {
+        each.partition("/")[0] for mutation in CATALOGUE.values() for each in mutation.may
+    } <= beside().keys(), "say it as BESIDE in the check's reference"
+
+
+def test_the_page_equals_the_catalogue() -> None:
+    stale = "write it anew: python -m tests.faithful.matrix > docs/matrix.md"
+    assert (ROOT / "docs" / "matrix.md").read_text() == render(), stale
+
+
+def test_the_generator_shares_no_code_with_what_it_tests() -> None:
+    sources = [
+        path for path in (ROOT / "tests" / "faithful").rglob("*.py") if path.name != "matrix.py"
+    ]
+    for path in (*sources, ROOT / "tests" / "kafka_log.py"):
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        names = {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
+        names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+        tested = ("linkflap.harness.log", "linkflap.harness.wire", "linkflap.spark_verify")
+        shared = {name for name in names if name.startswith(tested)}
+        assert not shared, f"{path} imports {shared}"
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_seed_is_a_run_byte_for_byte(tmp_path: Path, shape: str) -> None:
+    one, two = (story(spec(7, shape=shape)).write(tmp_path / name) for name in ("one", "two"))
+    files = sorted(path.relative_to(one) for path in one.rglob("*") if path.is_file())
+    assert files == sorted(path.relative_to(two) for path in two.rglob("*") if path.is_file())
+    assert all((one / path).read_bytes() == (two / path).read_bytes() for path in files)

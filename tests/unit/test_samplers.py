@@ -1,0 +1,153 @@
+"""When committed offsets of groups, replicas and watermarks are sampled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from linkflap.harness.capture import watermarks
+from linkflap.harness.capture.group_offsets import GroupSampler
+from linkflap.harness.capture.replica_ends import AGAIN, ReplicaSampler
+from linkflap.harness.capture.watermarks import ClusterSampler
+from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.model.events import SampledReplica
+from linkflap.harness.model.protocols import Cluster
+from linkflap.harness.model.topology import TopicPartition
+from linkflap.harness.model.wait import until
+from linkflap.harness.rundir import RunWriter
+from tests.on_runtimes import Events
+
+
+class Asked(GroupSampler):
+    """Counts the groups that it asks for."""
+
+    def __init__(self) -> None:
+        writer = SimpleNamespace(groups=lambda cluster: None)
+        super().__init__("B", {}, ["relay"], cast(RunWriter, writer))
+        self.asked: list[str] = []
+
+    def _sample(self, group: str, partitions: Sequence[TopicPartition], within: float) -> None:
+        self.asked.append(group)
+
+
+def test_the_last_sample_of_a_run_is_taken_right_after_another() -> None:
+    groups = Asked()
+    groups.sample([("orders", 0)], within=1.0)
+    groups.sample([("orders", 0)], within=1.0)
+    assert groups.asked == ["relay"]
+    groups.sample_next()
+    groups.sample([("orders", 0)], within=1.0)
+    assert groups.asked == ["relay", "relay"]
+
+
+class Brokers:
+    """The brokers of a cluster whose runtime answers each request for them with an error."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error, self.asked = error, 0
+
+    def values(self) -> None:
+        self.asked += 1
+        raise self.error
+
+
+def sampler(brokers: Brokers) -> ReplicaSampler:
+    cluster = cast(Cluster, SimpleNamespace(name="A", brokers=brokers))
+    return ReplicaSampler(cluster, {"A.t": 1}, Events(), interval=0.01)
+
+
+def test_a_runtime_that_does_not_report_its_brokers_is_asked_again() -> None:
+    brokers = Brokers(EnvironmentFailure("the engine does not answer"))
+    one = sampler(brokers)
+    one.start()
+    until(lambda: brokers.asked > 2, within=30, what="the runtime to be asked again")
+    one.stop()
+    one.stop()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_sampler_that_ended_by_itself_fails_the_run() -> None:
+    brokers = Brokers(KeyError("a defect"))
+    one = sampler(brokers)
+    one.start()
+    until(lambda: not one._thread.is_alive(), within=30, what="the thread to end")
+    with pytest.raises(EnvironmentFailure, match="replicas of A ended during the run"):
+        one.stop()
+    one.stop()
+
+
+def test_a_sampler_that_never_started_can_be_stopped() -> None:
+    sampler(Brokers(KeyError())).stop()
+
+
+def test_a_replica_that_does_not_change_is_recorded_every_few_seconds() -> None:
+    one, at = sampler(Brokers(KeyError())), 10**18
+    row = SampledReplica(topic="A.t", partition=0, broker=1, log_start=0, log_end=7)
+    assert one._is_news(row, at)
+    assert not one._is_news(row, at + AGAIN - 1)
+    assert one._is_news(row, at + AGAIN)
+    assert not one._is_news(row, at + AGAIN + 1)
+    assert one._is_news(msgspec.structs.replace(row, log_end=6), at + AGAIN + 2)
+
+
+class Rows:
+    def __init__(self) -> None:
+        self.rows: list[Any] = []
+
+    def write(self, row: Any) -> None:
+        self.rows.append(row)
+
+
+class Client:
+    """An admin client; a `stuck` one gets no answer."""
+
+    def __init__(self, *, stuck: bool) -> None:
+        self._stuck = stuck
+
+    def list_topics(self, timeout: float) -> SimpleNamespace:
+        if self._stuck:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        led = SimpleNamespace(partitions={0: SimpleNamespace(leader=1)})
+        return SimpleNamespace(topics={"t": led})
+
+    def list_offsets(self, asked: Any, **_: Any) -> dict[Any, Future[Any]]:
+        answers = {}
+        for partition in asked:
+            answers[partition] = Future[Any]()
+            answers[partition].set_result(SimpleNamespace(offset=7, leader_epoch=0))
+        return answers
+
+
+def sampled(monkeypatch: pytest.MonkeyPatch, stuck: list[bool], *, asked: int) -> list[Any]:
+    """The rows of a sampler with these clients, in turn; it is stopped after so many rows."""
+    made: list[Client] = []
+
+    def client(_: object) -> Client:
+        made.append(Client(stuck=stuck[min(len(made), len(stuck) - 1)]))
+        return made[-1]
+
+    monkeypatch.setattr(watermarks, "AdminClient", client)
+    rows = Rows()
+    writer = SimpleNamespace(watermarks=lambda _: rows, groups=lambda _: Rows())
+    sampler = ClusterSampler("B", "h:1", {"t": 1}, [], cast(RunWriter, writer), interval=0.01)
+    sampler.start()
+    until(lambda: sampler.errors + sampler.samples >= asked, within=10, what="samples")
+    sampler.ask_to_stop()
+    sampler.join()
+    return rows.rows
+
+
+def test_a_client_that_gets_no_answer_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = sampled(monkeypatch, [True, True, False], asked=4)
+    assert rows
+    assert (rows[0].topic, rows[0].high_watermark) == ("t", 7)
+
+
+def test_a_cluster_that_answers_nobody_has_no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sampled(monkeypatch, [True], asked=3) == []

@@ -1,0 +1,163 @@
+"""The style of the code: imports by the full name, decisions per function, what an import loads."""
+
+from __future__ import annotations
+
+import ast
+import random
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from linkflap.harness.log import layout, segments
+from linkflap.harness.log.segment_files import Bytes
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def imported(path: Path) -> Iterator[str]:
+    """The top-level package of every import of a module; a dot for relative ones."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            yield (node.module or "").split(".")[0] if node.level == 0 else "."
+        elif isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+
+
+def test_tests_import_one_another_by_their_full_name() -> None:
+    paths = sorted((ROOT / "tests").rglob("*.py"))
+    own = (
+        {path.stem for path in paths} | {path.parent.name for path in paths} | {"."}
+    ) - sys.stdlib_module_names
+    own -= {"tests", "docker", "linkflap"}
+    assert {"histories", "round_trip", "integration"} <= own
+    assert {
+        str(path.relative_to(ROOT)): bare for path in paths if (bare := own & set(imported(path)))
+    } == {}
+
+
+FOLDERS = ("linkflap/api", "harness", "chaos", "topologies", "spark_verify")
+MOST = 14
+DECISIONS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.IfExp, ast.match_case)
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def own(function: Function) -> Iterator[ast.AST]:
+    """The nodes of a function, without the functions inside it."""
+    nodes: list[ast.AST] = list(ast.iter_child_nodes(function))
+    while nodes:
+        node = nodes.pop()
+        yield node
+        if not isinstance(node, Function):
+            nodes += ast.iter_child_nodes(node)
+
+
+def complexity(function: Function) -> int:
+    count = 1
+    for node in own(function):
+        if isinstance(node, DECISIONS):
+            count += 1
+        elif isinstance(node, ast.BoolOp):
+            count += len(node.values) - 1
+        elif isinstance(node, ast.comprehension):
+            count += 1 + len(node.ifs)
+    return count
+
+
+def functions(text: str) -> Iterator[Function]:
+    return (node for node in ast.walk(ast.parse(text)) if isinstance(node, Function))
+
+
+@cache
+def in_folder(folder: str) -> list[tuple[str, int]]:
+    """The functions of a folder by file and name, each with its count."""
+    paths = sorted((ROOT / folder).rglob("*.py"))
+    return [
+        (f"{path.relative_to(ROOT)} {f.name}", complexity(f))
+        for path in paths
+        for f in functions(path.read_text())
+    ]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_no_function_has_more_decisions(folder: str) -> None:
+    found = in_folder(folder)
+    assert len(found) > 10
+    too_many = [f"{name}: {count}" for name, count in found if count > MOST]
+    assert not too_many, f"more than {MOST}; name a part of each: {', '.join(too_many)}"
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("def f(): pass", 1),
+        ("def f(a):\n if a: pass\n elif a > 1: pass\n else: pass", 3),
+        ("def f(a):\n for _ in a: pass\n while a: pass", 3),
+        ("async def f(a):\n async for _ in a: pass\n async with a: pass", 2),
+        ("def f(a):\n try: a()\n except OSError: pass\n except ValueError: pass", 3),
+        ("def f(a): return 1 if a else 2", 2),
+        ("def f(a): return a or (a and a and a)", 4),
+        ("def f(a): return [y for x in a if x for y in x if y if y > 1]", 6),
+        ("def f(a):\n match a:\n  case 1: pass\n  case _: pass", 3),
+        ("def f(a): return sorted(a, key=lambda x: x if a else 0)", 2),
+    ],
+)
+def test_decisions_that_count(text: str, count: int) -> None:
+    assert [complexity(function) for function in functions(text)] == [count]
+
+
+def test_a_function_inside_another_is_counted_by_itself() -> None:
+    text = "def f(a):\n def g():\n  if a: pass\n  if a: pass\n if a: pass"
+    assert {function.name: complexity(function) for function in functions(text)} == {"f": 2, "g": 3}
+
+
+_SLOW = {"hypothesis", "numba", "pandas", "pyarrow", "pyspark"}
+
+
+@pytest.mark.parametrize(
+    ("module", "unwanted"),
+    [
+        ("linkflap.harness.recording.run", _SLOW),
+        ("linkflap.harness.mirrors.shadow.__main__", {*_SLOW, "numpy", "confluent_kafka"}),
+    ],
+)
+def test_a_process_of_a_run_imports_no_more_than_it_needs(module: str, unwanted: set[str]) -> None:
+    program = f"import {module}, sys; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert module in loaded
+    assert not unwanted & set(loaded)
+
+
+def batches(seed: int) -> Bytes:
+    """Bytes like those of a segment: correct, negative, too large and too small lengths; right and
+    wrong magics; torn at the end."""
+    rng, data = random.Random(seed), bytearray()
+    for _ in range(rng.randrange(40)):
+        length = rng.randrange(layout.SMALLEST_LENGTH, 300)
+        batch = bytearray(rng.randbytes(layout.LENGTH_ENDS + length))
+        struct.pack_into(
+            ">i",
+            batch,
+            layout.LENGTH_AT,
+            rng.choice([length] * 30 + [-1, 0, 7, length + 1, 2**31 - 1]),
+        )
+        batch[layout.MAGIC_AT] = rng.choice([layout.MAGIC] * 30 + [0, 1, 255])
+        data += batch
+    return np.frombuffer(bytes(data[: len(data) - rng.choice([0, 0, 1, 50])]), np.uint8)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_batches_are_found_alike_by_the_interpreter_and_by_machine_code(seed: int) -> None:
+    data = batches(seed)
+    for begin, until in [(0, 16 << 20), (0, len(data) // 2)]:
+        plain, plain_end = segments._sound(data, begin, until)
+        quick, quick_end = segments._compiled_sound()(data, begin, until)
+        assert (plain.tolist(), plain_end) == (quick.tolist(), quick_end)
+        assert type(plain_end) is int  # it reads damaged bytes, and damage opens files
