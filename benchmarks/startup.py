@@ -27,11 +27,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from linkflap.harness.machine import children, cleanup
 from linkflap.harness.machine.leases import Lease
 from linkflap.harness.model.wait import until
-from linkflap.harness.runtimes.kraft import readiness, storage
+from linkflap.harness.runtimes.kraft import readiness
 from linkflap.harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
-from linkflap.harness.runtimes.kraft.installation import Installation
-from linkflap.harness.runtimes.process.cluster import ProcessCluster
-from linkflap.harness.runtimes.process.installation import install
+from linkflap.harness.runtimes.kraft.installation import Installation, fresh_id
+from linkflap.harness.runtimes.process import ProcessCluster, install
 
 TARGET = 0.35
 QUIET = {"log_level": 0, "reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 50}
@@ -129,7 +128,7 @@ def released(installation: Installation, folder: Path, lease: Lease) -> Callable
         "kafka.tools.StorageTool",
         "format",
         "-t",
-        storage.fresh_id(),
+        fresh_id(),
         "-c",
         str(properties),
     ]

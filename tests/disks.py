@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from linkflap.harness.model.errors import SetupError
-from linkflap.harness.runtimes.slow_disk import SlowDisk
-from linkflap.harness.runtimes.small_disk import SmallDisk
+from linkflap.harness.runtimes.disks import SlowDisk, SmallDisk
 
 
 def skip_without_slow_disks(folder: Path) -> None:

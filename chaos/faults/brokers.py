@@ -39,8 +39,7 @@ from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import faketime, probe
-from linkflap.harness.runtimes.slow_disk import SlowDisk
-from linkflap.harness.runtimes.small_disk import SmallDisk
+from linkflap.harness.runtimes.disks import SlowDisk, SmallDisk
 from linkflap.harness.wire.offsets import quiet
 
 ANSWERS_WITHIN: Final = 10.0
@@ -438,7 +437,7 @@ class BrokerDiskSlow(BrokerFault):
               the ISR of every partition.
 
     The log directory is on a small disk of its own for the window, which is mounted so that every
-    write waits, and the kernel limits the broker's write rate (`harness.runtimes.slow_disk`). For
+    write waits, and the kernel limits the broker's write rate (`harness.runtimes.disks`). For
     that the broker is shut down and started twice.
     """
 

@@ -52,9 +52,9 @@ def build(asked: Sequence[str], base: str | None) -> int:
     """Builds the image of each Kafka that has none yet, and tests it in containers. Runs do both
     automatically."""
     from linkflap.harness.runtimes.distribution.kafka import kafka
+    from linkflap.harness.runtimes.docker.cluster import install
     from linkflap.harness.runtimes.docker.images import proxy_image, python_image
     from linkflap.harness.runtimes.docker.images.kafka_image import ready
-    from linkflap.harness.runtimes.docker.installation import install
 
     click.echo(proxy_image.ready(build=True))
     click.echo(f"{python_image.ready()} with the packages of linkflap's own programs")

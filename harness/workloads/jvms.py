@@ -15,7 +15,7 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.topology import DEFAULT_KAFKA, Topology
 from linkflap.harness.runtimes.distribution.kafka import Kafka, kafka, look_for, released
-from linkflap.harness.runtimes.kraft.jvm import LOGGING
+from linkflap.harness.runtimes.kraft.installation import LOGGING
 from linkflap.harness.workloads import share_group
 from linkflap.harness.workloads.library import Jvm
 from linkflap.harness.workloads.readers import PROTOCOLS

@@ -12,10 +12,9 @@ from linkflap.harness.model import protocols
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.runtimes import RUNTIMES, check, runtime
-from linkflap.harness.runtimes.kraft.broker import KraftBroker
+from linkflap.harness.runtimes.kraft.broker import KafkaService, KraftBroker
 from linkflap.harness.runtimes.kraft.cluster import KraftCluster
 from linkflap.harness.runtimes.kraft.deployment import KraftDeployment
-from linkflap.harness.runtimes.kraft.service import KafkaService
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
 
 PROMISED = {
@@ -80,8 +79,8 @@ def test_what_runs_can_be_broken_in_the_same_ways_wherever_it_runs(module: str, 
 @pytest.mark.parametrize(
     ("module", "kind"),
     [
-        ("linkflap.harness.runtimes.process.deployment", "ChildSidecar"),
-        ("linkflap.harness.runtimes.docker.sidecar", "ContainerSidecar"),
+        ("linkflap.harness.runtimes.process", "ChildSidecar"),
+        ("linkflap.harness.runtimes.docker.deployment", "ContainerSidecar"),
     ],
 )
 def test_a_mirror_of_ours_finds_the_same_surroundings_wherever_it_runs(
@@ -93,6 +92,6 @@ def test_a_mirror_of_ours_finds_the_same_surroundings_wherever_it_runs(
 
 def test_containers_allow_what_faults_do_to_them() -> None:
     obeys(
-        import_module("linkflap.harness.runtimes.docker.container_faults").ContainerConfinement,
+        import_module("linkflap.harness.runtimes.docker.container").ContainerConfinement,
         protocols.Confines,
     )

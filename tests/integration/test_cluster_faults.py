@@ -25,9 +25,8 @@ from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import ClusterSpec
 from linkflap.harness.recording.run import check
 from linkflap.harness.runtimes import faketime, runtime
+from linkflap.harness.runtimes.disks import SlowDisk, SmallDisk
 from linkflap.harness.runtimes.kraft import readiness
-from linkflap.harness.runtimes.slow_disk import SlowDisk
-from linkflap.harness.runtimes.small_disk import SmallDisk
 from tests.disks import skip_without_slow_disks, skip_without_small_disks
 from tests.on_runtimes import EVERY, QUIET, Events, skip_without, topology, values
 

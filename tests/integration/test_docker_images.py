@@ -132,7 +132,7 @@ def test_an_image_that_every_run_needs_and_that_is_missing_is_reported(
 
 
 def test_a_java_that_cannot_run_is_quoted(engine: Any) -> None:
-    from linkflap.harness.runtimes.docker.images.java_inside import java_in
+    from linkflap.harness.runtimes.docker.images.builds import java_in
 
     name = f"linkflap-test:not-java-{os.getpid()}"
     context = io.BytesIO()

@@ -18,7 +18,7 @@ from linkflap.harness.model.protocols import Deployment, Link
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import EventLog
-from linkflap.harness.runtimes import frames, probe, runtime
+from linkflap.harness.runtimes import probe, runtime
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
 from linkflap.topologies import parse
 from tests.link_world import world
@@ -126,9 +126,9 @@ def answered(path: probe.Path) -> float | None:
     """Seconds of one more round trip on an open connection; None if it ended or stays silent."""
     start = time.perf_counter()
     try:
-        path.send(frames.API_VERSIONS)
+        path.send(probe.API_VERSIONS)
         path.receive()
-    except frames.NoAnswer:
+    except probe.NoAnswer:
         return None
     return time.perf_counter() - start
 

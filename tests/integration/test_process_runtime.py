@@ -10,8 +10,7 @@ import pytest
 from linkflap.harness.machine.leases import Lease
 from linkflap.harness.model.errors import SetupError
 from linkflap.harness.runtimes.kraft.configuration import BrokerPorts
-from linkflap.harness.runtimes.process.cluster import ProcessCluster
-from linkflap.harness.runtimes.process.installation import install
+from linkflap.harness.runtimes.process import ProcessCluster, install
 
 pytestmark = pytest.mark.integration
 

@@ -20,7 +20,7 @@ from linkflap.harness.machine.engine_leftovers import OWNER, owner_label
 from linkflap.harness.model.security import PRINCIPALS, Security
 from linkflap.harness.model.wait import until
 from linkflap.harness.pytest_plugin import FixtureRun
-from linkflap.harness.runtimes import frames, probe
+from linkflap.harness.runtimes import probe
 from linkflap.harness.wire.access import access
 from tests.cells import CLIENTS, SECURITIES, pairwise, topology
 from tests.on_runtimes import EVERY, skip_without
@@ -71,9 +71,9 @@ def refusal(world: linkflap.World, entry: Security) -> str:
         with probe.Path(
             probe.parse(world.cluster("A").bootstrap), within=WITHIN, access=access(entry)
         ) as path:
-            path.send(frames.API_VERSIONS)
+            path.send(probe.API_VERSIONS)
             path.receive()
-    except frames.NoAnswer as error:
+    except probe.NoAnswer as error:
         return str(error)
     return ""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from linkflap.harness.runtimes.slow_disk import SlowDisk
+from linkflap.harness.runtimes.disks import SlowDisk
 from tests.disks import skip_without_slow_disks
 
 pytestmark = pytest.mark.integration

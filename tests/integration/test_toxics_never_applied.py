@@ -13,8 +13,7 @@ from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Scenario
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.recording.run import record
 from linkflap.harness.report.progress import Progress
-from linkflap.harness.runtimes.toxiproxy import proof
-from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
+from linkflap.harness.runtimes.toxiproxy.link import OWNER, ToxiproxyLink
 from linkflap.spark_verify.verify import verify
 from linkflap.topologies import parse
 
@@ -29,7 +28,7 @@ def test_a_latency_that_was_never_there_makes_the_verdict_unknown(
     add_toxic = ToxiproxyLink.add_toxic
 
     def only_probes(link: ToxiproxyLink, *given: Any, owner: str = "", **named: Any) -> None:
-        if owner == proof.OWNER:  # without those the link would not even be taken for one
+        if owner == OWNER:  # without those the link would not even be taken for one
             add_toxic(link, *given, owner=owner, **named)
 
     monkeypatch.setattr(ToxiproxyLink, "add_toxic", only_probes)

@@ -16,9 +16,13 @@ from linkflap.harness.model.errors import FaultError, SetupError
 from linkflap.harness.model.events import Event, Kind, ProxyRebuilt, of_kind
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution.toxiproxy_server import toxiproxy_server
-from linkflap.harness.runtimes.toxiproxy.api import Toxic, ToxiproxyApi, Unreachable
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
-from linkflap.harness.runtimes.toxiproxy.server import ToxiproxyProcess
+from linkflap.harness.runtimes.toxiproxy.server import (
+    Toxic,
+    ToxiproxyApi,
+    ToxiproxyProcess,
+    Unreachable,
+)
 
 pytestmark = pytest.mark.integration
 CHUNK = b"x" * 65_536

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from linkflap.harness.machine import children
-from linkflap.harness.runtimes.kraft import jvm
-from linkflap.harness.runtimes.process.installation import install
+from linkflap.harness.runtimes.kraft.installation import broker_command
+from linkflap.harness.runtimes.process import install
 
 MAIN = "org.apache.kafka.tools.DumpLogSegments"
 _MEMORY = ("-Xms64m", "-Xmx256m")
@@ -45,7 +45,7 @@ def dump(files: Sequence[Path], *options: str, kafka: str, folder: Path) -> dict
     fails."""
     folder.mkdir(parents=True, exist_ok=True)
     installation = install(kafka)
-    command = jvm.command(
+    command = broker_command(
         installation.kafka, installation.java, main=MAIN, memory=_MEMORY, log=folder / "tool.log",
         archive=[],
         arguments=["--deep-iteration", *options, "--files", ",".join(map(str, files))],

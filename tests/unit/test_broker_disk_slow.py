@@ -15,8 +15,8 @@ from linkflap.harness.machine import ledger
 from linkflap.harness.model.errors import InputError, SetupError
 from linkflap.harness.model.protocols import World
 from linkflap.harness.model.scenario import FaultSpec
-from linkflap.harness.runtimes import slow_disk
-from linkflap.harness.runtimes.slow_disk import SlowDisk
+from linkflap.harness.runtimes import disks
+from linkflap.harness.runtimes.disks import SlowDisk
 
 
 def test_a_rate_at_which_no_broker_starts_is_refused() -> None:
@@ -59,8 +59,8 @@ def test_what_is_written_to_the_control_group_of_version_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ordinary files replace the cgroup's; `io.max`: Documentation/admin-guide/cgroup-v2.rst."""
-    monkeypatch.setattr(slow_disk, "_FIRST", tmp_path / "no-version-1")
-    monkeypatch.setattr(slow_disk, "_SECOND", tmp_path)
+    monkeypatch.setattr(disks, "_FIRST", tmp_path / "no-version-1")
+    monkeypatch.setattr(disks, "_SECOND", tmp_path)
     SlowDisk(tmp_path, "A-1").slow(4711, rate=131072)
     group = tmp_path / f"linkflap-{os.getpid()}-A-1"
     device = os.stat(tmp_path).st_dev
@@ -78,7 +78,7 @@ def test_a_disk_that_cannot_be_made_leaves_the_folder_as_it_was(
     folder.mkdir()
     (folder / "kept").write_text("content")
     monkeypatch.setenv("LINKFLAP_RUNTIME_DIR", str(tmp_path / "runtime"))
-    monkeypatch.setattr("linkflap.harness.runtimes.slow_disk._tool", refused)
+    monkeypatch.setattr("linkflap.harness.runtimes.disks._tool", refused)
     with pytest.raises(SetupError, match="no disk of its own can be mounted"):
         SlowDisk(folder, "A-1").put(spare=1 << 20)
     assert [path.name for path in tmp_path.iterdir() if path.name != "runtime"] == ["data"]

@@ -19,7 +19,7 @@ from linkflap.chaos.faults import FAULTS, OF_CERTIFICATES
 from linkflap.harness.model.protocols import Certificate, World
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.security import Address, Security
-from linkflap.harness.runtimes.kraft.certificates import Authority
+from linkflap.harness.runtimes.kraft.secrets import Authority
 from linkflap.topologies.notation import parse
 from tests.idle_world import IdleLink
 

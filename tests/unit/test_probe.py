@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from linkflap.harness.model.wait import until
-from linkflap.harness.runtimes import frames, probe
+from linkflap.harness.runtimes import probe
 from linkflap.harness.wire.access import Access
 
 Behaviour = Callable[[socket.socket], None]
@@ -88,7 +88,7 @@ def test_a_closed_port_is_no_answer() -> None:
     ],
 )
 def test_where_the_answer_matters_its_lack_is_said(behaviour: Behaviour, said: str) -> None:
-    with peer(behaviour) as address, pytest.raises(frames.NoAnswer, match=said):
+    with peer(behaviour) as address, pytest.raises(probe.NoAnswer, match=said):
         probe.advertised(address, within=0.2)
 
 

@@ -10,8 +10,8 @@ import pytest
 from linkflap.harness.model.errors import InputError, SetupError
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from linkflap.harness.runtimes import RUNTIMES, runtime
-from linkflap.harness.runtimes.kraft import storage
 from linkflap.harness.runtimes.kraft.configuration import BrokerPorts, paths_into, server_properties
+from linkflap.harness.runtimes.kraft.installation import expected_features, fresh_id
 
 
 def chain(*names: str) -> Topology:
@@ -91,7 +91,7 @@ def test_internal_topics_have_three_replicas_as_far_as_there_are_brokers(
 
 
 def test_ids_do_not_start_with_a_dash() -> None:
-    ids = {storage.fresh_id() for _ in range(500)}
+    ids = {fresh_id() for _ in range(500)}
     assert len(ids) == 500
     assert {len(text) for text in ids} == {22}
     assert not any(text.startswith("-") for text in ids)
@@ -99,7 +99,7 @@ def test_ids_do_not_start_with_a_dash() -> None:
 
 def test_a_template_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="no readable bootstrap checkpoint"):
-        storage.expected_features(tmp_path)
+        expected_features(tmp_path)
 
 
 def test_an_unknown_runtime_names_the_known_ones() -> None:

@@ -28,10 +28,9 @@ from linkflap.harness.model.security import (
     security_of,
 )
 from linkflap.harness.model.topology import Topology
-from linkflap.harness.runtimes import frames, probe
+from linkflap.harness.runtimes import probe
 from linkflap.harness.runtimes.kraft import first_records
-from linkflap.harness.runtimes.kraft.certificates import Authority
-from linkflap.harness.runtimes.kraft.secrets import ClusterSecrets
+from linkflap.harness.runtimes.kraft.secrets import Authority, ClusterSecrets
 from linkflap.harness.wire.bulk import Pieces
 from linkflap.harness.wire.stream import Stream
 from linkflap.topologies.notation import arrows, parse
@@ -271,7 +270,7 @@ def test_the_first_bytes_to_a_secured_address_have_no_secrets(
     tmp_path: Path,
 ) -> None:
     made = secrets(tmp_path, "tls")
-    assert probe.first_words("127.0.0.1:1") == frames.API_VERSIONS
+    assert probe.first_words("127.0.0.1:1") == probe.API_VERSIONS
     greeting = probe.first_words(made.inner("127.0.0.1:1"))
     assert greeting[:2] == b"\x16\x03"  # a record of TLS's handshake
     certificate = x509.load_pem_x509_certificates(

@@ -14,7 +14,7 @@ import pytest
 import toxiproxy.api
 
 from linkflap.harness.model.errors import FaultError, SetupError
-from linkflap.harness.runtimes.toxiproxy.api import Toxic, ToxiproxyApi, Unreachable
+from linkflap.harness.runtimes.toxiproxy.server import Toxic, ToxiproxyApi, Unreachable
 
 LATENCY = Toxic(
     name="one",

@@ -1,20 +1,107 @@
-"""One broker: KRaft combined mode, on a log directory that survives every restart."""
+"""One broker: KRaft combined mode, on a log directory that survives every restart; and other JVMs
+besides the brokers, for instance a MirrorMaker worker, each with its own folder."""
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 from linkflap.harness.machine import cache
 from linkflap.harness.model.errors import DeadlineExceeded, SetupError
-from linkflap.harness.model.protocols import BrokerState, Confines, Spawn
+from linkflap.harness.model.protocols import BrokerState, Confines, Running, Spawn
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.kraft import readiness
 from linkflap.harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
-from linkflap.harness.runtimes.kraft.program import ServiceProgram
+
+STOP_WITHIN: Final = 60.0
+
+
+class ServiceProgram:
+    """Not started when made. `folder` has its input and output files, `log` is its log file
+    there."""
+
+    def __init__(self, name: str, *, folder: Path, log: str, spawn: Spawn) -> None:
+        self._name, self._folder, self._log, self._spawn = name, folder, log, spawn
+        self._child: Running | None = None
+        self._starting = threading.Lock()
+        self._closed = False
+
+    @property
+    def alive(self) -> bool:
+        return self._child is not None and self._child.alive
+
+    @property
+    def log(self) -> Path:
+        return self._folder / self._log
+
+    @property
+    def output(self) -> Path:
+        """The JVM's output besides its log: its only messages if it could not start."""
+        return self._folder / "output.log"
+
+    def launch(self) -> None:
+        """Starts it without waiting, unless it runs already. Raises SetupError once it is
+        closed."""
+        with self._starting:
+            if self.alive:
+                return
+            if self._closed:
+                raise SetupError(f"{self._name} cannot be started: its deployment is closed")
+            self.log.touch()
+            self._child = self._spawn()
+
+    def run_by(self, spawn: Spawn) -> None:
+        """Uses this to start it from the next start on."""
+        with self._starting:
+            self._spawn = spawn
+
+    def stop(self, *, within: float = STOP_WITHIN) -> None:
+        """SIGTERM, and waits. Raises DeadlineExceeded when it does not end in time."""
+        if self._child is not None:
+            self._child.stop(within=within)
+
+    def kill(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+
+    def close(self) -> None:
+        """Like `kill`, and it cannot be started again: a closed deployment must not start
+        anything."""
+        self._closed = True
+        with self._starting:
+            self.kill()
+
+    def pause(self) -> None:
+        if self._child is not None:
+            self._child.pause()
+
+    def resume(self) -> None:
+        if self._child is not None:
+            self._child.resume()
+
+
+class KafkaService(ServiceProgram):
+    """`harness.model.protocols.Service`. Not started when made."""
+
+    def __init__(self, name: str, *, folder: Path, files: Mapping[str, str], spawn: Spawn) -> None:
+        super().__init__(name, folder=folder.absolute(), log="service.log", spawn=spawn)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for file, text in files.items():
+            (self._folder / file).write_text(text)
+
+    @property
+    def folder(self) -> Path:
+        """The folder with its files, which is its working directory."""
+        return self._folder
+
+    def start(self) -> None:
+        """Starts it unless it runs already. The owner waits until it is ready."""
+        self.launch()
+
 
 UP_WITHIN: Final = 120.0
 _ERROR: Final = re.compile(r"\[[^\]]*\] (?:ERROR|FATAL) ")

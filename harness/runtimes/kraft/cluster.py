@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
+
 from linkflap.harness.machine import class_archives
-from linkflap.harness.model.errors import DeadlineExceeded, FaultError, SetupError
+from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError, SetupError
 from linkflap.harness.model.faults import Target
 from linkflap.harness.model.protocols import Certificate, Spawn
+from linkflap.harness.model.security import security_of
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import faketime
 from linkflap.harness.runtimes.distribution import cluster_mirroring
-from linkflap.harness.runtimes.kraft import (
-    first_records,
-    jvm,
-    key_stores,
-    readiness,
-    storage,
-    topics,
-)
+from linkflap.harness.runtimes.kraft import first_records, readiness
 from linkflap.harness.runtimes.kraft.broker import KraftBroker
 from linkflap.harness.runtimes.kraft.configuration import (
     ACCESS,
@@ -30,10 +34,116 @@ from linkflap.harness.runtimes.kraft.configuration import (
     link_listener,
     server_properties,
 )
-from linkflap.harness.runtimes.kraft.installation import Installation
+from linkflap.harness.runtimes.kraft.installation import (
+    BROKER_MEMORY,
+    Installation,
+    broker_command,
+    expected_features,
+    format_log_dir,
+    fresh_id,
+)
+from linkflap.harness.wire.offsets import quiet
 
 if TYPE_CHECKING:
     from linkflap.harness.runtimes.kraft.secrets import ClusterSecrets
+
+
+_NAME: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
+_MOST_PARTITIONS: Final = 10_000
+_MADE_WITHIN: Final = 60.0
+
+
+def check_topic(name: str, partitions: int, replicas: int) -> None:
+    """Raises InputError for topics that no cluster would create."""
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            f"{name!r} is not a topic's name; write up to 249 letters, digits, dots, hyphens and "
+            "underscores"
+        )
+    if not 1 <= partitions <= _MOST_PARTITIONS or replicas < 1:
+        raise InputError(
+            f"topic {name} cannot have {partitions} partitions and {replicas} replicas; give 1 to "
+            f"{_MOST_PARTITIONS} partitions and 1 replica or more"
+        )
+
+
+def _has_leaders(admin: AdminClient, name: str, partitions: int) -> bool:
+    """Whether its brokers list every partition with a leader."""
+    found = admin.list_topics(timeout=_MADE_WITHIN).topics.get(name)
+    return (
+        found is not None
+        and len(found.partitions) == partitions
+        and all(p.leader >= 0 for p in found.partitions.values())
+    )
+
+
+def create_topic(
+    name: str,
+    *,
+    cluster: str,
+    bootstrap: str,
+    brokers: int,
+    partitions: int,
+    replicas: int,
+    config: Mapping[str, str],
+) -> None:
+    """Creates a topic with the requested number of replicas, or one on each broker; all but one
+    must be in sync.
+
+    Raises InputError for an existing topic, SetupError if the cluster creates none.
+    """
+    check_topic(name, partitions, replicas)
+    replicas = min(replicas, brokers)
+    settings = {"min.insync.replicas": str(max(1, replicas - 1)), **config}
+    admin = AdminClient(
+        {"bootstrap.servers": bootstrap, "log_level": 0, **security_of(bootstrap).librdkafka()}
+    )
+    try:
+        made = admin.create_topics(
+            [NewTopic(name, partitions, replicas, config=settings)], operation_timeout=30
+        )
+        made[name].result(_MADE_WITHIN)
+        # Brokers list it a moment later: a mirror that started now would not see it.
+        until(
+            lambda: _has_leaders(admin, name, partitions),
+            within=_MADE_WITHIN,
+            what=f"leaders of {name} on cluster {cluster}",
+        )
+    except KafkaException as error:
+        reason: KafkaError = error.args[0]
+        if reason.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            raise InputError(
+                f"there is a topic {name} on cluster {cluster} already; choose another name"
+            ) from None
+        raise SetupError(
+            f"topic {name} could not be created on cluster {cluster}: {reason.str()}"
+        ) from error
+
+
+_WITHIN: Final = 30.0
+
+
+def show_key_store(
+    bootstrap: str, broker: str, node: int, listener: str, store: Path | None
+) -> None:
+    """Makes a broker use this store on a listener; None: its own again. Raises FaultError."""
+    name = f"listener.name.{listener.lower()}.ssl.keystore.location"
+    operation = AlterConfigOpType.DELETE if store is None else AlterConfigOpType.SET
+    entry = ConfigEntry(
+        name, None if store is None else str(store), incremental_operation=operation
+    )
+    resource = ConfigResource(ConfigResource.Type.BROKER, str(node), incremental_configs=[entry])
+    try:
+        admin = AdminClient(quiet(bootstrap))
+        admin.incremental_alter_configs([resource], request_timeout=_WITHIN)[resource].result(
+            _WITHIN
+        )
+    except (KafkaException, TimeoutError) as error:
+        why = error.args[0].str() if isinstance(error, KafkaException) else "no answer in time"
+        raise FaultError(
+            f"broker {broker} did not take another certificate ({why}); see its log"
+        ) from error
+
 
 READY_WITHIN: Final = 120.0
 BROKER_MAIN: Final = "kafka.Kafka"
@@ -61,7 +171,7 @@ class KraftCluster:
         secrets: ClusterSecrets | None = None,
     ) -> None:
         self._name, self._secrets = name, secrets
-        self._id, self._spawner = storage.fresh_id(), spawner
+        self._id, self._spawner = fresh_id(), spawner
         self._installation = installation
         self._ports, self._settings = ports, settings or {}
         self._first_records = secrets.records if secrets is not None else []
@@ -75,9 +185,7 @@ class KraftCluster:
     def _make(self, node: int, folder: Path) -> KraftBroker:
         """Formats and configures one broker."""
         folder.mkdir(parents=True)
-        storage.format_log_dir(
-            self._installation.template, folder / "data", cluster_id=self._id, node=node
-        )
+        format_log_dir(self._installation.template, folder / "data", cluster_id=self._id, node=node)
         if self._first_records:
             first_records.add(folder / "data", self._first_records)
         properties = folder / "server.properties"
@@ -108,12 +216,12 @@ class KraftCluster:
         """The function that starts a broker with its current settings, on the data in its
         folder."""
         installation = self._running[node]
-        command = jvm.command(
+        command = broker_command(
             installation.kafka,
             installation.java,
             main=BROKER_MAIN,
             arguments=[str(folder / "server.properties")],
-            memory=jvm.BROKER_MEMORY,
+            memory=BROKER_MEMORY,
             log=folder / "server.log",
             archive=archive,
         )
@@ -219,7 +327,7 @@ class KraftCluster:
         }
 
     def _features_right(self) -> bool:
-        wanted = storage.expected_features(self._installation.template)
+        wanted = expected_features(self._installation.template)
         found = readiness.finalized_features(next(iter(self._brokers.values())).client_address)
         if found is None:
             return False
@@ -241,7 +349,7 @@ class KraftCluster:
         replicas: int = 3,
         config: Mapping[str, str] | None = None,
     ) -> None:
-        topics.create(
+        create_topic(
             name,
             cluster=self._name,
             bootstrap=self.bootstrap,
@@ -263,7 +371,7 @@ class KraftCluster:
         for node, broker in self._brokers.items():
             store = self._secrets.shown(node, listener, which)
             if broker.state == "running":
-                key_stores.show(self.bootstrap, broker.name, node, listener, store)
+                show_key_store(self.bootstrap, broker.name, node, listener, store)
 
     def kill(self) -> None:
         """Kills every broker at once; their data are not needed any more."""

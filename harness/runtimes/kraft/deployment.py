@@ -25,10 +25,10 @@ from linkflap.harness.model.interrupts import held_off
 from linkflap.harness.model.protocols import Recorder, Sidecar
 from linkflap.harness.model.side_by_side import all_side_by_side, side_by_side
 from linkflap.harness.model.topology import ClusterSpec, Topology
+from linkflap.harness.runtimes.kraft.broker import KafkaService
 from linkflap.harness.runtimes.kraft.cluster import KraftCluster
 from linkflap.harness.runtimes.kraft.configuration import paths_into
 from linkflap.harness.runtimes.kraft.installation import Installation
-from linkflap.harness.runtimes.kraft.service import KafkaService
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
 
 if TYPE_CHECKING:

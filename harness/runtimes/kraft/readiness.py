@@ -18,7 +18,7 @@ from kio.schema.types import TopicName
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i32
 
-from linkflap.harness.runtimes import frames, probe
+from linkflap.harness.runtimes import probe
 from linkflap.harness.wire.access import access_to
 
 _ANSWER_WITHIN: Final = 2.0
@@ -40,7 +40,7 @@ def seen_brokers(address: str) -> frozenset[int]:
         return frozenset(
             probe.advertised(probe.parse(address), within=_ANSWER_WITHIN, access=access_to(address))
         )
-    except frames.NoAnswer:
+    except probe.NoAnswer:
         return frozenset()
 
 
@@ -57,7 +57,7 @@ def quorum(address: str) -> Quorum | None:
         response = _decode(
             DescribeQuorumResponse, _exchange(address, DescribeQuorumRequest(topics=topics))
         )
-    except frames.NoAnswer:
+    except probe.NoAnswer:
         return None
     for topic in response.topics:
         for partition in topic.partitions:
@@ -71,13 +71,13 @@ def finalized_features(address: str) -> dict[str, int] | None:
     try:
         request = ApiVersionsRequest(client_software_name="linkflap", client_software_version="1")
         response = _decode(ApiVersionsResponse, _exchange(address, request))
-    except frames.NoAnswer:
+    except probe.NoAnswer:
         return None
     return {feature.name: int(feature.max_version_level) for feature in response.finalized_features}
 
 
 def _exchange(address: str, request: ApiVersionsRequest | DescribeQuorumRequest) -> bytes:
-    """The frame of the response, from its correlation id on. Raises frames.NoAnswer."""
+    """The frame of the response, from its correlation id on. Raises probe.NoAnswer."""
     header = request.__header_schema__
     out = io.BytesIO()
     entity_writer(header)(
@@ -86,7 +86,7 @@ def _exchange(address: str, request: ApiVersionsRequest | DescribeQuorumRequest)
             request_api_key=request.__api_key__,
             request_api_version=request.__version__,
             correlation_id=i32(1),
-            client_id=frames.CLIENT,
+            client_id=probe.CLIENT,
         ),
     )
     entity_writer(type(request))(out, request)

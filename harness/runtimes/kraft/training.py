@@ -16,9 +16,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from linkflap.harness.model.errors import EnvironmentFailure, SetupError
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution.kafka import Kafka
+from linkflap.harness.runtimes.kraft.broker import KafkaService
 from linkflap.harness.runtimes.kraft.cluster import BROKER_MAIN, KraftCluster
 from linkflap.harness.runtimes.kraft.installation import Installation
-from linkflap.harness.runtimes.kraft.service import KafkaService
 
 MIRROR_MAIN: Final = "org.apache.kafka.connect.mirror.MirrorMaker"
 MIRROR_FILE: Final = "mm2.properties"

@@ -22,20 +22,180 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from linkflap.harness.model.errors import FaultError, SetupError
-from linkflap.harness.model.events import ProxyRebuilt
-from linkflap.harness.model.protocols import Direction, Recorder
+from linkflap.harness.model.errors import DeadlineExceeded, FaultError, SetupError
+from linkflap.harness.model.events import LinkProven, ProxyRebuilt
+from linkflap.harness.model.protocols import Direction, Link, Recorder
 from linkflap.harness.model.security import beside, entered_by
+from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import probe
 from linkflap.harness.runtimes.distribution.toxiproxy_server import toxiproxy_server
-from linkflap.harness.runtimes.toxiproxy.api import Toxic, ToxiproxyApi, Unreachable
 from linkflap.harness.runtimes.toxiproxy.meter import LinkMeter
-from linkflap.harness.runtimes.toxiproxy.proof import prove
-from linkflap.harness.runtimes.toxiproxy.proxies import Proxies, _proxy
-from linkflap.harness.runtimes.toxiproxy.server import ToxiproxyProcess, ToxiproxyServer
-from linkflap.harness.wire.access import access_to
+from linkflap.harness.runtimes.toxiproxy.server import (
+    Toxic,
+    ToxiproxyApi,
+    ToxiproxyProcess,
+    ToxiproxyServer,
+    Unreachable,
+)
+from linkflap.harness.wire.access import Access, access_to
+
+
+class Proxies:
+    """One proxy per broker. `_cuts` and `_toxics` are the requested state."""
+
+    _proxies: dict[int, tuple[int, str]]
+    _process: ToxiproxyServer
+    _cuts: set[str]
+    _toxics: dict[str, Toxic]
+    _api: ToxiproxyApi | None
+
+    def _populate(self) -> None:
+        """Starts a new server with the requested proxies, cuts and toxics. Raises Unreachable or
+        SetupError."""
+        self._forget()
+        self._process.start()
+        self._api = ToxiproxyApi(self._process.port)
+        for broker in self._proxies:
+            self._make(self._api, broker)
+
+    def _make(self, api: ToxiproxyApi, broker: int) -> None:
+        """Creates a proxy with its requested state; toxics first, so that they apply to every
+        connection."""
+        port, upstream = self._proxies[broker]
+        api.create(
+            _proxy(broker),
+            listen=f"{self._process.listens_on}:{port}",
+            upstream=upstream,
+            enabled=False,
+        )
+        for toxic in self._toxics.values():
+            api.add(_proxy(broker), toxic)
+        if not self._cuts:
+            api.enable(_proxy(broker), enabled=True)
+
+    def _forget(self) -> None:
+        if self._api is not None:
+            self._api.close()
+            self._api = None
+        self._process.kill()
+
+    def _add(self, api: ToxiproxyApi, toxic: Toxic) -> None:
+        for broker in self._proxies:
+            api.add(_proxy(broker), toxic)
+
+    def _disown(self, owner: str | None) -> bool:
+        """Removes an owner's toxics from the requested state. Returns whether there were any."""
+        kept = {
+            name: toxic
+            for name, toxic in self._toxics.items()
+            if owner is not None and toxic.owner != owner
+        }
+        gone, self._toxics = len(kept) < len(self._toxics), kept
+        return gone
+
+    def _replace(self, api: ToxiproxyApi) -> None:
+        for broker in self._proxies:
+            api.destroy(_proxy(broker))
+            self._make(api, broker)
+
+    def _enable(self, api: ToxiproxyApi, *, enabled: bool) -> None:
+        for broker in self._proxies:
+            api.enable(_proxy(broker), enabled=enabled)
+
+
+def _proxy(broker: int) -> str:
+    return f"broker-{broker}"
+
+
+PROBE_MS: Final = 100
+ANSWERS_WITHIN: Final = 60.0
+OWNER: Final = "proof"
+
+
+def prove(link: Link, meter: LinkMeter, recorder: Recorder) -> None:
+    """Records `link-proven`; raises SetupError that names the address which is not proxied. No
+    toxic is left."""
+    for broker, address in meter.proxies.items():
+        _advertised(link.name, meter, broker, address)
+    plain = _round_trips(link.name, meter)
+    link.add_toxic("latency", "responses", {"latency": PROBE_MS}, owner=OWNER)
+    try:
+        slowed = _round_trips(link.name, meter)
+    finally:
+        link.clear(owner=OWNER)
+    for broker, seconds in slowed.items():
+        # Toxiproxy counts from when it reads the bytes, so the measured latency may be slightly
+        # shorter.
+        if seconds * 1000 < 0.9 * PROBE_MS:
+            raise SetupError(
+                f"link {link.name}: {PROBE_MS} ms of latency do not show in the round trip of "
+                f"{seconds * 1000:.1f} ms to {_written(meter.proxies[broker])}, so that address is "
+                "not proxied by this link's toxiproxy-server"
+            )
+    recorder.write(
+        LinkProven(
+            link=link.name,
+            proxied=tuple(_written(address) for address in meter.proxies.values()),
+            rtt_ms=round(max(plain.values()) * 1000, 3),
+            probe_rtt_ms=round(min(slowed.values()) * 1000, 3),
+        )
+    )
+
+
+def _advertised(name: str, meter: LinkMeter, broker: int, address: probe.Address) -> None:
+    named = _asked(name, broker, address, meter.access)
+    for other, found in named.items():
+        wanted = meter.advertised.get(other)
+        if found != wanted:
+            remedy = (
+                f"advertise {_written(wanted)}"
+                if wanted
+                else f"be given a proxy: the link has none for broker {other}"
+            )
+            raise SetupError(
+                f"link {name}: broker {other} is advertised at {_written(found)}, which is not "
+                f"proxied; its listener for this link must {remedy}"
+            )
+
+
+def _asked(
+    name: str, broker: int, address: probe.Address, access: Access
+) -> dict[int, probe.Address]:
+    """A broker's answer at its proxy. On an overloaded machine, the first connections may be
+    closed."""
+    refusals: list[probe.NoAnswer] = []
+
+    def answer() -> dict[int, probe.Address] | None:
+        try:
+            return probe.advertised(address, within=ANSWERS_WITHIN, access=access)
+        except probe.NoAnswer as error:
+            refusals.append(error)
+            return None
+
+    try:
+        return until(answer, within=ANSWERS_WITHIN, what="an answer")
+    except DeadlineExceeded:
+        raise SetupError(
+            f"link {name}: broker {broker} does not answer through its proxy: {refusals[-1]}"
+        ) from refusals[-1]
+
+
+def _round_trips(name: str, meter: LinkMeter) -> dict[int, float]:
+    measured = meter.round_trips(within=ANSWERS_WITHIN)
+    answered = {broker: seconds for broker, seconds in measured.items() if seconds is not None}
+    if missing := measured.keys() - answered.keys():
+        raise SetupError(
+            f"link {name}: broker {min(missing)} does not answer at its proxy "
+            f"{_written(meter.proxies[min(missing)])}"
+        )
+    return answered
+
+
+def _written(address: probe.Address) -> str:
+    return f"{address[0]}:{address[1]}"
+
 
 _Answer = TypeVar("_Answer")
 

@@ -14,11 +14,51 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+# Before kio, which would import hypothesis.
+import linkflap.harness.wire  # noqa: F401
+
+# isort: split
+from kio.schema.alter_client_quotas.v1 import request as alter_quotas
+from kio.schema.alter_client_quotas.v1.request import AlterClientQuotasRequest
+from kio.schema.describe_client_quotas.v1 import request as describe_quotas
+from kio.schema.describe_client_quotas.v1.request import DescribeClientQuotasRequest
+from kio.schema.describe_client_quotas.v1.response import DescribeClientQuotasResponse
+from kio.static.primitive import f64, i8
+
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.wait import until
-from linkflap.harness.runtimes import frames, probe
-from linkflap.harness.runtimes.toxiproxy import quota_marks
+from linkflap.harness.runtimes import probe
+from linkflap.harness.runtimes.probe import PLAIN, Address, Path, decode, encode
 from linkflap.harness.wire.access import Access
+
+
+def set_mark(name: str) -> bytes:
+    """The request that makes a client quota called `name`, to be sent on a `Path`; see `has_mark`
+    for its effect."""
+    return encode(_mark(name, remove=False), 1)
+
+
+def remove_mark(address: Address, name: str, *, within: float, access: Access = PLAIN) -> None:
+    """Removes a client quota. Raises NoAnswer."""
+    with Path(address, within=within, access=access) as path:
+        path.ask(_mark(name, remove=True))
+
+
+def _mark(name: str, *, remove: bool) -> AlterClientQuotasRequest:
+    entity = alter_quotas.EntityData(entity_type="client-id", entity_name=name)
+    operation = alter_quotas.OpData(key="request_percentage", value=f64(100.0), remove=remove)
+    return AlterClientQuotasRequest(
+        entries=(alter_quotas.EntryData(entity=(entity,), ops=(operation,)),), validate_only=False
+    )
+
+
+def has_mark(address: Address, name: str, *, within: float, access: Access = PLAIN) -> bool:
+    """Whether a client quota called `name` is known at `address`. Raises NoAnswer."""
+    component = describe_quotas.ComponentData(entity_type="client-id", match_type=i8(0), match=name)
+    with Path(address, within=within, access=access) as path:
+        frame = path.ask(DescribeClientQuotasRequest(components=(component,), strict=True))
+    return bool(decode(DescribeClientQuotasResponse, frame).entries)
+
 
 Answer = TypeVar("Answer")
 _REMOVED_WITHIN = 5.0
@@ -86,13 +126,13 @@ class LinkMeter:
         """Whether a request sent into the path takes effect on the cluster, whatever happens to its
         response. The request sets a client quota for a client that does not exist. The quota is
         looked up without the proxies, and removed."""
-        mark = f"{frames.CLIENT}-{uuid.uuid4().hex}"
+        mark = f"{probe.CLIENT}-{uuid.uuid4().hex}"
         with contextlib.ExitStack() as open_paths:
             for address in self.proxies.values():
                 # The connection stays open until the effect is seen: closing it could take the
                 # request along.
-                with contextlib.suppress(frames.NoAnswer):
-                    self._path(address, within, open_paths).send(quota_marks.set_mark(mark))
+                with contextlib.suppress(probe.NoAnswer):
+                    self._path(address, within, open_paths).send(set_mark(mark))
             try:
                 until(
                     lambda: self._seen(mark, within),
@@ -128,10 +168,8 @@ class LinkMeter:
 
     def _seen(self, mark: str, within: float) -> bool:
         for address in self._behind:
-            with contextlib.suppress(frames.NoAnswer):
-                return quota_marks.has_mark(
-                    address, mark, within=self._patience(within), access=self.access
-                )
+            with contextlib.suppress(probe.NoAnswer):
+                return has_mark(address, mark, within=self._patience(within), access=self.access)
         return False
 
     def _patience(self, within: float) -> float:
@@ -146,8 +184,8 @@ class LinkMeter:
 
     def _forget(self, mark: str) -> None:
         for address in self._behind:
-            with contextlib.suppress(frames.NoAnswer):
-                quota_marks.remove_mark(
+            with contextlib.suppress(probe.NoAnswer):
+                remove_mark(
                     address, mark, within=self._patience(_REMOVED_WITHIN), access=self.access
                 )
                 return

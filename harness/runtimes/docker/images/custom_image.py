@@ -22,8 +22,8 @@ from linkflap.harness.machine import cache
 from linkflap.harness.model.errors import InputError, SetupError
 from linkflap.harness.runtimes.distribution.kafka import Kafka, look_for
 from linkflap.harness.runtimes.docker import engine
-from linkflap.harness.runtimes.docker.images import architecture, builds, registry
-from linkflap.harness.runtimes.docker.images.java_inside import java_in
+from linkflap.harness.runtimes.docker.images import builds
+from linkflap.harness.runtimes.docker.images.builds import java_in
 
 OFFICIAL: Final = "apache/kafka"
 _LIBS: Final = ("/opt/kafka/libs", "/usr/share/java/kafka")
@@ -61,9 +61,9 @@ def take(reference: str) -> CustomImage:
             f"build or load an image {reference}, see that its registry can be reached, or name a "
             "version, a folder or another"
         )
-        registry.pull(reference, fix=fix)
+        builds.pull(reference, fix=fix)
         identity = builds.identity(reference) or reference
-    architecture.check(reference)
+    builds.check_architecture(reference)
     id = _id(identity)
     doing = f"copying the jars out of image {reference}"
     folder = cache.once(f"images/{id[:24]}", lambda target: _copy(reference, target), doing=doing)
@@ -80,7 +80,7 @@ def take(reference: str) -> CustomImage:
 def look(reference: str) -> None:
     """Raises SetupError or InputError if an image in the engine cannot be a Kafka; copies
     nothing."""
-    architecture.check(reference)
+    builds.check_architecture(reference)
     if cache.kept(f"images/{_id(builds.identity(reference) or '')[:24]}"):
         return  # copied, so it has both
     java_in(reference, fix=_OTHER)

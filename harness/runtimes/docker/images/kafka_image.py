@@ -21,14 +21,8 @@ from linkflap.harness.model.errors import SetupError
 from linkflap.harness.runtimes.distribution.kafka import Kafka, cached, look_for
 from linkflap.harness.runtimes.distribution.kafka import kafka as fetched
 from linkflap.harness.runtimes.docker import engine
-from linkflap.harness.runtimes.docker.images import (
-    architecture,
-    builds,
-    custom_image,
-    java_base,
-    registry,
-)
-from linkflap.harness.runtimes.docker.images.java_inside import java_in
+from linkflap.harness.runtimes.docker.images import builds, custom_image, rootfs
+from linkflap.harness.runtimes.docker.images.builds import java_in
 
 BASE_VARIABLE: Final = "LINKFLAP_BASE"
 LIBS: Final = Path("/opt/kafka/libs")
@@ -59,7 +53,9 @@ def found(kafka: Kafka, base_image: str | None = None) -> Image | None:
     is by default that of $LINKFLAP_BASE, else the one made from this machine's Java."""
     name = tag(
         kafka,
-        base_image or os.environ.get(BASE_VARIABLE) or java_base.name(java_for(kafka.version)),
+        base_image
+        or os.environ.get(BASE_VARIABLE)
+        or rootfs.java_base_name(java_for(kafka.version)),
     )
     with engine.asked(f"look for image {name}", kind=SetupError):
         try:
@@ -97,7 +93,7 @@ def official(asked: str) -> str | None:
     if look_for(asked) is not None or os.environ.get(BASE_VARIABLE) or built(asked) is not None:
         return None
     name = f"{custom_image.OFFICIAL}:{asked}"
-    return name if registry.fetched(name) else None
+    return name if builds.fetched(name) else None
 
 
 def ready(kafka: Kafka, base_image: str | None = None) -> Image:
@@ -124,7 +120,7 @@ def _build(kafka: Kafka, base_image: str | None) -> Image:
 def _base(kafka: Kafka, asked: str | None) -> str:
     """The name of a base image in the engine. Raises SetupError."""
     client = engine.client()
-    own = java_base.name(java_for(kafka.version))
+    own = rootfs.java_base_name(java_for(kafka.version))
     asked = asked or os.environ.get(BASE_VARIABLE)
     name = asked or own
     with engine.asked(f"look for image {name}", kind=SetupError):
@@ -141,15 +137,15 @@ def _base(kafka: Kafka, asked: str | None) -> str:
         with engine.asked(f"pull the base image {asked}", kind=SetupError, fix=fix):
             client.images.pull(asked)
     if there or (asked and asked != own):
-        architecture.check(name)
+        builds.check_architecture(name)
         return name
     _check_architecture(client.info())
-    return java_base.make(java_for(kafka.version))
+    return rootfs.make_java_base(java_for(kafka.version))
 
 
 def _check_architecture(about: dict[str, Any]) -> None:
     theirs, ours = str(about.get("Architecture", "")), platform.machine()
-    if not architecture.same(theirs, ours):
+    if not builds.same_architecture(theirs, ours):
         raise SetupError(
             f"the Docker engine is {theirs} and this machine {ours}, so that a base from this "
             "machine's Java cannot run there; name one that can: linkflap images build --base "

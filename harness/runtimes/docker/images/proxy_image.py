@@ -10,7 +10,7 @@ from filelock import FileLock
 
 from linkflap.harness.machine import cache
 from linkflap.harness.runtimes.distribution import toxiproxy_server
-from linkflap.harness.runtimes.docker.images import builds, registry
+from linkflap.harness.runtimes.docker.images import builds
 
 SERVER: Final = "/toxiproxy"
 OFFICIAL: Final = f"ghcr.io/shopify/toxiproxy:{toxiproxy_server.VERSION}"
@@ -28,7 +28,7 @@ def ready(*, build: bool = False) -> str:
     with FileLock(cache.folder() / ".docker-toxiproxy.lock"):
         if builds.identity(tag()):
             return tag()
-        if not build and registry.fetched(OFFICIAL):
+        if not build and builds.fetched(OFFICIAL):
             return OFFICIAL
         cache.LOG.info("first use: building the image of Toxiproxy %s", toxiproxy_server.VERSION)
         server = toxiproxy_server.toxiproxy_server()

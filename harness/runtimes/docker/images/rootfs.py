@@ -1,9 +1,12 @@
 """Makes a root file system from this machine's files, and an image of it, for machines that reach
-no image registry. It has no shell: only the caller's files, and the shared objects that they
-need."""
+no image registry. It has no shell: only the caller's files, and the shared objects that they need.
+
+The base image for Kafka has this machine's own Java: its containers run only `java`.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 import subprocess
@@ -13,7 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from linkflap.harness.machine import cache
+from linkflap.harness.machine import cache, children
+from linkflap.harness.machine.java import Java
 from linkflap.harness.model.errors import EnvironmentFailure, SetupError
 from linkflap.harness.runtimes.docker import engine
 
@@ -96,3 +100,61 @@ def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
         else entry.mode | 0o444 | (0o111 if entry.isdir() or entry.mode & 0o100 else 0)
     )
     return entry
+
+
+_MODULES: Final = (
+    "java.base,java.compiler,java.desktop,java.logging,java.management,java.naming,java.net.http,java.scripting,"
+    "java.security.jgss,java.security.sasl,java.sql,java.xml,jdk.crypto.ec,jdk.management,jdk.unsupported,jdk.zipfs,jdk.jcmd,jdk.net"
+)
+_CHANGES: Final = ("ENV PATH=/opt/java/bin:/usr/local/bin:/usr/bin:/bin",)
+_WITHIN: Final = 300.0
+_RECIPE: Final = "3"
+
+
+def java_base_name(java: Java) -> str:
+    """The name of the image for exactly this Java."""
+    state = f"{_RECIPE}{_MODULES}{java.path}{java.path.stat().st_mtime_ns}"
+    return f"linkflap-base:java{java.major}-{hashlib.sha256(state.encode()).hexdigest()[:12]}"
+
+
+def make_java_base(java: Java) -> str:
+    """Makes the image and returns its name. Raises SetupError."""
+
+    def fill(root: Path, scratch: Path) -> None:
+        own = root / "opt" / "java"
+        _copy_java(java, own, scratch)
+        link(root, (own / "bin" / "java", *own.rglob("*.so")), inside=own)
+
+    tag = java_base_name(java)
+    image(tag, fill, changes=_CHANGES)
+    return tag
+
+
+def _copy_java(java: Java, target: Path, scratch: Path) -> None:
+    """Copies the Java: reduced by jlink if it is a JDK, else completely."""
+    jlink = java.home / "bin" / "jlink"
+    if not (jlink.is_file() and (java.home / "jmods").is_dir()):
+        shutil.copytree(java.home, target)  # follows links: a distribution's conf is a link to /etc
+        return
+    command = [
+        str(jlink),
+        "--add-modules",
+        _MODULES,
+        "--no-header-files",
+        "--no-man-pages",
+        "--output",
+        str(target),
+    ]
+    _run_java_tool(command, "jlink", java, scratch)
+    # jlink omits the JDK's own class archive, which the archives of Kafka's classes need.
+    _run_java_tool([str(target / "bin" / "java"), "-Xshare:dump"], "java", java, scratch)
+
+
+def _run_java_tool(command: list[str], name: str, java: Java, scratch: Path) -> None:
+    output = scratch / f"{name}.log"
+    if children.run(command, name=name, folder=scratch, output=output, within=_WITHIN):
+        lines = output.read_text(errors="replace").strip().splitlines() or ["it printed nothing"]
+        raise SetupError(
+            f"{name} of {java.home} failed ({lines[-1]}); use another JDK (JAVA_HOME), or images "
+            "build --base IMAGE"
+        )

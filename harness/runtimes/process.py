@@ -1,0 +1,248 @@
+"""The process runtime: brokers, proxies and services as plain child processes on loopback. No
+engine, no root, no images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from linkflap.harness.machine import children
+from linkflap.harness.model.protocols import Spawn
+from linkflap.harness.runtimes.kraft.broker import KafkaService
+from linkflap.harness.runtimes.kraft.cluster import KraftCluster
+from linkflap.harness.runtimes.kraft.configuration import BrokerPorts
+from linkflap.harness.runtimes.kraft.installation import Installation, service_command
+
+if TYPE_CHECKING:
+    from linkflap.harness.runtimes.kraft.secrets import ClusterSecrets
+import contextlib
+import shutil
+from dataclasses import replace
+
+from linkflap.harness.machine import cache, class_archives
+from linkflap.harness.machine.java import java_for
+from linkflap.harness.machine.leases import Lease
+from linkflap.harness.model.protocols import Recorder
+from linkflap.harness.model.topology import ClusterSpec, Topology
+from linkflap.harness.runtimes.distribution.cluster_mirroring import generation
+from linkflap.harness.runtimes.distribution.kafka import kafka, look_for
+from linkflap.harness.runtimes.distribution.toxiproxy_server import toxiproxy_server
+from linkflap.harness.runtimes.kraft import training
+from linkflap.harness.runtimes.kraft.cluster import BROKER_MAIN
+from linkflap.harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL
+from linkflap.harness.runtimes.kraft.deployment import KraftDeployment, started
+from linkflap.harness.runtimes.kraft.installation import (
+    archive_name,
+    log_dir_template,
+)
+from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
+
+
+class ProcessCluster(KraftCluster):
+    """A cluster whose brokers are children of this process."""
+
+    def __init__(
+        self,
+        name: str,
+        installation: Installation,
+        ports: Mapping[int, BrokerPorts],
+        folder: Path,
+        *,
+        settings: Mapping[str, str] | None = None,
+        jvm_options: tuple[str, ...] = (),
+        secrets: ClusterSecrets | None = None,
+    ) -> None:
+        def spawner(node: int, data: Path, command: Sequence[str]) -> Spawn:
+            return partial(
+                children.spawn,
+                command,
+                name=f"broker {name}/{node}",
+                folder=data,
+                output=data / "output.log",
+            )
+
+        super().__init__(
+            name,
+            installation,
+            ports,
+            folder,
+            spawner,
+            settings=settings,
+            jvm_options=jvm_options,
+            secrets=secrets,
+        )
+
+
+def process_service(
+    name: str,
+    installation: Installation,
+    *,
+    main: str,
+    folder: Path,
+    files: Mapping[str, str],
+    arguments: Sequence[str],
+    jvm_options: tuple[str, ...] = (),
+) -> KafkaService:
+    """A service that is a child of this process; not started."""
+    folder = folder.absolute()
+    command = service_command(
+        installation, main=main, folder=folder, arguments=arguments, jvm_options=jvm_options
+    )
+    spawn = partial(children.spawn, command, name=name, folder=folder, output=folder / "output.log")
+    return KafkaService(name, folder=folder, files=files, spawn=spawn)
+
+
+def install(asked: str) -> Installation:
+    """The installation for a `ClusterSpec.kafka` on this machine; quick when it exists already.
+    Raises InputError or SetupError."""
+    found = kafka(asked)
+    java = java_for(found.version)
+    plain = Installation(
+        kafka=found,
+        java=java,
+        template=log_dir_template(found, java),
+        archives=None,
+        mirroring=generation(found),
+    )
+    doing = (
+        f"making class archives of Kafka {found.version} for Java {java.major}, so that its brokers"
+        " start in 2 s instead of 5"
+    )
+    archives = cache.once(
+        archive_name(found, java), lambda target: _train(plain, target), doing=doing
+    )
+    return replace(plain, archives=archives)
+
+
+def _train(plain: Installation, target: Path) -> None:
+    """Fills `target` with archives named after main classes. SetupError when the broker cannot be
+    run or writes none."""
+    lease = Lease()
+    run = target / "run"  # the training broker's data
+    try:
+        internal, client, controller = lease.ports(3)
+        ports = {
+            1: BrokerPorts(
+                listens={INTERNAL: internal, CLIENT: client, CONTROLLER: controller}, advertised={}
+            )
+        }
+        options = tuple(class_archives.make(plain.java, target / BROKER_MAIN))
+        cluster = ProcessCluster("training", plain, ports, run, jvm_options=options)
+        worker = process_service(
+            "training mirror",
+            plain,
+            main=training.MIRROR_MAIN,
+            folder=run / "mirror",
+            files=training.mirror_files(cluster.inner_bootstrap),
+            arguments=[training.MIRROR_FILE],
+            jvm_options=tuple(class_archives.make(plain.java, run / training.MIRROR_MAIN)),
+        )
+        training.train(cluster, worker if training.mirrors(plain.kafka) else None)
+    finally:
+        lease.release()
+    with contextlib.suppress(FileNotFoundError):
+        # complete, since the worker ended by itself
+        (run / training.MIRROR_MAIN).replace(target / training.MIRROR_MAIN)
+    training.found(target, plain)
+    shutil.rmtree(run)
+
+
+class ChildSidecar:
+    """`harness.model.protocols.Sidecar`: a child process on loopback, like everything else."""
+
+    address = "127.0.0.1"
+
+    def __init__(self, name: str, module: str, folder: Path, log: Path) -> None:
+        self._name, self._module, self._folder, self._log = name, module, folder, log
+
+    def advertised_host(self, beside: str) -> str:
+        return self.address
+
+    def reach(self, address: str) -> str:
+        return address
+
+    def spawn(self) -> children.Child:
+        command, environment = children.module(self._module, str(self._folder))
+        return children.spawn(
+            command, name=self._name, folder=self._folder, output=self._log, environment=environment
+        )
+
+
+def deploy(topology: Topology, *, folder: Path, recorder: Recorder) -> ProcessDeployment:
+    """Starts a topology in `folder`, which is created if necessary. Returns when everything serves
+    and every link is proven. Raises InputError or SetupError, after ending what was already
+    started."""
+    return started(ProcessDeployment(topology, folder=folder, recorder=recorder))
+
+
+class ProcessDeployment(KraftDeployment):
+    """Brokers, proxies and services are children of this process."""
+
+    def _install_proxies(self) -> None:
+        toxiproxy_server()
+
+    def _install(self, asked: str) -> Installation:
+        return install(asked)
+
+    def _prepare(self, spec: ClusterSpec, paths: Mapping[str, str]) -> None:
+        """Leases every port of one cluster and its proxies, and makes both; starts nothing."""
+        ports = iter(self._lease.ports(spec.brokers * (3 + 2 * len(paths)) + len(paths)))
+        proxies: dict[str, dict[int, tuple[int, str]]] = {path: {} for path in paths}
+        nodes: dict[int, BrokerPorts] = {}
+        for node in range(1, spec.brokers + 1):
+            listens = {
+                name: next(ports) for name in (INTERNAL, CLIENT, CONTROLLER, *paths.values())
+            }
+            for path, listener in paths.items():
+                proxies[path][node] = (next(ports), f"127.0.0.1:{listens[listener]}")
+            advertised = {
+                listener: f"127.0.0.1:{proxies[path][node][0]}" for path, listener in paths.items()
+            }
+            nodes[node] = BrokerPorts(listens=listens, advertised=advertised)
+        secrets = self._secrets_of(spec, dict.fromkeys(nodes, ("127.0.0.1", "localhost")))
+        cluster = ProcessCluster(
+            spec.name,
+            self._installations[spec.kafka],
+            nodes,
+            self._folder / spec.name,
+            settings=spec.config,
+            secrets=secrets,
+        )
+        self._clusters[spec.name] = cluster
+        for path, listener in paths.items():
+            self._links[path] = ToxiproxyLink(
+                path,
+                spec.name,
+                proxies[path],
+                next(ports),
+                self._folder / spec.name / listener.lower(),
+                self._recorder,
+                cluster.bootstrap,
+            )
+
+    def sidecar(
+        self, name: str, *, module: str, folder: Path, log: Path, ports: Sequence[int]
+    ) -> ChildSidecar:
+        return ChildSidecar(name, module, folder, log)
+
+    def _make_service(
+        self,
+        name: str,
+        *,
+        main: str,
+        installation: Installation,
+        files: Mapping[str, str],
+        arguments: Sequence[str],
+    ) -> KafkaService:
+        folder = self._folder / "services" / name
+        return process_service(
+            name, installation, main=main, folder=folder, files=files, arguments=arguments
+        )
+
+
+def check(topology: Topology) -> None:
+    """Raises InputError for an unknown Kafka; fetches nothing."""
+    for asked in dict.fromkeys(cluster.kafka for cluster in topology.clusters):
+        look_for(asked)
