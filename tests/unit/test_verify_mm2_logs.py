@@ -162,6 +162,29 @@ def test_records_in_other_batches_show_a_mirror_that_keeps_no_offsets(tmp_path: 
     assert named.verdict is Verdict.INVALID, "the user says that it keeps bytes"
 
 
+@pytest.mark.parametrize("noted", [True, False])
+@pytest.mark.parametrize("own", [5, 3])
+def test_a_tombstone_that_is_gone_may_have_taken_a_record(
+    tmp_path: Path, own: int, noted: bool
+) -> None:
+    """The destination, promoted at 3, lacks the first record. What clients deleted there nobody
+    recorded: it may be what is missing before its own record at 5; at 3 nothing is missing."""
+    keys = [b"a", b"b", b"c"]
+    segment(tmp_path / "east" / "orders-0", [batch(0, [record(k, key=k) for k in keys])])
+    left = batch(0, [record(k, key=k, delta=n) for n, k in enumerate(keys) if n], last_delta=2)
+    last = batch(own, [record(b"own", key=b"d")])
+    segment(tmp_path / "west" / "orders-0", [left, last])
+    if noted:
+        checkpoint = f"0\n1\norders 0 {own}\n"
+        (tmp_path / "west" / "cleaner-offset-checkpoint").write_text(checkpoint)
+    judgement = verdict(tmp_path, promotions=["west:orders-0=3"])
+    if own == 3:
+        assert (judgement.verdict, kinds(judgement)) == (Verdict.INVALID, {"mirror-hole"})
+    else:
+        assert (judgement.verdict, kinds(judgement)) == (Verdict.UNKNOWN, set())
+        assert "whether its cleaner took them" in str(judgement.document["reason"])
+
+
 def test_a_batch_that_is_alike_by_chance_shows_no_offsets(tmp_path: Path) -> None:
     """The first record came alone, and neither side's producer is idempotent."""
     first, rest = batch(0, [record(b"first")]), [record(b"%d" % n) for n in range(20)]

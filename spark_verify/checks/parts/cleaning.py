@@ -285,7 +285,7 @@ def gone_tombstones(
     inside = (batches.base_offset >= since) & (batches.base_offset < upto)
     if int(batches.count[inside].sum()) >= upto - since or not len(rows):
         return np.zeros(len(rows), np.int64)
-    if not view.partition_facts.facts.values:
+    if not (view.recorded and view.partition_facts.facts.values):
         return np.full(len(rows), -1, np.int64)
     known, possible = _tombstones_sent(view, lacking, since, upto)
     said = [

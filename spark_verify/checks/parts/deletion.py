@@ -16,6 +16,7 @@ from linkflap.spark_verify.checks.parts.cleaning import (
     tombstones_expired,
     up_to,
 )
+from linkflap.spark_verify.checks.parts.generations import compacted
 from linkflap.spark_verify.checks.parts.logs import Log, among, copies, locate
 from linkflap.spark_verify.facts.eras import FOREVER, MirroredRange, touches
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Parts, Replica
@@ -107,22 +108,23 @@ def cleaned_at_destination(
     Whether a record behind the last that is there had arrived at all is unknown if the mirror may
     have written records twice, or writes markers, or others wrote there.
     """
-    compacted = view.compacted.get(mirrored_range.destination, 0)
-    end = min(compacted, mirrored_range.end)
+    upto = cleaned_up_to(view, destination)
+    end = min(upto, mirrored_range.end)
     last = np.flatnonzero(arrived_at >= 0).max(initial=-1)
     if view.mirror.guarantee.offsets_kept:
         tail = np.flatnonzero(source.records.offset[sequence[last + 1 :]] < end) + last + 1
-        may = np.concatenate((_below(arrived_at, compacted, -1), tail))
+        may = np.concatenate((_below(arrived_at, upto, -1), tail))
         return Cleared(may=may, unknown=may[:0], kept=may[:0])
     before = {mirrored_range.source} | view.upstream(mirrored_range.source)
     others = view.upstream(mirrored_range.destination) - before
     once = not _may_have_repeated(view, mirrored_range.destination, but=(PLANNED, FORCED))
-    asked = _below(arrived_at, compacted, end)
+    asked = _below(arrived_at, upto, end)
+    # What was mirrored after the source was copied is on the destination alone.
+    arrived_to = int(arrived_at.max(initial=-1)) + 1
+    since = mirrored_range.end if view.recorded else min(mirrored_range.end, arrived_to)
     said = _may_go(
         view,
-        _Lacking(
-            log=destination, at=arrived_at, since=mirrored_range.end, others=others, once=once
-        ),
+        _Lacking(log=destination, at=arrived_at, since=since, others=others, once=once),
         source,
         sequence,
         asked,
@@ -142,8 +144,8 @@ def cleaned_at_source(
 ) -> Cleared:
     """Of what the destination has as mirrored and the source lacks, what the cleaner there may have
     taken. `sent_at` are offsets at the source, -1 where there is none."""
-    compacted = view.compacted.get(mirrored_range.source, 0)
-    asked = _below(sent_at, compacted, compacted)
+    upto = cleaned_up_to(view, source)
+    asked = _below(sent_at, upto, upto)
     others = view.upstream(mirrored_range.source)
     once = not _may_have_repeated(view, mirrored_range.destination, but=(PLANNED, FORCED))
     said = _may_go(
@@ -154,6 +156,15 @@ def cleaned_at_source(
         asked,
     )
     return Cleared(may=asked[said != 0], unknown=asked[said < 0], kept=asked[said == 0])
+
+
+def cleaned_up_to(view: PartitionView, replica: Replica) -> int:
+    """As `compacted`; of copied logs up to the last offset that is missing."""
+    noted, batches = compacted(view, replica), replica.batches
+    if view.recorded or not noted:
+        return noted
+    gaps = batches.base_offset[1:] > batches.last_offset[:-1] + 1
+    return max(noted, int(batches.base_offset[1:][gaps].max(initial=0)))
 
 
 def _below(at: Ints, compacted: int, end: int) -> Ints:
@@ -193,7 +204,8 @@ def _may_go(
         return asked
     crossed = max(int(asked[-1]), int(np.flatnonzero(lacking.at >= 0).max(initial=-1))) + 1
     offsets = _Offsets(lacking.at[:crossed], once=lacking.once)
-    upto = view.compacted.get(lacking.log.cluster, 0)
+    # What replaced a record may lie above the checkpoint that was copied, or that the bytes show.
+    upto = cleaned_up_to(view, lacking.log) if view.recorded else lacking.log.end
     every, has_key = _at_offsets(holder, rows[:crossed], offsets.first)
     wanted = np.flatnonzero(np.isin(np.flatnonzero(has_key), asked))
     cleaner = Cleaned(
@@ -208,6 +220,7 @@ def _may_go(
     unread = (
         not has_key.all() or not among(lacking.log.records.offset, lacking.log.parts.offset).all()
     )
+    unread |= bool(lacking.others) and not view.recorded
     unsure = np.isin(every.parts.key[wanted], deleted_keys(view, lacking.others)) | unread
     certain[unsure & (certain == 0)] = -1
     said = np.full(len(asked), -1, np.int64)

@@ -17,6 +17,7 @@ import numpy as np
 
 from linkflap.spark_verify.checks.parts.deletion import (
     cleaned_at_destination,
+    cleaned_up_to,
     deleted_behind,
     kept_since,
     unsettled_payloads,
@@ -326,7 +327,7 @@ def hop(
         ),
         unknown=cleaned.unknown,
         erased=cleaned.kept[cleaned.kept > front],
-        gaps=view.compacted.get(mirrored_range.source, 0) > 0,
+        gaps=cleaned_up_to(view, source.replica) > 0,
         unsettled=unsettled,
         since=since,
     )
