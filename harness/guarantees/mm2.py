@@ -26,7 +26,11 @@ REPEATS: Final = Allowance(
     window=(
         "faults on the link, on the mirror, or on a broker of either end; until 30 s after the heal"
     ),
-    bound="one copy per such fault, of records first mirrored no earlier than 10 s before it",
+    bound=(
+        "one copy per such fault, of records first mirrored no earlier than 10 s before it, and from "
+        "there on all of them up to the last one; after faults on brokers of the destination also "
+        "some alone, which a request left behind"
+    ),
     citation=(
         "KIP-618, Motivation: source connectors other than exactly-once ones may write records "
         "again after a failure; Kafka documentation, Geo-Replication: at-least-once unless "

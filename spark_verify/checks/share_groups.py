@@ -174,7 +174,12 @@ def _again(
     first = _first(answers.offset, ends, ends.returned)
     over = _second(answers)
     if len(ends):
-        over |= (first >= 0) & (_began(answers) > ends.returned[first])
+        member = _members([*ends.reads, *answers.reads])
+        same = member[ends.read[first]] == member[len(ends.reads) + answers.read]
+        # A member that asked to end a record has given it away with that, whatever it asks then.
+        own = same & ~_ending(answers)
+        since = np.where(own, _began(ends)[first] - 1, ends.returned[first])
+        over |= (first >= 0) & (_began(answers) > since)
     finished, finisher = _finished(log, rows, ends, got)
     late = (_began(got) > finished) & ~among(got.offset, answers.offset[over])
     bad = _held(got, late, answers) | _fresh(view, generation.cluster, got, late, finished)
@@ -202,12 +207,16 @@ def _twice(got: Delivered) -> Bools:
 
 def _second(answers: Delivered) -> Bools:
     """Per confirmed acknowledgement, whether it ended a record that another one had ended."""
-    ending = np.array([read.kind in ENDS for read in answers.reads], np.bool_)[answers.read]
-    rows = np.flatnonzero(ending)
+    rows = np.flatnonzero(_ending(answers))
     order = rows[np.lexsort((answers.returned[rows], answers.offset[rows]))]
     again = np.zeros(len(answers), np.bool_)
     again[order[1:]] = answers.offset[order[1:]] == answers.offset[order[:-1]]
     return again
+
+
+def _ending(answers: Delivered) -> Bools:
+    """Per confirmed acknowledgement, whether it ends the record."""
+    return np.array([read.kind in ENDS for read in answers.reads], np.bool_)[answers.read]
 
 
 def _finished(

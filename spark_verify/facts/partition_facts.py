@@ -256,7 +256,8 @@ class RunFacts:
     recorded. `deaths`: clusters whose brokers were all dead at the end, by themselves or by a
     forced failover, and when. `programs`: topics that users' programs write, without a history;
     `copying`: those whose programs promise exactly once. `refusals` are failovers that never took
-    place. `awaited` are clients that promise progress. `topic_config` are the settings of the
+    place. `drained` are links whose mirror had copied everything whenever it was stopped.
+    `awaited` are clients that promise progress. `topic_config` are the settings of the
     clients' topics, and `values` the keys and tombstones that they write, in each way in which a
     workload does.
     """
@@ -272,6 +273,7 @@ class RunFacts:
     deaths: Mapping[str, int] = field(default_factory=dict)
     programs: frozenset[str] = frozenset()
     refusals: Sequence[Refusal] = ()
+    drained: frozenset[str] = frozenset()
     copying: tuple[Copying, ...] = ()
     awaited: tuple[Awaited, ...] = ()
     topic_config: Mapping[str, str] = field(default_factory=dict)

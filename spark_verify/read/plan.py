@@ -126,6 +126,7 @@ def _planned(root: Path) -> RunPlan:
         recorded=reader.run.recorded,
         deaths=_deaths(events, [c.bounds for c in replicas]),
         refusals=tuple(_refusals(events)),
+        drained=_drained(events),
         programs=frozenset(
             topic_name(w.home, topic) for w in reader.run.scenario.workloads for topic in w.writes
         ),
@@ -156,6 +157,11 @@ def _refusals(events: Sequence[Event]) -> Iterator[Refusal]:
             code=refused.code,
             seconds=refused.seconds,
         )
+
+
+def _drained(events: Sequence[Event]) -> frozenset[str]:
+    stopped = [*of_kind(events, happened.MirrorStopped)]
+    return frozenset(e.link for e in stopped) - {e.link for e in stopped if not e.drained}
 
 
 def _values(scenario: Scenario) -> Sequence[Values]:

@@ -28,7 +28,7 @@ def _once_per_fault(
     line: Allowance, anomaly: Anomaly, link: str, windows: Sequence[Window]
 ) -> str | None:
     """A repeat is allowed once per fault that touched the link, its mirror, or a broker of either
-    end."""
+    end. One that stands alone is a request that a broker of the destination answered late."""
     first, again = _interval(anomaly, "first_written"), _interval(anomaly, "written")
     if first is None or again is None:
         return None
@@ -41,6 +41,8 @@ def _once_per_fault(
         and again[0] <= w.end + after
         and w.start - before <= first[1]
     ]
+    if anomaly.evidence.get("alone"):
+        causes = [w for w in causes if w.on.cluster == anomaly.cluster]
     copy = anomaly.evidence.get("copy")
     if not causes or not isinstance(copy, int) or copy > len(causes):
         return None

@@ -36,6 +36,7 @@ def repeats(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     again = np.flatnonzero((compared.copy > 0) & ~among(uids, excused))
     if len(again) and may_repeat(view):
         return [unknown_repeats(view, ours.cluster, len(again))]
+    compacted = compared.gaps or view.compacted.get(ours.cluster, 0) > 0
     found = []
     # One replay of a range is one anomaly, dated by its oldest record.
     for start, end in runs(again, compared.first[again]):
@@ -48,8 +49,27 @@ def repeats(view: PartitionView, compared: Hop) -> Sequence[Finding]:
             "first_written": written(view, ours.cluster, original),
             "written": written(view, ours.cluster, offset),
         }
+        if not compacted and not _goes_on(view, compared, at, excused):
+            evidence["alone"] = True
         found.append(order_anomaly(compared, "mirrored-duplicate", at, **evidence))
     return found
+
+
+def _goes_on(view: PartitionView, compared: Hop, at: Ints, excused: Ints) -> bool:
+    """Whether a mirror that went back went on from there: repeats are followed by the source's next
+    record, or by another repeat, up to the last record that had arrived before; or it ended before
+    it had copied everything."""
+    position = compared.position
+    if position[at[-1]] in (-1, position[: at[-1] + 1].max()):
+        return True
+    after = at[-1] + 1 + np.flatnonzero(position[at[-1] + 1 :] >= 0)[:1]
+    if not len(after):
+        mirrored_range = compared.mirrored_range
+        link = f"{mirrored_range.source}->{mirrored_range.destination}"
+        return link not in view.partition_facts.facts.drained
+    rows = compared.mirrored[[at[-1], after[0]]]
+    doubted = among(compared.destination.replica.records.uid[rows], excused).any()
+    return bool(doubted or position[after[0]] <= position[at[-1]] + 1)
 
 
 def may_repeat(view: PartitionView) -> bool:

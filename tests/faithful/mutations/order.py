@@ -33,6 +33,19 @@ def moved_batch_repeated(made: Made, rng: Random) -> None:
 
 
 @mutation(
+    {**MM2_PAIR, "flap": True},
+    must="order-equality/mirrored-duplicate",
+    may="duplicate/mirrored-duplicate",
+)
+def one_batch_repeated_after_a_fault(made: Made, rng: Random) -> None:
+    """After a fault MirrorMaker 2 wrote an earlier batch again, and did not go on from there."""
+    mirrored = data(made, "B", native=False)
+    again = mirrored[-2]
+    sequence = mirrored[-1].sequence + len(mirrored[-1].records)
+    made.change("B", 0, lambda log: [*log, replace(again, offset=log[-1].end, sequence=sequence)])
+
+
+@mutation(
     MM2_PAIR, must="order-equality/mirror-inversion", may="send-order inconsistent-offset " + SEEN
 )
 def moved_batches_swapped(made: Made, rng: Random) -> None:

@@ -95,7 +95,15 @@ def _again(
     for offset in offsets:
         ends = _rows(rows, offset, *ENDS)
         first = min(ends, key=lambda r: r.returned, default=None)
-        late = [r for r in _rows(rows, offset, *ANSWERS) if first and r.time > first.returned]
+        late = [
+            r
+            for r in _rows(rows, offset, *ANSWERS)
+            if first
+            and (
+                r.time > first.returned
+                or (r.kind not in ENDS and _same(r, first) and r.time >= first.time)
+            )
+        ]
         count = sum(row.offsets.count(offset) for row in ends)
         if late or count > 1:
             twice.add(offset)

@@ -174,6 +174,7 @@ def view(
     compacted: Mapping[str, int] | None = None,
     deaths: Mapping[str, int] | None = None,
     refusals: Sequence[Refusal] = (),
+    drained: frozenset[str] = frozenset(),
     descriptions: Sequence[Description] = (),
     disagreements: Sequence[Disagreement] = (),
     comparisons: Sequence[Comparison] = (),
@@ -192,6 +193,7 @@ def view(
         budgets=budgets or Budgets(),
         deaths=deaths or {},
         refusals=refusals,
+        drained=drained,
     )
     story = PartitionFacts(
         facts=facts,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -90,6 +91,16 @@ def test_clusters_that_count(target: str) -> None:
 )  # fmt: skip
 def test_nothing_else(anomaly: Anomaly, mirror: Guarantee, windows: list[Window]) -> None:
     assert why_allowed(anomaly, mirror, LINK, windows) is None
+
+
+@pytest.mark.parametrize(("target", "allowed"), [(LINK, False), ("A/1", False), ("B/1", True)])
+def test_a_repeat_that_stands_alone_is_a_late_request_to_the_destination(
+    target: str, *, allowed: bool
+) -> None:
+    found = repeat()
+    alone = replace(found, evidence={**found.evidence, "alone": True})
+    why = why_allowed(alone, AT_LEAST_ONCE, LINK, [killed(target)])
+    assert (why is not None) is allowed
 
 
 def test_two_faults_allow_two_copies() -> None:

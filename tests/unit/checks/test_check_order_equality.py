@@ -107,6 +107,34 @@ def test_a_batch_repeated_after_a_rewind_is_one_duplicate_and_keeps_the_order() 
     assert anomalies(NAME, seen) == [("mirrored-duplicate", "B", 3)]
 
 
+@pytest.mark.parametrize(
+    ("copied", "alone"),
+    [
+        ((1, 2, 3, 4, 3, 4, 5, 6), [False]),
+        ((1, 2, 3, 4, 2, 3, 3, 4, 5, 6), [False, False]),
+        ((1, 2, 3, 4, 3, 2, 3, 4, 5, 6), [False, False]),
+        ((1, 2, 3, 4, 2, 5, 6), [True]),
+        ((1, 2, 3, 4, 2, 3, 5, 6), [True]),
+        ((1, 2, 3, 4, 3, 2, 5, 6), [False, True]),
+        ((1, 2, 3, 4, 5, 6, 2), [True]),
+        ((1, 2, 3, 4, 5, 6, 6), [False]),
+    ],
+)
+def test_a_mirror_that_went_back_goes_on_from_there(
+    copied: tuple[int, ...], alone: list[bool]
+) -> None:
+    logs = [Log("A").data(1, 2, 3, 4, 5, 6), Log("B").data(*copied)]
+    seen = view(logs, drained=frozenset({"A->B"}))
+    assert [f.evidence.get("alone", False) for f in findings(NAME, seen)] == alone
+    at_once = view(logs, compacted={"B": 7}, drained=frozenset({"A->B"}))
+    assert not any("alone" in f.evidence for f in findings(NAME, at_once))
+
+
+def test_a_mirror_may_end_before_it_has_copied_everything_again() -> None:
+    seen = view([Log("A").data(1, 2, 3, 4), Log("B").data(1, 2, 3, 4, 2)])
+    assert [f.evidence.get("alone", False) for f in findings(NAME, seen)] == [False]
+
+
 def test_an_open_transaction_mirrored_by_an_uncommitted_reader_is_found() -> None:
     assert anomalies(NAME, view([Log("A").txn(1, pid=7, end=None), Log("B").data(1)])) == [
         ("mirrored-aborted", "B", 0)

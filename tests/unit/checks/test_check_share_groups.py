@@ -209,6 +209,10 @@ WRONG = {
         ),
         ("delivered-again", 0),
     ),
+    "accepted and released in one request": (
+        shared(*ACCEPTED_ROWS, row("release", 1, at=12), row("released", 1, at=12), DONE),
+        ("delivered-again", 0),
+    ),
     "delivered after its end, with a higher delivery count": (
         shared(*ACCEPTED_ROWS, *STALE, DONE),
         ("delivered-again", 0),
