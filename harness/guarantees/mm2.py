@@ -27,9 +27,9 @@ REPEATS: Final = Allowance(
         "faults on the link, on the mirror, or on a broker of either end; until 30 s after the heal"
     ),
     bound=(
-        "one copy per such fault, of records first mirrored no earlier than 10 s before it, and from "
-        "there on all of them up to the last one; after faults on brokers of the destination also "
-        "some alone, which a request left behind"
+        "one copy per such fault, of records first mirrored no earlier than 10 s before it, and "
+        "from there on all of them up to the last one; after faults on brokers of the destination "
+        "also some alone, from a request that was answered late"
     ),
     citation=(
         "KIP-618, Motivation: source connectors other than exactly-once ones may write records "
