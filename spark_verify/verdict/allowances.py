@@ -27,8 +27,7 @@ Decide = Callable[[Allowance, Anomaly, str, Sequence[Window]], str | None]
 def _once_per_fault(
     line: Allowance, anomaly: Anomaly, link: str, windows: Sequence[Window]
 ) -> str | None:
-    """A repeat is allowed once per fault that touched the link, its mirror, or a broker of either
-    end. One that stands alone is a request that a broker of the destination answered late."""
+    """A repeat is allowed once per fault that can have caused it."""
     first, again = _interval(anomaly, "first_written"), _interval(anomaly, "written")
     if first is None or again is None:
         return None
@@ -36,17 +35,23 @@ def _once_per_fault(
     causes = [
         w
         for w in windows
-        if touches(w, link)
+        if _causes(w, anomaly, link)
         and w.start <= again[1]
         and again[0] <= w.end + after
         and w.start - before <= first[1]
     ]
-    if anomaly.evidence.get("alone"):
-        causes = [w for w in causes if w.on.cluster == anomaly.cluster]
     copy = anomaly.evidence.get("copy")
     if not causes or not isinstance(copy, int) or copy > len(causes):
         return None
     return f"{line.because} {', '.join(f'{w.fault} ({w.id})' for w in causes)}"
+
+
+def _causes(window: Window, anomaly: Anomaly, link: str) -> bool:
+    """Whether a fault touched the link, its mirror, or a broker of either end. A repeat that stands
+    alone is of a request that a broker of the destination answered late."""
+    if anomaly.evidence.get("alone"):
+        return window.on.cluster == anomaly.cluster
+    return touches(window, link)
 
 
 def _within_bound(
