@@ -202,12 +202,11 @@ def _beside(
         & ~among(ours.uid[mirrored], got)
     ]
     # The copy that was read: an at-least-once mirror may have written a record twice.
-    read = np.concatenate([r.offsets[r.uids >= 0] for r in after])
-    again = mirrored[
-        (origin < committed.position)
-        & among(ours.uid[mirrored], uids_of(after))
-        & np.isin(ours.offset[mirrored], read)
-    ]
+    read = locate(ours.offset[mirrored], np.concatenate([r.offsets for r in after]))
+    uids = np.concatenate([r.uids for r in after])[read >= 0]
+    read = read[read >= 0]
+    read = read[ours.uid[mirrored[read]] == uids]
+    again = mirrored[(origin < committed.position) & np.isin(np.arange(len(mirrored)), read)]
     synced = [
         g.offset
         for g in view.groups
