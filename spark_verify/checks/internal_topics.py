@@ -240,7 +240,9 @@ CHECK = Check(
             name="marker-missing",
             meaning=(
                 "The coordinator recorded a transaction as complete, and a partition of it "
-                "has no marker."
+                "has no marker. (Kafka itself does that if the partition has no leader when the "
+                "marker is sent: KAFKA-20734. Its broker then logs `Couldn't find leader "
+                "endpoint`.)"
             ),
             sentence=(
                 "the coordinator of {cluster} completed {decided} of {transactional_id} (producer "
