@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import pytest
 
-from linkflap.api import arguments
-from linkflap.api.judged import Judged
+from linkflap.api import runs
+from linkflap.api.runs import Judged
 from linkflap.harness.judging import verifier
 from linkflap.harness.model.errors import InputError, LinkflapError
 from linkflap.harness.model.protocols import Deployment
@@ -120,7 +120,8 @@ def _check_names(wanted: Mapping[str, Any], known: Sequence[str], *, with_option
     of_mirror = wanted.get("mirror_options") or {
         name: value for name, value in wanted.items() if name in options
     }
-    arguments.check(**{name: wanted.get(name) for name in _ARGUMENTS}, mirror_options=of_mirror)
+    given = {name: wanted.get(name) for name in _ARGUMENTS}
+    runs.check_arguments(**given, mirror_options=of_mirror)
 
 
 def _runtime(wanted: Mapping[str, Any]) -> str:

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from linkflap.api.consumer import Consumer as Consumer
     from linkflap.api.deploy import deploy as deploy
     from linkflap.api.faults import Window as Window
-    from linkflap.api.judged import Judged as Judged
     from linkflap.api.producer import Producer as Producer
+    from linkflap.api.runs import Judged as Judged
     from linkflap.api.runs import run as run
     from linkflap.api.runs import verify as verify
     from linkflap.api.world import World as World
@@ -57,7 +57,7 @@ _HOMES = {
     "Failover": "linkflap.harness.model.failover_cost",
     "FaultError": "linkflap.harness.model.errors",
     "InputError": "linkflap.harness.model.errors",
-    "Judged": "linkflap.api.judged",
+    "Judged": "linkflap.api.runs",
     "LinkflapError": "linkflap.harness.model.errors",
     "Producer": "linkflap.api.producer",
     "Scenario": "linkflap.harness.model.scenario",

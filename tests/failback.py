@@ -7,8 +7,7 @@ from typing import Any, cast
 
 from confluent_kafka.admin import AdminClient
 
-from linkflap.harness.model.protocols import Cluster, Deployment
-from linkflap.harness.model.protocols.mirrors import Mirror
+from linkflap.harness.model.protocols import Cluster, Deployment, Mirror
 from linkflap.harness.model.side_by_side import side_by_side
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import Partition, quiet

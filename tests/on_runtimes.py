@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.events import Event, Kind, stamped
-from linkflap.harness.model.protocols.clusters import Cluster
+from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec, LinkSpec, Topology
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import RUNTIMES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from linkflap.harness.model.protocols.clusters import Cluster
+from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.connection import Connection
 

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from linkflap.harness.model.errors import DeadlineExceeded
-from linkflap.harness.model.protocols.deployments import Deployment
+from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
 

@@ -13,8 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.mirrors.arrival import reader
 from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
-from linkflap.harness.model.protocols import Deployment
-from linkflap.harness.model.protocols.mirrors import Mirror
+from linkflap.harness.model.protocols import Deployment, Mirror
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import Bound, quiet

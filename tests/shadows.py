@@ -18,8 +18,7 @@ from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
 from linkflap.harness.mirrors.shadow.settings import Config, ShadowOptions
 from linkflap.harness.model.errors import DeadlineExceeded
-from linkflap.harness.model.protocols.clusters import Broker
-from linkflap.harness.model.protocols.deployments import Deployment
+from linkflap.harness.model.protocols import Broker, Deployment
 from linkflap.harness.model.scenario import MirrorSpec, Option
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import Bound, answered_bounds, quiet

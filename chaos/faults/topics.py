@@ -22,8 +22,7 @@ from linkflap.chaos.faults.base import number, settings, watch
 from linkflap.chaos.faults.clusters import cluster_of, cluster_reason
 from linkflap.harness.model import events
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
-from linkflap.harness.model.protocols import Bite, Mirror, World
-from linkflap.harness.model.protocols.mirrors import ReportsGivenUpTopics
+from linkflap.harness.model.protocols import Bite, Mirror, ReportsGivenUpTopics, World
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import RECREATED, Topology, is_data_topic, topic_name
 from linkflap.harness.model.wait import patient, until

@@ -35,7 +35,7 @@ from linkflap.harness.capture.promotions_from_bytes import promotions_in
 from linkflap.harness.capture.replicas import log_end, offsets_in
 from linkflap.harness.log import batches, records
 from linkflap.harness.log.batch_headers import Bools
-from linkflap.harness.log.segment_files import offset_in
+from linkflap.harness.log.segments import offset_in
 from linkflap.harness.machine import untrusted_files
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import Captured

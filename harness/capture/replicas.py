@@ -21,7 +21,7 @@ import msgspec
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from linkflap.harness.log import segment_files, segments
+from linkflap.harness.log import segments
 from linkflap.harness.machine import untrusted_files
 from linkflap.harness.model.history import LARGEST, Bounds, Watermark
 from linkflap.harness.model.protocols import Broker, Cluster, is_running
@@ -96,7 +96,7 @@ def bounds_of(replica: PartitionFolder, copied: Path, known: Known) -> Bounds:
     high, source = _high_watermark(replica, copied, known, leads=leads)
     checkpoint = offsets_in(broker.log_dir / "log-start-offset-checkpoint").get(tp, 0)
     first = min(
-        (at for path in copied.glob("*.log") if (at := segment_files.offset_in(path.name)) >= 0),
+        (at for path in copied.glob("*.log") if (at := segments.offset_in(path.name)) >= 0),
         default=0,
     )
     return Bounds(
@@ -150,7 +150,7 @@ def _thinned(folder: Path) -> int:
     for path, following in reversed([*pairwise(paths)]):
         found = batches.scan([path]).headers
         if (found.crc_ok & (found.count <= found.last_offset - found.base_offset)).any():
-            return max(segment_files.offset_in(following.name), 0)
+            return max(segments.offset_in(following.name), 0)
     return 0
 
 
@@ -160,7 +160,7 @@ def _unfinished(folder: Path, high_watermark: int) -> int:
     paths = sorted(folder.glob("*.log"))
     if not paths:
         return 0
-    last, damage = segment_files.map_segment(paths[-1])
+    last, damage = segments.map_segment(paths[-1])
     damage += segments.walk(last)[1]
     torn = [d.kind for d in damage] == ["torn-tail"] and log_end(folder) >= high_watermark
     return len(last.data) - damage[0].position if torn else 0

@@ -1,33 +1,161 @@
-"""Samples the bounds of every data partition during a run, and the committed offsets of groups
-(`harness.capture.group_offsets`).
+"""Samples the bounds of every data partition during a run, the committed offsets of groups, and
+host stalls.
 
 Each cluster has one thread with one admin client. One sample requests ListOffsets three times in
 this order: log start, last stable offset (read_committed end), high watermark (read_uncommitted
 end). So within a row log start <= LSO <= high watermark holds for a correct broker, whatever is
 written meanwhile. A cluster that does not answer gives no row, only a count.
+
+Committed offsets: each group is read by a consumer that has the group's name and never joins it.
+AdminClient.list_consumer_group_offsets would end the process when the coordinator moves or loads
+(librdkafka 2.16: rd_kafka_handle_OffsetFetch uses the consumer group of the handle, and an admin
+client has none).
+
+A host stall is an oversleep beyond a broker's session timeout: this machine starved everyone.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
-from confluent_kafka import IsolationLevel, KafkaException
+from confluent_kafka import Consumer, IsolationLevel, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
-from linkflap.harness.capture.group_offsets import GroupSampler
-from linkflap.harness.capture.host_stalls import StallWatch
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import DeadlineExceeded
-from linkflap.harness.model.history import Watermark
+from linkflap.harness.model.events import HostStall
+from linkflap.harness.model.history import GroupOffset, Watermark
+from linkflap.harness.model.protocols import Recorder
 from linkflap.harness.model.security import entered_by, security_of
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunWriter
+
+EVERY: Final = int(0.5e9)
+
+
+class GroupSampler:
+    """Writes the committed offsets of groups that are new or changed since the last sample, at most
+    twice a second. `config` is librdkafka's, of a client of the cluster."""
+
+    def __init__(
+        self,
+        cluster: str,
+        config: Mapping[str, str | int | float | bool],
+        groups: Sequence[str],
+        writer: RunWriter,
+    ) -> None:
+        self.sampled: frozenset[str] = frozenset()
+        """Groups of which some committed offset was sampled."""
+        self._cluster, self._config, self._groups = cluster, config, groups
+        self._offsets = writer.groups(cluster)
+        self._sampled_at = 0
+        self._known: dict[tuple[str, str, int], int] = {}
+        self._consumers: dict[str, Consumer] = {}
+
+    def sample(self, partitions: Sequence[TopicPartition], *, within: float) -> None:
+        """Asks for each group's offsets in these partitions, unless that was done just now. Raises
+        KafkaException when no answer comes within so many seconds."""
+        if now() < self._sampled_at + EVERY:
+            return
+        self._sampled_at = now()
+        for group in self._groups:
+            self._sample(group, partitions, within)
+
+    def sample_next(self) -> None:
+        """Makes the next call of `sample` ask, even if one did just now."""
+        self._sampled_at = 0
+
+    def offsets(self, group: str) -> Mapping[TopicPartition, int]:
+        """The last sampled offsets of a group."""
+        known = dict(self._known)  # a copy: the sampler's thread adds to it
+        return {(topic, number): at for (of, topic, number), at in known.items() if of == group}
+
+    def close(self) -> None:
+        for consumer in self._consumers.values():
+            consumer.close()
+
+    def _sample(self, group: str, partitions: Sequence[TopicPartition], within: float) -> None:
+        asked = now()
+        for partition in self._consumer(group).committed(
+            [KafkaPartition(*tp) for tp in partitions], timeout=within
+        ):
+            key = group, partition.topic, partition.partition
+            if (
+                partition.error is None
+                and partition.offset >= 0
+                and self._known.get(key) != partition.offset
+            ):
+                self._known[key] = partition.offset
+                self.sampled |= {group}
+                self._offsets.write(
+                    GroupOffset(
+                        time=asked,
+                        cluster=self._cluster,
+                        group=group,
+                        topic=partition.topic,
+                        partition=partition.partition,
+                        offset=partition.offset,
+                    )
+                )
+
+    def _consumer(self, group: str) -> Consumer:
+        if group not in self._consumers:
+            config = {**self._config, "group.id": group, "enable.auto.commit": False}
+            # With read_committed the broker refuses to answer while a transaction with offsets of
+            # the group is open (KIP-447, require_stable). With relays that is nearly always, and
+            # the samples of bounds would wait for it. The offsets it returns are committed anyway.
+            config["isolation.level"] = "read_uncommitted"
+            self._consumers[group] = Consumer(config)
+        return self._consumers[group]
+
+
+SESSION_TIMEOUT: Final = 3.0
+_JOIN_WITHIN: Final = 30.0
+
+
+class StallWatch:
+    """Sleeps a quarter of a second at a time, and records it when the machine did not wake it for a
+    session timeout."""
+
+    def __init__(
+        self, recorder: Recorder, *, threshold: float = SESSION_TIMEOUT, interval: float = 0.25
+    ) -> None:
+        self._recorder, self._threshold, self._interval = recorder, threshold, interval
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="stall-watch", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _run(self) -> None:
+        before = time.monotonic()
+        while not self._stopping.wait(self._interval):
+            after = time.monotonic()
+            self.noticed(after - before - self._interval)
+            before = after
+
+    def noticed(self, oversleep: float) -> None:
+        """Records an oversleep of so many seconds when it is beyond the threshold."""
+        if oversleep >= self._threshold:
+            self._recorder.write(HostStall(seconds=round(oversleep, 3)))
+
+    def stop(self) -> None:
+        """Returns when the thread is gone; safe to call twice, and before start."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            until(
+                lambda: not self._thread.is_alive(),
+                within=_JOIN_WITHIN,
+                what="the stall watch to stop",
+            )
+
 
 INTERVAL: Final = 0.2
 LEADERS_EVERY: Final = int(1e9)

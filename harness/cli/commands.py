@@ -63,7 +63,7 @@ linkflap.add_command(list_)
 @linkflap.command()
 def doctor() -> int:
     """Shows what each runtime lacks on this machine, and how to fix it."""
-    from linkflap.harness.cli.doctor.report import show
+    from linkflap.harness.cli.doctor import show
 
     return show()
 

@@ -123,7 +123,7 @@ def logs_request(**options: Unpack[LogOptions]) -> LogsRequest | None:
 def live_logs_request(**options: Unpack[LogOptions]) -> LiveLogsRequest | None:
     """The request for live clusters; None if none were named. Raises InputError for unreadable
     ones."""
-    from linkflap.harness.capture.live.properties import access
+    from linkflap.harness.capture.live.cluster import access
     from linkflap.harness.capture.live.record import LiveLogsRequest
 
     if not options["bootstrap"]:

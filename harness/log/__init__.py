@@ -2,7 +2,7 @@
 
     layout      the v2 record batch, field by field
     walk        the batches of a buffer, by the standard library alone
-    header_rows headers as rows of a numpy structure
+    batch_headers headers as rows of a numpy structure, and one array per field
     segments    segment files, memory-mapped; and damage to their bytes
     batches     batch headers of a log as numpy columns, CRC-32C recomputed
     records     data records as numpy columns (offset, uid, operation, digest, timestamp)

@@ -18,13 +18,105 @@ import numpy as np
 from crc32c import crc32c
 from numpy.typing import NDArray
 
-from linkflap.harness.log import header_rows, layout, old_messages
-from linkflap.harness.log.batch_damage import corrupt, disorder, unwritten
+from linkflap.harness.log import batch_headers, layout, old_messages
 from linkflap.harness.log.batch_headers import Headers, Ints
 from linkflap.harness.log.codecs import NONE
-from linkflap.harness.log.reference_markers import control_type, coordinator_epoch
-from linkflap.harness.log.segment_files import Segment, SegmentDamage, map_segments
-from linkflap.harness.log.segments import BatchRun, runs
+from linkflap.harness.log.reference import control_type, coordinator_epoch
+from linkflap.harness.log.segments import BatchRun, Segment, SegmentDamage, map_segments, runs
+
+
+def unwritten(segments: Sequence[Segment], headers: Headers) -> list[SegmentDamage]:
+    """Headers under a CRC that holds which no broker writes, whatever became of the records.
+
+    Compaction takes records away and leaves the offsets: fewer records than offsets, and none at
+    all, are as they should be. Ids below -1 are what some mirrors make of others' ids.
+    """
+    offsets = headers.last_offset - headers.base_offset + 1
+    data, marker = (
+        headers.control == layout.DATA,
+        np.isin(headers.control, (layout.ABORT, layout.COMMIT)),
+    )
+    rules = (
+        (headers.count < 0, "its header tells of {count} records"),
+        ((headers.count > offsets) & (offsets > 0), "its header tells of {count} records"),
+        (marker & ~headers.transactional, "the marker of a transaction that is not transactional"),
+        (
+            data & headers.transactional & (headers.producer_id == -1),
+            "transactional, and of no producer",
+        ),
+    )
+    return [
+        SegmentDamage(
+            kind="impossible-header",
+            file=segments[int(headers.segment[i])].name,
+            position=int(headers.position[i]),
+            detail=(
+                f"offsets {headers.base_offset[i]} to {headers.last_offset[i]}: "
+                f"{words.format(count=headers.count[i])}"
+            ),
+        )
+        for broken, words in rules
+        for i in np.flatnonzero(broken & headers.crc_ok)
+    ]
+
+
+def corrupt(segments: Sequence[Segment], headers: Headers) -> list[SegmentDamage]:
+    return [
+        SegmentDamage(
+            kind="corrupt-batch",
+            file=segments[int(headers.segment[i])].name,
+            position=int(headers.position[i]),
+            detail=(
+                f"offsets {headers.base_offset[i]} to {headers.last_offset[i]}: the CRC-32C is not "
+                f"{headers.crc[i]:#010x}"
+            ),
+        )
+        for i in np.flatnonzero(~headers.crc_ok)
+    ]
+
+
+def disorder(segments: Sequence[Segment], headers: Headers) -> list[SegmentDamage]:
+    """Batches that do not begin after everything before them, and segments whose name is not below
+    their offsets."""
+    damage: list[SegmentDamage] = []
+    if len(headers):
+        reached = np.maximum.accumulate(headers.last_offset)
+        early = np.flatnonzero(headers.base_offset[1:] <= reached[:-1]) + 1
+        for i in early:
+            detail = (
+                f"begins at offset {headers.base_offset[i]}, the log before it reaches "
+                f"{reached[i - 1]}"
+            )
+            file, position = segments[int(headers.segment[i])].name, int(headers.position[i])
+            damage.append(
+                SegmentDamage(kind="overlap", file=file, position=position, detail=detail)
+            )
+        damage.extend(
+            SegmentDamage(
+                kind="overlap",
+                file=segments[int(headers.segment[i])].name,
+                position=int(headers.position[i]),
+                detail=detail,
+            )
+            for i in np.flatnonzero(headers.last_offset < headers.base_offset)
+            if (
+                detail := f"ends at offset {headers.last_offset[i]}, "
+                f"before its first offset {headers.base_offset[i]}"
+            )
+        )
+    for index, segment in enumerate(segments):
+        first = headers.base_offset[headers.segment == index][:1]
+        if len(first) and first[0] < segment.base_offset:
+            detail = (
+                f"the first batch begins at offset {first[0]}, below the offset in the file's name"
+            )
+            damage.append(
+                SegmentDamage(
+                    kind="misplaced-segment", file=segment.name, position=0, detail=detail
+                )
+            )
+    return damage
+
 
 _MARKER_BYTES: Final = np.array([0, 0, 8, 0, 0, 0], np.uint8)
 """Timestamp delta 0, offset delta 0, key length 4 (zigzag), version 0, and the high byte of the
@@ -87,7 +179,7 @@ def scan(paths: Iterable[Path], *, sums: bool = True, look: Look | None = None) 
             located = np.full(len(rows), index, np.int64), run.begins + run.positions
             parts.append((rows, found, _control_heads(run, rows), *located))
     nothing = (
-        np.zeros(0, header_rows.HEADER),
+        np.zeros(0, batch_headers.HEADER),
         np.zeros(0, np.int64),
         np.zeros((0, _HEAD), np.uint8),
         *[np.zeros(0, np.int64)] * 2,
@@ -95,7 +187,7 @@ def scan(paths: Iterable[Path], *, sums: bool = True, look: Look | None = None) 
     every, computed, heads, files, there = (
         np.concatenate(columns) for columns in zip(nothing, *parts, strict=True)
     )
-    possible = header_rows.possible_offsets(every)
+    possible = batch_headers.possible_offsets(every)
     damage.extend(_outside(segments, every[~possible], files[~possible], there[~possible]))
     headers = _columns(every[possible], computed[possible], files[possible], there[possible])
     damage.extend(corrupt(segments, headers))
@@ -134,7 +226,7 @@ def _fields(run: BatchRun) -> NDArray[np.void]:
     """The fixed part of every batch, gathered at once: one row of 61 bytes per batch, seen as a
     structure."""
     raw = run.data[run.positions[:, None] + np.arange(layout.HEADER_SIZE)]
-    return np.ascontiguousarray(raw).view(header_rows.HEADER)[:, 0]
+    return np.ascontiguousarray(raw).view(batch_headers.HEADER)[:, 0]
 
 
 def _checksums(run: BatchRun, rows: NDArray[np.void], *, only_control: bool) -> Ints:

@@ -29,9 +29,9 @@ import cramjam
 import numpy as np
 from numpy.typing import NDArray
 
-from linkflap.harness.log import header_rows, layout, reference
+from linkflap.harness.log import batch_headers, layout, reference
 from linkflap.harness.log.codecs import LZ4, CannotInflate, inflate, limit
-from linkflap.harness.log.reference_cursor import MalformedBatch
+from linkflap.harness.log.reference import MalformedBatch
 from linkflap.harness.log.segments import OLD_FORMATS
 
 _HEAD: Final = struct.Struct(">qiIbb")
@@ -192,7 +192,7 @@ def rows(
 ) -> tuple[NDArray[np.void], NDArray[np.int64], list[tuple[int, str]]]:
     """Messages as headers of batches, their CRCs as recomputed, and the positions of those that
     cannot be read, with the reason: of those only the offset is known."""
-    found = np.zeros(len(positions), header_rows.HEADER)
+    found = np.zeros(len(positions), batch_headers.HEADER)
     sums = np.zeros(len(positions), np.int64)
     unread: list[tuple[int, str]] = []
     for n, position in enumerate(positions):

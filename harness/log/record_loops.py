@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from linkflap.harness.log.segment_files import Bytes, Ints
+from linkflap.harness.log.segments import Bytes, Ints
 from linkflap.harness.machine.compiled import compiled
 from linkflap.harness.model import payload
 

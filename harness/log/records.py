@@ -20,13 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from linkflap.harness.log import layout, old_messages, reference
-from linkflap.harness.log.batch_headers import Headers
+from linkflap.harness.log.batch_headers import Headers, possible_offsets
 from linkflap.harness.log.batches import ReplicaLog
 from linkflap.harness.log.codecs import NAMES, NONE, CannotInflate, inflate
-from linkflap.harness.log.header_rows import possible_offsets
-from linkflap.harness.log.reference_cursor import MalformedBatch
-from linkflap.harness.log.segment_files import Bytes, Ints, Kind, SegmentDamage
-from linkflap.harness.log.segments import WINDOW, BatchRun
+from linkflap.harness.log.reference import MalformedBatch
+from linkflap.harness.log.segments import WINDOW, BatchRun, Bytes, Ints, Kind, SegmentDamage
 from linkflap.harness.model.payload import FOREIGN
 
 _PARCEL: Final = 32 << 20

@@ -13,9 +13,102 @@ from dataclasses import dataclass
 from typing import Final
 
 from linkflap.harness.log import layout
-from linkflap.harness.log.codecs import inflate
-from linkflap.harness.log.reference_cursor import Cursor, MalformedBatch
+from linkflap.harness.log.codecs import CannotInflate, inflate
 from linkflap.harness.model.payload import FOREIGN, HEADER, LAYOUT
+
+
+class MalformedBatch(ValueError):
+    """Bytes that are no record batch. Never leaves `harness.log`, except from this module's own
+    functions."""
+
+
+class Cursor:
+    """Reads a record's fields one after the other."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.position = 0
+
+    def take(self, size: int) -> bytes:
+        if size < 0 or self.position + size > len(self._data):
+            raise MalformedBatch(
+                f"{size} bytes wanted at byte {self.position} of {len(self._data)}"
+            )
+        self.position += size
+        return self._data[self.position - size : self.position]
+
+    def varint(self, bits: int = 32) -> int:
+        value = shift = 0
+        while True:
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if not byte & 0x80:
+                break
+            if shift >= bits:
+                raise MalformedBatch(
+                    f"a varint of more than {bits} bits before byte {self.position}"
+                )
+        value &= (1 << bits) - 1
+        return (value >> 1) ^ -(value & 1)
+
+    def nullable(self) -> bytes | None:
+        length = self.varint()
+        if length < -1:
+            raise MalformedBatch(f"length {length} before byte {self.position}")
+        return None if length == -1 else self.take(length)
+
+    def at_end(self) -> bool:
+        return self.position == len(self._data)
+
+
+def control_type(codec: int, body: bytes) -> tuple[int, str]:
+    """The type of a control batch by its first record: ABORT, COMMIT, OTHER_CONTROL or
+    SKIPPED_CONTROL, and what is wrong with it or "".
+
+    KIP-98: the key is version i16 | type i16; later versions may add fields behind. As Kafka's
+    consumers do (ControlRecordType), any version from 0 on is read as version 0, and types that are
+    not known are skipped; a lower version or a shorter key is an error to them.
+    """
+    try:
+        key, _ = _control_record(codec, body)
+    except (MalformedBatch, CannotInflate) as error:
+        return layout.SKIPPED_CONTROL, f"a control record that cannot be read: {error}"
+    if key is None or len(key) < 4:
+        return layout.SKIPPED_CONTROL, f"a control record with the key {key!r}"
+    version, kind = struct.unpack_from(">hh", key)
+    if version < 0:
+        return layout.SKIPPED_CONTROL, f"a control record of version {version}, type {kind}"
+    if kind in (layout.ABORT, layout.COMMIT):
+        return kind, ""
+    return layout.OTHER_CONTROL if kind == layout.RESET_TYPE else layout.SKIPPED_CONTROL, ""
+
+
+def coordinator_epoch(codec: int, body: bytes) -> int:
+    """The epoch of the coordinator that wrote a marker; -1 where it cannot be read, or has none.
+
+    KIP-98, EndTxnMarker: the value is version i16 | coordinator epoch i32; later versions may add
+    fields behind.
+    """
+    try:
+        _, value = _control_record(codec, body)
+    except (MalformedBatch, CannotInflate):
+        return -1
+    if value is None or len(value) < 6:
+        return -1
+    return int(struct.unpack_from(">hi", value)[1])
+
+
+def _control_record(codec: int, body: bytes) -> tuple[bytes | None, bytes | None]:
+    """Key and value of the first record of a batch."""
+    cursor = Cursor(inflate(codec, body))
+    cursor.varint()
+    cursor.take(1)
+    cursor.varint(bits=64)
+    cursor.varint()
+    key = cursor.nullable()
+    return key, None if cursor.at_end() else cursor.nullable()
+
 
 Header = tuple[bytes, bytes | None]
 _CASTAGNOLI: Final = 0x82F63B78

@@ -11,6 +11,7 @@ The ledger's folder is in the temporary directory, one per user, or $LINKFLAP_RU
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import tempfile
@@ -18,15 +19,36 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 import msgspec
 from filelock import FileLock
 
-from linkflap.harness.machine import engine_leftovers, mounts, trusted_folders, untrusted_files
+from linkflap.harness.machine import engine_leftovers, trusted_folders, untrusted_files
 from linkflap.harness.machine.engine_leftovers import StillThere
 from linkflap.harness.machine.process_identity import Identity, alive, identify
 from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.wait import until
+
+_DETACH: Final = 2
+
+
+def mount(folder: Path, *, size: int) -> None:
+    """Mounts an empty tmpfs of so many bytes on `folder`. Raises OSError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mount(b"linkflap", os.fsencode(folder), b"tmpfs", 0, f"size={size},mode=0755".encode()):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(folder))
+
+
+def unmount(folder: Path) -> bool:
+    """Whether something was mounted there; it is gone then, at the latest when the last file in it
+    is closed. Raises Untrusted where somebody else could have put a link in its way."""
+    if folder.is_symlink() or not os.path.ismount(folder):
+        return False
+    trusted_folders.check(folder.parent)
+    libc = ctypes.CDLL(None, use_errno=True)
+    return not libc.umount2(os.fsencode(folder), _DETACH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +253,7 @@ def end(entry: OwnerEntry) -> Iterator[str]:
     )
     still_there: list[str] = []
     for what, undo, paths in (
-        ("mount on", mounts.unmount, entry.mounts),
+        ("mount on", unmount, entry.mounts),
         ("folder", trusted_folders.remove, entry.folders),
     ):
         for path in paths:

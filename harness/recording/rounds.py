@@ -22,9 +22,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from linkflap.harness import mirrors, runtimes
-from linkflap.harness.capture.logs import replicas_of
+from linkflap.harness.capture.logs import Since, replicas_of
 from linkflap.harness.capture.replicas import log_end
-from linkflap.harness.capture.since import Since
 from linkflap.harness.mirrors.shadow.settings import folder_at
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.events import Kind

@@ -21,7 +21,7 @@ from linkflap.chaos.schedule import Player, check_losses, check_runtime
 from linkflap.chaos.schedule import check as check_schedule
 from linkflap.harness import mirrors, runtimes, workloads
 from linkflap.harness.capture import logs, replica_ends, watermarks
-from linkflap.harness.capture.since import Since
+from linkflap.harness.capture.logs import Since
 from linkflap.harness.capture.topic_settings import SettingsSampler
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.model.clock import now

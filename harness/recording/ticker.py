@@ -6,8 +6,7 @@ from linkflap.harness.model import interrupts
 from linkflap.harness.model.clock import now
 from linkflap.harness.recording.unexpected_exits import UnexpectedExits
 from linkflap.harness.recording.world import RunWorld
-from linkflap.harness.report.progress import Progress
-from linkflap.harness.report.progress_state import Counters
+from linkflap.harness.report.progress import Counters, Progress
 
 LAG_EVERY = 1_000_000_000
 

@@ -3,35 +3,189 @@
 Nothing is fetched, everything that comes from a run is escaped, and the one script is allowed by
 its hash alone. Damaged and empty runs get a page too: it names what is missing, so that an absence
 never looks like a quiet run.
+
+The page shows what a run's processes printed around a moment: a few lines of each log, and a link
+to the log.
+
+Brokers print local time without a zone. The zone follows from the run's own clock: the log begins
+when the run did.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import os
+import re
 from base64 import b64encode
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from shlex import quote
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
-from jinja2 import Template
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from linkflap.harness.machine import untrusted_files
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.verdict import Anomaly, Cause, CheckResult, Document
 from linkflap.harness.report import evidence
-from linkflap.harness.report.broker_logs import Excerpt, excerpts
-from linkflap.harness.report.document import era_lines, read
+from linkflap.harness.report.document import era_lines, in_short, read
 from linkflap.harness.report.operations import label
 from linkflap.harness.report.payload import payload, script_safe
 from linkflap.harness.report.searched import ShownCommits
 from linkflap.harness.report.series import Series, series
-from linkflap.harness.report.surroundings import environment_of, surroundings_of
 from linkflap.harness.rundir import Damage, RunReader, write_whole
+
+MOST_LINES: Final = 14
+_MOST_LOGS: Final = 60
+_AROUND: Final = 2.0
+_MOST_BYTES: Final = 16 << 20
+_WIDEST: Final = 300
+_TIME: Final = re.compile(r"\[?(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)[,.](\d{3})")
+_QUARTER: Final = 900.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excerpt:
+    """Lines of one log around the moment, `line` being the number of the first (0: none), and its
+    path in the run directory."""
+
+    path: str
+    lines: Sequence[str]
+    line: int = 0
+
+
+def excerpts(folder: Path, started: int, moment: int | None) -> Sequence[Excerpt]:
+    """Every log of a process; with lines where there is a moment (nanoseconds) and the log has
+    times."""
+    found = []
+    for path in sorted(folder.glob("logs/**/*.log"))[:_MOST_LOGS]:
+        try:
+            with untrusted_files.opened(path, root=folder) as file:
+                size = os.fstat(file.fileno()).st_size
+                numbered = (
+                    list(_around(file, started, moment))
+                    if moment is not None and size <= _MOST_BYTES
+                    else []
+                )
+            if size:
+                first, lines = numbered[0][0] if numbered else 0, [line for _, line in numbered]
+                found.append(
+                    Excerpt(path=path.relative_to(folder).as_posix(), lines=lines, line=first)
+                )
+        except OSError:
+            continue  # of an application that still has it
+    return found
+
+
+def _around(file: BinaryIO, started: int, moment: int) -> Iterator[tuple[int, str]]:
+    """Lines with their numbers."""
+    zone: float | None = None
+    taken = 0
+    for number, content in enumerate(untrusted_files.lines(file), start=1):
+        line = content.decode(errors="replace")
+        seconds = _seconds(line)
+        if seconds is None:
+            continue
+        if zone is None:
+            zone = round((seconds - started / 1e9) / _QUARTER) * _QUARTER
+        if abs(seconds - zone - moment / 1e9) <= _AROUND:
+            yield number, line.rstrip("\n")[:_WIDEST]
+            taken += 1
+            if taken == MOST_LINES:
+                return
+
+
+def _seconds(line: str) -> float | None:
+    found = _TIME.match(line)
+    if found is None:
+        return None
+    try:
+        return (
+            datetime.fromisoformat(f"{found[1]}T{found[2]}.{found[3]}")
+            .replace(tzinfo=UTC)
+            .timestamp()
+        )
+    except ValueError:
+        return None
+
+
+@cache
+def environment_of() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("linkflap.harness.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"short": in_short, "number": _number, "moment": _moment}
+    return environment
+
+
+def surroundings_of(reader: RunReader, shown: Series) -> Mapping[str, str]:
+    """The environment of the run: versions, clusters and their settings, the mirror's options, host
+    stalls."""
+    run = reader.run
+    found = {
+        "linkflap": run.linkflap,
+        **{name: str(value) for name, value in run.versions.items()},
+        **run.environment,
+    }
+    for cluster in run.scenario.topology.clusters:
+        brokers = f"{cluster.brokers} broker{'s' if cluster.brokers != 1 else ''}"
+        found[f"cluster {cluster.name}"] = (
+            f"Kafka {cluster.kafka}, {brokers}, {_settings(cluster.config)}"
+        )
+    topics, mirror = run.scenario.topics, run.scenario.mirror
+    found["topics"] = (
+        f"{topics.partitions} partitions, {topics.replicas} replicas at most, "
+        f"{_settings(topics.config)}"
+    )
+    for number, each in enumerate(run.scenario.workloads, start=1):
+        found[f"workload {number}"] = (
+            f"{each.clients} {each.kind} at {each.home}, {_settings(each.options)}"
+        )
+    for name, value in (mirror.resolved or mirror.options).items():
+        found[f"{mirror.kind} {name}"] = f"{value}" + (
+            " (set)" if name in mirror.options else " (default)"
+        )
+    stalls = [mark.label for mark in shown.marks if mark.kind == "host-stall"]
+    found["host stalls"] = "; ".join(stalls) or "none was seen"
+    return found
+
+
+def _settings(given: Mapping[str, object]) -> str:
+    """Those that were set: all others are defaults."""
+    return (
+        ", ".join(f"{name}={value}" for name, value in given.items())
+        or "no settings but those of linkflap"
+    )
+
+
+def _number(value: float | None, unit: str = "") -> str:
+    if value is None:
+        return "unknown"
+    text = f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"
+    return f"{text} {unit}".strip()
+
+
+def _moment(nanoseconds: int) -> str:
+    """UTC, to the second; a time outside the calendar, as a number."""
+    try:
+        return (
+            datetime.fromtimestamp(nanoseconds / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+            if nanoseconds
+            else "never"
+        )
+    except (OverflowError, OSError, ValueError):
+        return f"{nanoseconds:.4g} ns after 1970, which is in no calendar"
+
 
 NAME: Final = "report.html"
 MOST_ROWS: Final = 300
@@ -281,3 +435,59 @@ def _total(judged: Document) -> Mapping[str, int]:
 
 
 __all__ = ["About", "Excerpt", "Group", "page", "script_safe", "stylesheet", "template", "write"]
+
+
+SUITE_PAGE: Final = "suite.html"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """One failure: the runs that had it, what is known of it, the command that shows it,
+    and files, by name."""
+
+    kind: str
+    runs: Sequence[str]
+    command: str
+    cause: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One run: its verdict, its name, where it is, and the other columns."""
+
+    verdict: str
+    name: str
+    cells: Sequence[str]
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountTable:
+    """How often what was hit; 0 is shown as never, None is not due."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Mapping[str, Sequence[int | None]]
+    about: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """All that the page shows. `columns` are those of `rows`, the first two being verdict and
+    run."""
+
+    verdict: str
+    title: str
+    about: str
+    lines: Sequence[str]
+    failures: Sequence[Failure]
+    columns: Sequence[str]
+    rows: Sequence[Row]
+    tables: Sequence[CountTable] = ()
+
+
+def text(page: Page) -> str:
+    """The file's text."""
+    return template("suite.html").render(page=page, style=Markup(stylesheet()))

@@ -4,15 +4,48 @@ outcome. Numbers only, no rows."""
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from linkflap.harness.model.events import (
+    Event,
+    FaultBite,
+    FaultEnd,
+    FaultHeal,
+    FaultStart,
+    OfFault,
+    of_kind,
+)
 from linkflap.harness.model.history import Operation
 from linkflap.harness.model.payload import PROCESS_SHIFT
+
+_MOMENTS: Final = 10**18
+"""Numbers from here on are nanoseconds since 1970."""
+_LATEST: Final = 2 * 10**18
+"""And from here on they are none that any run had."""
+
+
+def in_words(value: object) -> str:
+    """A value with its parts: names before values, what has parts itself behind semicolons."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {in_words(each)}" for name, each in value.items()) or "none"
+    if isinstance(value, list | tuple):
+        deep = any(isinstance(each, Mapping | list | tuple) for each in value)
+        return ("; " if deep else ", ").join(map(in_words, value)) or "none"
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "none"}[value]
+    if isinstance(value, int) and _MOMENTS <= value < _LATEST:
+        return (
+            datetime.fromtimestamp(value / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"
+        )
+    return str(value)
+
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -134,3 +167,63 @@ def errors(done: ReturnedOperations, began: int, edges: Floats) -> Mapping[str, 
         name: np.histogram(ended[outcome == OUTCOMES.index(name)], bins=edges)[0] / width
         for name in ("fail", "info")
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnWindow:
+    """A fault's window. `bit` is None if nothing was measured; `end` is that of the run if no heal
+    was recorded.
+
+    `bite` and `heal` are the times of their measurements. `lasting`: it is never healed, like a
+    failover or a broker that stays dead.
+    """
+
+    id: str
+    fault: str
+    target: str
+    start: float
+    end: float
+    ended: bool
+    lasting: bool
+    bit: bool | None
+    observable: str
+    measured: str
+    expected: str
+    healed: str
+    bite: float | None = None
+    heal: float | None = None
+
+
+def windows(events: Sequence[Event], began: int, ended: int) -> list[DrawnWindow]:
+    """Every fault that started, in order of its start."""
+    steps: dict[str, list[OfFault]] = defaultdict(list)
+    for event in of_kind(events, OfFault):
+        steps[event.id].append(event)
+    found = [
+        _window(of_kind(each, FaultStart)[0], each, began, ended)
+        for each in steps.values()
+        if of_kind(each, FaultStart)
+    ]
+    return sorted(found, key=lambda window: window.start)
+
+
+def _window(start: FaultStart, steps: Sequence[OfFault], began: int, ended: int) -> DrawnWindow:
+    bite = next(iter(of_kind(steps, FaultBite)), None)
+    heal = next(iter(of_kind(steps, FaultHeal)), None)
+    end = next(iter(of_kind(steps, FaultEnd)), None) or heal
+    return DrawnWindow(
+        id=start.id,
+        fault=start.fault,
+        target=start.target,
+        start=(start.time - began) / NANO,
+        end=((end.time if end else ended) - began) / NANO,
+        ended=end is not None,
+        lasting=start.restores is False,
+        bit=bite.bit if bite else None,
+        observable=bite.observable if bite else "",
+        measured=in_words(bite.measured) if bite else "",
+        expected=in_words(bite.expected) if bite else "",
+        healed=", ".join(heal.checked) if heal else "",
+        bite=(bite.time - began) / NANO if bite else None,
+        heal=(heal.time - began) / NANO if heal else None,
+    )

@@ -17,8 +17,7 @@ import numpy as np
 from linkflap.harness.model.events import Event
 from linkflap.harness.model.verdict import Anomaly, Document
 from linkflap.harness.report.document import in_short
-from linkflap.harness.report.fault_windows import DrawnWindow
-from linkflap.harness.report.operations import Ints
+from linkflap.harness.report.operations import DrawnWindow, Ints
 from linkflap.harness.report.searched import ShownCommits, searched
 from linkflap.harness.report.series import Floats, Series
 

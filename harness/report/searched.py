@@ -18,8 +18,8 @@ from linkflap.harness.model.events import Event
 from linkflap.harness.model.payload import PROCESS_SHIFT, process_of
 from linkflap.harness.model.verdict import Document
 from linkflap.harness.report.document import in_short
+from linkflap.harness.report.operations import in_words
 from linkflap.harness.report.series import Series
-from linkflap.harness.report.words import in_words
 
 MOST_EVENTS: Final = 3_000
 MOST_TEXT: Final = 500_000

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from linkflap.harness.machine import cleanup, ledger, mounts
+from linkflap.harness.machine import cleanup, ledger
 from linkflap.harness.model.errors import SetupError
 
 _FILLER: Final = ".linkflap-filler"
@@ -59,7 +59,7 @@ class SmallDisk:
 
     def _mount(self, size: int) -> None:
         """Mounts an empty disk of this many bytes on the folder. Raises OSError."""
-        mounts.mount(self._folder, size=size)
+        ledger.mount(self._folder, size=size)
 
     def fill(self) -> None:
         """Leaves no free byte."""
@@ -85,7 +85,7 @@ class SmallDisk:
         self._undo()
 
     def _undo(self) -> None:
-        mounts.unmount(self._folder)
+        ledger.unmount(self._folder)
         self._folder.rmdir()
         self._below.rename(self._folder)
         ledger.remove_mount(self._folder)

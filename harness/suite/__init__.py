@@ -2,7 +2,7 @@
 
 plan        the options of a suite, written into its directory
 folder      the suite directory; it stays readable when the suite is killed
-recording   one `linkflap run` in a child process
+work        one `linkflap run` in a child process, and its judgement with others
 observed    what a run exercised, read from its run directory
 failures    signatures of failures, by which runs are grouped
 reports     the reports in failures/, and the runs that each of them explains

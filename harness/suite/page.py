@@ -16,8 +16,8 @@ from linkflap.harness.mirrors import MIRRORS
 from linkflap.harness.model.clients import LIBRDKAFKA
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.verdict import ORDER, Verdict
-from linkflap.harness.report import suite_page
-from linkflap.harness.report.suite_page import CountTable, Failure, Page, Row
+from linkflap.harness.report import html
+from linkflap.harness.report.html import CountTable, Failure, Page, Row
 from linkflap.harness.rundir import write_whole
 from linkflap.harness.suite import nights, regression
 from linkflap.harness.suite.folder import RunResult, SuiteFolder
@@ -32,9 +32,9 @@ _CREW: Final = re.compile("clients/[^/]*/")
 
 def write(folder: SuiteFolder) -> Path:
     """Writes suite.html into the suite directory, and returns its path."""
-    path = folder.root / suite_page.NAME
+    path = folder.root / html.SUITE_PAGE
     made = _of_cases(folder) if folder.plan.name == regression.REGRESSION else _of_runs(folder)
-    write_whole(path, suite_page.text(made).encode("utf-8", "backslashreplace"))
+    write_whole(path, html.text(made).encode("utf-8", "backslashreplace"))
     return path
 
 

@@ -19,7 +19,7 @@ from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.recording.soak import CLUSTERS, RoundRequest, Size
 from linkflap.harness.suite.folder import SuiteFolder
 from linkflap.harness.suite.plan import Plan
-from linkflap.harness.suite.recording import LONGEST, Recording
+from linkflap.harness.suite.work import LONGEST, Recording
 from linkflap.topologies import parse
 
 DISK: Final = 1500 << 20

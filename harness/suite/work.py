@@ -4,18 +4,136 @@ them in batches."""
 from __future__ import annotations
 
 import shutil
+import threading
+import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from linkflap.harness.judging.batch import BatchOutcome, judged
+from linkflap.harness.machine.children import Child, module, spawn
 from linkflap.harness.machine.disk_full import LEAST_ROOM, room
-from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.wait import pause
-from linkflap.harness.suite import recording
-from linkflap.harness.suite.judging import SuiteJudge, warm
-from linkflap.harness.suite.recording import Recording
+from linkflap.harness.rundir import RunReader
+from linkflap.spark_verify.spark import pandas_free, session
+
+
+class SuiteJudge:
+    """Judges one batch at a time. While it judges, call only `busy` and `take`."""
+
+    def __init__(self) -> None:
+        pandas_free.settle()
+        self._thread: threading.Thread | None = None
+        self._done: list[BatchOutcome] = []
+        self._crash: BaseException | None = None
+
+    @property
+    def busy(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self, folders: Sequence[Path]) -> None:
+        """Starts to judge a batch of run directories."""
+        self._thread = threading.Thread(
+            target=self._work, args=(list(folders),), name="judge", daemon=True
+        )
+        self._thread.start()
+
+    def take(self) -> list[BatchOutcome]:
+        """The new verdicts; none while a batch is being judged. Raises the exception that ended a
+        batch, if any."""
+        if self.busy:
+            return []
+        if self._crash is not None:
+            raise self._crash
+        done, self._done = self._done, []
+        return done
+
+    def _work(self, folders: list[Path]) -> None:
+        try:
+            self._done.extend(judged(folders))
+        except BaseException as crash:  # noqa: BLE001  (handed to the main thread by take)
+            self._crash = crash
+
+
+def warm() -> None:
+    """Starts Spark in the background."""
+    session.warm()
+
+
+LONGEST: Final = 900.0
+"""Seconds after which a recording is killed."""
+ENDS_WITHIN: Final = 60.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Recording:
+    """A recording that runs or has ended. `number` is the caller's number for it."""
+
+    number: int
+    folder: Path
+    child: Child
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended. Kills it first if it has taken longer than LONGEST."""
+        if self.child.alive and time.monotonic() - self.began > LONGEST:
+            self.child.kill()
+        return not self.child.alive
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+    def failure(self) -> str:
+        """Why it ended early: a failure of the environment or of linkflap, never a violation. Empty
+        if the recording is complete."""
+        try:
+            run = RunReader(self.folder).run
+        except InputError:
+            return (
+                f"it exited with status {self.child.poll()} before anything was recorded; see "
+                f"{self.folder.name}.log"
+            )
+        if run.status == "finished":
+            return ""
+        return run.error or f"it ended as {run.status} with exit status {self.child.poll()}"
+
+
+def start(number: int, scenario: Path, folder: Path, *, runtime: str) -> Recording:
+    """Starts to record a scenario file into the run directory `folder`. The output of the process
+    goes to `<folder>.log`."""
+    command, environment = module(
+        "linkflap",
+        "run",
+        str(scenario.absolute()),
+        "--no-verify",
+        "--runtime",
+        runtime,
+        "--out",
+        str(folder.absolute()),
+    )
+    log = folder.with_name(f"{folder.name}.log")
+    child = spawn(
+        command, name=f"run {number}", folder=scenario.parent, output=log, environment=environment
+    )
+    return Recording(number=number, folder=folder, child=child)
+
+
+def stop(recordings: list[Recording]) -> None:
+    """Sends SIGTERM to all recordings, so that each stops its brokers. Kills those that have not
+    ended within ENDS_WITHIN seconds."""
+    for recording in recordings:
+        recording.child.signal(15)
+    for recording in recordings:
+        try:
+            recording.child.stop(within=ENDS_WITHIN)
+        except Exception:  # noqa: BLE001  (whatever it is, the process must not outlive us)
+            recording.child.kill()
+
 
 AGAIN: Final = 1
 """How often a run is recorded again after a failure of the environment."""
@@ -52,7 +170,7 @@ class Workers:
     jobs: int
     batch: int
     runtime: str
-    record: Callable[..., Recording] = recording.start
+    record: Callable[..., Recording] = start
     judge: SuiteJudge = field(default_factory=SuiteJudge)
     recordings: list[Recording] = field(default_factory=list)
     waiting: deque[tuple[Task, float]] = field(default_factory=deque)
@@ -136,5 +254,5 @@ class Workers:
 
     def close(self) -> None:
         """Ends every recording in progress."""
-        recording.stop(self.recordings)
+        stop(self.recordings)
         self.recordings.clear()

@@ -1,7 +1,6 @@
 """The Python API: `import linkflap` exports the public names of these modules.
 
-judged                     the result of a run
-runs                       run, verify
+runs                       run, verify, and their result
 deploy, world, shared      clusters of one test, or of several tests, and the faults on them
 producer, consumer         confluent-kafka's clients, with a recorded history
 """

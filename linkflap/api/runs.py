@@ -2,21 +2,149 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any, Final
+
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.failover_cost import Failover
+from linkflap.harness.model.scenario import Scenario
+from linkflap.harness.model.topology import Topology
+from linkflap.harness.model.verdict import Anomaly, CheckResult, Verdict
+
+if TYPE_CHECKING:
+    from linkflap.harness.judging.verifier import VerifierAnswer
 import os
 import secrets
 import time
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from linkflap.api import arguments
-from linkflap.api.judged import Judged, judged
-from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.seed import drawn_seed
 
 if TYPE_CHECKING:
     from linkflap.harness.model.scenario import Option, Scenario
     from linkflap.harness.model.topology import Topology
+
+
+LARGEST_SEED: Final = 2**32 - 1
+LONGEST: Final = 86_400
+_KINDS: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
+    "scenario": ((str, Path, Scenario), "the name of a scenario, a scenario file or a Scenario"),
+    "topology": ((str, Topology), "a text like A->B or a Topology"),
+    "mirror": ((str,), "the name of a mirror"),
+    "clients": ((str,), "librdkafka, java or java@3.9.2"),
+    "runtime": ((str,), "process or docker"),
+    "mirror_options": ((Mapping,), "a mapping of names to values"),
+}
+
+
+def check_arguments(**given: object) -> None:
+    """Raises InputError for an argument of a run that has a wrong type or is out of range. None
+    means that it was not given."""
+    for name, value in given.items():
+        if value is None:
+            continue
+        if name in _KINDS:
+            kinds, wanted = _KINDS[name]
+            if not isinstance(value, kinds):
+                raise InputError(f"{name} is {value!r}; it must be {wanted}")
+    _check_seed(given.get("seed"))
+    _check_duration(given.get("duration"))
+    options = given.get("mirror_options")
+    for name, value in options.items() if isinstance(options, Mapping) else ():
+        if not isinstance(value, str | int | float | bool):
+            raise InputError(
+                f"option {name} is {value!r}; it must be a text, a number, True or False"
+            )
+
+
+def _check_seed(seed: object) -> None:
+    if seed is None:
+        return
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= LARGEST_SEED:
+        raise InputError(f"seed is {seed!r}; it must be a whole number from 0 to {LARGEST_SEED}")
+
+
+def _check_duration(duration: object) -> None:
+    if duration is None:
+        return
+    number = not isinstance(duration, bool) and isinstance(duration, int | float)
+    if not number or math.isnan(duration) or not 1 <= duration <= LONGEST:  # type: ignore[arg-type, operator]
+        raise InputError(
+            f"duration is {duration!r}; it must be a number of seconds from 1 to {LONGEST}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Judged:
+    """A run and its verdict.
+
+    `anomalies` includes those that the mirror's guarantee allows (`Anomaly.allowed`). `document` is
+    the content of verdict.json, which `linkflap run --json` prints.
+    """
+
+    folder: Path
+    verdict: Verdict
+    checks: Mapping[str, CheckResult]
+    anomalies: tuple[Anomaly, ...]
+    failovers: tuple[Failover, ...]
+    document: Mapping[str, Any]
+
+    @property
+    def valid(self) -> bool:
+        """Whether every guarantee held, and enough was examined to prove it."""
+        return self.verdict is Verdict.VALID
+
+    @property
+    def violations(self) -> tuple[Anomaly, ...]:
+        """The anomalies that no guarantee allows."""
+        return tuple(anomaly for anomaly in self.anomalies if not anomaly.allowed)
+
+    @property
+    def why(self) -> str:
+        """The first cause with the command that explains it, one line for each check that is
+        invalid or unknown, and the run directory."""
+        cause = self.document.get("cause")
+        first = [cause, f"see it: linkflap explain {quote(str(self.folder))} 1"] if cause else []
+        wrong = [
+            check
+            for check in self.checks.values()
+            if check.verdict in (Verdict.INVALID, Verdict.UNKNOWN)
+        ]
+        lines = [f"{check.name}: {check.verdict}: {check.reason}" for check in wrong]
+        return "\n".join([*first, *lines, f"run directory: {self.folder}"])
+
+    def __repr__(self) -> str:
+        """One line, which a failed `assert judged.valid` shows."""
+        lines = self.why.splitlines()
+        return (
+            f"<{type(self).__name__} {self.verdict}: "
+            f"{'; '.join(dict.fromkeys((lines[0], lines[-1])))}>"
+        )
+
+    def found(self, kind: str) -> tuple[Anomaly, ...]:
+        """The anomalies of a kind, such as `lost-write`. Raises InputError for an unknown kind."""
+        from linkflap.spark_verify.checks import REGISTRY
+
+        known = sorted({each.name for check in REGISTRY.values() for each in check.anomalies})
+        if kind not in known:
+            raise InputError(f"there is no anomaly {kind!r}; known: {', '.join(known)}")
+        return tuple(anomaly for anomaly in self.anomalies if anomaly.kind == kind)
+
+
+def judged(judgement: VerifierAnswer) -> Judged:
+    """Converts the verifier's judgement for users of the API."""
+    return Judged(
+        folder=judgement.folder,
+        verdict=judgement.document.verdict,
+        checks={check.name: check for check in judgement.document.checks},
+        anomalies=judgement.anomalies,
+        failovers=tuple(judgement.document.failovers),
+        document=judgement.values,
+    )
 
 
 RUNS: Final = Path("linkflap-runs")
@@ -50,7 +178,7 @@ def run(
     from linkflap.harness.recording.run import check, record
     from linkflap.harness.report.progress import Progress
 
-    arguments.check(
+    check_arguments(
         scenario=scenario, seed=seed, topology=topology, mirror=mirror,
         mirror_options=mirror_options, duration=duration,
         clients=clients, runtime=runtime,

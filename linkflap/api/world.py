@@ -10,8 +10,8 @@ from typing import Final, Literal, final
 
 from linkflap.api import runs
 from linkflap.api.faults import Broker, Faults, Link, Window
-from linkflap.api.judged import Judged
 from linkflap.api.own_clients import OwnClients
+from linkflap.api.runs import Judged
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.faults import KILL
 from linkflap.harness.model.protocols import Cluster, Deployment

@@ -15,7 +15,7 @@ import numpy as np
 
 from linkflap.harness.log import batches, codecs, layout, old_messages, reference
 from linkflap.harness.log.codecs import CannotInflate
-from linkflap.harness.log.reference_cursor import MalformedBatch
+from linkflap.harness.log.reference import MalformedBatch
 from linkflap.spark_verify.read.captures import CapturedReplica
 
 Shown = Mapping[str, object]

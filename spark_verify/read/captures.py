@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from linkflap.harness.log import batches, segment_files, segments
+from linkflap.harness.log import batches, segments
 from linkflap.harness.model import events as happened
 from linkflap.harness.model.events import Event, of_kind
 from linkflap.harness.model.history import Bounds
@@ -185,7 +185,7 @@ def _within(captured: CapturedReplica) -> CapturedReplica:
     bounds, paths = captured.bounds, [Path(path) for path in captured.paths]
     # A log reaches at least to the offset its last file is named by: mostly nothing need be read
     # for this.
-    if not paths or bounds.log_start <= max(segment_files.offset_in(paths[-1].name), 0):
+    if not paths or bounds.log_start <= max(segments.offset_in(paths[-1].name), 0):
         return captured
     end, wrong = segments.log_end(paths)
     if (
@@ -198,7 +198,7 @@ def _within(captured: CapturedReplica) -> CapturedReplica:
         f"captures/{captured.moment}/bounds.json: log start {bounds.log_start}, and the log ends at"
         f" {end}"
     )
-    start = max(segment_files.offset_in(paths[0].name), 0)
+    start = max(segments.offset_in(paths[0].name), 0)
     return replace(
         captured, bounds=replace(bounds, log_start=start), damage=(*captured.damage, reason)
     )

@@ -18,7 +18,7 @@ import numpy as np
 
 from linkflap.harness.log import batches, old_messages, reference
 from linkflap.harness.log.codecs import CannotInflate
-from linkflap.harness.log.reference_cursor import MalformedBatch
+from linkflap.harness.log.reference import MalformedBatch
 from linkflap.harness.model.guarantee import ProducerIds
 from linkflap.spark_verify.checks.parts.batch_differences import bytes_differ
 from linkflap.spark_verify.checks.parts.logs import locate

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from linkflap.harness.log import batches, coordinators, records
-from linkflap.harness.log.segment_files import SegmentDamage as Torn
+from linkflap.harness.log.segments import SegmentDamage as Torn
 from linkflap.harness.model.topology import INTERNAL_TOPICS
 from linkflap.spark_verify.facts.view import DATA, WHOLE, Ints
 from linkflap.spark_verify.read.captures import CapturedReplica

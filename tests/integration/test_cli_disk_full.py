@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from linkflap.harness.machine import mounts
+from linkflap.harness.machine import ledger
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunReader
 from tests.command_line import environment, linkflap
@@ -22,11 +22,11 @@ def small(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "small"
     folder.mkdir()
     try:
-        mounts.mount(folder, size=1 << 20)
+        ledger.mount(folder, size=1 << 20)
     except OSError as error:
         pytest.skip(f"no small disk can be mounted ({error.strerror}); that takes root, on Linux")
     yield folder
-    mounts.unmount(folder)
+    ledger.unmount(folder)
 
 
 def test_a_full_disk_ends_the_run_and_is_named(tmp_path: Path, small: Path) -> None:

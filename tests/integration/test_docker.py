@@ -14,7 +14,7 @@ from typing import IO, Any, cast
 
 import pytest
 
-from linkflap.harness.machine import cleanup, ledger, mounts, process_identity
+from linkflap.harness.machine import cleanup, ledger, process_identity
 from linkflap.harness.machine.leases import Lease
 from linkflap.harness.machine.process_identity import Identity
 from linkflap.harness.model.errors import EnvironmentFailure, SetupError
@@ -86,7 +86,7 @@ def test_a_full_disk_of_this_machine_is_one_sentence(tmp_path: Path, engine: Any
     full = tmp_path / "full"
     full.mkdir()
     try:
-        mounts.mount(full, size=1 << 17)
+        ledger.mount(full, size=1 << 17)
     except OSError as error:
         pytest.skip(f"no small disk can be made here: {error}")
     try:
@@ -103,7 +103,7 @@ def test_a_full_disk_of_this_machine_is_one_sentence(tmp_path: Path, engine: Any
             within=300,
         )
     finally:
-        mounts.unmount(full)
+        ledger.unmount(full)
     assert done.returncode in (254, 255)
     assert "no space left for the run directory" in done.stderr
     assert "Traceback" not in done.stderr

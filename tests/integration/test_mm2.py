@@ -10,8 +10,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartiti
 from confluent_kafka.admin import AdminClient
 
 from linkflap.harness.mirrors.mm2 import ConnectProgress
-from linkflap.harness.model.protocols import Deployment
-from linkflap.harness.model.protocols.mirrors import Mirror
+from linkflap.harness.model.protocols import Deployment, Mirror
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import bounds, quiet
 from tests.mm2_pair import TOPIC_PARTITIONS, drained, mirrored, seen

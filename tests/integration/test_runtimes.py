@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from linkflap.harness.capture.logs import copy_segments
 from linkflap.harness.machine import ledger
 from linkflap.harness.model.errors import SetupError
-from linkflap.harness.model.protocols.deployments import Deployment
+from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.topology import ClusterSpec
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import runtime

@@ -19,8 +19,7 @@ from linkflap.harness.mirrors.shadow.destination.membership import Membership
 from linkflap.harness.mirrors.shadow.journal import Journal
 from linkflap.harness.mirrors.shadow.settings import JOURNAL
 from linkflap.harness.model.errors import InputError, LinkflapError, SetupError
-from linkflap.harness.model.protocols import Cluster
-from linkflap.harness.model.protocols.deployments import Deployment
+from linkflap.harness.model.protocols import Cluster, Deployment
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import EventLog
 from linkflap.harness.runtimes import runtime

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from linkflap.harness.mirrors.shadow.failpoints import Step
-from linkflap.harness.model.protocols.deployments import Deployment
+from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.rundir import EventLog
 from linkflap.harness.runtimes import runtime
 from linkflap.topologies import parse

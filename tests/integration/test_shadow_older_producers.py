@@ -14,8 +14,7 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from linkflap.harness.mirrors import make_mirror
-from linkflap.harness.model.protocols import Deployment, Recorder
-from linkflap.harness.model.protocols.mirrors import Mirror
+from linkflap.harness.model.protocols import Deployment, Mirror, Recorder
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.model.wait import until

@@ -12,7 +12,7 @@ from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.mirrors.shadow.journal import Journal
 from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
 from linkflap.harness.model.errors import EnvironmentFailure
-from linkflap.harness.model.protocols.mirrors import Mirror
+from linkflap.harness.model.protocols import Mirror
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.recording import run as recording
 from linkflap.harness.report.progress import Progress

@@ -15,7 +15,7 @@ from typing import cast
 
 import pytest
 
-from linkflap.harness.machine import ledger, mounts
+from linkflap.harness.machine import ledger
 from linkflap.harness.model.wait import until
 from linkflap.harness.suite.folder import RunResult, SuiteFolder
 from tests.command_line import Running, environment, linkflap, start
@@ -148,11 +148,11 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "disk"
     folder.mkdir()
     try:
-        mounts.mount(folder, size=2 << 30)
+        ledger.mount(folder, size=2 << 30)
     except OSError as error:
         pytest.skip(f"no small disk can be mounted ({error.strerror}); that takes root, on Linux")
     yield folder
-    mounts.unmount(folder)
+    ledger.unmount(folder)
 
 
 def fill(folder: Path) -> Path:

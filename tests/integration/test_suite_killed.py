@@ -16,7 +16,7 @@ from typing import cast
 
 import pytest
 
-from linkflap.harness.machine import ledger, mounts
+from linkflap.harness.machine import ledger
 from linkflap.harness.model.wait import pause, until
 from linkflap.harness.suite.folder import RunResult, SuiteFolder
 from tests.command_line import Running, environment, linkflap, start
@@ -144,11 +144,11 @@ def small(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "small"
     folder.mkdir()
     try:
-        mounts.mount(folder, size=64 << 20)
+        ledger.mount(folder, size=64 << 20)
     except OSError as error:
         pytest.skip(f"no small disk can be mounted ({error.strerror}); that takes root, on Linux")
     yield folder
-    mounts.unmount(folder)
+    ledger.unmount(folder)
 
 
 def test_a_disk_that_is_too_small_is_named_before_anything_starts(

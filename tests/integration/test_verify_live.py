@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
-from linkflap.harness.capture.live.properties import access
+from linkflap.harness.capture.live.cluster import access
 from linkflap.harness.capture.live.record import LiveLogsRequest, record
 from linkflap.harness.capture.logs_named import LogsRequest
 from linkflap.harness.cli.commands import linkflap

@@ -10,8 +10,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from linkflap.harness.capture.host_stalls import StallWatch
-from linkflap.harness.capture.watermarks import WatermarkSampler
+from linkflap.harness.capture.watermarks import StallWatch, WatermarkSampler
 from linkflap.harness.model.scenario import MirrorSpec, Scenario
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.model.wait import until

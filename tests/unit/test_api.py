@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import linkflap
-from linkflap.api.judged import Judged
+from linkflap.api.runs import Judged
 
 ROOT = Path(linkflap.__file__).parent
 EXPECTED = (

@@ -19,8 +19,8 @@ from typing import cast
 import pytest
 
 from linkflap.harness.capture import logs, replicas
+from linkflap.harness.capture.logs import drop_before
 from linkflap.harness.capture.replicas import Known, PartitionFolder
-from linkflap.harness.capture.since import drop_before
 from linkflap.harness.log import batches
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.history import Bounds

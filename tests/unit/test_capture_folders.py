@@ -19,8 +19,7 @@ from linkflap.harness.capture.promotions_from_bytes import promotions_in
 from linkflap.harness.log import batches
 from linkflap.harness.log.batches import ReplicaLog
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.events import Promotion
-from linkflap.harness.model.events.base import Event
+from linkflap.harness.model.events import Event, Promotion
 from linkflap.harness.model.topology import LinkSpec, TopicPartition
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.rundir import RunReader

@@ -22,8 +22,7 @@ import pytest
 from linkflap.harness.capture.logs_named import LogsRequest
 from linkflap.harness.capture.promotions_from_bytes import promotions_in
 from linkflap.harness.log import batches
-from linkflap.harness.model.events import Promotion, PromotionUnknown
-from linkflap.harness.model.events.base import Event
+from linkflap.harness.model.events import Event, Promotion, PromotionUnknown
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.model.verdict import Anomaly, CheckResult, Verdict
 from linkflap.spark_verify.checks import REGISTRY

@@ -14,9 +14,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from linkflap.harness.cli.doctor import report, software
-from linkflap.harness.cli.doctor.finding import Finding
-from linkflap.harness.cli.doctor.report import complete, examine, show
+from linkflap.harness.cli import doctor
+from linkflap.harness.cli.doctor import Finding, complete, examine, show
 from linkflap.harness.machine import ledger, process_identity, wheels
 from linkflap.harness.model.errors import FAILED
 from linkflap.harness.runtimes.distribution import toxiproxy_server
@@ -54,7 +53,7 @@ def deaf() -> Iterator[int]:
 
 def test_every_look_has_its_finding_and_every_lack_its_fix(bare: Path) -> None:
     findings = examine()
-    assert len({finding.name for finding in findings}) == len(report.LOOKS)
+    assert len({finding.name for finding in findings}) == len(doctor.LOOKS)
     for finding in findings:
         assert finding.says
         assert finding.ok or finding.fix or finding.name in ("spark", "toxiproxy", "kafka", "java")
@@ -77,7 +76,7 @@ def test_a_bare_machine_completes_itself(bare: Path) -> None:
 
 
 def test_without_pip_nothing_can_be_fetched(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(software, "_has_pip", lambda: False)
+    monkeypatch.setattr(doctor, "_has_pip", lambda: False)
     findings = examine()
     assert [f.name for f in findings if f.ok is False and not f.needed_by] == [
         "java",

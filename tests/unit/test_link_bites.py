@@ -12,8 +12,7 @@ import pytest
 
 from linkflap.chaos.faults import FAULTS
 from linkflap.chaos.faults.links import LinkHalfOpen
-from linkflap.harness.model.protocols import World
-from linkflap.harness.model.protocols.faults import Fault
+from linkflap.harness.model.protocols import Fault, World
 from linkflap.harness.model.scenario import FaultSpec, Option
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from scramp import ScramMechanism
 
+from linkflap.harness.capture.live.cluster import access
 from linkflap.harness.capture.live.comparable import far_first, truncate
 from linkflap.harness.capture.live.copy import Copied, trim
-from linkflap.harness.capture.live.properties import access
 from linkflap.harness.log.walk import walk
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.topology import LinkSpec

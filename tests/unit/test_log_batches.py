@@ -12,7 +12,7 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from linkflap.harness.log import batches, layout, records, reference, segment_files, segments
+from linkflap.harness.log import batches, layout, records, reference, segments
 from tests.kafka_log import (
     ABORT,
     COMMIT,
@@ -271,4 +271,4 @@ def test_a_file_is_named_by_an_offset_or_by_nothing() -> None:
         f"{(1 << 62) + 1}.log": -1,
         "9" * 30 + ".log": -1,
     }
-    assert {name: segment_files.offset_in(name) for name in names} == names
+    assert {name: segments.offset_in(name) for name in names} == names

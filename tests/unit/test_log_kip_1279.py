@@ -9,7 +9,7 @@ import pytest
 
 from linkflap.harness.log import batches, records, reference
 from linkflap.harness.log.layout import ABORT, COMMIT, DATA, OTHER_CONTROL
-from linkflap.harness.log.reference_markers import coordinator_epoch
+from linkflap.harness.log.reference import coordinator_epoch
 
 LOGS = Path(__file__).parents[1] / "data" / "logs" / "kip-1279"
 SEGMENTS = sorted(LOGS.rglob("*.log"))

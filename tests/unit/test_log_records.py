@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from linkflap.harness.log import batches, codecs, layout, records, reference, segments
 from linkflap.harness.log.batch_headers import Headers
-from linkflap.harness.log.reference_cursor import MalformedBatch
+from linkflap.harness.log.reference import MalformedBatch
 from linkflap.harness.model.payload import FOREIGN, HEADER, LAYOUT, encode
 from linkflap.spark_verify.checks.base import Found
 from linkflap.spark_verify.checks.replica_agreement import kernel

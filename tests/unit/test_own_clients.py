@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.cimpl import KafkaError, Message
 
 import linkflap
-from linkflap.api.flight import Flight
+from linkflap.api.producer import Flight
 from linkflap.harness.model.scenario import WorkloadSpec
 
 

@@ -8,8 +8,14 @@ import threading
 import pytest
 from rich.console import Console
 
-from linkflap.harness.report.progress import Display, PlainLines, Progress, Screen, display_for
-from linkflap.harness.report.progress_state import Counters
+from linkflap.harness.report.progress import (
+    Counters,
+    Display,
+    PlainLines,
+    Progress,
+    Screen,
+    display_for,
+)
 
 
 class Clock:

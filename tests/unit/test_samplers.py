@@ -12,9 +12,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from linkflap.harness.capture import watermarks
-from linkflap.harness.capture.group_offsets import GroupSampler
 from linkflap.harness.capture.replica_ends import AGAIN, ReplicaSampler
-from linkflap.harness.capture.watermarks import ClusterSampler
+from linkflap.harness.capture.watermarks import ClusterSampler, GroupSampler
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.events import SampledReplica
 from linkflap.harness.model.protocols import Cluster

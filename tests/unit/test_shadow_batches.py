@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from linkflap.harness.log import reference
-from linkflap.harness.log.reference_markers import control_type
+from linkflap.harness.log.reference import control_type
 from linkflap.harness.log.walk import walk
 from linkflap.harness.mirrors.shadow import producer_ids
 from linkflap.harness.mirrors.shadow.batches import (

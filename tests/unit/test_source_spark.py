@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from linkflap.harness.log.segment_files import Ints
+from linkflap.harness.log.segments import Ints
 from linkflap.spark_verify.checks.base import (
     Check,
     Combined,

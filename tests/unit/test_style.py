@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from linkflap.harness.log import layout, segments
-from linkflap.harness.log.segment_files import Bytes
+from linkflap.harness.log.segments import Bytes
 
 ROOT = Path(__file__).resolve().parents[2]
 

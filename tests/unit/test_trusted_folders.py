@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from linkflap.harness.judging import messages
-from linkflap.harness.machine import cache, cleanup, ledger, mounts, trusted_folders
+from linkflap.harness.machine import cache, cleanup, ledger, trusted_folders
 from linkflap.harness.machine.process_identity import Identity
 from linkflap.harness.machine.trusted_folders import Untrusted
 from linkflap.harness.model.errors import SetupError
@@ -167,18 +167,18 @@ def test_nothing_of_another_user_is_unmounted(shared: Path, tmp_path: Path) -> N
     target = tmp_path / "mounted"
     target.mkdir()
     try:
-        mounts.mount(target, size=1 << 20)
+        ledger.mount(target, size=1 << 20)
     except OSError as error:
         pytest.skip(f"nothing can be mounted here: {error}")
     try:
         attack(lambda: (shared / "link").symlink_to(tmp_path))
         with pytest.raises(Untrusted):
-            mounts.unmount(shared / "link" / "mounted")
+            ledger.unmount(shared / "link" / "mounted")
         attack(lambda: (shared / "link2").symlink_to(target))
-        assert not mounts.unmount(shared / "link2")
+        assert not ledger.unmount(shared / "link2")
         assert os.path.ismount(target)
     finally:
-        assert mounts.unmount(target)
+        assert ledger.unmount(target)
 
 
 @needs_root

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from linkflap.harness.log.segment_files import LARGEST_FILE, map_segment
+from linkflap.harness.log.segments import LARGEST_FILE, map_segment
 from linkflap.harness.machine import untrusted_files
 
 

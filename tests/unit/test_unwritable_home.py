@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import linkflap
-from linkflap.harness.cli.doctor import software
+from linkflap.harness.cli import doctor
 from linkflap.harness.machine import cache
 from linkflap.harness.model.errors import SetupError
 from tests.command_line import unprivileged
@@ -38,7 +38,7 @@ def test_without_a_home_the_cache_is_a_folder_of_ones_own_in_the_temporary_direc
     assert cache.folder() == cache.folder() == own
     assert own.stat().st_mode & 0o777 == 0o700
     assert not cache.home_is_writable()
-    said = software.look_at_cache()
+    said = doctor.look_at_cache()
     assert said.ok is not False
     assert str(own) in said.says
     assert f"{_NOWHERE}/.cache/linkflap cannot be written" in said.says

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from linkflap.harness.log import layout, reference, walk
-from linkflap.harness.log.reference import Record, ReferenceBatch
-from linkflap.harness.log.reference_markers import control_type
+from linkflap.harness.log.reference import Record, ReferenceBatch, control_type
 from linkflap.harness.model.topology import TopicPartition
 
 _NAMES: Final = {layout.ABORT: "ABORT", layout.COMMIT: "COMMIT"}

@@ -64,7 +64,7 @@ def longest_log(cluster: Cluster, tp: TopicPartition) -> Headers | None:
 
 def segments_of(log_dir: Path, tp: TopicPartition) -> list[Path]:
     """The segment files of a replica, in offset order."""
-    from linkflap.harness.log.segment_files import offset_in
+    from linkflap.harness.log.segments import offset_in
 
     return sorted(
         path for path in (log_dir / f"{tp[0]}-{tp[1]}").glob("*.log") if offset_in(path.name) >= 0
@@ -209,7 +209,7 @@ def logs_of(
 ) -> Mapping[TopicPartition, LogBefore]:
     """The logs of these partitions on a cluster. Called before the cluster becomes a
     destination."""
-    from linkflap.harness.log import batches  # not above: numba takes a second to import
+    from linkflap.harness.log import batches
 
     found: dict[TopicPartition, LogBefore] = {}
     for tp in partitions:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from linkflap.harness.mirrors.shadow.failpoints import PAUSE_AT
-from linkflap.harness.model.protocols.deployments import Deployment
+from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.wait import until
 from tests import quorum, shadows
 from tests.shadow_sides import Shadowed

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from confluent_kafka.admin import AdminClient
 
 from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
-from linkflap.harness.model.protocols.deployments import Deployment
+from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import EventLog
 from linkflap.harness.runtimes import runtime

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from linkflap.harness.mirrors.shadow.failpoints import PAUSE_AT
-from linkflap.harness.model.protocols.deployments import Deployment
+from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
 from tests import shadows

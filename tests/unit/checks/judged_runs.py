@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from linkflap.harness.model.clock import now
-from linkflap.harness.model.events.base import Event
+from linkflap.harness.model.events import Event
 from linkflap.harness.model.history import (
     Bounds,
     Fetched,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from linkflap.harness.model.clock import now
-from linkflap.harness.model.events.base import Event
+from linkflap.harness.model.events import Event
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.verdict import Verdict
 from linkflap.spark_verify.read.failed_mirror_parts import failed_parts

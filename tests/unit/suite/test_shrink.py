@@ -16,8 +16,7 @@ from linkflap.chaos.generator import Coverage, GeneratorBounds, generate
 from linkflap.chaos.generator.bounds import ALL
 from linkflap.chaos.triggers import condition
 from linkflap.harness.model.scenario import FaultSpec, Scenario
-from linkflap.harness.suite.reductions import PASSES, followers, without
-from linkflap.harness.suite.shrink import Rate, Shrinker
+from linkflap.harness.suite.shrink import PASSES, Rate, Shrinker, followers, without
 
 EVERY = GeneratorBounds(topologies=ALL, mirrors=("shadow", "mm2"), most=8)
 
