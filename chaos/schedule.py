@@ -29,7 +29,7 @@ from linkflap.harness.model.faults import KILL, REVERSE, UNCLEAN
 from linkflap.harness.model.guarantee import Guarantee
 from linkflap.harness.model.protocols import Bite, Fault, Recorder, World
 from linkflap.harness.model.scenario import FaultSpec, Scenario
-from linkflap.harness.model.spelling import nearest
+from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.wait import patient, pause, until
 from linkflap.harness.runtimes import faketime

@@ -34,7 +34,7 @@ from linkflap.api.runs import Judged
 from linkflap.harness.judging import verifier
 from linkflap.harness.model.errors import InputError, LinkflapError
 from linkflap.harness.model.protocols import Deployment
-from linkflap.harness.model.spelling import nearest
+from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.verdict import Verdict
 from linkflap.pytest_plugin import REPLACED
 

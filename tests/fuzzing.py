@@ -51,7 +51,7 @@ from linkflap.chaos import scenario_file
 from linkflap.chaos.generator import GeneratorBounds, baseline
 from linkflap.harness.capture import folders
 from linkflap.harness.capture.logs_named import LogsRequest
-from linkflap.harness.cli import suite_plan, suite_work
+from linkflap.harness.cli import suite, suite_work
 from linkflap.harness.judging import page
 from linkflap.harness.log import layout
 from linkflap.harness.model.errors import InputError, LinkflapError
@@ -571,7 +571,7 @@ def suited(root: Path) -> None:
     a run without a verdict."""
     for name in SHARDS:
         with contextlib.suppress(InputError):
-            folder = suite_plan.resumed_plan(root / name, allow_commands=False)
+            folder = suite.resumed_plan(root / name, allow_commands=False)
             with folder.held():
                 Suite(folder=folder, works=cast(Workers, NoWorkers()), say=_nothing)._left_over()
                 if folder.plan.replays < 100:

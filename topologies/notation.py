@@ -29,7 +29,7 @@ from typing import Final, NoReturn, TypeVar
 
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.security import canonical
-from linkflap.harness.model.spelling import nearest
+from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec, LinkSpec, Topology
 from linkflap.topologies.legal import check, check_brokers, check_kafka, check_name
 from linkflap.topologies.named import TOPOLOGIES

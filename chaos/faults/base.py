@@ -10,7 +10,7 @@ from typing import Final
 from linkflap.harness.model.errors import DeadlineExceeded, InputError
 from linkflap.harness.model.protocols import Bite, Direction, World
 from linkflap.harness.model.scenario import FaultSpec, Option
-from linkflap.harness.model.spelling import nearest
+from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.wait import until
 
 

@@ -34,7 +34,7 @@ from linkflap.harness.model.scenario import (
     WorkloadSpec,
     least_of,
 )
-from linkflap.harness.model.spelling import nearest
+from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.runtimes import RUNTIMES
 from linkflap.harness.runtimes.distribution import setting_names

@@ -15,7 +15,7 @@ import msgspec
 
 from linkflap.chaos.scenario_file.schema import ScenarioFile
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.spelling import nearest
+from linkflap.harness.model.texts import nearest
 
 KeyPath = tuple[str | int, ...]
 """Keys and indices from the root of the file: ("fault", 1, "options", "latency")."""

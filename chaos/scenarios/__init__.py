@@ -10,7 +10,7 @@ from linkflap.chaos.scenarios import clusters, failovers, links, topics
 from linkflap.chaos.scenarios.base import Builder, ScenarioRequest
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import Scenario, with_library
-from linkflap.harness.model.spelling import nearest
+from linkflap.harness.model.texts import nearest
 
 SCENARIOS: Mapping[str, Builder] = MappingProxyType(
     {

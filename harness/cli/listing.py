@@ -13,7 +13,7 @@ import click
 
 from linkflap.harness.cli import completion
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.spelling import nearest
+from linkflap.harness.model.texts import nearest
 
 if TYPE_CHECKING:
     from linkflap.harness.model.option import OptionAbout

@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING, Final, TextIO, cast
 
 from linkflap.harness.model.errors import EnvironmentFailure
-from linkflap.harness.model.printable import printable
+from linkflap.harness.model.texts import printable
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

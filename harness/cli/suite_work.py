@@ -1,28 +1,41 @@
-"""Runs a suite to its end, or merges its shards. Prints the disk space that it may use, and the
-results."""
+"""Runs a suite to its end, merges its shards, or only prints the scenarios that it would run
+(`--dry-run`). Prints the disk space that it may use, and the results."""
 
 from __future__ import annotations
 
 import errno
+import shlex
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from linkflap.chaos import scenario_file
+from linkflap.chaos.cases.regression import reproduced
+from linkflap.chaos.generator import Coverage, cells_of, generate
+from linkflap.chaos.schedule import describe
 from linkflap.harness.cli.folders import check_output, new_folder
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.verdict import Verdict, worst
+from linkflap.harness.recording.own_builds import own_builds
+from linkflap.harness.recording.run import commands
 from linkflap.harness.suite import merge as shards
 from linkflap.harness.suite import page as pages
 from linkflap.harness.suite import regression, rounds
 from linkflap.harness.suite import summary as summaries
 from linkflap.harness.suite.explore import Suite
 from linkflap.harness.suite.folder import SuiteFolder
+from linkflap.harness.suite.regression import REGRESSION
 from linkflap.harness.suite.triage import triage
 from linkflap.harness.suite.work import Workers
+
+if TYPE_CHECKING:
+    from linkflap.harness.model.scenario import Scenario
+    from linkflap.harness.suite.plan import Plan
 
 
 def work(folder: SuiteFolder, junit: Path | None) -> int:
@@ -156,3 +169,52 @@ def _say_disk(folder: SuiteFolder) -> None:
             f"the disk of {folder.root} has {free >> 20} MiB free, and the suite may use "
             f"{needed >> 20}; give a folder on another disk with --out, or fewer --jobs"
         )
+
+
+def show_scenarios(plan: Plan, name: str | None) -> int:
+    """Prints the cases of the suite, the scenario of the file `name`, or the first generated
+    scenarios. Returns the exit code."""
+    if plan.given and name is not None:
+        _given(Path(name), plan.runs)
+    elif plan.name == REGRESSION:
+        _cases(plan)
+    else:
+        _generated(plan)
+    return 0
+
+
+def _cases(plan: Plan) -> None:
+    part, of = plan.shard
+    for known in reproduced()[part::of]:
+        click.echo(
+            f"{known.case.name} on {known.variant.title}: {known.shown} of {known.runs} before"
+        )
+
+
+def _generated(plan: Plan) -> None:
+    coverage = Coverage(hits=plan.before)
+    for number in range(1, (plan.runs or 5) + 1):
+        made = generate(plan.seed, number, coverage, plan.bounds, guided=plan.guided)
+        coverage = coverage.with_run(cells_of(made))
+        whose = f"; clients of {made.workloads[0].library}" if len(plan.bounds.clients) > 1 else ""
+        click.echo(f"{made.name}: {made.mirror.kind} {dict(made.mirror.options)}{whose}")
+        _faults(made)
+
+
+def _given(path: Path, runs: int) -> None:
+    """Prints the scenario of a file, and the programs that it starts."""
+    made = scenario_file.read(path, seed=0)
+    click.echo(
+        f"{made.name}, {runs or 'any number of'} times: {made.mirror.kind} "
+        f"{dict(made.mirror.options)}"
+    )
+    _faults(made)
+    for name, program in commands(made).items():
+        click.echo(f"    starts {name}: {shlex.join(program)}")
+    for name, build in own_builds(made).items():
+        click.echo(f"    runs {name} on {build}")
+
+
+def _faults(made: Scenario) -> None:
+    for words in describe(made.schedule).values():
+        click.echo(f"    {words}")

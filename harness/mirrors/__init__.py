@@ -21,7 +21,7 @@ from linkflap.harness.model.faults import OF_BROKERS_MIRRORS
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.protocols import Deployment, Mirror, Recorder
 from linkflap.harness.model.scenario import MirrorSpec, Option, Scenario
-from linkflap.harness.model.spelling import nearest
+from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import LinkSpec
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.scenario import Option
 from linkflap.harness.model.security import FILE_PROVIDER, security_of
-from linkflap.harness.model.spelling import nearest
+from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import LinkSpec
 
 MAIN: Final = "org.apache.kafka.connect.mirror.MirrorMaker"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.spelling import nearest
+from linkflap.harness.model.texts import nearest
 
 LIBRDKAFKA: Final = "librdkafka"
 JAVA: Final = "java"

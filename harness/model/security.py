@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.spelling import nearest
+from linkflap.harness.model.texts import nearest
 
 WORDS: Final[Mapping[str, str]] = {
     "tls": (

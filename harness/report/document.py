@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import msgspec
 
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.printable import all_printable
+from linkflap.harness.model.texts import all_printable
 from linkflap.harness.model.verdict import ORDER, Document, EraResult, Verdict
 
 

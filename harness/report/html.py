@@ -36,8 +36,7 @@ from linkflap.harness.model.verdict import Anomaly, Cause, CheckResult, Document
 from linkflap.harness.report import evidence
 from linkflap.harness.report.document import era_lines, in_short, read
 from linkflap.harness.report.operations import label
-from linkflap.harness.report.payload import payload, script_safe
-from linkflap.harness.report.searched import ShownCommits
+from linkflap.harness.report.payload import ShownCommits, payload, script_safe
 from linkflap.harness.report.series import Series, series
 from linkflap.harness.rundir import Damage, RunReader, write_whole
 

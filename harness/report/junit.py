@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
 
-from linkflap.harness.model.printable import printable
+from linkflap.harness.model.texts import printable
 from linkflap.harness.model.verdict import Anomaly, CheckResult, Document, Verdict, worst
 from linkflap.harness.report.document import in_short, read
 

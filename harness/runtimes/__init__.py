@@ -14,7 +14,7 @@ from typing import Final, Protocol, cast
 from linkflap.harness.machine import docker_package
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import Deployment, Recorder
-from linkflap.harness.model.spelling import nearest
+from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import Topology
 
 # Modules by name, imported when used: the docker runtime's packages are slow to import and not

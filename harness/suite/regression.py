@@ -31,7 +31,7 @@ from linkflap.chaos.cases.variant import Variant
 from linkflap.harness.machine import untrusted_files
 from linkflap.harness.model import interrupts
 from linkflap.harness.model.errors import InputError, LinkflapError
-from linkflap.harness.model.printable import in_markdown
+from linkflap.harness.model.texts import in_markdown
 from linkflap.harness.model.verdict import Verdict, worst
 from linkflap.harness.rundir import write_whole
 from linkflap.harness.suite.folder import RunResult, SuiteFolder

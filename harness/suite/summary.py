@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from xml.etree import ElementTree
 
 from linkflap.chaos.faults import FAULTS
-from linkflap.harness.model.printable import in_markdown, printable
+from linkflap.harness.model.texts import in_markdown, printable
 from linkflap.harness.model.verdict import Verdict, worst
 from linkflap.harness.suite import rounds
 from linkflap.harness.suite.folder import RunResult, SuiteFolder

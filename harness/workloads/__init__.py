@@ -11,7 +11,7 @@ from typing import Final
 
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import WorkloadSpec, group_of
-from linkflap.harness.model.spelling import nearest
+from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import topic_name
 from linkflap.harness.workloads import producers, readers, relay, share_group
 from linkflap.harness.workloads.client import Client

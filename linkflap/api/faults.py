@@ -18,7 +18,7 @@ from linkflap.harness.model.errors import FaultError, InputError, LinkflapError
 from linkflap.harness.model.faults import FORCED, PLANNED
 from linkflap.harness.model.protocols import Bite
 from linkflap.harness.model.scenario import FaultSpec, Option
-from linkflap.harness.model.spelling import nearest
+from linkflap.harness.model.texts import nearest
 from linkflap.harness.recording.world import RunWorld
 
 MOVES: Final = (PLANNED, FORCED)

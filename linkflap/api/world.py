@@ -18,7 +18,7 @@ from linkflap.harness.model.protocols import Cluster, Deployment
 from linkflap.harness.model.protocols import Mirror as MirrorProtocol
 from linkflap.harness.model.scenario import Option
 from linkflap.harness.model.security import PRINCIPALS, Principal, Security, entered_by, security_of
-from linkflap.harness.model.spelling import nearest
+from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.wait import until
 from linkflap.harness.recording.world import RunWorld

@@ -11,8 +11,7 @@ import pytest
 from scramp import ScramMechanism
 
 from linkflap.harness.capture.live.cluster import access
-from linkflap.harness.capture.live.comparable import far_first, truncate
-from linkflap.harness.capture.live.copy import Copied, trim
+from linkflap.harness.capture.live.record import Copied, far_first, trim, truncate
 from linkflap.harness.log.walk import walk
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.topology import LinkSpec

@@ -33,8 +33,7 @@ from linkflap.harness.model.verdict import Anomaly
 from linkflap.harness.report import evidence, html
 from linkflap.harness.report.html import MOST_LINES, excerpts
 from linkflap.harness.report.operations import ReturnedOperations, errors, in_words, latency
-from linkflap.harness.report.payload import script_safe
-from linkflap.harness.report.searched import MOST_EVENTS
+from linkflap.harness.report.payload import MOST_EVENTS, script_safe
 from linkflap.harness.report.series import series
 from linkflap.harness.rundir import RunReader, RunWriter
 from linkflap.spark_verify.checks.base import Found

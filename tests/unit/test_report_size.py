@@ -20,8 +20,7 @@ from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.verdict import Anomaly, Document, Verdict
 from linkflap.harness.report import payload as drawn_payload
 from linkflap.harness.report.operations import ReturnedOperations
-from linkflap.harness.report.payload import payload, script_safe
-from linkflap.harness.report.searched import MOST_TEXT, ShownCommits
+from linkflap.harness.report.payload import MOST_TEXT, ShownCommits, payload, script_safe
 from linkflap.harness.report.series import Mark, Series, series
 from linkflap.harness.rundir import RunReader
 from linkflap.spark_verify.facts.eras import FOREVER, Era, LogGeneration

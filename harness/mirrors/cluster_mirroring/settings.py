@@ -12,7 +12,7 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.faults import KILL
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.scenario import Option, Scenario
-from linkflap.harness.model.spelling import nearest
+from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import CANARY, topic_pattern
 from linkflap.harness.runtimes.distribution import cluster_mirroring
 from linkflap.harness.runtimes.distribution.kafka import Kafka, look_for

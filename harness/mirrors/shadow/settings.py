@@ -19,7 +19,7 @@ from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.model.scenario import Option
 from linkflap.harness.model.security import OPEN, Address, Security
-from linkflap.harness.model.spelling import nearest
+from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import (
     CANARY,
     LinkSpec,

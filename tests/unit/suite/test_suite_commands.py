@@ -12,7 +12,7 @@ import pytest
 from linkflap.chaos.scenario_file import save
 from linkflap.chaos.scenarios import ScenarioRequest, scenario
 from linkflap.harness.cli.commands import linkflap as command
-from linkflap.harness.cli.suite_plan import kind_of
+from linkflap.harness.cli.suite import kind_of
 from linkflap.harness.model.errors import InputError
 from linkflap.topologies import parse
 

@@ -1,11 +1,20 @@
-"""Names and texts that others chose (of topics, groups, files, in messages), where people and
-programs read them: on a terminal, in XML, in Markdown."""
+"""Texts for people: the known name nearest to a misspelt one, and other texts made printable."""
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """` (did you mean 'link-flap'?)` where a known name is near enough, else empty: a part of the
+    sentence of a refusal."""
+    by_lower = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    return f" (did you mean {by_lower[near[0]]!r}?)" if near else ""
+
 
 _CONTROL: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
