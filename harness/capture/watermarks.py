@@ -118,16 +118,15 @@ class GroupSampler:
 
 SESSION_TIMEOUT: Final = 3.0
 _JOIN_WITHIN: Final = 30.0
+_NAP: Final = 0.25
 
 
 class StallWatch:
     """Sleeps a quarter of a second at a time, and records it when the machine did not wake it for a
     session timeout."""
 
-    def __init__(
-        self, recorder: Recorder, *, threshold: float = SESSION_TIMEOUT, interval: float = 0.25
-    ) -> None:
-        self._recorder, self._threshold, self._interval = recorder, threshold, interval
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="stall-watch", daemon=True)
 
@@ -136,14 +135,14 @@ class StallWatch:
 
     def _run(self) -> None:
         before = time.monotonic()
-        while not self._stopping.wait(self._interval):
+        while not self._stopping.wait(_NAP):
             after = time.monotonic()
-            self.noticed(after - before - self._interval)
+            self.noticed(after - before - _NAP)
             before = after
 
     def noticed(self, oversleep: float) -> None:
-        """Records an oversleep of so many seconds when it is beyond the threshold."""
-        if oversleep >= self._threshold:
+        """Records an oversleep of so many seconds when it is a session timeout or more."""
+        if oversleep >= SESSION_TIMEOUT:
             self._recorder.write(HostStall(seconds=round(oversleep, 3)))
 
     def stop(self) -> None:

@@ -96,9 +96,10 @@ def in_short(value: object, limit: int = 400) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def first_of(
-    lines: Sequence[str], most: int, *, rest: str = "in the document of --json"
-) -> list[str]:
-    """The first lines, and how many more there are and where."""
+def first_of(lines: Sequence[str], most: int) -> list[str]:
+    """The first lines, and how many more there are."""
     more = len(lines) - most
-    return [*lines[:most], *([f"... and {more:,} more, {rest}"] if more > 0 else [])]
+    return [
+        *lines[:most],
+        *([f"... and {more:,} more, in the document of --json"] if more > 0 else []),
+    ]

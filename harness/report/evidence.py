@@ -185,14 +185,13 @@ def tell(
     unreadable: Sequence[str],
     looked: Mapping[str, int],
     notes: Sequence[str],
-    stream: TextIO | None = None,
     *,
     unknown: Sequence[str] = (),
     listed: str = "",
 ) -> None:
     """Writes the findings, one section each; what may be one; and `listed`, the files that were
     read, and those that were left out."""
-    stream = sys.stdout if stream is None else stream
+    stream = sys.stdout
     shown = first_of([_section(n, case) for n, case in enumerate(cases, start=1)], _CASES)
     stream.writelines(f"{section}\n" for section in shown)
     for line in first_of([f"cannot be read: {each}" for each in unreadable], _CASES):
@@ -217,9 +216,9 @@ def _section(number: int, case: ShownCase) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def list_anomalies(anomalies: Sequence[Anomaly], stream: TextIO | None = None) -> None:
+def list_anomalies(anomalies: Sequence[Anomaly]) -> None:
     """Writes a line for each anomaly of a verdict, with the number by which it is explained."""
-    stream = sys.stdout if stream is None else stream
+    stream = sys.stdout
     width = len(str(len(anomalies)))
     lines = []
     for number, anomaly in enumerate(anomalies, start=1):
