@@ -31,6 +31,7 @@ from linkflap.spark_verify.read import captures, partition_events
 from linkflap.spark_verify.read.awaited import awaited
 from linkflap.spark_verify.read.captures import CapturedReplica, Key, is_judged
 from linkflap.spark_verify.read.missing_parts import (
+    EVENTS,
     absent_ends,
     absent_promotions,
     absent_steps,
@@ -38,6 +39,8 @@ from linkflap.spark_verify.read.missing_parts import (
     unnoted_captures,
 )
 
+_LISTED: Final = 1 << 20
+"""Records that the bites of a run may list."""
 UNFORESEEN: Final = "says something that no run directory says"
 
 
@@ -104,6 +107,11 @@ def _planned(root: Path) -> RunPlan:
     damage.extend(_elsewhere(topology, events))
     damage.extend(partition_events.contradicted(events))
     damage.extend(partition_events.truncated_upstream(topology, events))
+    damage.extend(
+        Damage(path=EVENTS, reason=f"the bite of fault {bite.id} {why}")
+        for bite in of_kind(events, happened.FaultBite)
+        if (why := _impossible(bite))
+    )
     if reader.run.recorded:
         damage.extend(out_of_time(reader.run, events))
         damage.extend(absent_steps(reader.run, events))
@@ -280,7 +288,7 @@ def _windows(events: Sequence[Event], ended: int) -> list[Window]:
 def _lost(fault: happened.FaultStart, bite: happened.FaultBite | None) -> tuple[Loss, ...]:
     """What an unclean election took away, by its bite. One of an older version dates no election:
     it was measured right after it."""
-    if bite is None:
+    if bite is None or _impossible(bite):
         return ()
     cluster = fault.on.cluster
     if bite.lost is None:
@@ -299,6 +307,18 @@ def _lost(fault: happened.FaultStart, bite: happened.FaultBite | None) -> tuple[
         )
         for each in bite.lost
     )  # fmt: skip
+
+
+def _impossible(bite: happened.FaultBite) -> str:
+    """Why what a bite lists is not believed; empty where it is."""
+    count = 0
+    for lost in bite.lost or ():
+        places = [(offset, size) for _, offset, size, _ in lost.records]
+        places += [(offset, 1) for offset, *_ in lost.markers]
+        if any(offset < lost.start or offset + size > lost.end for offset, size in places):
+            return f"lists more than offsets {lost.start} to {lost.end}"
+        count += sum(size for _, size in places)
+    return f"lists {count} records, which is too many to be read" if count > _LISTED else ""
 
 
 def _measured(measured: object) -> Sequence[tuple[str, int, int, int]]:

@@ -155,6 +155,32 @@ def test_a_window_lost_exactly_what_its_bite_lists(tmp_path: Any) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("records", "markers", "why"),
+    [
+        ([(77, 2, 2, 9)], [], "lists more than offsets 3 to 99999999"),
+        ([(77, 3, 2, 9)], [(10**8, 9, 0, True)], "lists more than offsets 3 to 99999999"),
+        ([(77, 3, 1 << 24, 9)], [], "lists 16777216 records, which is too many to be read"),
+    ],
+)
+def test_a_bite_that_lists_what_it_cannot_have_taken_away_is_damage(
+    tmp_path: Any, records: Any, markers: Any, why: str
+) -> None:
+    row = LostRange(
+        topic="A.t", partition=1, start=3, end=99_999_999, deposed_epoch=4, elected_epoch=6,
+        elected=5, records=tuple(records), markers=tuple(markers),
+    )  # fmt: skip
+    writer = RunWriter(tmp_path / "run", run())
+    writer.write(event("fault-start", "A", id="f", fault="unclean-election"))
+    writer.write(
+        FaultBite(target="A", id="f", bit=True, observable="o", measured=1, expected=1, lost=(row,))
+    )
+    writer.close("finished")
+    planned = plan(tmp_path / "run")
+    assert planned.facts.windows[0].lost == ()
+    assert f"the bite of fault f {why}" in [each.reason for each in planned.damage]
+
+
 def test_the_dead_leaders_log_lists_every_record_and_marker_that_the_elected_replica_lacks(
     tmp_path: Any,
 ) -> None:

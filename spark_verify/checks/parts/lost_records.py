@@ -352,13 +352,11 @@ def _mirrored(view: PartitionView, source: str, destination: str, time: int) -> 
 
 def _listed(loss: Loss) -> tuple[Ints, Ints, Ints]:
     """Offset, payload id and producer id of each lost record, by offset."""
-    rows = [
-        (offset + i, uid + i if uid >= 0 else uid, producer)
-        for uid, offset, count, producer in sorted(loss.records or (), key=lambda run: run[1])
-        for i in range(count)
-    ]
-    offset, uid, producer = np.array(rows, np.int64).reshape(-1, 3).T
-    return offset, uid, producer
+    listed = sorted(loss.records or (), key=lambda run: run[1])
+    uid, offset, count, producer = np.array(listed, np.int64).reshape(-1, 4).T
+    run = np.repeat(np.arange(len(count)), count)
+    step = np.arange(len(run)) - (np.cumsum(count) - count)[run]
+    return offset[run] + step, np.where(uid[run] >= 0, uid[run] + step, uid[run]), producer[run]
 
 
 def _observed(view: PartitionView, loss: Loss, log: Log | None) -> tuple[Ints, Ints, Ints]:
@@ -392,17 +390,18 @@ def _replaced(
 ) -> int:
     """When a reader of a mirror's destination got a record there that replaced a lost one, or
     follows those."""
-    return min(
-        (
-            r.returned
-            for r in view.reads
-            if r.cluster == cluster
-            and r.kind == "poll"
-            and r.returned >= loss.elected
-            and ((r.offsets >= loss.start) & ~among(r.uids, records[1])).any()
-        ),
-        default=FOREVER,
+    polls = [
+        r
+        for r in view.reads
+        if r.cluster == cluster and r.kind == "poll" and r.returned >= loss.elected
+    ]
+    none = np.empty(0, np.int64)
+    offsets = np.concatenate([none, *(r.offsets for r in polls)])
+    uids = np.concatenate([none, *(r.uids for r in polls)])
+    returned = np.repeat(
+        np.array([r.returned for r in polls], np.int64), [len(r.uids) for r in polls]
     )
+    return int(returned[(offsets >= loss.start) & ~among(uids, records[1])].min(initial=FOREVER))
 
 
 def _without(log: Log | None, loss: Loss, *, commit: bool) -> Ints:
