@@ -8,11 +8,12 @@ default are not compared, nor those that only the destination has: removing a se
 source does not remove it there.
 
 Another mirror has settings of its own on its topics while it mirrors (no retention, no compaction),
-and a failover gives them back those of their home. From then on the samples of the promoted
-cluster's topics have to equal the home's last ones in both directions, until the cluster follows
-another or a fault changes them. The home may have changed a setting just before, which the mirror
-had no time to follow. The number of replicas that have to be in sync is a choice of each cluster:
-it is the home's when the topic was made, or as many replicas as there can be.
+and a failover gives them back those of their home. From ten seconds later on (brokers learn of it
+one after the other) the samples of the promoted cluster's topics have to equal the home's last ones
+in both directions, until the cluster follows another or a fault changes them. The home may have
+changed a setting just before, which the mirror had no time to follow. The number of replicas that
+have to be in sync is a choice of each cluster: it is the home's when the topic was made, or as many
+replicas as there can be.
 """
 
 from __future__ import annotations
