@@ -92,7 +92,8 @@ def _deposed_left_out(
     model = next((r for r in replicas if r.canonical), replicas[0])
     if view.recorded or model.high_watermark_from == "sampled":
         return replicas, []
-    end = min(r.high_watermark for r in replicas)
+    high = min(r.high_watermark for r in replicas)
+    ends = {r.broker: min(r.end, high) for r in replicas}
     begins = {r.broker: deposed(r, model) for r in replicas}
     doubts = [
         Unjudged(
@@ -103,7 +104,7 @@ def _deposed_left_out(
             )
         )
         for broker, begin in begins.items()
-        if begin < end
+        if begin < ends[broker]
     ]
     return [
         replace(r, high_watermark=min(r.high_watermark, begins[r.broker])) for r in replicas

@@ -111,6 +111,18 @@ def test_replicas_that_were_copied_one_after_the_other_agree(tmp_path: Path) -> 
     assert "on broker 2 ends at 7, below the high watermark 10" in str(judgement.document["reason"])
 
 
+def test_a_stopped_replica_that_ends_early_has_no_tail_of_a_deposed_leader(tmp_path: Path) -> None:
+    log = [batch(n, [record(b"%d" % n)]) for n in range(4)]
+    for broker, length in (("1", 2), ("2", 4)):
+        folder = tmp_path / "logs" / broker
+        segment(folder / "orders-0", log[:length])
+        (folder / "replication-offset-checkpoint").write_text("0\n1\norders 0 4\n")
+        (folder / ".kafka_cleanshutdown").touch()
+    judgement = judged(tmp_path / "run", asked({"A": tmp_path / "logs"}))
+    assert (judgement.verdict, kinds(judgement)) == (Verdict.INVALID, {"log-ends-early"})
+    assert "older leader epoch" not in str(judgement.document["reason"])
+
+
 @pytest.mark.parametrize("later", [False, True])
 def test_the_tail_of_a_deposed_leader_is_unknown(tmp_path: Path, later: bool) -> None:
     """Broker 1 led in epoch 5, and died with a batch that nobody had; broker 2 leads in epoch 6. If
