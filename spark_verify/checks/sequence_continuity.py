@@ -20,7 +20,8 @@ from 4.5 on only in a partition that had records before (KAFKA-15591, 14312, 198
 flight may be appended while the one before it is refused, and then its retries are out of order
 until its time is up. The finding says so where the history of that producer on that cluster has
 exactly the records that are missing, all directly before, in flight when the batch was sent, none
-acknowledged and none in the log; then it is allowed (`harness.guarantees.faults`).
+acknowledged and none in any log; then it is allowed (`harness.guarantees.faults`). In copied logs
+that is unknown.
 
 In a recorded run a cleaner's checkpoint shows how far a log is compacted: below it a sequence may
 lack as many records as offsets are missing there, and no more. Whether logs that linkflap did not
@@ -166,6 +167,11 @@ def _judge(
     began = beginnings(view, generation, replica, every, wrong & ~missing & ~same)
     wrong &= ~missing & (began == NEW)
     again = _same_bytes(replica, order) & ~(wrong & same & repeats)
+    # Behind a reset it is a mirror's failover that took the producer's state.
+    stateless = wrong & ~same & ~again & (every.section == 0) & (not view.recorded)
+    for i in np.flatnonzero(stateless).tolist():
+        stateless[i] = _of_new_producer(replica, int(order[i]))
+    wrong &= ~stateless
     kinds = (
         ("epoch-regression", back),
         ("sequence-start", wrong & ~same & ~again),
@@ -186,7 +192,13 @@ def _judge(
             ),
         ),
     )
+    unrecorded = (
+        f"sequence-start: {int(stateless.sum())} producers of {replica.cluster} begin above 0, and "
+        "what they sent before was not recorded: lost, or refused by a broker that accepts any "
+        "first sequence of a producer that it does not know (KAFKA-15591)"
+    )
     return [
+        *([Unjudged(reason=unrecorded)] if stateless.any() else []),
         *(Unjudged(reason=f"{count} {reason}") for count, reason in reasons if count),
         *_breaks(view, generation, replica, kinds, every, expected, before),
     ]
@@ -226,7 +238,7 @@ def _breaks(
             int(expected[i]),
             int(before[i]),
             _refused_before(view, generation, replica, int(every.row[i]))
-            if kind == "sequence-start" and not every.follows[i]
+            if kind == "sequence-start"
             else {},
         )
         for kind, mask in kinds
@@ -243,7 +255,7 @@ def _refused_before(
     base, missing = int(batches.base_offset[row]), int(batches.base_sequence[row])
     owner = generation.era(base).owner
     mine = records.uid[(records.batch == row) & (records.uid >= 0)]
-    if not len(mine) or not _accepts_any(view, owner, base):
+    if not (len(mine) and _accepts_any(view, owner, base) and _of_new_producer(replica, row)):
         return {}
     first = int(mine.min())
     sends = _sends_up_to(view, owner, int(batches.producer_id[row]), first)
@@ -251,7 +263,8 @@ def _refused_before(
     if ours is None or first >= ours.first_uid + len(ours.offsets):
         return {}
     before = _sent_before(sends, first)[-missing:]
-    written = np.isin(np.array([uid for uid, _, _ in before], np.int64), records.uid).any()
+    uids = np.array([uid for uid, _, _ in before], np.int64)
+    written = any(np.isin(uids, each.records.uid).any() for each in view.replicas)
     if len(before) < missing or written or not _all_in_flight(before, ours.invoked):
         return {}
     return {
@@ -261,6 +274,15 @@ def _refused_before(
         "sent": min(send.invoked for _, _, send in before),
         "given_up": max(send.returned for _, _, send in before),
     }
+
+
+def _of_new_producer(replica: Replica, row: int) -> bool:
+    """Whether nobody wrote with a batch's producer id before it, since the last reset: the broker
+    has no state of it."""
+    batches = replica.batches
+    resets = np.flatnonzero(batches.control[:row] == OTHER_CONTROL)
+    since = int(resets[-1]) + 1 if len(resets) else 0
+    return not (batches.producer_id[since:row] == batches.producer_id[row]).any()
 
 
 def _sends_up_to(view: PartitionView, cluster: str, producer_id: int, uid: int) -> Sequence[Send]:

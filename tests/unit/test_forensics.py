@@ -63,7 +63,7 @@ def test_nothing_is_found_in_sound_logs(tmp_path: Path) -> None:
 FAULTS = {
     "sequence-gap": ([batch(0, ONE, pid=1, epoch=0, seq=0), batch(1, ONE, pid=1, epoch=0, seq=2)],
         1),
-    "sequence-start": ([batch(0, ONE), batch(1, ONE, pid=1, epoch=0, seq=3)], 1),
+    "sequence-start": ([mirror_pid_reset(0), batch(1, ONE, pid=1, epoch=0, seq=3)], 1),
     "sequence-repeat": ([batch(0, TWO, pid=1, epoch=0, seq=0),
         batch(2, ONE, pid=1, epoch=0, seq=1)], 2),
     "epoch-regression": ([batch(0, ONE, pid=1, epoch=4, seq=0),
@@ -298,6 +298,12 @@ def test_a_hole_and_a_torn_end_of_kafkas_own_topics_are_seen(tmp_path: Path) -> 
     assert found(look(tmp_path, code=1)) == [("offsets-missing", "__transaction_state", 0, 2)]
     rewrite(path, [*first, second, third[:-5]])
     assert any("__transaction_state-0" in line for line in look(tmp_path, code=2)["unreadable"])
+
+
+def test_a_first_sequence_above_zero_cannot_be_known(tmp_path: Path) -> None:
+    segment(tmp_path / "orders-0", [batch(0, ONE), batch(1, ONE, pid=1, epoch=0, seq=3)])
+    (line,) = look(tmp_path, code=2)["unknown"]
+    assert line.startswith("orders-0: sequence-start: 1 producers of ")
 
 
 def test_a_sequence_that_continues_after_a_reset_is_found_and_a_new_one_is_not(

@@ -73,6 +73,11 @@ def _broken(
         return ""
     if kind == "sequence-start" and not here and generation.cluster in plain.view.unclear:
         return ""
+    # KAFKA-15591, or a loss: only a history tells.
+    new = all(b.producer_id != batch.producer_id for b in log.batches[: batch.row])
+    resets = sections.resets_before(log, batch)
+    if kind == "sequence-start" and new and not plain.view.recorded and not resets:
+        return ""
     if (
         kind == "sequence-start"
         and sections.beginning(plain, story, generation, log, batch) != "new"
