@@ -399,15 +399,28 @@ def kept_offsets(
 ) -> Iterator[tuple[TopicPartition, Mapping[str, batches.ReplicaLog]]]:
     """The logs as they are. Raises InputError behind the last if most records of the destinations
     are their sources', and next to none of these is in a batch of its source, at its offset; unless
-    the user has said which mirror it is."""
+    the user has said which mirror it is. And of a mirror that does not, if the destination stamps
+    records with its own time."""
     compared = there = kept = 0
+    stamped = ""
     for tp, of in logs:
+        stamped = stamped or _stamped(tp[0], of, asked)
         for link in asked.links if not asked.mirror_named else ():
             if compared < _COMPARED and {*link.ends} <= of.keys():
                 of_source, of_batch = _records_there(of[link.source], of[link.destination])
                 compared, there = compared + len(of_source), there + int(of_source.sum())
                 kept += int((of_source & of_batch).sum())
         yield tp, of
+    if stamped and not asked.offsets_kept:
+        raise InputError(
+            f"{stamped}, and its records cannot be found at the source by their content, which has "
+            "timestamps; leave the topic out with --topics"
+        )
+    if stamped and compared and not kept:
+        raise InputError(
+            f"{stamped}, and no batch of it is one of the source: their mirror does not keep these;"
+            " say which it is (--mirror; exact, if it should have kept them)"
+        )
     if compared and there >= _MOST * compared and kept < _FEW * there:
         raise InputError(
             f"{there:,} of {compared:,} records of {asked.links[0].destination} are also of "
@@ -416,6 +429,15 @@ def kept_offsets(
             "command --set manifest=FILE with its guarantee (--mirror exact, if it should have "
             "kept them; --producer-ids, if it changed only those)"
         )
+
+
+def _stamped(topic: str, of: Mapping[str, batches.ReplicaLog], asked: LogsRequest) -> str:
+    """Which destination has a topic with LogAppendTime, which is never the source's time unless a
+    mirror keeps batches; empty if none has."""
+    for link in asked.links:
+        if {*link.ends} <= of.keys() and of[link.destination].headers.log_append_time.any():
+            return f"{link.destination}'s {topic} has message.timestamp.type=LogAppendTime"
+    return ""
 
 
 def _records_there(

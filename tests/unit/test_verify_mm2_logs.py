@@ -195,6 +195,20 @@ def test_a_batch_that_is_alike_by_chance_shows_no_offsets(tmp_path: Path) -> Non
         verdict(tmp_path, mirror=None)
 
 
+@pytest.mark.parametrize(
+    ("mirror", "said"),
+    [("mm2", "cannot be found at the source by their content"), (None, "say which it is")],
+)
+def test_a_destination_with_times_of_its_own_is_not_accused(
+    tmp_path: Path, mirror: str | None, said: str
+) -> None:
+    segment(tmp_path / "east" / "orders-0", source())
+    west = [batch(0, [record(value) for value in SENT], log_append_time=99)]
+    segment(tmp_path / "west" / "orders-0", west)
+    with pytest.raises(InputError, match=f"west's orders has .*LogAppendTime.*{said}"):
+        verdict(tmp_path, mirror=mirror)
+
+
 @pytest.mark.parametrize("option", [{"producer_ids": "negate"}, {"leader_epochs": "keep"}])
 def test_who_says_what_a_mirror_does_with_batches_says_that_it_keeps_them(
     tmp_path: Path, option: dict[str, str]
