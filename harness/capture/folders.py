@@ -411,16 +411,8 @@ def kept_offsets(
                 compared, there = compared + len(of_source), there + int(of_source.sum())
                 kept += int((of_source & of_batch).sum())
         yield tp, of
-    if stamped and not asked.offsets_kept:
-        raise InputError(
-            f"{stamped}, and its records cannot be found at the source by their content, which has "
-            "timestamps; leave the topic out with --topics"
-        )
-    if stamped and compared and not kept:
-        raise InputError(
-            f"{stamped}, and no batch of it is one of the source: their mirror does not keep these;"
-            " say which it is (--mirror; exact, if it should have kept them)"
-        )
+    if stamped:
+        _check_stamped(stamped, asked, alike=kept > 0 or not compared)
     if compared and there >= _MOST * compared and kept < _FEW * there:
         raise InputError(
             f"{there:,} of {compared:,} records of {asked.links[0].destination} are also of "
@@ -428,6 +420,19 @@ def kept_offsets(
             "offsets: their mirror does not keep these; say which it is: --mirror mm2, or --mirror "
             "command --set manifest=FILE with its guarantee (--mirror exact, if it should have "
             "kept them; --producer-ids, if it changed only those)"
+        )
+
+
+def _check_stamped(stamped: str, asked: LogsRequest, *, alike: bool) -> None:
+    if not asked.offsets_kept:
+        raise InputError(
+            f"{stamped}, and its records cannot be found at the source by their content, which has "
+            "timestamps; leave the topic out with --topics"
+        )
+    if not alike:
+        raise InputError(
+            f"{stamped}, and no batch of it is one of the source: their mirror does not keep these;"
+            " say which it is (--mirror; exact, if it should have kept them)"
         )
 
 
