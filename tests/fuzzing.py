@@ -66,9 +66,8 @@ from linkflap.harness.suite.plan import Plan
 from linkflap.harness.suite.reports import REPORT, SMALLEST, FailureReport
 from linkflap.harness.suite.triage import CHOSEN, triage
 from linkflap.harness.suite.work import Finished, Task, Workers
-from linkflap.spark_verify.read.history_rows import PARTS, history_rows
 from linkflap.spark_verify.read.log_rows import batch_rows
-from linkflap.spark_verify.read.pieces import KEY, Piece, bundles, pieces
+from linkflap.spark_verify.read.pieces import KEY, PARTS, Piece, bundles, history_rows, pieces
 from linkflap.spark_verify.read.plan import UNFORESEEN, RunPlan, plan
 from linkflap.spark_verify.spark.finding_rows import FINDINGS, FindingRow, damaged, parsed
 from linkflap.spark_verify.spark.job import combiner, partition_judge, with_needed_records

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from linkflap.harness.model.topology import INTERNAL_TOPICS
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.read.assemble import view
-from linkflap.spark_verify.read.history_rows import PARTS, history_rows
 from linkflap.spark_verify.read.log_rows import batch_rows
+from linkflap.spark_verify.read.pieces import PARTS, history_rows
 from linkflap.spark_verify.read.plan import RunPlan, plan
 from linkflap.spark_verify.read.rows import BATCHES, HISTORY
 

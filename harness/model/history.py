@@ -31,7 +31,7 @@ Small = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 SmallOrNone = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
 Count = Annotated[int, Meta(ge=0, le=1 << 24)]
 """The maximum of records in one row: far more than any client returns at once. How many all rows
-together may have depends on the logs (`spark_verify.read.history_rows`)."""
+together may have depends on the logs (`spark_verify.read.pieces`)."""
 OutcomeName = Literal["ok", "fail", "info"]
 Phase = Literal["invoke", "return"]
 OperationKind = Literal["init", "transaction", "send"]

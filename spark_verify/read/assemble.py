@@ -1,42 +1,424 @@
 """Assembles one `PartitionView` from the rows of one (run, topic, partition), in any order.
 
 The same function serves Spark's workers and `linkflap forensics`, which needs no Spark.
+
+Batches that differ between replicas of one cluster, or between both ends of a mirror, are decoded
+again, part by part. Headers (length, count, CRC) show which batches differ. A healthy run has none,
+and then nothing is read here. The content of a batch with a wrong CRC is shown as far as it can be
+read.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate, chain, pairwise
 from operator import attrgetter, itemgetter
+from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
+from linkflap.harness.log import batches, old_messages, reference
+from linkflap.harness.log.codecs import CannotInflate
+from linkflap.harness.log.coordinators import (
+    CoordinatorEntry,
+    GroupCommit,
+    GroupMembers,
+    TransactionState,
+)
+from linkflap.harness.log.reference import MalformedBatch
+from linkflap.harness.model.guarantee import ProducerIds
 from linkflap.harness.model.history import SHARE_KINDS, GroupOffset
 from linkflap.harness.model.payload import FOREIGN
+from linkflap.spark_verify.checks.parts.batch_differences import bytes_differ
 from linkflap.spark_verify.checks.parts.generations import compacted
-from linkflap.spark_verify.checks.parts.logs import read
+from linkflap.spark_verify.checks.parts.logs import locate, read
 from linkflap.spark_verify.facts.lineages import history
 from linkflap.spark_verify.facts.partition_facts import PartitionFacts
 from linkflap.spark_verify.facts.send_columns import ARRAYS, NUMBERS, WORDS, SendsBuilder
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
-from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Replica, Watermarks
+from linkflap.spark_verify.facts.view import (
+    DATA,
+    WHOLE,
+    Batches,
+    Bools,
+    Ints,
+    PartitionView,
+    Parts,
+    Records,
+    Replica,
+    Watermarks,
+    digested,
+    digested_parts,
+)
 from linkflap.spark_verify.read.captures import CapturedReplica
 from linkflap.spark_verify.read.damage import of_kind
-from linkflap.spark_verify.read.differing_batches import Pair, with_keys, with_parts
 from linkflap.spark_verify.read.log_rows import batch_rows
-from linkflap.spark_verify.read.packed_columns import lines_of, numbers_of, rows_of, unpacked
 from linkflap.spark_verify.read.plan import RunPlan
-from linkflap.spark_verify.read.replica_pieces import (
-    Chunk,
-    ReplicaKey,
-    overlap_or_damaged,
-    replica_of,
-)
 from linkflap.spark_verify.read.rows import HEADER_FIELDS, HISTORY, RECORD_FIELDS
+
+_BATCH: Final = RECORD_FIELDS.index("batch")
+
+
+_FLAGS: Final = ("crc_ok", "transactional")
+
+
+ReplicaKey = tuple[str, str, int]
+"""Moment, cluster and broker of one captured replica."""
+
+
+Chunk = tuple[int, int, NDArray[np.int64], NDArray[np.int64]]
+"""Piece of the log, place of the first batch in it, headers and records, a line each."""
+
+
+def overlap_or_damaged(pieces: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether pieces do not add up to a log: one begins before the end of those before it, which is
+    damage that none of them can tell; or records of ours are in some of them only, where all of a
+    log is decoded or nothing.
+    """
+    filled = [piece for piece in pieces if piece["lowest"] is not None]
+    reached = accumulate((piece["highest"] for piece in filled), max)
+    early = any(
+        after["lowest"] <= highest for highest, after in zip(reached, filled[1:], strict=False)
+    )
+    return early or {piece["decoded"] for piece in pieces} >= {True, False}
+
+
+def replica_of(
+    key: ReplicaKey, heads: Mapping[int, Mapping[str, Any]], chunks: list[Chunk]
+) -> tuple[bool, Replica]:
+    """One replica from the rows of its pieces and the chunks of its log, which are used up."""
+    moment, cluster, broker = key
+    chunks.sort(key=lambda chunk: chunk[:2], reverse=True)
+    headers = np.empty((len(HEADER_FIELDS), sum(len(h) for *_, h, _ in chunks)), np.int64)
+    records = np.empty((len(RECORD_FIELDS), sum(len(r) for *_, r in chunks)), np.int64)
+    at, begins = [0, 0], dict[int, int]()
+    while chunks:
+        piece, _, *parts = chunks.pop()
+        begin, start = begins.setdefault(piece, at[0]), at[1]
+        for number, (whole, part) in enumerate(zip((headers, records), parts, strict=True)):
+            whole[:, at[number] : at[number] + len(part)] = part.T
+            at[number] += len(part)
+        records[_BATCH, start : at[1]] += begin
+    head = heads[min(heads)]
+    fields: dict[str, Any] = dict(zip(HEADER_FIELDS, headers, strict=True))
+    fields |= {name: fields[name] != 0 for name in _FLAGS}
+    return head["last"], Replica(
+        cluster=cluster,
+        broker=broker,
+        leader=head["leader"],
+        canonical=head["canonical"],
+        log_start=head["log_start"],
+        high_watermark=head["high_watermark"],
+        high_watermark_from=head["high_watermark_from"],
+        last_stable=head["last_stable"],
+        stable_above=head["stable_above"],
+        batches=Batches(**fields),
+        records=Records(**dict(zip(RECORD_FIELDS, records, strict=True))),
+        damage=tuple(
+            d
+            for what in ("damage", "unreadable")
+            for piece in sorted(heads)
+            for d in heads[piece][what]
+        ),
+        moment=moment,
+        captured=head["captured"],
+        torn_from=_torn_from([heads[piece] for piece in sorted(heads)]),
+        unread=_united(_unread([heads[piece] for piece in sorted(heads)])),
+        entries=tuple(
+            entry for piece in sorted(heads) for entry in _entries(heads[piece]["entries"])
+        ),
+    )
+
+
+def _entries(encoded: bytes | None) -> list[CoordinatorEntry]:
+    """What coordinators wrote into one piece of a log, in its order (`spark_verify.read.rows`)."""
+    written = msgspec.json.decode(encoded, type=dict[str, list[dict[str, Any]]]) if encoded else {}
+    found: list[CoordinatorEntry] = []
+    for kind in (TransactionState, GroupCommit, GroupMembers):
+        found += msgspec.convert(written.get(kind.__name__, []), type=list[kind])  # type: ignore[valid-type]
+    return sorted(found, key=lambda entry: entry.offset)
+
+
+def _unread(pieces: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, int]]:
+    """The offsets that no piece could read; what is missing at a piece's end or beginning reaches
+    to its neighbour."""
+    reached = -1
+    for n, piece in enumerate(pieces):
+        behind = (p["lowest"] for p in pieces[n + 1 :] if p["lowest"] is not None)
+        ends = next(behind, WHOLE)
+        for start, end in piece["unread"]:
+            yield max(start, reached + 1), ends if end == -1 else end
+        reached = max(reached, -1 if piece["highest"] is None else piece["highest"])
+
+
+def _united(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """The same offsets [start, end) in ranges that neither touch nor overlap, in their order."""
+    found: list[tuple[int, int]] = []
+    for start, end in sorted(each for each in ranges if each[0] < each[1]):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((start, end))
+    return tuple(found)
+
+
+def _torn_from(pieces: Sequence[Mapping[str, Any]]) -> int:
+    """Where the first piece with damage is torn; if it begins with that, where those before it
+    end."""
+    reached = -1
+    for piece in pieces:
+        if piece["torn_from"] is not None:
+            return max(int(piece["torn_from"]), reached + 1)
+        reached = max(reached, -1 if piece["highest"] is None else piece["highest"])
+    return WHOLE
+
+
+MOST: Final = 32
+"""Batches per pair of logs that are looked into: the slow decoder takes some ten milliseconds for a
+large one."""
+MOST_COMPACTED: Final = 200_000
+"""Records of a log that is compacted that are looked into: the slow decoder takes some ten
+microseconds for a small one."""
+Pair = tuple[str, str, int, int, ProducerIds]
+"""Two clusters that should have the same bytes but for mapped producer ids, at offsets [start,
+end)."""
+
+
+def with_parts(
+    replicas: Sequence[Replica],
+    captured: Iterable[CapturedReplica],
+    pairs: Iterable[Pair] = (),
+    cleaned: Mapping[str, int] | None = None,
+) -> Sequence[Replica]:
+    """The replicas, those that differ from the one that speaks for their cluster with the parts of
+    the records in question.
+
+    So those that speak for the two clusters of a pair. Where replicas differ below `cleaned`, up to
+    where a cluster's cleaners were, all of them come with all records that could explain it: of one
+    log those up to the end, of the others those below. What speaks for a cluster with cleaners
+    always comes with all its records: they tell what replaced an absent one.
+    """
+    files = {(c.bounds.cluster, c.bounds.broker): c.paths for c in captured}
+    looked: dict[tuple[str, int], set[int]] = defaultdict(set)
+    for replica, rows in chain(
+        _of_replicas(replicas, cleaned or {}), _of_pairs(replicas, pairs, cleaned or {})
+    ):
+        looked[replica.cluster, replica.broker].update(rows.tolist())
+    return [
+        _decoded(
+            r, files.get((r.cluster, r.broker), ()), sorted(looked.get((r.cluster, r.broker), ()))
+        )
+        for r in replicas
+    ]
+
+
+def with_keys(
+    replicas: Sequence[Replica], captured: Iterable[CapturedReplica], clusters: Collection[str]
+) -> Sequence[Replica]:
+    """The replicas, those that speak for these clusters with the parts of all their records; none
+    where a log has too many."""
+    files = {(c.moment, c.bounds.cluster, c.bounds.broker): c.paths for c in captured}
+    return [
+        _decoded(r, files.get((r.moment, r.cluster, r.broker), ()), _every_row(r))
+        if r.canonical and r.cluster in clusters
+        else r
+        for r in replicas
+    ]
+
+
+def _every_row(replica: Replica) -> Sequence[int]:
+    rows = np.flatnonzero((replica.batches.control == DATA) & replica.batches.crc_ok)
+    few = int(replica.batches.count[rows].sum()) <= MOST_COMPACTED
+    return rows.tolist() if few else []
+
+
+def _of_replicas(
+    replicas: Sequence[Replica], cleaned: Mapping[str, int]
+) -> Iterator[tuple[Replica, Ints]]:
+    """The rows of batches in which the replicas of one cluster differ, and those that its cleaners
+    may explain."""
+    for model in (r for r in replicas if r.canonical):
+        for other in replicas:
+            if other.cluster == model.cluster and other is not model:
+                yield from zip(
+                    (model, other),
+                    differing(model, other, since=cleaned.get(model.cluster, 0)),
+                    strict=True,
+                )
+    for cluster, below in cleaned.items():
+        mine = [r for r in replicas if r.cluster == cluster]
+        yield from _compacted(mine, below)
+        for model in (r for r in mine if r.canonical):
+            yield from _looked_into(model, (model.batches.control == DATA) & model.batches.crc_ok)
+
+
+def _of_pairs(
+    replicas: Sequence[Replica], pairs: Iterable[Pair], cleaned: Mapping[str, int]
+) -> Iterator[tuple[Replica, Ints]]:
+    """The rows of batches in which those that speak for the two clusters of a pair differ, and
+    those that explain what a cleaner of either took."""
+    speaks = {r.cluster: r for r in replicas if r.canonical}
+    for source, destination, start, end, how in pairs:
+        if source in speaks and destination in speaks:
+            both = speaks[source], speaks[destination]
+            yield from zip(both, _between(*both, start, end, how), strict=True)
+            below = min(end, max(cleaned.get(source, 0), cleaned.get(destination, 0)))
+            yield from _compacted(
+                [both[0], *(r for r in replicas if r.cluster in (source, destination))], below
+            )
+
+
+def _compacted(replicas: Sequence[Replica], below: int) -> Iterator[tuple[Replica, Ints]]:
+    """The rows of batches to decode where replicas differ below an offset; none where these have
+    too many records."""
+    model = next((r for r in replicas if r.canonical), None)
+    mirrored = len({r.cluster for r in replicas}) > 1
+    since = [
+        at
+        for r in replicas
+        if model is not None and r is not model and 0 <= (at := _parted(model, r, below)) < below
+    ]
+    for replica in replicas if since else ():
+        batches = replica.batches
+        inside = (batches.control == DATA) & batches.crc_ok & (batches.last_offset >= min(since))
+        inside &= (batches.base_offset < below) | replica.canonical | mirrored
+        yield from _looked_into(replica, inside)
+
+
+def _looked_into(replica: Replica, which: Bools) -> Iterator[tuple[Replica, Ints]]:
+    """These batches, unless they have too many records."""
+    rows = np.flatnonzero(which)
+    if int(replica.batches.count[rows].sum()) <= MOST_COMPACTED:
+        yield replica, rows
+
+
+def _parted(model: Replica, other: Replica, below: int) -> int:
+    """The base offset of the first batch below an offset that only one of two replicas has, or that
+    differs; else -1."""
+    names = ("base_offset", "last_offset", "count", "length", "crc")
+    start = max(model.log_start, other.log_start)
+    sides = [
+        {
+            tuple(row)
+            for row in zip(*(getattr(r.batches, name).tolist() for name in names), strict=True)
+            if start <= row[0] < below and row[1] < min(model.high_watermark, other.high_watermark)
+        }
+        for r in (model, other)
+    ]
+    return min((row[0] for row in sides[0] ^ sides[1]), default=-1)
+
+
+def differing(model: Replica, other: Replica, *, since: int = 0) -> tuple[Ints, Ints]:
+    """Rows of batches with one base offset and other bytes, in both replicas, below both high
+    watermarks; the first few."""
+    return _between(model, other, since, min(model.high_watermark, other.high_watermark))
+
+
+def _between(
+    model: Replica, other: Replica, start: int, end: int, how: ProducerIds = "kept"
+) -> tuple[Ints, Ints]:
+    ours, theirs = model.batches, other.batches
+    at = locate(ours.base_offset, theirs.base_offset)
+    start = max(start, model.log_start, other.log_start)
+    rows = np.flatnonzero((at >= 0) & (theirs.last_offset < end) & (theirs.base_offset >= start))
+    changed = bytes_differ(ours, theirs, at[rows], rows, how)
+    for name in ("crc_ok", "count"):
+        changed |= getattr(ours, name)[at[rows]] != getattr(theirs, name)[rows]
+    rows = rows[changed][:MOST]
+    return at[rows], rows
+
+
+def _decoded(replica: Replica, paths: Sequence[str], rows: Sequence[int]) -> Replica:
+    if not rows or not paths:
+        return replica
+    bases = replica.batches.base_offset[np.array(rows)]
+    log = batches.scan(_holding([Path(path) for path in paths], bases))
+    found = [
+        part
+        for row in locate(log.headers.base_offset, bases).tolist()
+        for part in _records(log, row)
+    ]
+    return replace(replica, parts=parts_of(found))
+
+
+def _holding(paths: Sequence[Path], offsets: Ints) -> Sequence[Path]:
+    """The segments with these offsets, by their names; all of them where names say nothing."""
+    if not all(path.stem.isascii() and path.stem.isdigit() for path in paths):
+        return paths
+    indexes = (
+        np.searchsorted(np.array([int(path.stem) for path in paths]), offsets, side="right") - 1
+    )
+    return [paths[index] for index in np.unique(np.maximum(indexes, 0)).tolist()]
+
+
+def parts_of(records: Sequence[reference.Record]) -> Parts:
+    """Records as columns of digests."""
+    columns: Mapping[str, list[int]] = {
+        "offset": [r.offset for r in records],
+        "uid": [reference.identity(r)[0] for r in records],
+        "timestamp": [r.timestamp for r in records],
+        "key": [digested(r.key) for r in records],
+        "value": [digested(r.value) for r in records],
+        "headers": [
+            digested_parts([part for header in r.headers for part in header]) for r in records
+        ],
+    }
+    return Parts(**{name: np.array(values, np.int64) for name, values in columns.items()})
+
+
+def _records(log: batches.ReplicaLog, row: int) -> list[reference.Record]:
+    """The records of one batch, or none where they cannot be read."""
+    if not 0 <= row < len(log.headers):
+        return []
+    if log.headers.control[row] != DATA:
+        return []
+    try:
+        return old_messages.records_of(log.bytes_of(row))
+    except (MalformedBatch, CannotInflate):
+        return []
+
+
+def lines_of(packed: pa.BinaryScalar, fields: Sequence[str]) -> NDArray[np.int64]:
+    """The numbers of one packed row, one line each. Copied: Spark's buffer may be unaligned, and
+    must not be held."""
+    return np.frombuffer(packed.as_py(), "<i8").reshape(-1, len(fields))
+
+
+def numbers_of(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
+    """A column without nulls as a numpy array of its own, so that no view of Spark's buffers
+    outlives them."""
+    return np.array(
+        column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy()
+    )
+
+
+def unpacked(column: pa.BinaryArray, kind: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """All numbers of a packed column, and the edges of its rows in them."""
+    if not len(column):
+        return np.zeros(0, kind), np.zeros(1, np.int64)
+    _, offsets, data = column.buffers()
+    edges = np.frombuffer(offsets, np.int32)[
+        column.offset : column.offset + len(column) + 1
+    ].astype(np.int64)
+    # Copied: the buffer may be unaligned, and must not outlive Spark's.
+    numbers = np.frombuffer(
+        bytes(data.slice(int(edges[0]), int(edges[-1] - edges[0]))) if data else b"", kind
+    )
+    return numbers, (edges - edges[0]) // kind.itemsize
+
+
+def rows_of(column: pa.BinaryArray, kind: str) -> list[NDArray[Any]]:
+    """One array per row of a packed column."""
+    numbers, edges = unpacked(column, np.dtype(kind))
+    return [numbers[start:stop] for start, stop in pairwise(edges.tolist())]
+
 
 _WATERMARK_FIELDS: Final = (
     "time",

@@ -6,7 +6,7 @@
 
 The second step runs only if a selected check has a `combine`; logs without a history have none. The
 first step receives the rows of a partition some MiB at a time. Columns of numbers in partial
-findings cross Spark packed (`spark_verify.spark.json_columns`). Only findings are collected.
+findings cross Spark packed (`spark_verify.spark.finding_rows`). Only findings are collected.
 Records are decoded only if a check asks for them: the other checks compare batch headers, whose
 CRCs are recomputed, so that equal headers are equal bytes.
 """

@@ -1,44 +1,494 @@
 """From findings to a verdict: one run's findings in, its checks, anomalies, failovers and document
 out. No Spark in here.
 
-Each check has its result (`spark_verify.verdict.check_result`), those of the run itself
-(`spark_verify.verdict.run_checks`) are merged in, and the worst verdict is the run's.
+Each check has its result, those of the run itself (`spark_verify.verdict.run_checks`) are merged
+in, and the worst verdict is the run's.
+
+A check for which nothing was due is `not due`, which does not count. Else it is invalid if it has a
+finding that the mirror's guarantee does not allow, and that no damage to the directory could have
+caused. Else it is unknown if it could not run, examined nothing where something was due, or
+crashed. Else it is valid.
+
+The document shows causes before their consequences. Examples are capped, counts never. For each
+check and kind the first EXAMPLES are shown, and the one that names a cause.
+
+The table of eras says what was compared in every era of every log, and what was found: one row per
+topic-partition, cluster and era. The truncated tail of a log is a row too: the part of an earlier
+generation behind the truncation. The rows are capped, the worst first, and the number of rows left
+out is reported.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from linkflap.harness.model.events import Event, HostStall, of_kind
+from linkflap.harness.model.verdict import Anomaly, CheckResult, Verdict
+from linkflap.harness.rundir import Damage, Run
+from linkflap.spark_verify.checks.base import Check, Input
+from linkflap.spark_verify.read.failed_mirror_parts import failed_parts
+from linkflap.spark_verify.read.missing_parts import rests_on_a_capture
+from linkflap.spark_verify.read.plan import RunPlan
+from linkflap.spark_verify.read.reader_histories import RELAY, UnheardReader
+from linkflap.spark_verify.verdict.due import (
+    all_due,
+    never_synced,
+    not_carried,
+    nothing_seen,
+    unread_after_failback,
+)
+from linkflap.spark_verify.verdict.run_checks import in_short
+
+if TYPE_CHECKING:
+    from linkflap.spark_verify.spark.finding_rows import FindingRow
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import msgspec
 
-from linkflap.harness.model.events import ClientDied, Event, of_kind
+from linkflap.harness.model.events import ClientDied
 from linkflap.harness.model.failover_cost import Failover
 from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.model.topology import INTERNAL_TOPICS
 from linkflap.harness.model.verdict import (
-    Anomaly,
-    CheckResult,
+    ORDER,
+    Cause,
     ClientDeath,
+    Consequence,
     Document,
-    Verdict,
+    EraResult,
     worst,
 )
-from linkflap.harness.rundir import Damage, RunReader
-from linkflap.spark_verify.checks.base import Check, Measured
-from linkflap.spark_verify.read.plan import RunPlan, plan
-from linkflap.spark_verify.read.reader_histories import UnheardReader, asks_readers, silent
+from linkflap.harness.rundir import RunReader
+from linkflap.spark_verify.checks.base import Measured
+from linkflap.spark_verify.facts.eras import FOREVER, Era, LogGeneration
+from linkflap.spark_verify.facts.lineages import history
+from linkflap.spark_verify.read.captures import Key
+from linkflap.spark_verify.read.plan import plan
+from linkflap.spark_verify.read.reader_histories import asks_readers, silent
 from linkflap.spark_verify.spark.finding_rows import FindingRow, partial_of
 from linkflap.spark_verify.verdict.anomaly_rows import anomaly_rows, came_from
+from linkflap.spark_verify.verdict.causes import CauseGroup as Ranked
+from linkflap.spark_verify.verdict.causes import rank
 from linkflap.spark_verify.verdict.certificate import certificate
-from linkflap.spark_verify.verdict.check_result import UNACKNOWLEDGED, check_result
 from linkflap.spark_verify.verdict.due import foreign_homes
-from linkflap.spark_verify.verdict.era_table import eras_of
 from linkflap.spark_verify.verdict.run_checks import Done, copied, done_in, run_checks, unwritten
-from linkflap.spark_verify.verdict.sentences import SentenceNames, labels
-from linkflap.spark_verify.verdict.shown import show
+from linkflap.spark_verify.verdict.sentences import (
+    SentenceNames,
+    begin,
+    counted,
+    first_cause,
+    labels,
+    sentence,
+)
+
+STALL_SECONDS: Final = 3.0
+"""A host that stood still this long (a broker's session timeout) makes time-based checks
+unknown."""
+UNACKNOWLEDGED: Final = "the clients' acknowledgements were not recorded"
+RUN: Final = "run.json"
+PARTS_OF: Final[Mapping[str, Input]] = {
+    "events": "promotions",
+    "event": "promotions",
+    "operations": "sends",
+    "operation": "sends",
+    "polls": "reads",
+    "poll": "reads",
+}
+"""First part of a damaged path, or the name of a kind of rows that is missing altogether -> the
+input that it feeds."""
+
+
+def check_result(
+    check: Check,
+    rows: Sequence[FindingRow],
+    found: Sequence[Anomaly],
+    planned: RunPlan,
+    run: Run,
+    events: Sequence[Event],
+    damage: Sequence[Damage],
+    unmeasured: Sequence[str],
+    quiet: Sequence[UnheardReader],
+    asked_for: Collection[str],
+    foreign: Collection[str] = (),
+) -> CheckResult:
+    examined = _examined(rows)
+    allowed = sum(a.allowed for a in found)
+    broken = Counter(a.kind for a in found if not a.allowed)
+    unfounded = _perhaps_false(check, broken, damage, run)
+    due, failed = all_due(check, planned, run, asked_for, foreign), failed_parts(events)
+    something = bool(due or examined)
+    reasons = [
+        *unfounded,
+        *_unjudged(rows),
+        *(_silent(check, quiet) if something else ()),
+        *nothing_seen(
+            check,
+            examined,
+            due,
+            failed,
+            run=run,
+            foreign=bool(foreign),
+            promoted=_promoted(planned),
+        ),
+        *not_carried(check, due, failed, planned.facts.mirror.guarantee.group_offsets_by),
+        *_stalls(check, events),
+        *unmeasured,
+    ]
+    proven = bool(broken) and not unfounded
+    verdict = _decided(proven=proven, unknown=bool(reasons), something=something)
+    notes = [_counted(broken)] if proven else []
+    if verdict is Verdict.NOT_DUE:
+        notes = [_nothing_due(check, run, foreign=bool(foreign))]
+    notes += [*never_synced(examined, due), *unread_after_failback(check, examined, planned)]
+    return CheckResult(
+        name=check.name,
+        verdict=verdict,
+        examined={
+            f"{cluster}/{origin}": count for (cluster, origin), count in sorted(examined.items())
+        },
+        anomalies=len(found) - allowed,
+        allowed=allowed,
+        kinds=dict(Counter(a.kind for a in found)),
+        reason=in_short([*notes, *reasons]),
+    )
+
+
+def _nothing_due(check: Check, run: Run, *, foreign: bool) -> str:
+    if foreign and "sends" in check.inputs:
+        return f"nothing to examine: {UNACKNOWLEDGED}"
+    unheard = check.judges_readers and check.due_at is None and not run.scenario.has_readers
+    if run.recorded and unheard:
+        return "nothing to examine: no workload has readers"
+    return (
+        f"nothing to examine; this check expects {check.unit}: {check.due_where}"
+        if run.recorded
+        else "the logs have none"
+    )
+
+
+def _examined(rows: Sequence[FindingRow]) -> Counter[tuple[str, str]]:
+    """(cluster, origin) -> how much of it was examined."""
+    examined: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        if row.finding == "examined":
+            examined[row.cluster, row.origin] += row.count
+    return examined
+
+
+def _decided(*, proven: bool, unknown: bool, something: bool) -> Verdict:
+    """A proven anomaly outweighs what is unknown; a check that had nothing to examine was not
+    due."""
+    if proven:
+        return Verdict.INVALID
+    if unknown:
+        return Verdict.UNKNOWN
+    return Verdict.VALID if something else Verdict.NOT_DUE
+
+
+def _counted(kinds: Counter[str]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+
+
+def _promoted(planned: RunPlan) -> Collection[str]:
+    """The clusters that were promoted, for any partition."""
+    return {p.cluster for several in planned.promotions.values() for p in several}
+
+
+def _perhaps_false(
+    check: Check, broken: Counter[str], damage: Sequence[Damage], run: Run
+) -> Sequence[str]:
+    """Why a check's anomalies, counted by kind, may be false positives."""
+    if not broken:
+        return ()
+    counted = _counted(broken)
+    return [
+        f"{path} is damaged, so these may be false positives: {counted}"
+        for path in _unfounded(check, broken.keys(), damage, run)
+    ]
+
+
+def _unfounded(
+    check: Check, broken: Collection[str], damage: Sequence[Damage], run: Run
+) -> Iterable[str]:
+    """Parts of the directory that are damaged and that this check's anomalies rest on: every
+    anomaly rests on a finished run's run.json. Torn logs are left to the kernels."""
+    sound = any(kind.despite_torn for kind in check.anomalies if kind.name in broken)
+    for each in damage:
+        part = each.path.partition("/")[0].partition(".")[0]
+        changed = each.path == RUN and run.status != "running"
+        if (
+            changed
+            or PARTS_OF.get(part, part) in check.complete
+            or (rests_on_a_capture(each) and not sound)
+        ):
+            yield each.path
+
+
+def _silent(check: Check, quiet: Sequence[UnheardReader]) -> Iterable[str]:
+    """Readers whose rows this check needs and that left none, or did not read to the end."""
+    for reader in quiet:
+        reads = "reads" in check.inputs and (reader.kind == RELAY or not check.only_relays)
+        if reads and (reader.missing or check.judges_readers):
+            yield reader.reason
+
+
+def _unjudged(rows: Sequence[FindingRow]) -> Iterable[str]:
+    """By partition: rows come in the order in which Spark's tasks end."""
+    for row in sorted(rows, key=lambda row: (row.topic, row.partition)):
+        if row.finding == "unjudged":
+            yield str(row.data.get("reason"))
+        elif row.finding == "crashed":
+            where = f" on {row.topic}-{row.partition}" if row.topic else ""
+            yield f"the check crashed{where}: {row.data.get('reason')}"
+
+
+def _stalls(check: Check, events: Sequence[Event]) -> Iterable[str]:
+    if not check.time_based:
+        return
+    stalls = [e.seconds for e in of_kind(events, HostStall)]
+    if stalls and max(stalls) >= STALL_SECONDS:
+        yield (
+            f"the host stalled for {max(stalls):.1f} s, so nothing can be said that depends on "
+            "measured times"
+        )
+
+
+EXAMPLES: Final = 20
+"""Anomalies in the document per check, kind and whether allowed."""
+MOST_CAUSES: Final = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """`cause` is the first cause in one sentence, empty where nothing is proven."""
+
+    cause: str
+    causes: Sequence[Cause]
+    anomalies: Sequence[Anomaly]
+    left_out: int
+
+
+def show(
+    anomalies: Sequence[Anomaly],
+    proven: Collection[str],
+    checks: Mapping[str, Check],
+    names: SentenceNames,
+    upstream: Callable[[Anomaly], str] = lambda anomaly: "",
+) -> Shown:
+    """What the document shows. `proven` are the checks whose anomalies prove something; `upstream`
+    as `rank` takes it."""
+    broken = [
+        anomaly for anomaly in ordered(anomalies) if anomaly.check in proven and not anomaly.allowed
+    ]
+    causes = rank(broken, checks, upstream)
+    chosen = _chosen(anomalies, [broken[cause.first] for cause in causes])
+    ranks = _ranks(causes, broken)
+    # Anomalies that prove nothing come after those that do, and allowed ones at the end.
+    chosen.sort(key=lambda a: (a.allowed, ranks.get(id(a), (len(causes), 0, 0))))
+    numbers = {id(anomaly): number for number, anomaly in enumerate(chosen, start=1)}
+    rows = [_cause(cause, broken, checks, names, numbers) for cause in causes[:MOST_CAUSES]]
+    return Shown(
+        cause=rows[0].sentence if rows else "",
+        causes=rows,
+        anomalies=[_in_words(anomaly, ranks.get(id(anomaly)), checks, names) for anomaly in chosen],
+        left_out=len(anomalies) - len(chosen),
+    )
+
+
+def ordered(anomalies: Sequence[Anomaly]) -> Sequence[Anomaly]:
+    """What is not allowed first; then by check, kind, partition and offset."""
+    return sorted(
+        anomalies,
+        key=lambda a: (a.allowed, a.check, a.kind, a.topic, a.partition, a.cluster, a.offset),
+    )
+
+
+def _chosen(anomalies: Sequence[Anomaly], always: Sequence[Anomaly]) -> list[Anomaly]:
+    taken: Counter[tuple[str, str, bool]] = Counter()
+    chosen, wanted = list[Anomaly](), {id(anomaly) for anomaly in always}
+    for anomaly in ordered(anomalies):
+        key = (anomaly.check, anomaly.kind, anomaly.allowed)
+        taken[key] += 1
+        if taken[key] <= EXAMPLES or id(anomaly) in wanted:
+            chosen.append(anomaly)
+    return chosen
+
+
+def _ranks(causes: Sequence[Ranked], broken: Sequence[Anomaly]) -> dict[int, tuple[int, int, int]]:
+    """By anomaly: its cause, 0 for the cause itself or else which kind of consequence, and its
+    turn."""
+    ranks: dict[int, tuple[int, int, int]] = {}
+    for number, cause in enumerate(causes):
+        for kind, numbers in enumerate((cause.members, *cause.consequences.values())):
+            for turn, index in enumerate(numbers):
+                ranks[id(broken[index])] = (number, kind, turn)
+    return ranks
+
+
+def _cause(
+    cause: Ranked,
+    broken: Sequence[Anomaly],
+    checks: Mapping[str, Check],
+    names: SentenceNames,
+    numbers: Mapping[int, int],
+) -> Cause:
+    return Cause(
+        sentence=first_cause(cause, broken, checks, names),
+        check=cause.check,
+        kind=cause.kind,
+        cluster=cause.cluster,
+        anomaly=numbers[id(broken[cause.first])],
+        count=len(cause.members),
+        consequences=tuple(
+            Consequence(
+                check=check,
+                kind=kind,
+                count=len(found),
+                said=counted(check, kind, [broken[n] for n in found], checks),
+                anomaly=next((at for n in found if (at := numbers.get(id(broken[n])))), 0),
+            )
+            for (check, kind), found in cause.consequences.items()
+        ),
+    )
+
+
+def _in_words(
+    anomaly: Anomaly,
+    rank: tuple[int, int, int] | None,
+    checks: Mapping[str, Check],
+    names: SentenceNames,
+) -> Anomaly:
+    return replace(
+        anomaly, cause=rank[0] + 1 if rank else 0, sentence=begin(sentence(anomaly, checks, names))
+    )
+
+
+MOST: Final = 200
+"""Eras in a document."""
+EraKey = tuple[str, int, str, int, int]
+"""Topic, partition, cluster, number of its generation, start of the era."""
+
+
+def eras_of(
+    planned: RunPlan,
+    rows: Sequence[FindingRow],
+    anomalies: Sequence[Anomaly],
+    checks: Sequence[Check],
+) -> tuple[Sequence[EraResult], int]:
+    """The rows, and how many are left out."""
+    # What readers got is counted once per reader: how long a log is it does not say.
+    units = {
+        check.name: check.unit
+        for check in checks
+        if check.unit != "records" or "reads" not in check.inputs
+    }
+    data = {(r.topic, r.partition) for r in rows if r.topic and r.topic not in INTERNAL_TOPICS}
+    keys = sorted(data | planned.promotions.keys())
+    compared = _compared(rows, units)
+    by_key: dict[Key, list[Anomaly]] = defaultdict(list)
+    for anomaly in anomalies:
+        by_key[anomaly.topic, anomaly.partition].append(anomaly)
+    found = [row for key in keys for row in _partition(planned, key, compared, by_key[key])]
+    shown = (
+        sorted(found, key=lambda row: -ORDER.index(row.verdict))[:MOST]
+        if len(found) > MOST
+        else found
+    )
+    return shown, len(found) - len(shown)
+
+
+def _key(row: FindingRow) -> EraKey:
+    generation = row.data.get("generation")
+    return (
+        row.topic,
+        row.partition,
+        row.cluster,
+        generation if isinstance(generation, int) else 0,
+        row.offset,
+    )
+
+
+def _compared(
+    rows: Sequence[FindingRow], units: Mapping[str, str]
+) -> Mapping[EraKey, Mapping[str, int]]:
+    """By era and unit, the count of the check that examined most of it."""
+    compared: dict[EraKey, dict[str, int]] = defaultdict(dict)
+    for row in rows:
+        if row.finding == "examined" and row.offset >= 0 and row.check in units:
+            mine, unit = compared[_key(row)], units[row.check]
+            mine[unit] = max(mine.get(unit, 0), row.count)
+    return compared
+
+
+def _partition(
+    planned: RunPlan,
+    key: Key,
+    compared: Mapping[EraKey, Mapping[str, int]],
+    anomalies: Sequence[Anomaly],
+) -> Iterator[EraResult]:
+    topic, partition = key
+    for cluster, generations in sorted(
+        history(planned.facts_of(topic, partition)).generations.items()
+    ):
+        for generation, era in _shown_eras(generations):
+            looked = _looked_at(compared, (topic, partition, cluster, generation.number), era)
+            mine = [a for a in anomalies if a.cluster == cluster and _in(generation, era, a)]
+            broken = sum(1 for a in mine if not a.allowed)
+            yield EraResult(
+                topic=topic,
+                partition=partition,
+                cluster=cluster,
+                generation=generation.number,
+                origin=era.origin,
+                owner=era.owner,
+                source=era.source,
+                start=era.start,
+                end=None if era.end == FOREVER else era.end,
+                truncated=not generation.last,
+                compared=looked,
+                anomalies=broken,
+                allowed=len(mine) - broken,
+                verdict=Verdict.INVALID if broken else Verdict.VALID if looked else Verdict.NOT_DUE,
+            )
+
+
+def _looked_at(
+    compared: Mapping[EraKey, Mapping[str, int]], log: tuple[str, int, str, int], era: Era
+) -> Mapping[str, int]:
+    """By unit, how much of an era was compared. `log` is topic, partition, cluster and
+    generation."""
+    looked: dict[str, int] = {}
+    for (*of, start), units in compared.items():
+        if tuple(of) == log and era.start <= start < era.end:
+            looked |= {unit: max(count, looked.get(unit, 0)) for unit, count in units.items()}
+    return looked
+
+
+def _shown_eras(generations: Iterable[LogGeneration]) -> Iterator[tuple[LogGeneration, Era]]:
+    """The eras of a cluster's last log, and the truncated tails before it."""
+    for generation in generations:
+        for era in generation.eras:
+            if generation.last:
+                yield generation, era
+            elif era.end > generation.truncated_to:
+                yield generation, replace(era, start=max(era.start, generation.truncated_to))
+
+
+def _in(generation: LogGeneration, era: Era, anomaly: Anomaly) -> bool:
+    """Whether an anomaly is in this era: one that an earlier capture shows is in the generation of
+    that capture."""
+    earlier = "capture" in anomaly.evidence
+    return (
+        (earlier or generation.last)
+        and earlier is not generation.last
+        and era.start <= anomaly.offset < era.end
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,9 +27,8 @@ from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.model.verdict import Anomaly, CheckResult, Verdict
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.verdict.causes import TRACED, rank
-from linkflap.spark_verify.verdict.judge import Judgement
+from linkflap.spark_verify.verdict.judge import EXAMPLES, Judgement, show
 from linkflap.spark_verify.verdict.sentences import begin, kind_of, sentence
-from linkflap.spark_verify.verdict.shown import EXAMPLES, show
 from tests.copied_logs import KIP_1279, asked, judged
 from tests.kafka_log import batch, batches_in, field_of, mirror_pid_reset, record, rewrite, segment
 from tests.unit.found_anomalies import (

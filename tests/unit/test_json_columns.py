@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linkflap.spark_verify.spark.json_columns import packed, unpacked
+from linkflap.spark_verify.spark.finding_rows import packed, unpacked
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 

@@ -13,7 +13,7 @@ from linkflap.spark_verify.checks import REGISTRY, inconsistent_offset
 from linkflap.spark_verify.checks.base import Check
 from linkflap.spark_verify.checks.parts import logs
 from linkflap.spark_verify.facts.view import PartitionView
-from linkflap.spark_verify.read import history_rows, log_rows
+from linkflap.spark_verify.read import log_rows, pieces
 from linkflap.spark_verify.read.assemble import view
 from linkflap.spark_verify.read.plan import RunPlan, plan
 from linkflap.spark_verify.spark.job import examine
@@ -37,9 +37,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def read(root: Path) -> tuple[RunPlan, list[pa.RecordBatch]]:
     planned = plan(root)
-    history = [
-        batch for part in history_rows.PARTS for batch in history_rows.history_rows(root, part)
-    ]
+    history = [batch for part in pieces.PARTS for batch in pieces.history_rows(root, part)]
     return planned, [*log_rows.batch_rows(planned.replicas), *history]
 
 
@@ -68,14 +66,14 @@ def test_no_kernel_needs_more_than_it_looks_at(
     ) / MORE < WHILE_JUDGED
 
 
-@pytest.mark.parametrize("part", history_rows.PARTS)
+@pytest.mark.parametrize("part", pieces.PARTS)
 def test_a_history_is_read_row_by_row(
     runs: tuple[Path, Path], part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history_rows, "_ROWS_AT_ONCE", 64)
+    monkeypatch.setattr(pieces, "_ROWS_AT_ONCE", 64)
 
     def read(run: Path) -> list[int]:
-        return [len(batch) for batch in history_rows.history_rows(run, part)]
+        return [len(batch) for batch in pieces.history_rows(run, part)]
 
     few, many = (peak(partial(read, run)) for run in runs)
     assert many < 1.5 * few + 64 * (MANY - FEW)

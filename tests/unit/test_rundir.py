@@ -37,7 +37,7 @@ from linkflap.harness.model.history import (
 from linkflap.harness.model.scenario import TopicSpec, WorkloadSpec
 from linkflap.harness.recording import run_end
 from linkflap.harness.rundir import Appender, RunReader, RunWriter
-from linkflap.spark_verify.read.history_rows import history_rows
+from linkflap.spark_verify.read.pieces import history_rows
 from linkflap.spark_verify.read.plan import plan
 from tests.events import append_row
 from tests.unit.recorded_run import ROW, START, run

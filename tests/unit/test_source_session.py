@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from linkflap.harness.model.wait import until
-from linkflap.spark_verify.spark import jvm, session
+from linkflap.spark_verify.spark import session
 
 OPENS = """
 import sys
@@ -107,11 +107,11 @@ def test_the_telling_line_of_a_trace() -> None:
         "Traceback (most recent call last):\n  File x\nlinkflap.harness.model.errors.InputError: no"
         " run.json\n SQLSTATE"
     )
-    assert jvm.cause(trace) == "linkflap.harness.model.errors.InputError: no run.json"
-    assert jvm.cause('Exception in thread "main" java.lang.NoClassDefFoundError: A').endswith(
+    assert session.cause(trace) == "linkflap.harness.model.errors.InputError: no run.json"
+    assert session.cause('Exception in thread "main" java.lang.NoClassDefFoundError: A').endswith(
         "NoClassDefFoundError: A"
     )
-    assert jvm.cause("") == "it printed nothing"
+    assert session.cause("") == "it printed nothing"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from linkflap.harness.log import reference
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.history import GroupOffset
 from linkflap.spark_verify.facts.lineages import eras
-from linkflap.spark_verify.read import history_rows, log_rows
+from linkflap.spark_verify.read import log_rows, pieces
 from linkflap.spark_verify.read.captures import is_data
 from linkflap.spark_verify.read.damage import damage_of
 from linkflap.spark_verify.read.plan import plan
@@ -217,9 +217,7 @@ def test_torn_bytes_and_lines_are_reported(root: Path) -> None:
     assert not view.canonical()["A"].damage
     with (root / "polls" / "r1.jsonl").open("ab") as file:
         file.write(b'{"time": 1')
-    (damaged,) = [
-        b for b in history_rows.history_rows(root, "polls") if b["damage"].null_count == 0
-    ]
+    (damaged,) = [b for b in pieces.history_rows(root, "polls") if b["damage"].null_count == 0]
     assert damaged["damage"][0].as_py()["reason"].endswith("is torn")
     assert damaged["topic"].to_pylist() == [""]
 
@@ -268,9 +266,7 @@ def test_operations_may_be_recorded_in_any_order(root: Path) -> None:
     path.write_bytes(b"".join(lines[1::2][::-1]))
     (root / "operations" / "p2.jsonl").write_bytes(b"".join(lines[::2]))
     assert synthetic.same(next(iter(views(root))).sends, whole)
-    assert not [
-        b for b in history_rows.history_rows(root, "operations") if b["damage"].null_count == 0
-    ]
+    assert not [b for b in pieces.history_rows(root, "operations") if b["damage"].null_count == 0]
 
 
 @pytest.mark.parametrize(
@@ -291,9 +287,7 @@ def test_operations_that_do_not_come_in_twos_are_reported(
     path = root / "operations" / "p1.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines, *extra(lines)]))
-    (damaged,) = [
-        b for b in history_rows.history_rows(root, "operations") if b["damage"].null_count == 0
-    ]
+    (damaged,) = [b for b in pieces.history_rows(root, "operations") if b["damage"].null_count == 0]
     assert reason in damaged["damage"][0].as_py()["reason"]
 
 

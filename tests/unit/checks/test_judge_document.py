@@ -8,7 +8,7 @@ import msgspec
 
 from linkflap.harness.model.clock import now
 from linkflap.harness.rundir import RunReader
-from linkflap.spark_verify.verdict.shown import EXAMPLES
+from linkflap.spark_verify.verdict.judge import EXAMPLES
 from tests.unit.checks.judged_runs import (
     LINK,
     Recorded,
