@@ -333,7 +333,7 @@ def _planned(root: Path) -> RunPlan:
 
 
 def _refusals(events: Sequence[Event]) -> Iterator[Refusal]:
-    """Failovers that never took place, by their mirrors' records."""
+    """Failovers that never happened, by their mirrors' records."""
     for refused in of_kind(events, happened.FailoverRefused):
         yield Refusal(
             link=refused.link,

@@ -60,7 +60,9 @@ def test_messages_are_read_as_they_were_written(name: str) -> None:
 
 
 def test_logs_of_old_formats_are_those_of_a_healthy_cluster(tmp_path: Path) -> None:
-    logs = {"A": FOLDER, "B": FOLDER}
+    logs = {cluster: tmp_path / cluster for cluster in "AB"}
+    for folder in logs.values():
+        shutil.copytree(FOLDER, folder)
     result = judged(tmp_path / "judged", asked(logs, "A->B"))
     assert result.verdict is Verdict.VALID
     assert {c.name: c for c in result.checks}["byte-equality"].verdict is Verdict.VALID
