@@ -490,11 +490,11 @@ def _impossible(bite: happened.FaultBite) -> str:
     """Why what a bite lists is not believed; empty where it is."""
     count = 0
     for lost in bite.lost or ():
-        places = [(offset, size) for _, offset, size, _ in lost.records]
-        places += [(offset, 1) for offset, *_ in lost.markers]
-        if any(offset < lost.start or offset + size > lost.end for offset, size in places):
+        ranges = [(offset, size) for _, offset, size, _ in lost.records]
+        ranges += [(offset, 1) for offset, *_ in lost.markers]
+        if any(offset < lost.start or offset + size > lost.end for offset, size in ranges):
             return f"lists more than offsets {lost.start} to {lost.end}"
-        count += sum(size for _, size in places)
+        count += sum(size for _, size in ranges)
     return f"lists {count} records, which is too many to be read" if count > _LISTED else ""
 
 
