@@ -14,6 +14,7 @@ earlier one had been committed. aborted-read reports records that were aborted i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
@@ -40,6 +41,7 @@ from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 KIND = "uncommitted-read"
+NEVER: Final = np.iinfo(np.int64).max
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -57,9 +59,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
 def _judge(view: PartitionView, generation: LogGeneration, got: Delivered) -> Sequence[Finding]:
     aborted = aborted_there(log_of(view, generation), got) | by_client(view, got)
-    unasked = got.returned < of_transactions(
-        view, got, lambda sends: _asked(sends, view.ended), otherwise=0
-    )
+    unasked = got.returned < of_transactions(view, got, _asked, otherwise=0)
     early = (unasked | _beyond_lso(view, generation, got)) & ~aborted
     return found(
         generation.cluster,
@@ -70,8 +70,8 @@ def _judge(view: PartitionView, generation: LogGeneration, got: Delivered) -> Se
     )
 
 
-def _asked(sends: Sends, ended: int) -> Ints:
-    """The earliest time at which the commit can have been requested; after the end if it never was.
+def _asked(sends: Sends) -> Ints:
+    """The earliest time at which the commit can have been requested; NEVER if it never was.
 
     An operation that never returned may have requested its commit at any time since it was invoked.
     """
@@ -82,7 +82,7 @@ def _asked(sends: Sends, ended: int) -> Ints:
         ended_at > 0,
         sends.says("outcome", "ok"),
     ]
-    return np.select(cases, [np.full(len(sends), ended + 1), invoked, ended_at, invoked], ended + 1)
+    return np.select(cases, [np.full(len(sends), NEVER), invoked, ended_at, invoked], NEVER)
 
 
 def _beyond_lso(view: PartitionView, generation: LogGeneration, got: Delivered) -> Bools:
