@@ -28,7 +28,6 @@ from linkflap.harness.runtimes.distribution.cluster_mirroring import generation,
 from linkflap.harness.runtimes.distribution.kafka import kafka
 
 STOPPED: Final = "STOPPED"
-BUILD: Final = "a build of the KIP-1279 branch (--kafka DIRECTORY)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -149,13 +149,19 @@ def failover_of_first(topology: Topology, at: float, follows: Sequence[str]) -> 
     first = topology.links[0]
     if len(topology.homes_over(first)) > 1:
         return
-    yield FaultSpec(
-        id="failover",
+    when = after(*follows, once=WITH_TRANSACTIONS_OPEN) if follows else WITH_TRANSACTIONS_OPEN
+    yield replace(source_killed(first, at), when=when)
+
+
+def source_killed(link: LinkSpec, at: float, id: str = "failover") -> FaultSpec:
+    """A forced failover over a link, once transactions are open there."""
+    return FaultSpec(
+        id=id,
         fault="failover-forced",
-        target=first.name,
+        target=link.name,
         at=at,
         duration=0.0,
-        when=(after(*follows, once=WITH_TRANSACTIONS_OPEN) if follows else WITH_TRANSACTIONS_OPEN),
+        when=WITH_TRANSACTIONS_OPEN,
     )
 
 

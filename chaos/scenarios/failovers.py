@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from linkflap.chaos.scenarios.base import (
     WITH_TRANSACTIONS,
-    WITH_TRANSACTIONS_OPEN,
     ScenarioRequest,
     default_workloads,
     default_workloads_at_every_home,
     failover_of_first,
     id_of,
+    source_killed,
 )
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario, TopicSpec, WorkloadSpec
@@ -102,16 +102,7 @@ def failover_open_transactions(request: ScenarioRequest) -> Scenario:
         topology=topology,
         mirror=request.mirrored_by(),
         workloads=(held, *readers),
-        schedule=(
-            FaultSpec(
-                id="failover",
-                fault="failover-forced",
-                target=link.name,
-                at=at,
-                duration=0.0,
-                when=WITH_TRANSACTIONS_OPEN,
-            ),
-        ),
+        schedule=(source_killed(link, at),),
         minimums=Minimums(committed=20, aborted=4, reads=300, afterwards=600),
         topics=TopicSpec(partitions=3),
         duration=request.duration or 9.0,
@@ -160,16 +151,7 @@ def producer_id_collision(request: ScenarioRequest) -> Scenario:
                 },
             ),
         ),
-        schedule=(
-            FaultSpec(
-                id="failover",
-                fault="failover-forced",
-                target=link.name,
-                at=at,
-                duration=0.0,
-                when=WITH_TRANSACTIONS_OPEN,
-            ),
-        ),
+        schedule=(source_killed(link, at),),
         minimums=Minimums(committed=15, aborted=2, reads=300, afterwards=1000),
         duration=request.duration or 9.0,
     )
@@ -208,14 +190,7 @@ def failback_divergence(request: ScenarioRequest) -> Scenario:
                 at=cut_at,
                 duration=round(rng.uniform(3.0, 4.0), 2),
             ),
-            FaultSpec(
-                id="away",
-                fault="failover-forced",
-                target=link.name,
-                at=round(cut_at + rng.uniform(1.0, 1.5), 2),
-                duration=0.0,
-                when=WITH_TRANSACTIONS_OPEN,
-            ),
+            source_killed(link, round(cut_at + rng.uniform(1.0, 1.5), 2), "away"),
             FaultSpec(
                 id="reverse",
                 fault="mirror-reverse",

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Final
 
 from linkflap.chaos.scenarios.base import (
-    WITH_TRANSACTIONS_OPEN,
     ScenarioRequest,
     default_workloads,
     default_workloads_at_every_home,
@@ -16,6 +15,7 @@ from linkflap.chaos.scenarios.base import (
     failover_of_first,
     homes,
     id_of,
+    source_killed,
 )
 from linkflap.chaos.triggers import after
 from linkflap.harness.model.scenario import FaultSpec, Minimums, Option, Scenario, WorkloadSpec
@@ -52,7 +52,7 @@ def link_flap(request: ScenarioRequest) -> Scenario:
             f"-{hyphen_free(link.source)}-{hyphen_free(link.destination)}",
             *_times(rng),
         )
-    workloads, failover = default_workloads(topology, first.source), [_killed(first, kill_at)]
+    workloads, failover = default_workloads(topology, first.source), [source_killed(first, kill_at)]
     if others:
         workloads = tuple(
             workload
@@ -92,17 +92,6 @@ def _times(rng: random.Random) -> tuple[float, float]:
     """When a link flaps and when it slows."""
     flap_at = round(rng.uniform(0.5, 1.5), 2)
     return flap_at, round(flap_at + 3.0 + rng.uniform(0.2, 0.8), 2)
-
-
-def _killed(link: LinkSpec, at: float) -> FaultSpec:
-    return FaultSpec(
-        id="failover",
-        fault="failover-forced",
-        target=link.name,
-        at=at,
-        duration=0.0,
-        when=WITH_TRANSACTIONS_OPEN,
-    )
 
 
 def _of(
@@ -296,14 +285,7 @@ def round_trip(request: ScenarioRequest) -> Scenario:
         mirror=request.mirrored_by(),
         workloads=default_workloads(topology, link.source),
         schedule=(
-            FaultSpec(
-                id="away",
-                fault="failover-forced",
-                target=link.name,
-                at=away_at,
-                duration=0.0,
-                when=WITH_TRANSACTIONS_OPEN,
-            ),
+            source_killed(link, away_at, "away"),
             FaultSpec(
                 id="reverse",
                 fault="mirror-reverse",

@@ -18,10 +18,10 @@ from typing import cast
 
 import pytest
 
-from linkflap.chaos.cases import GROUPS, case_named, registry, results, track_record
+from linkflap.chaos.cases import case_named, registry, results, track_record
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.benches import Benches
-from linkflap.chaos.cases.case import Case, Expected, Observation, Outcome, number
+from linkflap.chaos.cases.case import CLAIMS, Case, Expected, Observation, Outcome, number
 from linkflap.chaos.cases.rates import interval, words
 from linkflap.chaos.cases.runner import CaseResult, check, run_case
 from linkflap.chaos.cases.variant import Client, Protocol, Variant
@@ -169,15 +169,9 @@ def test_every_case_says_all_that_a_reader_needs(name: str) -> None:
     kafkas.pinned(each.oldest)
 
 
-def test_every_file_of_a_group_is_a_case() -> None:
-    files = [
-        path
-        for group in GROUPS
-        for path in (ROOT / "chaos" / "cases" / group).glob("*.py")
-        if path.name != "__init__.py"
-    ]
-    assert files
-    assert len(registry()) >= len(files)
+def test_every_claim_has_steps() -> None:
+    """And every case its claim, or it could not be registered."""
+    assert sorted(path.stem for path in CLAIMS.glob("*")) == sorted(registry())
 
 
 def test_names_are_found_whatever_their_capitals_and_the_nearest_are_named() -> None:

@@ -15,11 +15,9 @@ from linkflap.chaos.cases.clusters import ONE, one
 from linkflap.chaos.cases.tools.clients import ClientFailed
 from linkflap.chaos.cases.tools.logs import markers
 from linkflap.chaos.cases.tools.members import CaseMember, send_offsets
-from linkflap.chaos.cases.variant import Client
 from linkflap.harness.model.wait import until
 
 TIMEOUT: Final = "1500"
-_BOTH: Final[tuple[Client, ...]] = ("librdkafka", "java")
 
 
 def _asked(call: Callable[[], object]) -> str:

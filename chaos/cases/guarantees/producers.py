@@ -175,9 +175,3 @@ def clients(bench: Bench, *, same_id: bool) -> Observation:
     return Observation(
         shown="of the zombie" in read, facts={"commit_of_the_old": ended, "read_committed": read}
     )
-
-
-_SCHEDULE = (
-    "1. a producer writes in a transaction; 2. a second one takes its transactional id; 3. the "
-    "first writes on and commits"
-)

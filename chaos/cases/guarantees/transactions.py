@@ -127,9 +127,6 @@ def late_commit(bench: Bench, *, suspended: bool) -> Observation:
     return Observation(shown=answer == "none" or bool(read), facts=facts)
 
 
-OLDEST = "4.0.0"
-
-
 @case("KIP-890-late-end", ONE, claim={"v2": True}, control={"v2": False})
 def transactions_v2(bench: Bench, *, v2: bool) -> Observation:
     """The end of T1 arrives again while T2, which its producer will abort, is open."""
@@ -158,12 +155,6 @@ def _write(writer: WireTransactional, topic: str, value: bytes, *, v2: bool) -> 
 
 def _end(writer: WireTransactional, *, v2: bool, commit: bool) -> str:
     return writer.end_v2(commit=commit) if v2 else writer.end(commit=commit)
-
-
-_SOURCES = (
-    "KIP-890, part 2 (transactions V2)",
-    "KIP-1228: versions of transactions in WriteTxnMarkers",
-)
 
 
 @case("KIP-890-late-produce", ONE, claim={"verification": True}, control={"verification": False})

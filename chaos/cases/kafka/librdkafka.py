@@ -404,13 +404,3 @@ def _removed(bench: Bench, coordinator: Broker, producer: Producer) -> None:
         within=WITHIN,
         what="a coordinator",
     )
-
-
-_REPRODUCED = f"the call has not returned after {TOO_LONG:g} s"
-_CONTROL = "the same with the coordinator alive: it returns at once"
-_REFUTED = "an error or a success within the timeout, in every run"
-_SCHEDULE = (
-    "1. three nodes; offsets of a group are sent in a transaction; 2. kill -9 of the group's "
-    "coordinator, until it has left the metadata; {how}; 3. send_offsets_to_transaction with a "
-    f"timeout of {ASKED:g} s"
-)

@@ -368,13 +368,6 @@ def _office(bench: Bench, writer: WireTransactional) -> int:
     return (code & 0x7FFFFFFF) % len(writer.wire.leadership(OFFICES))
 
 
-_SCHEDULE = (
-    "1. three nodes; a topic with one replica, on a broker that is not the coordinator; 2. a "
-    "transaction writes; 3. SIGSTOP of that broker; 4. EndTxn(commit) is accepted; 5. the "
-    "coordinator's partition moves {how}; 6. SIGCONT"
-)
-
-
 OFFSETS = "__consumer_offsets"
 PRODUCERS, ROUNDS, OFFICE = 3, 10, 0
 

@@ -65,12 +65,6 @@ def _gap(bench: Bench, *, expire: bool) -> Observation:
     return Observation(shown=later[0] == "none", facts={"sequence 0": first, "sequence 9": later})
 
 
-_SOURCES = (
-    "KIP-360, KIP-854 (producer.id.expiration.ms)",
-    "ProducerStateManager.removeExpiredProducers",
-)
-
-
 @case("KAFKA-15591", ONE, claim={"swapped": True}, control={"swapped": False})
 def kafka_15591(bench: Bench, *, swapped: bool) -> Observation:
     """Two batches in flight. When the first is refused because the broker does not know the

@@ -296,6 +296,3 @@ def repeated(bench: Bench, *, crash: bool) -> Observation:
     return Observation(
         shown=bool(twice), facts={"records_on_B": len(read), "more_than_once": twice}
     )
-
-
-_SOURCES = ("KIP-382; Kafka documentation, Geo-Replication",)
