@@ -37,7 +37,7 @@ SECONDS, CPU_SECONDS = 90.0, 130.0
 EVERY = 0.05
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, prctl(2)
 SPARK = "org.apache.spark.deploy.SparkSubmit"
-SERVICE = "linkflap.harness.judging.service"
+SERVICE = "linkflap.judging.service"
 RUNS = (
     '"link-flap"',
     '"link-flap", mirror="mm2"',

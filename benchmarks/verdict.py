@@ -68,7 +68,7 @@ def spent(sources: Path, *arguments: str) -> float:
     # also for child processes that it starts with -m
     environment = os.environ | {"PYTHONPATH": str(sources)}
     with tempfile.TemporaryFile("w+") as out:
-        name = "linkflap.harness.cli" if (sources / "linkflap").is_dir() else "harness.cli"
+        name = "linkflap.cli" if (sources / "linkflap" / "cli").is_dir() else "linkflap.harness.cli"
         command = [sys.executable, "-c", COMMAND.format(name), str(sources), *arguments]
         began = time.time() - 1 / os.sysconf("SC_CLK_TCK")
         child = subprocess.Popen(

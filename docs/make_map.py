@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SECTIONS = {
     "One name to import": ("linkflap",),
     "What everything rests on": (
+        "harness",
         "harness/model",
         "harness/guarantees",
         "harness/log",
@@ -26,10 +27,10 @@ SECTIONS = {
         "harness/jvm",
         "harness/mirrors",
     ),
-    "One run, recorded": ("harness/workloads", "harness/capture", "harness/recording"),
+    "One run, recorded": ("harness/workloads", "harness/capture", "linkflap/recording"),
     "What is broken, and when": ("chaos", "topologies"),
-    "Runs, judged": ("spark_verify", "harness/judging", "harness/report"),
-    "What a user starts": ("harness", "harness/cli", "harness/suite"),
+    "Runs, judged": ("spark_verify", "linkflap/judging", "linkflap/report"),
+    "What a user starts": ("linkflap/cli", "linkflap/suite", "linkflap/api"),
     "Ratios against a named baseline": ("benchmarks",),
 }
 """Packages in the order in which a newcomer reads them; each brings the packages inside it."""

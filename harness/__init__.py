@@ -1,2 +1,2 @@
-"""The recording half of linkflap: runtimes, mirrors, workloads, capture, and the run that ties them
-together."""
+"""Real clusters, and what runs beside them: runtimes, links, mirrors, clients, capture, and below
+them Kafka's log format and protocol, the run directory, and the resources of this machine."""

@@ -12,12 +12,14 @@ This module is the Python API.
 Names that this module exports keep their meaning from version to version; everything below is
 linkflap's own affair:
 
-    linkflap.harness        records a run
-    linkflap.chaos          what is broken, and when
-    linkflap.topologies     clusters and links
-    linkflap.spark_verify   judges what was recorded
+    linkflap.cli, .api, .suite      what a user starts
+    linkflap.recording, .judging    a run, recorded and judged; linkflap.report: its report
+    linkflap.chaos                  what is broken, and when
+    linkflap.topologies             clusters and links
+    linkflap.harness                real clusters, mirrors and clients
+    linkflap.spark_verify           judges what was recorded
 
-These packages are the folders at the top of the repository, linked from here. The names of files in
+The last four are the folders at the top of the repository, linked from here. The names of files in
 docs and docstrings are relative to the repository: `harness.model.wait` is
 `linkflap.harness.model.wait`.
 

@@ -1,5 +1,5 @@
 """`python -m linkflap` is the command `linkflap`."""
 
-from linkflap.harness.cli.commands import main
+from linkflap.cli.commands import main
 
 main()

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 if TYPE_CHECKING:
+    from linkflap.api.fixtures import FixtureRun
     from linkflap.api.shared import Pool, Shared
     from linkflap.api.world import World
-    from linkflap.harness import pytest_plugin
     from linkflap.harness.model.protocols import Deployment
 
-REPLACED: Final = "linkflap-replaced"
+_REPLACED: Final = "linkflap-replaced"
 """A property of a test after which clusters were replaced: why."""
 _USED = pytest.StashKey[bool]()
 
@@ -34,9 +34,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Spark, once started, serves all tests of a process, and ends with them."""
     if config.stash.get(_USED, False):
-        from linkflap.harness import pytest_plugin
+        from linkflap.api import fixtures
 
-        pytest_plugin.close()
+        fixtures.close()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -49,7 +49,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         if isinstance(report, pytest.TestReport)
     ]
     for text in dict.fromkeys(
-        str(text) for report in reports for name, text in report.user_properties if name == REPLACED
+        str(text)
+        for report in reports
+        for name, text in report.user_properties
+        if name == _REPLACED
     ):
         terminalreporter.write_line(f"linkflap: {text}")
 
@@ -98,8 +101,9 @@ def linkflap_shared(request: pytest.FixtureRequest) -> Iterator[Shared]:
         scope: partial(request.getfixturevalue, f"_linkflap_{scope}")
         for scope in ("session", "module")
     }
-    with plugin.one_sentence(), plugin.shared(request, pools) as up:
+    with plugin.one_sentence(), plugin.shared(request, pools) as (up, changes):
         yield up
+    request.node.user_properties += [(_REPLACED, text) for text in changes]
 
 
 @pytest.fixture
@@ -112,12 +116,12 @@ def linkflap_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[W
 
 
 @pytest.fixture
-def linkflap_run(request: pytest.FixtureRequest, tmp_path: Path) -> pytest_plugin.FixtureRun:
+def linkflap_run(request: pytest.FixtureRequest, tmp_path: Path) -> FixtureRun:
     """The marker's `scenario` (default link-flap), run and judged; further arguments are options of
     the mirror."""
     plugin = _plugin(request.config)
     with plugin.one_sentence():
-        judged: pytest_plugin.FixtureRun = plugin.run(request, tmp_path)
+        judged: FixtureRun = plugin.run(request, tmp_path)
     return judged
 
 
@@ -125,4 +129,4 @@ def _plugin(config: pytest.Config) -> ModuleType:
     """What the fixtures do. Imported at the first use of one, so that other projects' tests do not
     pay for it."""
     config.stash[_USED] = True
-    return importlib.import_module("linkflap.harness.pytest_plugin")
+    return importlib.import_module("linkflap.api.fixtures")

@@ -18,9 +18,9 @@ from linkflap.harness.model.history import Watermark
 from linkflap.harness.model.scenario import FaultSpec, Minimums, MirrorSpec, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.verdict import CheckResult, Verdict
-from linkflap.harness.recording import run as recording
-from linkflap.harness.report.progress import Progress
 from linkflap.harness.rundir import RunReader
+from linkflap.recording import run as recording
+from linkflap.report.progress import Progress
 from linkflap.spark_verify.verdict.judge import Judgement
 from linkflap.spark_verify.verify import verify
 from linkflap.topologies import parse

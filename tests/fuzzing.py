@@ -49,23 +49,16 @@ from hypothesis import strategies as st
 
 from linkflap.chaos import scenario_file
 from linkflap.chaos.generator import GeneratorBounds, baseline
+from linkflap.cli import suite, suite_work
 from linkflap.harness.capture import folders
 from linkflap.harness.capture.logs_named import LogsRequest
-from linkflap.harness.cli import suite, suite_work
-from linkflap.harness.judging import page
 from linkflap.harness.log import layout
 from linkflap.harness.model.errors import InputError, LinkflapError
 from linkflap.harness.model.topology import LinkSpec
-from linkflap.harness.report import junit
-from linkflap.harness.report.table import show
 from linkflap.harness.rundir import inventory
-from linkflap.harness.suite import nights, regression
-from linkflap.harness.suite.explore import Suite
-from linkflap.harness.suite.folder import RunResult, SuiteFolder
-from linkflap.harness.suite.plan import Plan
-from linkflap.harness.suite.reports import REPORT, SMALLEST, FailureReport
-from linkflap.harness.suite.triage import CHOSEN, triage
-from linkflap.harness.suite.work import Finished, Task, Workers
+from linkflap.judging import page
+from linkflap.report import junit
+from linkflap.report.table import show
 from linkflap.spark_verify.read.log_rows import batch_rows
 from linkflap.spark_verify.read.pieces import KEY, PARTS, Piece, bundles, history_rows, pieces
 from linkflap.spark_verify.read.plan import UNFORESEEN, RunPlan, plan
@@ -73,6 +66,13 @@ from linkflap.spark_verify.spark.finding_rows import FINDINGS, FindingRow, damag
 from linkflap.spark_verify.spark.job import combiner, partition_judge, with_needed_records
 from linkflap.spark_verify.verdict.judge import Judgement, judge
 from linkflap.spark_verify.verify import checks_of, has_inputs, keep
+from linkflap.suite import nights, regression
+from linkflap.suite.explore import Suite
+from linkflap.suite.folder import RunResult, SuiteFolder
+from linkflap.suite.plan import Plan
+from linkflap.suite.reports import REPORT, SMALLEST, FailureReport
+from linkflap.suite.triage import CHOSEN, triage
+from linkflap.suite.work import Finished, Task, Workers
 from tests import extremes
 from tests.faithful.spec import spec
 from tests.faithful.stories import story

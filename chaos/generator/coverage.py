@@ -2,7 +2,7 @@
 
 A cell is a text: its kind and two to four parts. The generator computes the cells that a scenario
 is meant to hit (`cells_of`). The cells that a run did hit are read from its run directory
-(`harness.suite.observed`).
+(`linkflap.suite.observed`).
 
     strike    fault, log state in which it struck, position, mirror
               strike/link-cut/open-transactions/link-1/shadow

@@ -185,7 +185,7 @@ class WaitedFor(msgspec.Struct, frozen=True, kw_only=True):
 
 class ClientStalled(OfClient, frozen=True, kw_only=True):
     """A client, or the group of several, had work and made no progress for `seconds` after all
-    faults had ended (`harness.recording.liveness`).
+    faults had ended (`linkflap.recording.liveness`).
 
     `coordinator` is what its coordinator said of its group or its transactional id then, in words;
     `last_words` are the last lines of a program's log.
@@ -215,7 +215,7 @@ class ClusterReady(OfCluster, frozen=True, kw_only=True):
 
 
 class BrokerDied(Event, frozen=True, kw_only=True):
-    """A broker (`A/1`) ended, and no fault had ended it (`harness.recording.unexpected_exits`).
+    """A broker (`A/1`) ended, and no fault had ended it (`linkflap.recording.unexpected_exits`).
 
     `status` is its exit status, or minus the signal's number; None where it is unknown.
     `out_of_memory` is None where that cannot be seen. `last_words` are the last lines of its log.
@@ -633,7 +633,7 @@ class TopicGivenUp(OfLink, frozen=True, kw_only=True):
 
 
 class Phase(Event, frozen=True, kw_only=True):
-    """A part of the run begins (`harness.recording.run`)."""
+    """A part of the run begins (`linkflap.recording.run`)."""
 
     name: str = msgspec.field(name="subject")
 
@@ -646,7 +646,7 @@ class HostStall(Event, frozen=True, kw_only=True):
 
 
 class Interrupted(Event, frozen=True, kw_only=True):
-    """The run was interrupted (`harness.recording.run`)."""
+    """The run was interrupted (`linkflap.recording.run`)."""
 
     what: str = msgspec.field(name="subject", default="run")
     by: str
@@ -654,7 +654,7 @@ class Interrupted(Event, frozen=True, kw_only=True):
 
 class NotEnded(Event, frozen=True, kw_only=True):
     """Faults, clients, watermarks or the deployment did not end in time, when the run broke off
-    (`harness.recording.run`)."""
+    (`linkflap.recording.run`)."""
 
     what: str = msgspec.field(name="subject")
     reason: str

@@ -24,7 +24,7 @@ class Run:
     (`harness.capture.folders`). `homes` are the home clusters of topics whose names do not begin
     with them. `leaders_only`: only one replica of every partition could be read, so whether the
     others agree is unknown. `environment`: the machine and software of the recording, for people
-    (`harness.recording.surroundings`); empty in runs of older versions.
+    (`linkflap.recording.surroundings`); empty in runs of older versions.
     """
 
     format: int

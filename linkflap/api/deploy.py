@@ -1,7 +1,7 @@
 """`linkflap.deploy`: clusters, links and mirrors for a with statement. The block is recorded while
 it runs and judged after it.
 
-It records like `linkflap run` (harness.recording): with the same sampler, captures, mirrors and
+It records like `linkflap run` (linkflap.recording): with the same sampler, captures, mirrors and
 faults. The block takes the place of the schedule.
 """
 
@@ -30,13 +30,13 @@ from linkflap.harness.model.scenario import Minimums, MirrorSpec, Option, Scenar
 from linkflap.harness.model.seed import drawn_seed
 from linkflap.harness.model.side_by_side import side_by_side
 from linkflap.harness.model.topology import Topology
-from linkflap.harness.recording import run_end
-from linkflap.harness.recording.drain import drain
-from linkflap.harness.recording.surroundings import java_inside, surroundings
-from linkflap.harness.recording.unexpected_exits import UnexpectedExits
-from linkflap.harness.recording.world import RunWorld
 from linkflap.harness.rundir import Run, RunWriter
 from linkflap.harness.workloads.make_crew import check_all, make_all
+from linkflap.recording import run_end
+from linkflap.recording.drain import drain
+from linkflap.recording.surroundings import java_inside, surroundings
+from linkflap.recording.unexpected_exits import UnexpectedExits
+from linkflap.recording.world import RunWorld
 from linkflap.topologies import parse
 
 NO_MIRROR: Final = MirrorSpec(kind="none")

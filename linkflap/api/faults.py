@@ -19,7 +19,7 @@ from linkflap.harness.model.faults import FORCED, PLANNED
 from linkflap.harness.model.protocols import Bite
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.texts import nearest
-from linkflap.harness.recording.world import RunWorld
+from linkflap.recording.world import RunWorld
 
 MOVES: Final = (PLANNED, FORCED)
 """Faults whose bite is the clients' writes after them: it is measured at the end of the block."""

@@ -16,7 +16,7 @@ from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.verdict import Anomaly, CheckResult, Verdict
 
 if TYPE_CHECKING:
-    from linkflap.harness.judging.verifier import VerifierAnswer
+    from linkflap.judging.verifier import VerifierAnswer
 import os
 import secrets
 import time
@@ -174,9 +174,9 @@ def run(
     FaultError if the machine or a process failed.
     """
     from linkflap.chaos import scenario_file
-    from linkflap.harness.judging import verifier
-    from linkflap.harness.recording.run import check, record
-    from linkflap.harness.report.progress import Progress
+    from linkflap.judging import verifier
+    from linkflap.recording.run import check, record
+    from linkflap.report.progress import Progress
 
     check_arguments(
         scenario=scenario, seed=seed, topology=topology, mirror=mirror,
@@ -257,7 +257,7 @@ def verify(folder: str | Path) -> Judged:
     A run that did not finish is unknown, with the reason. Raises InputError if it is no run
     directory, SetupError if Spark does not start.
     """
-    from linkflap.harness.judging import verifier
+    from linkflap.judging import verifier
 
     return judged(verifier.judge(Path(folder)))
 

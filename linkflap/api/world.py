@@ -21,7 +21,7 @@ from linkflap.harness.model.security import PRINCIPALS, Principal, Security, ent
 from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.wait import until
-from linkflap.harness.recording.world import RunWorld
+from linkflap.recording.world import RunWorld
 
 DRAINS_WITHIN: Final = 60.0
 

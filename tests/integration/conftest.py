@@ -15,9 +15,9 @@ import pytest
 
 from linkflap.chaos.scenarios import ScenarioRequest, scenario
 from linkflap.harness.model.topology import DEFAULT_KAFKA
-from linkflap.harness.recording.run import record
-from linkflap.harness.report.progress import Progress
 from linkflap.harness.runtimes.distribution.kafka import kafka
+from linkflap.recording.run import record
+from linkflap.report.progress import Progress
 from linkflap.spark_verify.spark import session
 from linkflap.topologies import parse
 from tests.on_runtimes import EVERY, skip_without

@@ -23,10 +23,10 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import Deployment, World
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import ClusterSpec
-from linkflap.harness.recording.run import check
 from linkflap.harness.runtimes import faketime, runtime
 from linkflap.harness.runtimes.disks import SlowDisk, SmallDisk
 from linkflap.harness.runtimes.kraft import readiness
+from linkflap.recording.run import check
 from tests.disks import skip_without_slow_disks, skip_without_small_disks
 from tests.on_runtimes import EVERY, QUIET, Events, skip_without, topology, values
 

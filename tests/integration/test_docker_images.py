@@ -120,7 +120,7 @@ def test_an_image_that_every_run_needs_and_that_is_missing_is_reported(
     module: str,
     names: tuple[str, ...],
 ) -> None:
-    from linkflap.harness.cli.images import check
+    from linkflap.cli.images import check
 
     there = import_module(f"linkflap.harness.runtimes.docker.images.{module}")
     none = "linkflap-test/none:none"

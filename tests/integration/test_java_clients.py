@@ -16,6 +16,7 @@ import pytest
 from _pytest.mark import ParameterSet
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from linkflap.api.fixtures import FixtureRun
 from linkflap.chaos.cases.tools.wire import TRANSACTION, Wire
 from linkflap.chaos.scenarios import SCENARIOS
 from linkflap.harness.capture.logs import Captures
@@ -23,7 +24,6 @@ from linkflap.harness.model.history import Operation
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.model.wait import until
-from linkflap.harness.pytest_plugin import FixtureRun
 from linkflap.harness.rundir import Run, RunReader, RunWriter
 from linkflap.harness.runtimes.process import ProcessDeployment, deploy
 from linkflap.harness.workloads import jvms, topics

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 from linkflap.chaos.scenarios.base import GROUP, default_workloads
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Scenario, WorkloadSpec
 from linkflap.harness.model.verdict import Anomaly, CheckResult, Verdict
-from linkflap.harness.recording.run import record
-from linkflap.harness.report.progress import Progress
+from linkflap.recording.run import record
+from linkflap.report.progress import Progress
 from linkflap.spark_verify.verdict.judge import Judgement
 from linkflap.spark_verify.verify import verify
 from linkflap.topologies import parse

@@ -13,12 +13,12 @@ import msgspec
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from linkflap.api.fixtures import FixtureRun
 from linkflap.harness.capture.logs import Captures
 from linkflap.harness.model.history import Operation
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.model.wait import until
-from linkflap.harness.pytest_plugin import FixtureRun
 from linkflap.harness.rundir import Run, RunReader, RunWriter
 from linkflap.harness.runtimes.process import deploy
 from linkflap.harness.workloads import topics

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from linkflap.harness.judging.page import about
-from linkflap.harness.report import html
+from linkflap.judging.page import about
+from linkflap.report import html
 from tests.copied_logs import judged_again
 from tests.run_copy import seal
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from linkflap.harness.pytest_plugin import FixtureRun
+from linkflap.api.fixtures import FixtureRun
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 import pytest
 from _pytest.mark import ParameterSet
 
+from linkflap.api.fixtures import FixtureRun
 from linkflap.chaos.scenarios import SCENARIOS, ScenarioRequest, scenario
 from linkflap.harness.mirrors import MIRRORS
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.pytest_plugin import FixtureRun
-from linkflap.harness.recording.run import check
+from linkflap.recording.run import check
 from tests.cells import topology
 from tests.on_runtimes import EVERY, skip_without
 

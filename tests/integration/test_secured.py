@@ -14,12 +14,12 @@ from _pytest.mark import ParameterSet
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 import linkflap
+from linkflap.api.fixtures import FixtureRun
 from linkflap.chaos.scenarios import SCENARIOS
 from linkflap.harness.machine import ledger
 from linkflap.harness.machine.engine_leftovers import OWNER, owner_label
 from linkflap.harness.model.security import PRINCIPALS, Security
 from linkflap.harness.model.wait import until
-from linkflap.harness.pytest_plugin import FixtureRun
 from linkflap.harness.runtimes import probe
 from linkflap.harness.wire.access import access
 from tests.cells import CLIENTS, SECURITIES, pairwise, topology

@@ -18,9 +18,9 @@ from linkflap.harness.model.protocols import Deployment, Mirror, Recorder
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.model.wait import until
-from linkflap.harness.recording import run as recording
 from linkflap.harness.workloads import library, librdkafka, process, worker
 from linkflap.harness.workloads.protocol import Channel, Command
+from linkflap.recording import run as recording
 from linkflap.spark_verify.verdict.judge import Judgement
 from tests.consequences import (
     BEYOND,

@@ -14,8 +14,8 @@ from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.protocols import Mirror
 from linkflap.harness.model.verdict import Verdict
-from linkflap.harness.recording import run as recording
-from linkflap.harness.report.progress import Progress
+from linkflap.recording import run as recording
+from linkflap.report.progress import Progress
 from linkflap.spark_verify.verdict.judge import Judgement
 from linkflap.spark_verify.verify import verify
 from tests.consequences import PAIR, TOPIC, run_of

@@ -11,9 +11,9 @@ import pytest
 
 from linkflap.harness.machine import ledger
 from linkflap.harness.model.wait import until
-from linkflap.harness.recording.soak import CLUSTERS
-from linkflap.harness.suite import rounds
-from linkflap.harness.suite.folder import SuiteFolder
+from linkflap.recording.soak import CLUSTERS
+from linkflap.suite import rounds
+from linkflap.suite.folder import SuiteFolder
 from tests.command_line import environment, linkflap, start
 
 pytestmark = [

@@ -34,7 +34,7 @@ DRIVER = """
 import dataclasses, json, os, pathlib, signal, sys
 import psutil
 from click.testing import CliRunner
-from linkflap.harness.cli.commands import linkflap
+from linkflap.cli.commands import linkflap
 from linkflap.spark_verify.spark import session
 from linkflap.spark_verify import verify
 

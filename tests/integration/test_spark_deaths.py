@@ -24,7 +24,7 @@ from tests.command_line import environment, linkflap
 from tests.synthetic import write_run
 
 HEAVY = """
-from linkflap.harness.cli import commands
+from linkflap.cli import commands
 from linkflap.spark_verify import verify
 from linkflap.spark_verify.checks.base import Check, Found
 

@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from linkflap.harness.cli.commands import linkflap
+from linkflap.cli.commands import linkflap
 from linkflap.harness.model.protocols import Broker, Deployment
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import answered_bounds, quiet

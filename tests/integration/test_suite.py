@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from linkflap.chaos import scenario_file
-from linkflap.harness.suite.folder import SuiteFolder
+from linkflap.suite.folder import SuiteFolder
 from tests.command_line import environment, linkflap
 from tests.planted import environment as planted
 

@@ -17,7 +17,7 @@ import pytest
 
 from linkflap.harness.machine import ledger
 from linkflap.harness.model.wait import until
-from linkflap.harness.suite.folder import RunResult, SuiteFolder
+from linkflap.suite.folder import RunResult, SuiteFolder
 from tests.command_line import Running, environment, linkflap, start
 from tests.planted import environment as planted
 

@@ -18,7 +18,7 @@ import pytest
 
 from linkflap.harness.machine import ledger
 from linkflap.harness.model.wait import pause, until
-from linkflap.harness.suite.folder import RunResult, SuiteFolder
+from linkflap.suite.folder import RunResult, SuiteFolder
 from tests.command_line import Running, environment, linkflap, start
 
 pytestmark = [

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from linkflap.harness.cli.commands import linkflap
+from linkflap.cli.commands import linkflap
 from linkflap.harness.model import errors
 from linkflap.harness.model.verdict import Verdict
 from linkflap.spark_verify.verdict.judge import Judgement

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from linkflap.chaos.scenarios.base import default_workloads
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Scenario
 from linkflap.harness.model.verdict import Verdict
-from linkflap.harness.recording.run import record
-from linkflap.harness.report.progress import Progress
 from linkflap.harness.runtimes.toxiproxy.link import OWNER, ToxiproxyLink
+from linkflap.recording.run import record
+from linkflap.report.progress import Progress
 from linkflap.spark_verify.verify import verify
 from linkflap.topologies import parse
 

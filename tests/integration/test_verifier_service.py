@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_grou
 USER = """
 import signal, sys
 from pathlib import Path
-from linkflap.harness.judging import verifier
+from linkflap.judging import verifier
 verifier.share()
 verifier._user.connect()
 print("connected", flush=True)

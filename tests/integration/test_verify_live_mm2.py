@@ -14,7 +14,7 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.model.verdict import Verdict
-from linkflap.harness.report.progress import Progress
+from linkflap.report.progress import Progress
 from linkflap.spark_verify.verdict.judge import Judgement
 from tests.copied_logs import judged_again
 from tests.kafka_log import batches_in

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
+from linkflap.cli.commands import linkflap
 from linkflap.harness.capture.folders import record
-from linkflap.harness.cli.commands import linkflap
 from linkflap.harness.model.verdict import Verdict
 from linkflap.spark_verify.verdict.judge import Judgement
 from linkflap.spark_verify.verify import verify

@@ -18,7 +18,7 @@ from tests.synthetic import write_run
 PROGRAM = """
 import json, os, signal, sys
 from pathlib import Path
-from linkflap.harness.cli import commands
+from linkflap.cli import commands
 from linkflap.spark_verify.spark import session
 from linkflap.spark_verify import verify
 from linkflap.spark_verify.checks.base import Check

@@ -7,8 +7,8 @@ from pathlib import Path
 import click.testing
 from click.testing import CliRunner
 
-from linkflap.harness.cli.case import case
-from linkflap.harness.cli.commands import _exit_of
+from linkflap.cli.case import case
+from linkflap.cli.commands import _exit_of
 
 ROOT = Path(__file__).parents[2]
 

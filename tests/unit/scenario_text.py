@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from linkflap.harness.cli.commands import linkflap
+from linkflap.cli.commands import linkflap
 
 GOOD = """\
 schema = 1

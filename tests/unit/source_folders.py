@@ -7,7 +7,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 FOLDERS: Final = (
-    "linkflap/api",
+    "linkflap",
     "harness",
     "chaos",
     "topologies",

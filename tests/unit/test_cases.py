@@ -25,7 +25,7 @@ from linkflap.chaos.cases.case import CLAIMS, Case, Expected, Observation, Outco
 from linkflap.chaos.cases.rates import interval, words
 from linkflap.chaos.cases.runner import CaseResult, check, run_case
 from linkflap.chaos.cases.variant import Client, Protocol, Variant
-from linkflap.harness.cli.case import _MATRIX, _benches, _worst, shard_option
+from linkflap.cli.case import _MATRIX, _benches, _worst, shard_option
 from linkflap.harness.machine import ledger
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
 from linkflap.harness.runtimes.distribution import kafka as kafkas

@@ -30,20 +30,20 @@ from click.testing import CliRunner
 from linkflap.chaos.catalogue import catalogue
 from linkflap.chaos.scenarios import ScenarioRequest, scenario
 from linkflap.chaos.schedule import check
+from linkflap.cli import commands
+from linkflap.cli.commands import linkflap
+from linkflap.cli.folders import check_junit
+from linkflap.cli.log_options import logs_request
+from linkflap.cli.mirror_options import option_value
 from linkflap.harness import runtimes
-from linkflap.harness.cli import commands
-from linkflap.harness.cli.commands import linkflap
-from linkflap.harness.cli.folders import check_junit
-from linkflap.harness.cli.log_options import logs_request
-from linkflap.harness.cli.mirror_options import option_value
-from linkflap.harness.judging import page
 from linkflap.harness.mirrors import BY_COMMAND, MIRRORS, resolve
 from linkflap.harness.model.errors import DeadlineExceeded, InputError
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec
 from linkflap.harness.model.verdict import Anomaly, Document
-from linkflap.harness.recording.unexpected_exits import ends_broker, ends_mirror
-from linkflap.harness.report import html
-from linkflap.harness.report.document import read
+from linkflap.judging import page
+from linkflap.recording.unexpected_exits import ends_broker, ends_mirror
+from linkflap.report import html
+from linkflap.report.document import read
 from linkflap.spark_verify.inspect import lanes
 from linkflap.spark_verify.spark import masters
 from linkflap.spark_verify.verdict.judge import Judgement

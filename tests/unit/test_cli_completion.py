@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from linkflap.chaos.scenarios import SCENARIOS
-from linkflap.harness.cli.commands import linkflap
+from linkflap.cli.commands import linkflap
 
-_RUN = 'import sys; sys.argv[0] = "linkflap"; from linkflap.harness.cli import main; main()'
+_RUN = 'import sys; sys.argv[0] = "linkflap"; from linkflap.cli import main; main()'
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from linkflap.cli.commands import linkflap
+from linkflap.cli.log_options import live_logs_request, logs_request
 from linkflap.harness.capture.live.record import LiveLogsRequest
 from linkflap.harness.capture.logs_named import LogsRequest
-from linkflap.harness.cli.commands import linkflap
-from linkflap.harness.cli.log_options import live_logs_request, logs_request
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.topology import LinkSpec
 

@@ -15,7 +15,7 @@ from linkflap.chaos.triggers import TRIGGERS
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
 from linkflap.harness.model.protocols import World
 from linkflap.harness.model.scenario import FaultSpec, Option
-from linkflap.harness.recording.unexpected_exits import ends_broker
+from linkflap.recording.unexpected_exits import ends_broker
 from linkflap.topologies import parse
 
 PAIR = parse("A->B")

@@ -10,7 +10,7 @@ import pytest
 from linkflap.chaos import scenario_file
 from linkflap.chaos.scenarios import SCENARIOS, ScenarioRequest, scenario
 from linkflap.chaos.schedule import check as check_schedule
-from linkflap.harness.cli.log_options import _link, _named
+from linkflap.cli.log_options import _link, _named
 from linkflap.harness.mirrors import mm2_config
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.topology import LinkSpec, hyphen_free, is_data_topic, topic_name

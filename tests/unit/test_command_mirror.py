@@ -150,7 +150,7 @@ def test_a_failback_needs_a_command_for_it(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_shows_the_commands() -> None:
-    from linkflap.harness.cli.run import run
+    from linkflap.cli.run import run
 
     done = CliRunner().invoke(
         run,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from linkflap.harness.cli.commands import linkflap
+from linkflap.cli.commands import linkflap
 from linkflap.harness.model.verdict import Verdict
 from linkflap.spark_verify.verdict.judge import Judgement
 from tests.copied_logs import KIP_1279, asked, judged, sound

@@ -19,7 +19,7 @@ _WITHOUT = """
 import sys
 for name in ("docker", "testcontainers", "pandas"):
     sys.modules[name] = None
-from linkflap.harness.cli import main
+from linkflap.cli import main
 main()
 """
 

@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 from _pytest.mark.structures import ParameterSet
 
-from linkflap.api import runs
+from linkflap.api import fixtures, runs
 from linkflap.chaos.scenario_file import is_file
-from linkflap.harness import pytest_plugin
-from linkflap.harness.recording.run import check
+from linkflap.recording.run import check
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.run_guarantees import NAMES
 from linkflap.topologies import parse
@@ -112,7 +111,7 @@ def test_each_test_requests_only_what_exists(
         assert wanted.keys() <= {"topology", "runtime", "reuse"}
         assert parse(wanted["topology"]).links
         return
-    pytest_plugin._check_names(wanted, pytest_plugin._ARGUMENTS, with_options=True)
+    fixtures._check_names(wanted, fixtures._ARGUMENTS, with_options=True)
     asked = {
         name: wanted.pop(name, None)
         for name in ("scenario", "seed", "topology", "mirror", "duration", "clients")
@@ -130,7 +129,7 @@ def test_each_test_requests_only_what_exists(
     check(chosen, "process")
 
 
-FOLDERS = ("harness", "chaos", "topologies", "spark_verify", "linkflap/api")
+FOLDERS = ("harness", "chaos", "topologies", "spark_verify", "linkflap")
 IN_RUN_DIRECTORY = re.compile(
     r"(run|verdict)\.json|events\.jsonl|(operations|polls)/<\w+>\.jsonl|captures/(<\w+>/)+"
 )
@@ -191,8 +190,8 @@ def test_everything_that_the_walkthrough_names_exists() -> None:
 @pytest.mark.parametrize(
     "named",
     [
-        "harness/cli/runs.py",
-        "harness/cli/run.py:ran",
+        "linkflap/cli/runs.py",
+        "linkflap/cli/run.py:ran",
         "harness/clis/",
         "Incarnations",
         "Incarnation.invokes",
@@ -223,7 +222,7 @@ def test_the_map_is_current() -> None:
 def test_every_package_is_on_the_map() -> None:
     packages = {
         str(init.parent.relative_to(ROOT))
-        for top in ("harness", "chaos", "topologies", "spark_verify")
+        for top in ("linkflap", "harness", "chaos", "topologies", "spark_verify")
         for init in (ROOT / top).rglob("__init__.py")
     }
     assert packages <= set(MAKE["packages"]())
@@ -238,7 +237,7 @@ def test_the_map_is_read_in_five_minutes() -> None:
 def test_every_module_says_what_it_promises() -> None:
     silent = [
         str(path.relative_to(ROOT))
-        for top in ("harness", "chaos", "topologies", "spark_verify", "benchmarks")
+        for top in ("linkflap", "harness", "chaos", "topologies", "spark_verify", "benchmarks")
         for path in (ROOT / top).rglob("*.py")
         if not MAKE["promise"](path) and path.read_text().strip()
     ]

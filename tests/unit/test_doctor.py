@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from linkflap.harness.cli import doctor
-from linkflap.harness.cli.doctor import Finding, complete, examine, show
+from linkflap.cli import doctor
+from linkflap.cli.doctor import Finding, complete, examine, show
 from linkflap.harness.machine import ledger, process_identity, wheels
 from linkflap.harness.model.errors import FAILED
 from linkflap.harness.runtimes.distribution import toxiproxy_server

@@ -68,7 +68,7 @@ def test_a_kind_is_called_as_its_class() -> None:
 def test_every_kind_is_written_somewhere() -> None:
     sources = [
         path
-        for part in ("harness", "chaos")
+        for part in ("linkflap", "harness", "chaos")
         for path in (ROOT / part).rglob("*.py")
         if "model/events" not in str(path)
     ]

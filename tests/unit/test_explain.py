@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from linkflap.harness.cli.commands import linkflap
+from linkflap.cli.commands import linkflap
 from linkflap.harness.model.errors import InputError
 from linkflap.spark_verify.inspect.explain import explain
 from linkflap.spark_verify.verdict.judge import Judgement

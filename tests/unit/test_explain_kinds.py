@@ -17,7 +17,7 @@ from linkflap.harness.model.events import (
     MirrorDescribed,
     MirrorVerb,
 )
-from linkflap.harness.report.evidence import write_explanation
+from linkflap.report.evidence import write_explanation
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.inspect.explain import Explanation, explain
 from tests.oracles.agreement import findings

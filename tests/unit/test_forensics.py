@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from linkflap.harness.cli.commands import linkflap
+from linkflap.cli.commands import linkflap
 from tests.copied_logs import BAD, KIP_1279, sound
 from tests.faithful.clusters import State
 from tests.faithful.coordinators import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT, value_of

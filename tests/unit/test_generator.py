@@ -26,7 +26,7 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.faults import OF_BROKERS_MIRRORS
 from linkflap.harness.model.scenario import FaultSpec, Scenario
 from linkflap.harness.model.topology import Topology
-from linkflap.harness.recording.run import check
+from linkflap.recording.run import check
 from linkflap.topologies import parse
 from tests.unit.generated import EVERY
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from linkflap.harness.model.history import Watermark
 from linkflap.harness.model.topology import TopicPartition
-from linkflap.harness.recording.liveness import _Client
+from linkflap.recording.liveness import _Client
 
 ONE, TWO = ("A.t", 0), ("A.t", 1)
 

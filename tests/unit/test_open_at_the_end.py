@@ -8,8 +8,8 @@ from typing import cast
 import pytest
 
 from linkflap.harness.model.topology import LinkSpec
-from linkflap.harness.recording.drain import orphaned
-from linkflap.harness.recording.world import RunWorld
+from linkflap.recording.drain import orphaned
+from linkflap.recording.world import RunWorld
 
 
 def world(*links: str, dead: str) -> RunWorld:

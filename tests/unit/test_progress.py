@@ -8,7 +8,7 @@ import threading
 import pytest
 from rich.console import Console
 
-from linkflap.harness.report.progress import (
+from linkflap.report.progress import (
     Counters,
     Display,
     PlainLines,

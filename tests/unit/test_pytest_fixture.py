@@ -9,8 +9,8 @@ from typing import cast
 
 import pytest
 
+from linkflap.api.fixtures import FixtureRun, Policy
 from linkflap.harness.model.verdict import CheckResult, Verdict
-from linkflap.harness.pytest_plugin import FixtureRun, Policy
 
 pytest_plugins = ["pytester"]
 

@@ -14,10 +14,10 @@ from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.verdict import Anomaly, Document, Verdict
 from linkflap.harness.rundir import RunReader, with_current_kinds
 from linkflap.harness.rundir.renamed import RENAMED
-from linkflap.harness.suite.folder import RunResult, SuiteFolder
-from linkflap.harness.suite.plan import Plan
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.inspect.explain import explain
+from linkflap.suite.folder import RunResult, SuiteFolder
+from linkflap.suite.plan import Plan
 from tests.unit.test_guarantees import written
 
 KINDS: Final = {kind.name.encode() for check in REGISTRY.values() for kind in check.anomalies}

@@ -30,12 +30,12 @@ from linkflap.harness.model.events import Note
 from linkflap.harness.model.failover_cost import Failover, PromotedPartition
 from linkflap.harness.model.history import Operation, Phase
 from linkflap.harness.model.verdict import Anomaly
-from linkflap.harness.report import evidence, html
-from linkflap.harness.report.html import MOST_LINES, excerpts
-from linkflap.harness.report.operations import ReturnedOperations, errors, in_words, latency
-from linkflap.harness.report.payload import MOST_EVENTS, script_safe
-from linkflap.harness.report.series import series
 from linkflap.harness.rundir import RunReader, RunWriter
+from linkflap.report import evidence, html
+from linkflap.report.html import MOST_LINES, excerpts
+from linkflap.report.operations import ReturnedOperations, errors, in_words, latency
+from linkflap.report.payload import MOST_EVENTS, script_safe
+from linkflap.report.series import series
 from linkflap.spark_verify.checks.base import Found
 from linkflap.spark_verify.checks.commit_aborted import kernel
 from linkflap.spark_verify.inspect import commits

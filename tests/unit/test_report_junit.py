@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree.ElementTree import Element, parse
 
-from linkflap.harness.report import junit
+from linkflap.report import junit
 from tests.unit.recorded_run import DIED
 from tests.unit.recorded_verdict import document
 

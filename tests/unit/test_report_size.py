@@ -18,11 +18,11 @@ from linkflap.harness.log.batch_headers import Headers
 from linkflap.harness.model.events import Note
 from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.verdict import Anomaly, Document, Verdict
-from linkflap.harness.report import payload as drawn_payload
-from linkflap.harness.report.operations import ReturnedOperations
-from linkflap.harness.report.payload import MOST_TEXT, ShownCommits, payload, script_safe
-from linkflap.harness.report.series import Mark, Series, series
 from linkflap.harness.rundir import RunReader
+from linkflap.report import payload as drawn_payload
+from linkflap.report.operations import ReturnedOperations
+from linkflap.report.payload import MOST_TEXT, ShownCommits, payload, script_safe
+from linkflap.report.series import Mark, Series, series
 from linkflap.spark_verify.facts.eras import FOREVER, Era, LogGeneration
 from linkflap.spark_verify.inspect import commits, lanes
 from linkflap.spark_verify.inspect.lanes import Drawn, LanePoints

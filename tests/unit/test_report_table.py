@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.report import document as documents
-from linkflap.harness.report import table
+from linkflap.report import document as documents
+from linkflap.report import table
 from tests.unit.recorded_run import DIED, Recorded
 from tests.unit.recorded_verdict import document
 

@@ -35,8 +35,8 @@ from linkflap.harness.model.history import (
     Watermark,
 )
 from linkflap.harness.model.scenario import TopicSpec, WorkloadSpec
-from linkflap.harness.recording import run_end
 from linkflap.harness.rundir import Appender, RunReader, RunWriter
+from linkflap.recording import run_end
 from linkflap.spark_verify.read.pieces import history_rows
 from linkflap.spark_verify.read.plan import plan
 from tests.events import append_row

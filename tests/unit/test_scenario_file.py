@@ -19,8 +19,8 @@ import pytest
 import linkflap as api
 from linkflap.chaos.scenario_file import json_schema, read, render, save
 from linkflap.chaos.scenarios import SCENARIOS, ScenarioRequest, scenario
+from linkflap.cli.commands import linkflap
 from linkflap.harness import mirrors, workloads
-from linkflap.harness.cli.commands import linkflap
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import SCHEMA_VERSION
 from linkflap.harness.rundir import FORMAT, RunReader

@@ -9,7 +9,7 @@ from typing import cast
 from pyspark import SparkContext
 from rich.console import Console
 
-from linkflap.harness.report.progress import COUNTERS_EVERY, PlainLines, Screen
+from linkflap.report.progress import COUNTERS_EVERY, PlainLines, Screen
 from linkflap.spark_verify.spark.spark_progress import COMBINED, JUDGED, READ, JobWatch
 
 Stage = tuple[int, int, int]

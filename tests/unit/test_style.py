@@ -41,7 +41,7 @@ def test_tests_import_one_another_by_their_full_name() -> None:
     } == {}
 
 
-FOLDERS = ("linkflap/api", "harness", "chaos", "topologies", "spark_verify")
+FOLDERS = ("linkflap", "harness", "chaos", "topologies", "spark_verify")
 MOST = 14
 DECISIONS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.IfExp, ast.match_case)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -122,7 +122,7 @@ _SLOW = {"hypothesis", "numba", "pandas", "pyarrow", "pyspark"}
 @pytest.mark.parametrize(
     ("module", "unwanted"),
     [
-        ("linkflap.harness.recording.run", _SLOW),
+        ("linkflap.recording.run", _SLOW),
         ("linkflap.harness.mirrors.shadow.__main__", {*_SLOW, "numpy", "confluent_kafka"}),
     ],
 )

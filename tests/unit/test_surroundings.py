@@ -19,13 +19,13 @@ from linkflap.harness.machine import java, wheels
 from linkflap.harness.machine.java import Java
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.topology import ClusterSpec, Topology
-from linkflap.harness.recording import surroundings as module
-from linkflap.harness.recording.surroundings import java_inside, surroundings
-from linkflap.harness.report import html
 from linkflap.harness.rundir import RunReader, RunWriter
 from linkflap.harness.runtimes.distribution.kafka import Kafka
 from linkflap.harness.runtimes.kraft.deployment import KraftDeployment
 from linkflap.harness.runtimes.kraft.installation import Installation
+from linkflap.recording import surroundings as module
+from linkflap.recording.surroundings import java_inside, surroundings
+from linkflap.report import html
 from tests.unit.recorded_run import Recorded, run
 from tests.unit.recorded_verdict import document
 

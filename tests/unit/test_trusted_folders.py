@@ -17,11 +17,11 @@ from typing import Final
 import msgspec
 import pytest
 
-from linkflap.harness.judging import messages
 from linkflap.harness.machine import cache, cleanup, ledger, trusted_folders
 from linkflap.harness.machine.process_identity import Identity
 from linkflap.harness.machine.trusted_folders import Untrusted
 from linkflap.harness.model.errors import SetupError
+from linkflap.judging import messages
 
 NOBODY: Final = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root and a second user")

@@ -12,7 +12,7 @@ import pytest
 
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.scenario import FaultSpec
-from linkflap.harness.recording.unexpected_exits import UnexpectedExits, how
+from linkflap.recording.unexpected_exits import UnexpectedExits, how
 from tests.events import Rows
 
 AWAY = FaultSpec(id="away", fault="failover-forced", target="A->B", at=0, duration=0)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import linkflap
-from linkflap.harness.cli import doctor
+from linkflap.cli import doctor
 from linkflap.harness.machine import cache
 from linkflap.harness.model.errors import SetupError
 from tests.command_line import unprivileged
@@ -80,7 +80,7 @@ from linkflap.harness.log import record_loops, records, segments
 from linkflap.harness.machine import cache
 assert not os.access(os.path.dirname(records.__file__), os.W_OK)
 print(linkflap.harness.__file__, os.environ["NUMBA_CACHE_DIR"])
-from linkflap.harness.cli import main
+from linkflap.cli import main
 sys.argv = ["linkflap", "list"]
 main()
 """

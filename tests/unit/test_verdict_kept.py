@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from linkflap.harness.cli.commands import linkflap
-from linkflap.harness.cli.verify import _outs, _without_out
-from linkflap.harness.judging import page
+from linkflap.cli.commands import linkflap
+from linkflap.cli.verify import _outs, _without_out
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.report import table
-from linkflap.harness.report.document import read
 from linkflap.harness.rundir import RunReader
+from linkflap.judging import page
+from linkflap.report import table
+from linkflap.report.document import read
 from linkflap.spark_verify.verdict.judge import Judgement
 from linkflap.spark_verify.verify import keep
 from tests.command_line import unprivileged

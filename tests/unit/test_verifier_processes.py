@@ -13,15 +13,15 @@ from typing import cast
 
 import pytest
 
-from linkflap.harness.judging import messages, shared, verifier
-from linkflap.harness.judging.messages import Failed, Hello, JudgedRun, Lines
-from linkflap.harness.judging.service import VerifierService
-from linkflap.harness.judging.shared import ServiceFailure, User
-from linkflap.harness.judging.verifier import VerifierAnswer
 from linkflap.harness.machine import ledger
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.verdict import Anomaly, Document, Verdict
 from linkflap.harness.model.wait import until
+from linkflap.judging import messages, shared, verifier
+from linkflap.judging.messages import Failed, Hello, JudgedRun, Lines
+from linkflap.judging.service import VerifierService
+from linkflap.judging.shared import ServiceFailure, User
+from linkflap.judging.verifier import VerifierAnswer
 
 KEY = "0" * 16
 _DIES = """

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from linkflap.cli.log_options import logs_request
 from linkflap.harness.capture.logs_named import LogsRequest, names_of
-from linkflap.harness.cli.log_options import logs_request
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.model.verdict import Verdict

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from linkflap.harness.recording.world import RunWorld
+from linkflap.recording.world import RunWorld
 
 
 def stage(states: dict[str, list[str]], captured: tuple[str, ...]) -> RunWorld:

@@ -318,7 +318,7 @@ _MOST_NAMED: Final = 3
 
 
 class ShowsProgress(Protocol):
-    """What shows progress (`harness.report.progress.Display`). Called from several threads."""
+    """What shows progress (`linkflap.report.progress.Display`). Called from several threads."""
 
     def phase(self, name: str, /) -> None: ...
     def note(self, text: str, /) -> None: ...

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser
 
-from linkflap.harness.report import html
+from linkflap.report import html
 from linkflap.spark_verify.verdict.judge import Judgement
 from tests.faithful.mutations import CATALOGUE
 from tests.faithful.spec import spec

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from linkflap.harness.judging.page import about
-from linkflap.harness.report import html
+from linkflap.judging.page import about
+from linkflap.report import html
 from linkflap.spark_verify.verdict.judge import Judgement
 from tests.copied_logs import judged_again
 

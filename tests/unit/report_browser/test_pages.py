@@ -12,9 +12,9 @@ import msgspec
 import pytest
 from playwright.sync_api import Browser
 
-from linkflap.harness.judging.page import about
 from linkflap.harness.model.events import Note
-from linkflap.harness.report import html
+from linkflap.judging.page import about
+from linkflap.report import html
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.inspect import lanes
 from linkflap.spark_verify.verdict.judge import Judgement

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Browser
 
-from linkflap.harness.report import html
+from linkflap.report import html
 from linkflap.spark_verify.verdict.judge import Judgement
 from tests.faithful.mutations import CATALOGUE
 from tests.unit.browser import Seen

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from linkflap.harness.suite.work import Finished, Task
+from linkflap.suite.work import Finished, Task
 
 
 @dataclass

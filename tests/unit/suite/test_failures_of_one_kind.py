@@ -13,14 +13,14 @@ import pytest
 from linkflap.chaos import scenario_file
 from linkflap.chaos.generator import Coverage, GeneratorBounds, generate
 from linkflap.harness.model.scenario import MirrorSpec, Scenario
-from linkflap.harness.suite import triage as triages
-from linkflap.harness.suite.failures import era_of, name_of
-from linkflap.harness.suite.folder import RunResult, SuiteFolder
-from linkflap.harness.suite.observed import struck
-from linkflap.harness.suite.plan import Plan
-from linkflap.harness.suite.reports import era_in, failures, paths_of, read
-from linkflap.harness.suite.triage import triage
-from linkflap.harness.suite.work import Task, Workers
+from linkflap.suite import triage as triages
+from linkflap.suite.failures import era_of, name_of
+from linkflap.suite.folder import RunResult, SuiteFolder
+from linkflap.suite.observed import struck
+from linkflap.suite.plan import Plan
+from linkflap.suite.reports import era_in, failures, paths_of, read
+from linkflap.suite.triage import triage
+from linkflap.suite.work import Task, Workers
 from tests.unit.suite.scripted import Scripted
 
 KIND = "lost-write:lost-write"

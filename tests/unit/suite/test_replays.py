@@ -8,8 +8,8 @@ from typing import cast
 
 from linkflap.chaos import scenario_file
 from linkflap.chaos.generator import Coverage, GeneratorBounds, generate
-from linkflap.harness.suite.replays import Replays
-from linkflap.harness.suite.work import Task, Workers
+from linkflap.suite.replays import Replays
+from linkflap.suite.work import Task, Workers
 from tests.unit.suite.scripted import Scripted
 
 

@@ -16,7 +16,7 @@ from linkflap.chaos.generator import Coverage, GeneratorBounds, generate
 from linkflap.chaos.generator.bounds import ALL
 from linkflap.chaos.triggers import condition
 from linkflap.harness.model.scenario import FaultSpec, Scenario
-from linkflap.harness.suite.shrink import PASSES, Rate, Shrinker, followers, without
+from linkflap.suite.shrink import PASSES, Rate, Shrinker, followers, without
 
 EVERY = GeneratorBounds(topologies=ALL, mirrors=("shadow", "mm2"), most=8)
 

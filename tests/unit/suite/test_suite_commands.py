@@ -11,8 +11,8 @@ import pytest
 
 from linkflap.chaos.scenario_file import save
 from linkflap.chaos.scenarios import ScenarioRequest, scenario
-from linkflap.harness.cli.commands import linkflap as command
-from linkflap.harness.cli.suite import kind_of
+from linkflap.cli.commands import linkflap as command
+from linkflap.cli.suite import kind_of
 from linkflap.harness.model.errors import InputError
 from linkflap.topologies import parse
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from linkflap.harness.suite.failures import by_kind, kinds_of, name_of
-from linkflap.harness.suite.folder import RunResult
+from linkflap.suite.failures import by_kind, kinds_of, name_of
+from linkflap.suite.folder import RunResult
 
 
 def document(

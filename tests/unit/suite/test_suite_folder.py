@@ -13,15 +13,15 @@ from xml.etree import ElementTree
 import pytest
 
 from linkflap.chaos.generator import GeneratorBounds, baseline
-from linkflap.harness.cli.suite import LASTS
+from linkflap.cli.suite import LASTS
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.suite import explore
-from linkflap.harness.suite.explore import Suite
-from linkflap.harness.suite.folder import RunResult, SuiteFolder
-from linkflap.harness.suite.observed import Observed
-from linkflap.harness.suite.plan import FORMAT, Plan, seconds, shard
-from linkflap.harness.suite.summary import came_to, junit, summary, unreached, verdict_of
-from linkflap.harness.suite.work import Workers
+from linkflap.suite import explore
+from linkflap.suite.explore import Suite
+from linkflap.suite.folder import RunResult, SuiteFolder
+from linkflap.suite.observed import Observed
+from linkflap.suite.plan import FORMAT, Plan, seconds, shard
+from linkflap.suite.summary import came_to, junit, summary, unreached, verdict_of
+from linkflap.suite.work import Workers
 from tests.unit.suite.scripted import Killed, Scripted
 
 PLAN = Plan(name="smoke", seed=7, seconds=3600, runs=6, jobs=2)

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from linkflap.harness.cli.suite_work import full_disk_named
+from linkflap.cli.suite_work import full_disk_named
 from linkflap.harness.model.errors import EnvironmentFailure
 
 FOLDER = cast(Any, SimpleNamespace(root=Path("/suites/one")))

@@ -12,14 +12,14 @@ import pytest
 
 from linkflap.chaos.cases.regression import reproduced
 from linkflap.chaos.generator import GeneratorBounds, baseline
-from linkflap.harness.cli.commands import linkflap as command
+from linkflap.cli.commands import linkflap as command
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.suite import regression
-from linkflap.harness.suite.folder import RunResult, SuiteFolder
-from linkflap.harness.suite.merge import merge, missing
-from linkflap.harness.suite.plan import Plan
-from linkflap.harness.suite.reports import REPORT, FailureReport, failures
-from linkflap.harness.suite.summary import summary
+from linkflap.suite import regression
+from linkflap.suite.folder import RunResult, SuiteFolder
+from linkflap.suite.merge import merge, missing
+from linkflap.suite.plan import Plan
+from linkflap.suite.reports import REPORT, FailureReport, failures
+from linkflap.suite.summary import summary
 
 PLAN = Plan(name="nightly", seed=7, seconds=60, jobs=2)
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from linkflap.chaos.generator import Coverage, GeneratorBounds, cells_of, generate
-from linkflap.harness.cli.suite import suite as command
+from linkflap.cli.suite import suite as command
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.suite import page
-from linkflap.harness.suite.folder import RunResult, SuiteFolder
-from linkflap.harness.suite.nights import following, night
-from linkflap.harness.suite.plan import Plan
+from linkflap.suite import page
+from linkflap.suite.folder import RunResult, SuiteFolder
+from linkflap.suite.nights import following, night
+from linkflap.suite.plan import Plan
 
 PLAN = Plan(name="nightly", seed=7, seconds=60, jobs=2, bounds=GeneratorBounds(), linkflap="1.0")
 

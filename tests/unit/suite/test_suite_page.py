@@ -9,9 +9,9 @@ from pathlib import Path
 from linkflap.chaos.cases.regression import reproduced
 from linkflap.chaos.generator import GeneratorBounds, baseline, generate
 from linkflap.chaos.generator.coverage import Coverage
-from linkflap.harness.suite import page, regression
-from linkflap.harness.suite.folder import RunResult, SuiteFolder
-from linkflap.harness.suite.plan import Plan
+from linkflap.suite import page, regression
+from linkflap.suite.folder import RunResult, SuiteFolder
+from linkflap.suite.plan import Plan
 
 PLAN = Plan(
     name="smoke",

@@ -16,11 +16,11 @@ from linkflap.chaos.cases.regression import reproduced
 from linkflap.chaos.cases.results import load
 from linkflap.chaos.cases.runner import CaseResult as Played
 from linkflap.harness.model.verdict import Verdict
-from linkflap.harness.suite import regression
-from linkflap.harness.suite.folder import SuiteFolder
-from linkflap.harness.suite.plan import Plan
-from linkflap.harness.suite.regression import Entry
-from linkflap.harness.suite.summary import junit
+from linkflap.suite import regression
+from linkflap.suite.folder import SuiteFolder
+from linkflap.suite.plan import Plan
+from linkflap.suite.regression import Entry
+from linkflap.suite.summary import junit
 
 PLAN = Plan(name="regression", seed=1, seconds=3600, jobs=1)
 KNOWN = reproduced()[:5]

@@ -11,17 +11,17 @@ import msgspec
 import pytest
 
 from linkflap.chaos.generator import Coverage, GeneratorBounds, baseline, generate
-from linkflap.harness.cli.commands import linkflap as command
+from linkflap.cli.commands import linkflap as command
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.scenario import FaultSpec
-from linkflap.harness.recording import rounds as recorded_rounds
-from linkflap.harness.recording.rounds import LivingClusters, killed_by
-from linkflap.harness.recording.soak import Size
-from linkflap.harness.suite import rounds
-from linkflap.harness.suite.folder import SuiteFolder
-from linkflap.harness.suite.plan import Plan
-from linkflap.harness.suite.summary import summary
+from linkflap.recording import rounds as recorded_rounds
+from linkflap.recording.rounds import LivingClusters, killed_by
+from linkflap.recording.soak import Size
+from linkflap.suite import rounds
+from linkflap.suite.folder import SuiteFolder
+from linkflap.suite.plan import Plan
+from linkflap.suite.summary import summary
 
 PLAN = Plan(
     name="soak",

@@ -11,14 +11,14 @@ from typing import cast
 import pytest
 
 from linkflap.chaos.generator import GeneratorBounds, baseline
-from linkflap.harness.cli.commands import linkflap as command
+from linkflap.cli.commands import linkflap as command
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.suite.folder import RunResult, SuiteFolder
-from linkflap.harness.suite.merge import merge
-from linkflap.harness.suite.plan import Plan
-from linkflap.harness.suite.reports import era_in
-from linkflap.harness.suite.triage import CHOSEN, triage
-from linkflap.harness.suite.work import Workers
+from linkflap.suite.folder import RunResult, SuiteFolder
+from linkflap.suite.merge import merge
+from linkflap.suite.plan import Plan
+from linkflap.suite.reports import era_in
+from linkflap.suite.triage import CHOSEN, triage
+from linkflap.suite.work import Workers
 from tests.fuzzing import SHARDS, NoWorkers, shards
 
 KIND = "lost-write:lost-write"

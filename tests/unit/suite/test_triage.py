@@ -9,11 +9,11 @@ from typing import cast
 
 import pytest
 
-from linkflap.harness.suite.failures import name_of
-from linkflap.harness.suite.folder import RunResult, SuiteFolder
-from linkflap.harness.suite.replays import Replays
-from linkflap.harness.suite.shrink import Rate
-from linkflap.harness.suite.triage import CHOSEN, _chosen, _fails_often
+from linkflap.suite.failures import name_of
+from linkflap.suite.folder import RunResult, SuiteFolder
+from linkflap.suite.replays import Replays
+from linkflap.suite.shrink import Rate
+from linkflap.suite.triage import CHOSEN, _chosen, _fails_often
 
 FAULTS = {4: 2, 6: 1, 7: 3, 9: 4}
 """The number of faults of each run with the failure."""

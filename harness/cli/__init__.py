@@ -1,5 +1,0 @@
-"""The command line: one file per command, or per group of commands that belong together."""
-
-from linkflap.harness.cli.commands import main
-
-__all__ = ["main"]

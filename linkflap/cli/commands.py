@@ -1,0 +1,178 @@
+"""The command line: `linkflap run | suite | verify | case | explain | forensics | list | doctor |
+clean`.
+
+Exit codes are those of `harness.model.errors`. With --json, stdout carries one document and nothing
+else. Everything slow is imported inside the command that needs it, so that --help and Ctrl-C answer
+at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import sys
+import traceback
+from typing import NoReturn
+
+import click
+
+from linkflap.cli import output
+from linkflap.cli.case import case
+from linkflap.cli.images import images
+from linkflap.cli.listing import list_
+from linkflap.cli.logs import explain, forensics
+from linkflap.cli.notes import NOTES
+from linkflap.cli.run import run
+from linkflap.cli.suite import suite
+from linkflap.cli.verify import verify
+from linkflap.harness.model import interrupts
+from linkflap.harness.model.errors import (
+    FAILED,
+    INTERRUPTED,
+    WRONG_INPUT,
+    EnvironmentFailure,
+    InputError,
+    LinkflapError,
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.version_option(package_name="linkflap")
+def linkflap(debug: bool) -> None:
+    """Breaks links between real Kafka clusters and proves, offset by offset, what survived.
+
+    Exit codes: 0 valid, 1 invalid, 2 unknown, 130 interrupted, 254 wrong input, 255 the environment
+    or linkflap failed.
+    """
+    del debug  # read by main(), before click parses
+
+
+linkflap.add_command(run)
+linkflap.add_command(suite)
+linkflap.add_command(verify)
+linkflap.add_command(case)
+linkflap.add_command(forensics)
+linkflap.add_command(images)
+linkflap.add_command(explain)
+linkflap.add_command(list_)
+
+
+@linkflap.command()
+def doctor() -> int:
+    """Shows what each runtime lacks on this machine, and how to fix it."""
+    from linkflap.cli.doctor import show
+
+    return show()
+
+
+@linkflap.command()
+def clean() -> int:
+    """Removes leftovers of killed runs, and touches nothing else. Exit code 255 if something could
+    not be removed."""
+    from linkflap.cli import clean
+
+    return clean.show()
+
+
+def main() -> NoReturn:
+    """The console script. Always ends with an exit code; an error prints one sentence on stderr."""
+    interrupts.obey()
+    output.obey()
+    log = logging.getLogger("linkflap")
+    log.setLevel(logging.INFO)
+    log.addHandler(NOTES)
+    code = _ended(debug="--debug" in sys.argv)
+    with interrupts.held_off():
+        with contextlib.suppress(EnvironmentFailure):  # the failure to write was reported above
+            sys.stdout.flush()
+        sys.stderr.flush()
+        spark = sys.modules.get("linkflap.spark_verify.spark.session")
+        if spark:
+            # All output is written. pyspark's threads may print errors when their JVM ends: they
+            # are dropped.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            spark.close()
+        # Not sys.exit: it waits for every thread of every library, and one may hang in a client
+        # whose broker is gone.
+        os._exit(code)
+
+
+def _ended(*, debug: bool) -> int:
+    """Runs the command and returns the exit code."""
+    try:
+        code = _run()
+        sys.stdout.flush()
+        return code
+    except BaseException as error:  # noqa: BLE001  (the last line of defence: one sentence and an exit code)
+        code, sentence = _exit_of(error)
+        click.echo(f"linkflap: {sentence}", err=True)
+        if "--json" in sys.argv:
+            _say_as_json(code, sentence)
+        if debug:
+            traceback.print_exc()
+        return code
+
+
+def _say_as_json(code: int, sentence: str) -> None:
+    """The document of a command that failed; none if a document has been printed already."""
+    # standard output cannot be written, and the sentence reports it
+    with contextlib.suppress(EnvironmentFailure):
+        if not output.has_written():
+            click.echo(json.dumps({"verdict": None, "error": sentence, "exit_code": code}))
+            sys.stdout.flush()
+
+
+def _check_words() -> None:
+    """Raises InputError for an argument that is not UTF-8: it would be written to documents that
+    have to be UTF-8."""
+    try:
+        words = [*sys.argv[1:], os.getcwd()]
+    except FileNotFoundError:
+        raise InputError("the working directory no longer exists; change to another") from None
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise InputError(
+                f"{os.fsencode(word)!r} is not UTF-8; give it a name that is"
+            ) from None
+
+
+def _run() -> int:
+    try:
+        _check_words()
+        return int(linkflap.main(standalone_mode=False) or 0)
+    except click.exceptions.Exit as leave:
+        return leave.exit_code
+    except SystemExit as leave:  # of completion, which click ends by itself
+        return leave.code if isinstance(leave.code, int) else 0
+
+
+def _of_click(error: click.ClickException) -> str:
+    """Click's message for wrong input. If no option has a similar name, it names the command that
+    lists all options."""
+    message = error.format_message()
+    if isinstance(error, click.NoSuchOption) and not error.possibilities and error.ctx:
+        return f"{message.rstrip('.')}; {error.ctx.command_path} --help lists the options"
+    return message
+
+
+def _exit_of(error: BaseException) -> tuple[int, str]:
+    """The exit code and the sentence for the error that ended the command."""
+    # A signal during an import or a library's callback can surface as any exception.
+    if interrupts.asked() or isinstance(error, KeyboardInterrupt | click.Abort):
+        return INTERRUPTED, "interrupted; everything that was started is stopped"
+    if isinstance(error, click.ClickException):
+        return WRONG_INPUT, _of_click(error)
+    if isinstance(error, LinkflapError):
+        return error.exit_code, str(error)
+    if isinstance(error, OSError) and error.filename:
+        where = f"{error.filename}: {error.strerror}"
+        return FAILED, f"{where}; check its permissions, and that its disk is not full"
+    return (
+        FAILED,
+        f"linkflap failed: {type(error).__name__}: {error}; run again with --debug and report it",
+    )

@@ -1,0 +1,97 @@
+"""Judges run directories for the commands, with Spark in this process or on a cluster. Prints the
+table, and writes the report and JUnit XML."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
+
+import click
+
+if TYPE_CHECKING:
+    from linkflap.report.progress import Progress
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+_OPTIONS: Final = (
+    click.option(
+        "--master",
+        default="",
+        metavar="URL",
+        help="Spark master, e.g. spark://HOST:7077; by default Spark runs in this process.",
+    ),
+    click.option(
+        "--spark",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="A Spark setting, e.g. spark.executor.memory=4g.",
+    ),
+)
+
+
+def spark_options(command: Command) -> Command:
+    """Adds the options of Spark: its master and its settings."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+class SparkOptions(TypedDict, total=False):
+    """What `spark_options` adds to a command."""
+
+    master: str
+    spark: Sequence[str]
+
+
+def judge(
+    folders: Sequence[Path],
+    through: Callable[[Progress], AbstractContextManager[None]],
+    *,
+    as_json: bool,
+    junit: Path | None,
+    out: Mapping[Path, Path] | None = None,
+    **where: Unpack[SparkOptions],
+) -> int:
+    """Judges run directories, prints the results, and returns the exit code.
+
+    `through` sends log messages through a progress display. `out` has other folders for the
+    judgements, by run directory.
+    """
+    from linkflap.harness.model.verdict import worst
+    from linkflap.judging import page
+    from linkflap.report import junit as junit_report
+    from linkflap.report import table
+    from linkflap.report.progress import Progress
+    from linkflap.spark_verify.spark import masters, pandas_free
+    from linkflap.spark_verify.verify import verify
+
+    pandas_free.settle()
+    settings = masters.given_settings(where.get("spark", ()))
+    with Progress() as progress, through(progress):
+        progress.phase(
+            f"judging {folders[0] if len(folders) == 1 else f'{len(folders)} runs'} in Spark"
+        )
+        judgements = verify(
+            folders,
+            master=where.get("master") or masters.LOCAL,
+            settings=settings,
+            tell=progress.done,
+            out=out,
+        )
+    for judgement in judgements:
+        for sentence in page.write(judgement):
+            click.echo(f"linkflap: {sentence}", err=True)
+        if not as_json:
+            table.show(
+                judgement.document,
+                judgement.folder,
+                kept=(judgement.kept,) if judgement.kept else (),
+            )
+    if junit:
+        junit_report.write(junit, [j.document for j in judgements])
+    if as_json:
+        documents = [dict(j.document) for j in judgements]
+        click.echo(json.dumps(documents[0] if len(documents) == 1 else documents))
+    return worst(j.verdict for j in judgements).exit_code

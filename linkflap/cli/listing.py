@@ -1,0 +1,92 @@
+"""`linkflap list`: prints every name that a user can give. With a title it prints only that
+section; the section of mirrors has their options."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from linkflap.cli import completion
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.texts import nearest
+
+if TYPE_CHECKING:
+    from linkflap.harness.model.option import OptionAbout
+
+OPTIONS: Final = "options"
+
+
+@click.command("list")
+@click.argument("what", metavar="[WHAT]", required=False, shell_complete=completion.titles)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+def list_(what: str | None, as_json: bool) -> int:
+    """Lists scenarios, topologies, ways to secure clusters, mirrors, workloads, clients, faults,
+    triggers and checks.
+
+    WHAT: one of them. `mirrors` and `options` also list every option with its values and its
+    default.
+    """
+    from linkflap.chaos.catalogue import catalogue, options
+
+    known = catalogue()
+    if what == OPTIONS:
+        every = options()
+        click.echo(json.dumps({OPTIONS: _plain(every)}) if as_json else _options(every))
+    elif what is None or what in known:
+        chosen = known if what is None else {what: known[what]}
+        mirrors = (
+            {name: about for name, about in options().items() if name.startswith("mirror ")}
+            if what == "mirrors"
+            else {}
+        )
+        click.echo(
+            json.dumps({**chosen, **({OPTIONS: _plain(mirrors)} if mirrors else {})})
+            if as_json
+            else _names(chosen)
+        )
+        if mirrors and not as_json:
+            click.echo(_options(mirrors))
+    else:
+        titles = (*known, OPTIONS)
+        raise InputError(
+            f"there is no list of {what!r}{nearest(what, titles)}; give one of {', '.join(titles)}"
+        )
+    return 0
+
+
+def _names(chosen: Mapping[str, Mapping[str, str]]) -> str:
+    return "\n".join(
+        f"{title}:\n" + "".join(f"{_entry(name, about)}\n" for name, about in entries.items())
+        for title, entries in chosen.items()
+    )
+
+
+def _entry(name: str, about: str) -> str:
+    """A name and what it is, in lines of 110 characters."""
+    return textwrap.fill(
+        about, width=110, initial_indent=f"  {name:28} ", subsequent_indent=" " * 31
+    )
+
+
+def _options(every: Mapping[str, Mapping[str, OptionAbout]]) -> str:
+    lines = []
+    for owner, options in every.items():
+        lines.append(f"options of {owner}:")
+        for name, option in options.items():
+            default = "default: none" if option.default == "" else f"default {option.default}"
+            lines.append(f"  {name:28} {option.values} ({default})")
+            lines += [f"  {'':28} {option.about}"] if option.about else []
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _plain(every: Mapping[str, Mapping[str, OptionAbout]]) -> dict[str, Any]:
+    return {
+        owner: {name: asdict(option) for name, option in options.items()}
+        for owner, options in every.items()
+    }

@@ -1,0 +1,313 @@
+"""The first half of linkflap on one page: runs a scenario, and records everything.
+
+    Scenario -> deployment -> topics -> mirrors and workloads -> schedule -> drain -> capture -> run
+    directory
+
+Judging the record is the other half (`spark_verify.verify`); the two share nothing but the run
+directory. Whatever happens in here, the directory stays readable, and no started process is left
+running.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from linkflap.chaos.schedule import Player, check_losses, check_runtime
+from linkflap.chaos.schedule import check as check_schedule
+from linkflap.harness import mirrors, runtimes, workloads
+from linkflap.harness.capture import logs, replica_ends, watermarks
+from linkflap.harness.capture.logs import Since
+from linkflap.harness.capture.topic_settings import SettingsSampler
+from linkflap.harness.mirrors import make_mirror
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError
+from linkflap.harness.model.events import Phase
+from linkflap.harness.model.protocols import Deployment
+from linkflap.harness.model.scenario import Scenario
+from linkflap.harness.model.side_by_side import side_by_side
+from linkflap.harness.model.wait import patient, until
+from linkflap.harness.rundir import Run, RunWriter
+from linkflap.harness.workloads import jvms
+from linkflap.harness.workloads.clients import WorkloadClients
+from linkflap.harness.workloads.make_crew import check_all, make_all
+from linkflap.recording.drain import drain
+from linkflap.recording.liveness import await_progress
+from linkflap.recording.run_end import broken_off, ended, remove_data, with_room, written
+from linkflap.recording.surroundings import java_inside, surroundings
+from linkflap.recording.ticker import Ticker
+from linkflap.recording.unexpected_exits import UnexpectedExits
+from linkflap.recording.world import RunWorld
+from linkflap.report.progress import Progress
+
+AFTERWARDS = 60.0
+LONGEST_FAULT = 180.0
+"""Seconds that the schedule may take after the duration; heals have their own, shorter
+deadlines."""
+ENDS_WITHIN = 5.0
+"""Seconds that faults may take to end when a run breaks off and all brokers are gone."""
+
+
+def check(scenario: Scenario, runtime: str) -> None:
+    """Raises InputError when a scenario cannot be run, as far as that can be known without starting
+    anything."""
+    topics = scenario.topics
+    if topics.partitions < 1 or topics.replicas < 1:
+        raise InputError(
+            f"topics cannot have {topics.partitions} partitions and {topics.replicas} replicas; "
+            "give 1 or more of each"
+        )
+    check_schedule(scenario.schedule, scenario.topology)
+    check_all(scenario.workloads)
+    mirrors.check(
+        scenario.mirror, reversible=any(fault.name.reverses for fault in scenario.schedule)
+    )
+    runtimes.check(runtime, scenario.topology)
+    mirrors.check_played(scenario, runtime)
+    check_runtime(scenario.schedule, runtime)
+    check_losses(scenario.schedule, mirrors.resolve(scenario.mirror).guarantee)
+
+
+def commands(scenario: Scenario) -> dict[str, Sequence[str]]:
+    """The user's own commands that a run of a scenario starts, each with what it is for. Raises
+    InputError."""
+    programs = [spec for spec in scenario.workloads if spec.command]
+    return {
+        **{f"mirror, {name}": words for name, words in mirrors.commands(scenario.mirror).items()},
+        **{
+            f"workload {number} at {spec.home}": spec.command
+            for number, spec in enumerate(programs, start=1)
+        },
+    }
+
+
+def record(
+    scenario: Scenario,
+    *,
+    runtime: str,
+    folder: Path,
+    command: str,
+    progress: Progress,
+    keep: bool = False,
+) -> Path:
+    """Runs a scenario and returns its run directory, `folder`, which must not exist yet.
+
+    Brokers' data folders are removed at the end, because the judged logs were captured; `keep`
+    leaves them. Raises InputError before anything is started, EnvironmentFailure or FaultError if
+    the machine or a process failed, and passes KeyboardInterrupt on. In every case run.json has the
+    status at the end; but wrong input, and a failed start before which nothing ran, leave no
+    directory.
+    """
+    check(scenario, runtime)
+    scenario = replace(
+        scenario,
+        mirror=mirrors.resolve(scenario.mirror),
+        workloads=jvms.resolve(scenario.workloads, scenario.topology),
+    )
+    run = replace(
+        Run.begun(scenario, runtime, command),
+        environment=surroundings(scenario.topology, runtime, scenario.workloads),
+    )
+    with written(folder, run) as (writer, exits), ExitStack() as stack, with_room(writer):
+        _phase(writer, progress, "starting clusters and links")
+        deployment = runtimes.runtime(runtime)(
+            scenario.topology, folder=writer.logs, recorder=writer
+        )
+        if not keep:
+            stack.callback(remove_data, deployment)
+        stack.callback(ended, writer, "deployment", deployment.close)
+        writer.describe(java_inside(deployment))
+        perform(scenario, deployment, writer, stack, progress, exits)
+        _phase(writer, progress, "stopping")
+    return folder
+
+
+def _phase(writer: RunWriter, progress: Progress, name: str) -> None:
+    writer.write(Phase(name=name))
+    progress.phase(name)
+
+
+def perform(
+    scenario: Scenario,
+    deployment: Deployment,
+    writer: RunWriter,
+    stack: ExitStack,
+    progress: Progress,
+    exits: list[str],
+    *,
+    since: Since | None = None,
+) -> None:
+    """Plays a scenario on clusters that serve, and captures their logs; of Kafka's own topics what
+    they have from `since` on."""
+    topics = make_topics(scenario, deployment)
+    bootstraps = {name: cluster.bootstrap for name, cluster in deployment.clusters.items()}
+    guarantee = mirrors.resolve(scenario.mirror).guarantee
+    # Brokers that are the mirror truncate logs by themselves: every replica is watched. Where a
+    # mirror leads partitions, replicas are sampled beside its high watermarks.
+    in_brokers = guarantee.describes_itself
+    of_replicas = replica_ends.samplers(
+        deployment, topics, writer, again=replica_ends.AGAIN if in_brokers else 0
+    )
+    replicas = list(of_replicas.values()) if in_brokers else []
+    leads = guarantee.keeps_journal and not in_brokers
+    sampler = watermarks.WatermarkSampler(
+        bootstraps,
+        topics,
+        writer,
+        groups=workloads.groups(scenario.workloads),
+        beside={name: each.beside for name, each in of_replicas.items() if leads},
+    )
+    settings = SettingsSampler(bootstraps, topics, writer)
+    clients = WorkloadClients(
+        make_all(
+            scenario.workloads,
+            addresses=deployment,
+            topics=topics,
+            writer=writer,
+            seed=scenario.seed,
+        ),
+        writer,
+    )
+    world = RunWorld(
+        deployment=deployment,
+        mirrors={
+            link.name: make_mirror(scenario.mirror, link, deployment, writer)
+            for link in scenario.topology.links
+        },
+        clients=clients,
+        recorder=writer,
+        sampler=sampler,
+        captures=logs.Captures(
+            deployment, writer, lambda cluster: sampler.clusters[cluster].latest, since=since
+        ),
+        topics=topics,
+    )
+    player = Player(scenario.schedule, world, progress)
+    bystanders = UnexpectedExits(world, player, exits)
+    watch = Ticker(world, progress, bystanders)
+    stack.callback(ended, writer, "watermarks", sampler.stop)
+    for each in replicas:
+        stack.callback(ended, writer, "replicas", each.stop)
+    stack.callback(ended, writer, "settings", settings.stop)
+    stack.callback(ended, writer, "clients", clients.stop)
+    stack.callback(
+        ended, writer, "faults", lambda: player.join(within=ENDS_WITHIN, tick=lambda: None)
+    )
+    stack.push(partial(broken_off, world, progress))
+    sampler.start()
+    if guarantee.restores_settings:
+        settings.start()
+    for each in replicas:
+        each.start()
+    clients.prepare()
+    _phase(writer, progress, "starting mirrors")
+    side_by_side(mirror.start for mirror in world.mirrors.values())
+    bystanders.all_started()
+    _phase(writer, progress, "breaking things")
+    clients.start()
+    _play(scenario, world, player, watch, progress)
+    _phase(writer, progress, "waiting for progress")
+    await_progress(world, scenario, watch)
+    _phase(writer, progress, "settling")
+    clients.stop_producers()
+    drain(world, world.topics, watch)
+    clients.stop()
+    # Before the watermarks: what a replica had counts only before the last sample of its leader.
+    _stop_replica_samplers(replicas)
+    sampler.stop()
+    settings.stop()
+    watch()
+    _stop_mirrors(world)
+    _phase(writer, progress, "capturing logs")
+    for name in world.to_capture(bystanders.clusters):
+        world.capture("2-end", name)
+    if clients.crashes:
+        raise EnvironmentFailure(
+            f"a client of the workload failed: {clients.crashes[0]}; report it with {writer.root}"
+        )
+
+
+def _stop_replica_samplers(samplers: Sequence[replica_ends.ReplicaSampler]) -> None:
+    """Stops them side by side."""
+    for each in samplers:
+        each.ask_to_stop()
+    for each in samplers:
+        each.stop()
+
+
+def _stop_mirrors(world: RunWorld) -> None:
+    able = world.able_mirrors
+    for mirror in world.running_mirrors:
+        if mirror in able:
+            mirror.stop()
+        else:
+            # what a failover appends, to end what the dead source left open, would belong to no
+            # failover of the schedule
+            mirror.crash()
+
+
+def make_topics(scenario: Scenario, deployment: Deployment) -> dict[str, int]:
+    """Creates the topics of the workloads, replicated as far as their cluster goes; topic ->
+    partitions."""
+    topics = workloads.topics(scenario.workloads)
+    for topic, home in topics.items():
+        spec = scenario.topics
+        deployment.clusters[home].create_topic(
+            topic, partitions=spec.partitions, replicas=spec.replicas, config=spec.config
+        )
+    return dict.fromkeys(topics, scenario.topics.partitions)
+
+
+def _play(
+    scenario: Scenario, world: RunWorld, player: Player, watch: Ticker, progress: Progress
+) -> None:
+    """Plays the schedule under load for the scenario's duration, and on until the last fault has
+    ended."""
+    player.start()
+    over = now() + int(scenario.duration * 1e9)
+    until(
+        lambda: watch() or now() >= over,
+        within=scenario.duration + 1,
+        what="the workload's duration",
+        every=0.1,
+    )
+    player.join(within=patient(LONGEST_FAULT), tick=watch)
+    _work_on(scenario, world, watch, since=player.last_ended)
+    for failure in player.failures:
+        progress.note(f"not healed: {failure}")
+
+
+def _work_on(scenario: Scenario, world: RunWorld, watch: Ticker, *, since: int | None) -> None:
+    """Lets clients work after the last fault, which ended at `since`, until they have written
+    enough to be judged; on a dead machine, for a while. Not where all that write are at clusters
+    that are dead, after a failover that was refused: nothing more can come."""
+    least = scenario.minimums
+
+    def enough() -> bool:
+        done = world.clients.progress()
+        written = (
+            least.afterwards
+            if since is None
+            else sum(
+                world.clients.acknowledged_since(since, name) for name in world.running_clusters
+            )
+        )
+        read = done.read_committed + done.read_uncommitted
+        return (
+            written >= least.afterwards
+            and done.commits >= least.committed
+            and done.aborts >= least.aborted
+            and read >= least.reads
+        )
+
+    with contextlib.suppress(DeadlineExceeded):
+        until(
+            lambda: watch() or enough() or not world.clients.can_write(world.running_clusters),
+            within=AFTERWARDS,
+            what="clients to have done enough to be judged",
+            every=0.1,
+        )

@@ -1,0 +1,377 @@
+"""Bytes for people: batch headers and records as plain tables, and the findings of `linkflap
+forensics`."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import zip_longest
+from typing import Final, Protocol, TextIO
+
+from linkflap.harness.model.events import Event
+from linkflap.harness.model.history import GroupOffset, Operation, Poll, Watermark
+from linkflap.harness.model.verdict import Anomaly
+from linkflap.report.document import first_of, in_short
+
+Row = Mapping[str, object]
+
+
+Name = Callable[[object], str]
+"""How a payload or an operation is named: by its number, or by the client that made it."""
+
+
+_WHEN: Final = "%Y-%m-%d %H:%M:%S.%f"
+
+
+def headers(rows: Sequence[Row], *, at: int = -1) -> list[str]:
+    """Batch headers as lines; `>` is the one that holds offset `at`."""
+    columns: Mapping[str, Callable[[Row], str]] = {
+        "": lambda r: ">" if _holds(r, at) else "",
+        "log": lambda r: str(r["log"]),
+        "offsets": lambda r: _span(r["base_offset"], r["last_offset"]),
+        "records": lambda r: str(r["records"]),
+        "kind": lambda r: str(r["kind"]),
+        "producer": lambda r: _unless(r["producer_id"]),
+        "epoch": lambda r: _unless(r["producer_epoch"]),
+        "sequence": lambda r: _unless(r["base_sequence"]),
+        "leader epoch": lambda r: str(r["leader_epoch"]),
+        "bytes": lambda r: str(r["length"]),
+        "CRC": lambda r: str(r["crc"]) + ("" if r["crc_ok"] else " WRONG"),
+        "codec": lambda r: str(r["codec"]),
+        "time": lambda r: moment(r["timestamp"]),
+        "file and byte": lambda r: f"{r['file']} {r['position']}",
+    }
+    return _table(rows, columns)
+
+
+def records(rows: Sequence[Row], *, at: int = -1, name: Name = str) -> list[str]:
+    """Records as lines; `>` is the one at offset `at`."""
+    columns: Mapping[str, Callable[[Row], str]] = {
+        "": lambda r: ">" if r["offset"] == at else "",
+        "offset": lambda r: str(r["offset"]),
+        "uid": lambda r: "-" if r["uid"] == -1 else name(r["uid"]),
+        "operation": lambda r: "-" if r["operation"] == -1 else name(r["operation"]),
+        "key bytes": lambda r: _unless(r["key_bytes"], "null"),
+        "value bytes": lambda r: _unless(r["value_bytes"], "null"),
+        "headers": lambda r: str(r["headers"]),
+        "digest": lambda r: str(r["digest"]),
+        "time": lambda r: moment(r["timestamp"]),
+    }
+    return _table(rows, columns)
+
+
+def moment(milliseconds: object) -> str:
+    """UTC to the millisecond; a time outside the calendar, as a number."""
+    if not isinstance(milliseconds, int):
+        return ""
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime(_WHEN)[:-3]
+    except (OverflowError, OSError, ValueError):
+        return str(milliseconds)
+
+
+def _table(rows: Sequence[Row], columns: Mapping[str, Callable[[Row], str]]) -> list[str]:
+    """Aligned columns; those in which nothing stands are left out."""
+    if not rows:
+        return []
+    cells = {name: [of(row) for row in rows] for name, of in columns.items()}
+    kept = {name: values for name, values in cells.items() if any(values)}
+    widths = {name: max(len(name), *map(len, values)) for name, values in kept.items()}
+
+    def lines() -> Iterator[str]:
+        yield "  ".join(name.ljust(widths[name]) for name in kept)
+        for line in zip(*kept.values(), strict=True):
+            yield "  ".join(text.ljust(widths[name]) for name, text in zip(kept, line, strict=True))
+
+    return [line.rstrip() for line in lines()]
+
+
+def _holds(row: Row, at: int) -> bool:
+    first, last = row["base_offset"], row["last_offset"]
+    return isinstance(first, int) and isinstance(last, int) and first <= at <= last
+
+
+def _span(first: object, last: object) -> str:
+    return f"{first}" if first == last else f"{first}-{last}"
+
+
+def _unless(value: object, word: str = "-") -> str:
+    return word if value == -1 else str(value)
+
+
+_NAMED: Final = frozenset({"uid", "holds", "operation", "after_uid", "after_operation"})
+_WIDTH, _INDENT = 128, 10
+_CASES: Final = 20
+_LINES: Final = 50
+_MOMENTS: Final = 10**18
+"""Numbers from here on are nanoseconds since 1970."""
+
+
+class ShownCase(Protocol):
+    """One thing that is wrong (`spark_verify.inspect.forensics.Case`)."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def cluster(self) -> str: ...
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def meaning(self) -> str: ...
+    @property
+    def evidence(self) -> Mapping[str, object]: ...
+    @property
+    def batches(self) -> Sequence[Row]: ...
+
+
+class ShownSide(Protocol):
+    """One log around the place (`spark_verify.inspect.explain.Side`)."""
+
+    @property
+    def cluster(self) -> str: ...
+    @property
+    def broker(self) -> int: ...
+    @property
+    def moment(self) -> str: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def batches(self) -> Sequence[Row]: ...
+    @property
+    def records(self) -> Sequence[Row]: ...
+
+
+class ShownExplanation(Protocol):
+    """One anomaly with what shows it (`spark_verify.inspect.explain.Explanation`)."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def of(self) -> int: ...
+    @property
+    def anomaly(self) -> Anomaly: ...
+    @property
+    def promised(self) -> str: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def meaning(self) -> str: ...
+    @property
+    def there(self) -> str: ...
+    @property
+    def sides(self) -> Sequence[ShownSide]: ...
+    @property
+    def operations(self) -> Sequence[Operation]: ...
+    @property
+    def polls(self) -> Sequence[Poll]: ...
+    @property
+    def total(self) -> int: ...
+    @property
+    def watermarks(self) -> Sequence[Watermark]: ...
+    @property
+    def groups(self) -> Sequence[GroupOffset]: ...
+    @property
+    def of_mirrors(self) -> Sequence[Event]: ...
+
+
+def tell(
+    cases: Sequence[ShownCase],
+    unreadable: Sequence[str],
+    looked: Mapping[str, int],
+    notes: Sequence[str],
+    *,
+    unknown: Sequence[str] = (),
+    listed: str = "",
+) -> None:
+    """Writes the findings, one section each; what may be one; and `listed`, the files that were
+    read, and those that were left out."""
+    stream = sys.stdout
+    shown = first_of([_section(n, case) for n, case in enumerate(cases, start=1)], _CASES)
+    stream.writelines(f"{section}\n" for section in shown)
+    for line in first_of([f"cannot be read: {each}" for each in unreadable], _CASES):
+        stream.write(f"{line}\n")
+    for line in first_of([f"cannot be known: {each}" for each in unknown], _CASES):
+        stream.write(f"{line}\n")
+    for line in first_of([f"not counted: {each}" for each in notes], _CASES):
+        stream.write(f"{line}\n")
+    stream.write(listed)
+    counted = ", ".join(f"{count:,} {name}" for name, count in looked.items())
+    stream.write(f"{len(cases)} things found, {len(unreadable)} parts unreadable, in {counted}\n")
+
+
+def _section(number: int, case: ShownCase) -> str:
+    facts = ", ".join(f"{name} {in_short(value, 100)}" for name, value in case.evidence.items())
+    lines = [
+        f"{number}. {case.kind}  {case.cluster} {case.topic}-{case.partition} @ {case.offset}",
+        f"   {case.meaning}",
+        *([f"   {facts}"] if facts else []),
+        *(f"   {line}" for line in first_of(headers(case.batches, at=case.offset), _LINES)),
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def list_anomalies(anomalies: Sequence[Anomaly]) -> None:
+    """Writes a line for each anomaly of a verdict, with the number by which it is explained."""
+    stream = sys.stdout
+    width = len(str(len(anomalies)))
+    lines = []
+    for number, anomaly in enumerate(anomalies, start=1):
+        allowed = " (allowed)" if anomaly.allowed else ""
+        sentence = f": {in_short(anomaly.sentence, 200)}" if anomaly.sentence else ""
+        lines.append(f"{number:{width}}  {anomaly.kind}  {anomaly.address}{allowed}{sentence}")
+    stream.writelines(f"{line}\n" for line in first_of(lines, _LINES))
+    if not anomalies:
+        stream.write("the verdict has no anomaly\n")
+
+
+def write_explanation(
+    explanation: ShownExplanation, stream: TextIO | None = None, *, name: Name = str
+) -> None:
+    """Writes what was promised, what is there, and what shows it."""
+    stream = sys.stdout if stream is None else stream
+    anomaly = explanation.anomaly
+    allowed = ", which the mirror's guarantee allows" if anomaly.allowed else ""
+    stream.write(
+        f"{anomaly.kind}  {anomaly.address}  (anomaly {explanation.number} of "
+        f"{explanation.of}{allowed})\n\n"
+    )
+    there = explanation.there or "no log of that partition was captured"
+    for title, text in (
+        ("promised", explanation.promised),
+        ("", explanation.source),
+        ("found", explanation.meaning),
+        ("there", there),
+        *(
+            ("", f"{fact}: {name(value) if fact in _NAMED else _said(value)}")
+            for fact, value in anomaly.evidence.items()
+        ),
+    ):
+        stream.write(_paragraph(title, text))
+    show_sides(explanation, stream, name)
+
+
+def _paragraph(title: str, text: str) -> str:
+    """Lines of a text that are short enough for a terminal, beside its title."""
+    lines = textwrap.wrap(
+        text, _WIDTH - _INDENT, break_long_words=False, break_on_hyphens=False
+    ) or [""]
+    return "".join(
+        f"{word:<{_INDENT}}{line}".rstrip() + "\n"
+        for word, line in zip_longest([title], lines, fillvalue="")
+    )
+
+
+def _said(value: object) -> str:
+    """A fact as a person reads it: moments as UTC, and what has parts without the marks of JSON."""
+    if isinstance(value, int) and value >= _MOMENTS:
+        return f"{moment(value // 1_000_000)} UTC"
+    if isinstance(value, Mapping):
+        return in_short(", ".join(f"{name} {_said(each)}" for name, each in value.items()), 2000)
+    return in_short(value, 200)
+
+
+def show_sides(explanation: ShownExplanation, stream: TextIO, name: Name = str) -> None:
+    """Writes what shows it: bytes of both sides, operations and polls, samples, and what mirrors
+    did there."""
+    for side in explanation.sides:
+        log = f"{side.cluster}/{side.broker} in capture {side.moment}"
+        stream.write(
+            f"\nbatches of {log} around offset {side.offset}\n"
+            if side.offset >= 0
+            else f"\nlast batches of {log}\n"
+        )
+        batches = first_of(headers(side.batches, at=side.offset), _LINES)
+        stream.writelines(f"  {line}\n" for line in batches)
+        if side.records:
+            stream.write("  records there\n")
+            stream.writelines(
+                f"    {line}\n" for line in records(side.records, at=side.offset, name=name)
+            )
+    _history(explanation, stream, name)
+    _beside(explanation, stream)
+
+
+def _history(explanation: ShownExplanation, stream: TextIO, name: Name) -> None:
+    """The operations and polls, one line each."""
+    if explanation.total < 0:
+        stream.write(
+            "\nthe history is long: its operations and polls are shown by linkflap explain RUNDIR "
+            f"{explanation.number}\n"
+        )
+        return
+    if not explanation.total:
+        if explanation.anomaly.offset >= 0:
+            stream.write("\nno operation of the history touches it\n")
+        return
+    every = explanation.total == len(explanation.operations) + len(explanation.polls)
+    stream.write(f"\noperations that touch it{'' if every else ', the first'}\n")
+    for row in explanation.operations:
+        sends = in_short(
+            ", ".join(
+                f"uids {name(g.first_uid)}+{g.count} to {g.topic}-{g.partition} acks "
+                f"{in_short(g.acks, 100)}"
+                for g in row.sends
+            ),
+            2000,
+        )
+        outcome = row.outcome if row.phase == "return" else "asked"
+        stream.write(
+            f"  {moment(row.time // 1_000_000)}  {row.client} #{row.number} {row.kind} on "
+            f"{row.cluster}, "
+        )
+        stream.write(f"{row.ending} {outcome}: {sends}{' ' + row.error if row.error else ''}\n")
+    for poll in explanation.polls:
+        stream.write(
+            f"  {moment(poll.time // 1_000_000)}  {poll.reader} {poll.kind} on {poll.cluster} "
+            f"{poll.isolation}: "
+        )
+        stream.write(f"{_got(poll, name)}\n")
+
+
+def _got(poll: Poll, name: Name) -> str:
+    """What of each partition, and where that left the reader."""
+    parts = []
+    for fetched in poll.fetched:
+        runs = ", ".join(
+            f"uids {name(uid)}+{count} at {offset}" if uid >= 0 else f"foreign at {offset}"
+            for uid, offset, count in fetched.runs
+        )
+        parts.append(
+            f"{fetched.topic}-{fetched.partition} {in_short(runs, 200) or 'nothing'}, position "
+            f"{fetched.position}"
+        )
+    return in_short("; ".join(parts), 2000)
+
+
+def _beside(explanation: ShownExplanation, stream: TextIO) -> None:
+    """The samples of the partition, and the events of its mirrors."""
+    stream.write("\nsampled bounds\n" if explanation.watermarks else "")
+    for mark in explanation.watermarks:
+        stream.write(
+            f"  {moment(mark.time // 1_000_000)}  {mark.cluster}/{mark.leader} leader epoch "
+            f"{mark.leader_epoch}: "
+        )
+        stream.write(
+            f"log start {mark.log_start}, LSO {mark.last_stable}, high watermark "
+            f"{mark.high_watermark}\n"
+        )
+    stream.write("\ncommitted offsets\n" if explanation.groups else "")
+    for row in explanation.groups:
+        stream.write(
+            f"  {moment(row.time // 1_000_000)}  {row.group} on {row.cluster} at {row.offset}\n"
+        )
+    stream.write("\nevents of mirrors\n" if explanation.of_mirrors else "")
+    stream.writelines(
+        f"  {line}\n" for line in first_of(list(map(_event, explanation.of_mirrors)), _LINES)
+    )
+
+
+def _event(event: Event) -> str:
+    facts = ", ".join(f"{name} {in_short(value, 200)}" for name, value in event.row.data.items())
+    return f"{moment(event.time // 1_000_000)}  {event.subject} {event.kind}: {facts}"

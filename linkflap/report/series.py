@@ -1,0 +1,387 @@
+"""The numbers of a run's timeline: rates and lags over time, fault windows, promotions; from a run
+directory alone.
+
+Times are seconds since the run's first moment. Missing or torn parts of the directory are left out:
+the verdict, not the picture, reports damage. Histories are read row by row, and of each drawn row
+only two numbers stay in memory.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from linkflap.harness.model.events import (
+    BrokerDied,
+    ClientCrash,
+    ClientDied,
+    ClientRestarted,
+    ClientsMoved,
+    ClientStalled,
+    Event,
+    Failover,
+    FaultEnd,
+    FaultStart,
+    HostStall,
+    Interrupted,
+    MirrorCrashed,
+    MirrorStarted,
+    ProducerReplaced,
+    Promotion,
+    ProxyRebuilt,
+    TopicGivenUp,
+    Truncation,
+    of_kind,
+)
+from linkflap.harness.model.history import Operation, Poll, Watermark
+from linkflap.harness.model.topology import Topology
+from linkflap.harness.rundir import Damage, RunReader
+from linkflap.report.operations import (
+    NANO,
+    DrawnWindow,
+    ReturnedOperations,
+    errors,
+    latency,
+    windows,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A moment worth a line. `kind` is that of its event, or `election`."""
+
+    at: float
+    label: str
+    kind: str = ""
+
+
+def _label(event: Event) -> str:
+    """What is shown of an event on the axis of time; nothing of most kinds."""
+    match event:
+        case BrokerDied():
+            return f"broker {event.broker} died"
+        case MirrorStarted():
+            return f"mirror {event.link} started"
+        case MirrorCrashed():
+            return f"mirror {event.link} crashed ({event.by})"
+        case Truncation():
+            return f"{event.cluster} truncated {event.topic}-{event.partition} to {event.offset}"
+        case ProxyRebuilt():
+            return f"proxies of {event.link} rebuilt"
+        case HostStall():
+            return f"the host stalled for {event.seconds} s"
+        case TopicGivenUp():
+            return f"{event.link} gave up {event.topic}"
+        case Interrupted():
+            return "interrupted"
+    return _label_of_clients(event)
+
+
+def _label_of_clients(event: Event) -> str:
+    match event:
+        case ClientDied():
+            return f"{event.process} died ({event.by})"
+        case ClientRestarted():
+            return f"{event.process} started again"
+        case ClientCrash():
+            return f"{event.client} crashed"
+        case ClientStalled():
+            return f"{event.client} stalled"
+        case ProducerReplaced():
+            return f"{event.client} replaced"
+        case ClientsMoved():
+            return f"clients of {event.cluster} moved to {event.to}"
+    return ""
+
+
+def marks(
+    events: Sequence[Event], elections: Sequence[tuple[int, str]], began: int, ended: int
+) -> list[Mark]:
+    """Failovers, and the first promotion of each link that has none (one line per link, not one per
+    partition); and the rest."""
+    marks: list[Mark] = []
+    seen: set[str] = set()
+    for event in sorted(events, key=lambda event: not isinstance(event, Failover)):
+        at = (event.time - began) / NANO
+        match event:
+            case Failover():
+                marks.append(
+                    Mark(at=at, label=f"failover {event.link} ({event.mode})", kind=event.kind)
+                )
+            case Promotion() if event.link not in seen:
+                seen.add(event.link)
+                marks.append(Mark(at=at, label=f"{event.cluster} promoted", kind=event.kind))
+            case _ if (label := _label(event)) and began <= event.time <= ended:
+                marks.append(Mark(at=at, label=label, kind=event.kind))
+    # For its readers, every partition that a broker led is one election.
+    last = -NANO
+    for time, label in sorted(elections):
+        if time - last > NANO and began <= time <= ended:
+            marks.append(Mark(at=(time - began) / NANO, label=label, kind="election"))
+        last = time
+    return marks
+
+
+Floats = NDArray[np.float64]
+Key = TypeVar("Key", bound=Hashable)
+Levels = Mapping[tuple[str, str, int], tuple[Floats, Floats, Floats]]
+_BINS: Final = 160
+_MOST_SAMPLES: Final = 400
+"""For a partition on one cluster."""
+_MOST_OF_ALL: Final = 24_000
+"""Samples of all partitions."""
+_FEWEST: Final = 8
+_FINEST: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Everything drawn. `at` holds the middle of each bin; rates are per second; lag is NaN where
+    it is unknown.
+
+    `began` is the first moment, in nanoseconds; `latency` is in milliseconds. `damage` is what of
+    the rows could not be read.
+    """
+
+    length: float
+    began: int
+    at: Floats
+    acknowledged: Mapping[str, Floats]
+    read: Mapping[str, Floats]
+    lag: Mapping[str, Floats]
+    windows: Sequence[DrawnWindow]
+    marks: Sequence[Mark]
+    latency: Mapping[str, Floats]
+    errors: Mapping[str, Floats]
+    done: ReturnedOperations
+    levels: Levels
+    damage: Sequence[Damage]
+
+    @property
+    def empty(self) -> bool:
+        return not (self.acknowledged or self.read or self.lag or self.windows or self.marks)
+
+
+class Points(Generic[Key]):
+    """Moments (nanoseconds) with a number each, by key."""
+
+    def __init__(self) -> None:
+        self._columns: dict[Key, tuple[array[int], array[int]]] = defaultdict(
+            lambda: (array("q"), array("q"))
+        )
+
+    def add(self, key: Key, time: int, number: int) -> None:
+        times, numbers = self._columns[key]
+        times.append(time)
+        numbers.append(number)
+
+    def since(self, began: int) -> Iterator[tuple[Key, Floats, Floats]]:
+        """Per key, seconds since a moment, and the numbers."""
+        for key, (times, numbers) in self._columns.items():
+            yield (
+                key,
+                (np.frombuffer(times, np.int64) - began) / NANO,
+                np.frombuffer(numbers, np.int64).astype(np.float64),
+            )
+
+
+@dataclass(slots=True)
+class DrawnHistory:
+    """What is drawn of a history. `levels` are high watermarks by (cluster, topic, partition), the
+    rest counts by cluster.
+
+    `first` and `last` are when the first and the last row of any kind was written, `began` when the
+    first operation was; None while there is none.
+    """
+
+    acknowledged: Points[str] = field(default_factory=Points)
+    read: Points[str] = field(default_factory=Points)
+    levels: Points[tuple[str, str, int]] = field(default_factory=Points)
+    stable: Points[tuple[str, str, int]] = field(default_factory=Points)
+    done: ReturnedOperations = field(default_factory=ReturnedOperations)
+    elections: list[tuple[int, str]] = field(default_factory=list)
+    leaders: dict[tuple[str, str, int], tuple[int, int]] = field(default_factory=dict)
+    first: int | None = None
+    last: int | None = None
+    began: int | None = None
+
+    def at(self, time: int) -> None:
+        """A row was written."""
+        self.first = time if self.first is None else min(self.first, time)
+        self.last = time if self.last is None else max(self.last, time)
+
+    def operation(self, row: Operation) -> None:
+        self.at(row.time)
+        self.began = row.time if self.began is None else min(self.began, row.time)
+        self.done.operation(row)
+        count = sum(run[1] for group in row.sends for run in group.acks)
+        # An operation of unknown outcome returned when its client gave up, perhaps long after its
+        # cluster died.
+        if row.phase == "return" and row.outcome != "info" and count:
+            self.acknowledged.add(row.cluster, row.time, count)
+
+    def poll(self, row: Poll) -> None:
+        self.at(row.time)
+        count = sum(run[2] for fetched in row.fetched for run in fetched.runs)
+        if row.kind in ("poll", "drained") and count:
+            self.read.add(row.cluster, row.returned, count)
+
+    def watermark(self, row: Watermark) -> None:
+        self.at(row.time)
+        if row.high_watermark >= 0:
+            self.levels.add(
+                (row.cluster, row.topic, row.partition), row.returned, row.high_watermark
+            )
+        if row.last_stable >= 0:
+            self.stable.add((row.cluster, row.topic, row.partition), row.returned, row.last_stable)
+        self._leader(row)
+
+    def _leader(self, row: Watermark) -> None:
+        """Another leader than in the sample before: there was an election."""
+        key, now = (row.cluster, row.topic, row.partition), (row.leader, row.leader_epoch)
+        before = self.leaders.get(key, now)
+        if before != now and row.leader >= 0 and before[0] >= 0:
+            epoch = f", epoch {row.leader_epoch}" if row.leader_epoch >= 0 else ""
+            self.elections.append(
+                (
+                    row.returned,
+                    f"{row.cluster}/{row.leader} leads {row.topic}-{row.partition}{epoch}",
+                )
+            )
+        self.leaders[key] = now
+
+
+def series(reader: RunReader) -> Series:
+    """Reads the run directory."""
+    events, damage = reader.events()
+    seen = DrawnHistory()
+    for operation in reader.each(Operation, damage):
+        seen.operation(operation)
+    for poll in reader.each(Poll, damage):
+        seen.poll(poll)
+    for watermark in reader.each(Watermark, damage):
+        seen.watermark(watermark)
+    began, ended = _bounds(reader, events, seen)
+    edges = _edges(began, ended)
+    seen.done.close(ended)
+    return Series(
+        length=(ended - began) / NANO,
+        began=began,
+        at=(edges[:-1] + edges[1:]) / 2,
+        acknowledged=_rates(began, edges, seen.acknowledged),
+        read=_rates(began, edges, seen.read),
+        lag=_lags(reader.run.scenario.topology, began, edges, seen.levels, events),
+        windows=windows(events, began, ended),
+        marks=marks(events, seen.elections, began, ended),
+        latency=latency(seen.done, began, edges),
+        errors=errors(seen.done, began, edges),
+        done=seen.done,
+        levels=_sampled(seen, began),
+        damage=damage,
+    )
+
+
+def _bounds(reader: RunReader, events: Sequence[Event], seen: DrawnHistory) -> tuple[int, int]:
+    """First and last moment. The time before the first client wrote anything (starting clusters and
+    mirrors) is not shown."""
+    times = [
+        event.time
+        for event in events
+        if isinstance(event, FaultStart | FaultEnd | Failover | Promotion)
+    ]
+    times += [time for time in (seen.first, seen.last) if time is not None]
+    if not times:
+        return reader.run.started, max(reader.run.ended, reader.run.started + int(NANO))
+    first = min(times) if seen.began is None else seen.began
+    return first, max(*times, first + int(NANO / 10))
+
+
+def _edges(began: int, ended: int) -> Floats:
+    length = (ended - began) / NANO
+    return np.linspace(0.0, length, num=max(2, min(_BINS, int(length / _FINEST)) + 1))
+
+
+def _rates(began: int, edges: Floats, counted: Points[str]) -> dict[str, Floats]:
+    """Per cluster, counts per second in each bin."""
+    width = float(edges[1] - edges[0])
+    rates = {
+        cluster: np.histogram(times, bins=edges, weights=counts)[0] / width
+        for cluster, times, counts in counted.since(began)
+    }
+    return dict(sorted(rates.items()))
+
+
+def _lags(
+    topology: Topology,
+    began: int,
+    edges: Floats,
+    samples: Points[tuple[str, str, int]],
+    events: Sequence[Event],
+) -> dict[str, Floats]:
+    """Per link, the source's high watermarks less the destination's, summed over the topics that
+    cross it.
+
+    Offsets, not records: a mirror that does not keep offsets (markers are not mirrored) shows its
+    offset difference as lag. From a link's failover on there is no lag to tell.
+    """
+    levels = _levels(began, edges, samples)
+    found: dict[str, Floats] = {}
+    for link in topology.links:
+        homes = topology.homes_over(link)
+        total: Floats | None = None
+        for (cluster, topic, partition), source in levels.items():
+            there = levels.get((link.destination, topic, partition))
+            if cluster == link.source and topic.partition(".")[0] in homes and there is not None:
+                behind = np.maximum(source - there, 0.0)
+                total = behind if total is None else total + behind
+        if total is not None:
+            over = [
+                (e.time - began) / NANO for e in of_kind(events, Failover) if e.link == link.name
+            ]
+            total[edges[1:] > min(over, default=np.inf)] = np.nan
+            found[link.name] = total
+    return found
+
+
+def _levels(
+    began: int, edges: Floats, samples: Points[tuple[str, str, int]]
+) -> dict[tuple[str, str, int], Floats]:
+    """Per (cluster, topic, partition), the last high watermark known at the end of each bin; NaN
+    before the first sample."""
+    levels: dict[tuple[str, str, int], Floats] = {}
+    for key, times, high in samples.since(began):
+        order = np.lexsort((high, times))
+        last = np.searchsorted(times[order], edges[1:], side="right")
+        levels[key] = np.where(last > 0, high[order][last - 1], np.nan)
+    return levels
+
+
+def _sampled(seen: DrawnHistory, began: int) -> Levels:
+    """For each partition of a cluster: seconds, high watermarks and last stable offsets, at each
+    change of one of them."""
+    stable = {key: (times, values) for key, times, values in seen.stable.since(began)}
+    found: dict[tuple[str, str, int], tuple[Floats, Floats, Floats]] = {}
+    every = list(seen.levels.since(began))
+    most = min(_MOST_SAMPLES, max(_FEWEST, _MOST_OF_ALL // max(1, len(every))))
+    for key, times, high in every:
+        order = np.argsort(times, kind="stable")
+        times, high = times[order], high[order]
+        their_times, values = stable.get(key, (times[:0], times[:0]))
+        at = np.searchsorted(np.sort(their_times), times, side="right")
+        low = (
+            np.where(at > 0, values[np.argsort(their_times, kind="stable")][at - 1], -1.0)
+            if len(values)
+            else high * 0 - 1
+        )
+        changed = np.flatnonzero(np.append(True, (high[1:] != high[:-1]) | (low[1:] != low[:-1])))
+        chosen = changed[
+            np.unique(np.linspace(0, len(changed) - 1, min(len(changed), most)).astype(np.int64))
+        ]
+        found[key] = (times[chosen], high[chosen], low[chosen])
+    return found

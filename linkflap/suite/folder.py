@@ -1,0 +1,286 @@
+"""The suite directory. If its suite is killed, at most the last line of results.jsonl is torn, and
+`--resume` continues.
+
+suite.json                 Plan
+given.toml                 the scenario that every run repeats, if the user gave one
+results.jsonl              Result, one line for each verdict; fsync after each
+scenarios/0007.toml        the scenario of run 7; written before the run starts, never changed
+runs/0007/                 the run directory of run 7 until its verdict; kept if the run failed
+passed/0007/               of a valid or pruned run: only verdict.json
+failures/<name>/           of each failure: smallest.toml, tries.jsonl
+summary.md, suite.html     the results, written whenever the suite ends
+lock                       locked by the running suite
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypedDict, cast
+
+import msgspec
+
+from linkflap.chaos import scenario_file
+from linkflap.chaos.generator import Coverage
+from linkflap.harness.machine import untrusted_files
+from linkflap.harness.mirrors import MIRRORS
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.guarantee import Seconds
+from linkflap.harness.model.scenario import Scenario
+from linkflap.harness.model.verdict import Verdict
+from linkflap.harness.rundir import with_current_kinds, write_whole
+from linkflap.harness.version import VERSION
+from linkflap.suite.plan import FORMAT, Count, Plan
+
+SUITE: Final = "suite.json"
+RESULTS: Final = "results.jsonl"
+GIVEN: Final = "given.toml"
+_WRITTEN_BELOW: Final = 3
+"""How deep a suite changes its directory: failures/<name>/<file>. Below are run directories."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """The result of one run.
+
+    `kinds` are its anomalies that were not allowed, as check:kind; `cause` is their cause in one
+    sentence. `cells` are what it exercised (`chaos.generator.coverage`), and `missed` the triggers
+    that never came true. `again` counts repeated recordings after failures of the environment.
+    """
+
+    number: Count
+    verdict: str
+    reason: str = ""
+    cause: str = ""
+    kinds: tuple[str, ...] = ()
+    cells: tuple[str, ...] = ()
+    missed: tuple[str, ...] = ()
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+    seconds: Seconds = 0.0
+    again: Count = 0
+    ended: Seconds = 0.0
+    """When the verdict was known: seconds that the suite had worked, earlier sessions included."""
+
+    @property
+    def failed(self) -> bool:
+        return self.verdict != "valid"
+
+
+class _Anomaly(TypedDict):
+    check: str
+    kind: str
+    cluster: str
+    topic: str
+    partition: int
+    offset: int
+    allowed: bool
+    evidence: dict[str, Any]
+
+
+class _Era(TypedDict):
+    cluster: str
+    topic: str
+    partition: int
+    start: int
+    end: int | None
+    origin: str
+    truncated: bool
+
+
+class _RunVerdict(TypedDict, total=False):
+    anomalies: list[_Anomaly]
+    eras: list[_Era]
+
+
+class SuiteFolder:
+    """Reads and writes one suite directory. Not thread-safe."""
+
+    def __init__(self, root: Path, plan: Plan) -> None:
+        self.root, self.plan = root, plan
+        self.results: list[RunResult] = list(_results(root / RESULTS))
+
+    @classmethod
+    def create(cls, root: Path, plan: Plan) -> SuiteFolder:
+        """A new suite directory. Raises InputError if `root` exists."""
+        if os.path.lexists(root):
+            raise InputError(
+                f"{root} exists already; name a new folder, or resume its suite: linkflap suite "
+                f"--resume {root}"
+            )
+        root.mkdir(parents=True)
+        for name in ("scenarios", "runs", "passed", "failures"):
+            (root / name).mkdir()
+        if plan.given:
+            (root / GIVEN).write_text(plan.given)
+        write_whole(root / SUITE, msgspec.json.format(msgspec.json.encode(plan), indent=1))
+        return cls(root, plan)
+
+    @classmethod
+    def open(cls, root: Path) -> SuiteFolder:
+        """An existing suite directory. Raises InputError, with the reason, if it cannot be
+        resumed."""
+        try:
+            content = untrusted_files.content(root / SUITE)
+        except OSError:
+            raise InputError(
+                f"{root} is not a suite directory: it has no readable {SUITE}; give the folder "
+                "that linkflap suite printed"
+            ) from None
+        try:
+            plan = untrusted_files.decoded(content, Plan)
+        except msgspec.DecodeError as error:
+            raise InputError(
+                f"{root / SUITE} cannot be read ({error}): another version of linkflap wrote it, "
+                "or it is damaged; begin a new suite"
+            ) from None
+        if plan.format != FORMAT:
+            raise InputError(
+                f"{root} has format {plan.format}, but this linkflap ({VERSION}) resumes format "
+                f"{FORMAT}; use the version of linkflap that began the suite"
+            )
+        bounds, (part, of) = plan.bounds, plan.shard
+        if not (part < of and bounds.topologies and set(bounds.mirrors) <= MIRRORS.keys()):
+            raise InputError(
+                f"{root / SUITE} has a shard, topologies or mirrors that no suite has; begin a new "
+                "suite"
+            )
+        folder = cls(root, plan)
+        for path, what in untrusted_files.special_entries(root):
+            if len(Path(path).parts) <= _WRITTEN_BELOW:
+                raise InputError(
+                    f"{root / path} {what}, and a suite writes, moves and deletes there; remove it"
+                )
+        return folder
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Locks the directory against other processes of linkflap suite. Raises InputError if one
+        of them holds the lock."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        try:
+            lock = os.open(self.root / "lock", flags, 0o666)
+        except OSError as error:
+            raise InputError(
+                f"{self.root}/lock cannot be opened ({error.strerror}); remove it"
+            ) from None
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InputError(
+                    f"another linkflap suite is working on {self.root}; wait until it ends"
+                ) from None
+            yield
+        finally:
+            os.close(lock)
+
+    @property
+    def coverage(self) -> Coverage:
+        """The coverage of all runs so far and of the suites before this one (`--after`)."""
+        coverage = Coverage(hits=self.plan.before)
+        for result in self.results:
+            coverage = coverage.with_run(result.cells)
+        return coverage
+
+    def scenario_path(self, number: int) -> Path:
+        return self.root / "scenarios" / f"{number:04d}.toml"
+
+    def run_path(self, number: int) -> Path:
+        return self.root / "runs" / f"{number:04d}"
+
+    def verdict(self, number: int) -> Mapping[str, Any] | None:
+        """What the verdict.json of a run says of anomalies and eras, also if the run was pruned;
+        None if it has none that can be read."""
+        for path in (self.run_path(number), self.root / "passed" / f"{number:04d}"):
+            with suppress(OSError, msgspec.DecodeError):
+                content = with_current_kinds(untrusted_files.content(path / "verdict.json"))
+                return cast(Mapping[str, Any], untrusted_files.decoded(content, _RunVerdict))
+        return None
+
+    def numbers(self) -> list[int]:
+        """The numbers of the runs that have a scenario file, in order."""
+        return sorted(
+            int(path.stem)
+            for path in (self.root / "scenarios").glob("*.toml")
+            if path.stem.isdecimal()
+        )
+
+    def write_scenario(self, number: int, scenario: Scenario) -> Path:
+        """Writes the scenario of a run. Call it before the run starts: a resumed suite records
+        the same scenario."""
+        path = self.scenario_path(number)
+        write_whole(path, scenario_file.render(scenario).encode())
+        return path
+
+    def scenario(self, number: int) -> Scenario:
+        path = self.scenario_path(number)
+        try:
+            untrusted_files.opened(path).close()  # a FIFO would be waited for
+        except OSError as error:
+            raise InputError(
+                f"{path} cannot be read ({error.strerror}); put the scenario of run {number} there"
+            ) from None
+        return scenario_file.read(path, seed=0)
+
+    def given(self, number: int) -> Scenario:
+        """The scenario that the user gave, with the seed of run `number`."""
+        return scenario_file.read(
+            self.root / GIVEN, seed=(self.plan.seed + number) % (1 << 32), chosen=True
+        )
+
+    def append(self, result: RunResult) -> None:
+        """Adds a result, synced to disk."""
+        with (self.root / RESULTS).open("ab") as file:
+            file.write(msgspec.json.encode(result) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self.results.append(result)
+
+    def prune(self, number: int) -> None:
+        """Deletes the run directory, and keeps verdict.json. The scenario file and the line of
+        results.jsonl stay as they are."""
+        run, kept = self.run_path(number), self.root / "passed" / f"{number:04d}"
+        kept.mkdir(exist_ok=True)
+        if (run / "verdict.json").exists():
+            (run / "verdict.json").replace(kept / "verdict.json")
+        shutil.rmtree(run, ignore_errors=True)
+
+    @property
+    def kept(self) -> Sequence[int]:
+        """The numbers of the runs whose run directories still exist."""
+        return sorted(
+            int(path.name) for path in (self.root / "runs").glob("*") if path.name.isdecimal()
+        )
+
+
+def _results(path: Path) -> Iterator[RunResult]:
+    """The lines of a results file. A torn last line, left by a suite that was killed, is removed
+    from the file."""
+    if not os.path.lexists(path):
+        return
+    decoder, whole = msgspec.json.Decoder(RunResult), 0
+    try:
+        content = untrusted_files.content(path)
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be read ({error.strerror}); put the suite's results there"
+        ) from None
+    for line in content.splitlines(keepends=True):
+        if not line.endswith(b"\n"):
+            os.truncate(path, whole)
+            return
+        try:
+            result = untrusted_files.decoded(with_current_kinds(line), decoder)
+            Verdict(result.verdict)
+            yield result
+        except ValueError as error:
+            raise InputError(
+                f"{path} has a line that cannot be read ({error}); remove that line and resume: "
+                "its run is judged again"
+            ) from None
+        whole += len(line)

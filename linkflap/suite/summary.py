@@ -1,0 +1,183 @@
+"""The summary of a suite, as Markdown and JUnit XML: failures with the command that replays each,
+and coverage."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from xml.etree import ElementTree
+
+from linkflap.chaos.faults import FAULTS
+from linkflap.harness.model.texts import in_markdown, printable
+from linkflap.harness.model.verdict import Verdict, worst
+from linkflap.suite import rounds
+from linkflap.suite.folder import RunResult, SuiteFolder
+from linkflap.suite.reports import failures
+from linkflap.suite.shrink import Rate
+
+
+def verdict_of(results: Sequence[RunResult]) -> Verdict:
+    """The worst verdict of all runs; unknown if there are none."""
+    return worst(Verdict(result.verdict) for result in results)
+
+
+def unreached(folder: SuiteFolder) -> list[str]:
+    """The patterns of `Plan.reach` that no run hit."""
+    cells = {cell for result in folder.results for cell in result.cells}
+    parts = {part for cell in cells for part in cell.split("/")}
+    return [
+        wanted
+        for wanted in folder.plan.reach
+        if not fnmatch.filter(cells if "/" in wanted else parts, wanted)
+    ]
+
+
+def came_to(folder: SuiteFolder) -> Verdict:
+    """The worst verdict of all runs; at best unknown if a pattern of `Plan.reach` was never hit."""
+    found = verdict_of(folder.results)
+    return worst([found, Verdict.UNKNOWN]) if unreached(folder) else found
+
+
+def per_hour(results: Sequence[RunResult]) -> float:
+    """Runs with a verdict for each hour that the suite worked."""
+    took = max((result.ended for result in results), default=0.0)
+    return 3600 * len(results) / took if took else 0.0
+
+
+def summary(folder: SuiteFolder) -> str:
+    """The summary as Markdown, readable as plain text."""
+    results = folder.results
+    counts = Counter(result.verdict for result in results)
+    lines = [
+        f"# linkflap suite {in_markdown(folder.plan.name)}: {came_to(folder)}",
+        "",
+        (
+            f"{len(results)} runs: "
+            f"{', '.join(f'{n} {verdict}' for verdict, n in sorted(counts.items()))}; "
+            f"{per_hour(results):.0f} runs an hour, seed {folder.plan.seed}, {folder.plan.jobs} at "
+            f"once; {sum(result.again for result in results)} recorded again because the "
+            "environment had failed."
+        ),
+        "",
+        *_rates(folder),
+        *_unreached(folder),
+        *_failures(folder),
+        *rounds.table(folder),
+        *_coverage(results),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _rates(folder: SuiteFolder) -> Iterable[str]:
+    """For a repeated scenario: how often each verdict occurred, with its confidence interval."""
+    if folder.plan.given:
+        for verdict, n in sorted(Counter(result.verdict for result in folder.results).items()):
+            yield f"{verdict} in {Rate(failed=n, tries=len(folder.results))}"
+        yield ""
+
+
+def _unreached(folder: SuiteFolder) -> Iterable[str]:
+    missing = unreached(folder)
+    if missing:
+        patterns = [f"`{in_markdown(wanted, code=True)}`" for wanted in missing]
+        yield f"Required, and never reached: {', '.join(patterns)}."
+        yield ""
+
+
+def junit(folder: SuiteFolder, names: Mapping[int, str] | None = None) -> bytes:
+    """JUnit XML: a test case for each run (its name, or else its number), and for each pattern of
+    `Plan.reach`.
+
+    An unknown verdict is an error, not a failure.
+    """
+    results, missing = folder.results, unreached(folder)
+    suite = ElementTree.Element("testsuite", name=printable(f"linkflap suite {folder.plan.name}"))
+    suite.set("tests", str(len(results) + len(folder.plan.reach)))
+    suite.set("failures", str(sum(result.verdict == Verdict.INVALID for result in results)))
+    suite.set(
+        "errors", str(sum(result.verdict == Verdict.UNKNOWN for result in results) + len(missing))
+    )
+    for result in sorted(results, key=lambda result: (not result.failed, result.number)):
+        case = ElementTree.SubElement(
+            suite,
+            "testcase",
+            classname="linkflap.suite",
+            name=printable((names or {}).get(result.number, f"{result.number:04d}")),
+        )
+        case.set("time", str(result.seconds))
+        if result.failed:
+            kind = "failure" if result.verdict == Verdict.INVALID else "error"
+            found = ElementTree.SubElement(case, kind, message=printable(", ".join(result.kinds)))
+            found.text = printable(result.cause or result.reason)
+    for wanted in folder.plan.reach:
+        case = ElementTree.SubElement(
+            suite, "testcase", classname="linkflap suite reaches", name=printable(wanted)
+        )
+        if wanted in missing:
+            ElementTree.SubElement(case, "error", message=printable(f"no run reached {wanted}"))
+    written: bytes = ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
+    return written
+
+
+def _failures(folder: SuiteFolder) -> Iterable[str]:
+    found = failures(folder)
+    if not found:
+        return
+    yield "| failure | runs | not explained | first | replay |"
+    yield "|---|---|---|---|---|"
+    for one in found:
+        yield (
+            f"| {in_markdown(one.title)} | {len(one.runs)} | {len(one.unexplained) or ''} | "
+            f"{one.runs[0].number} | `linkflap run "
+            f"{in_markdown(str(one.scenario(folder)), code=True)} "
+            f"--runtime {in_markdown(folder.plan.bounds.runtime, code=True)}` |"
+        )
+    yield ""
+
+
+def strikes(results: Sequence[RunResult]) -> Counter[tuple[str, str]]:
+    """By fault and log state: the number of runs and positions in which the fault bit in that
+    state."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for cell in (cell for result in results for cell in result.cells if cell.startswith("strike/")):
+        _, fault, state, *_ = (*cell.split("/"), "")
+        counts[fault, state] += 1
+    return counts
+
+
+def never_true(results: Sequence[RunResult]) -> Counter[str]:
+    """Conditions that a fault waited for and that never came true, with the number of times."""
+    return Counter(text.partition(": ")[2] for result in results for text in result.missed)
+
+
+def _in_states(struck: Mapping[tuple[str, str], int], fault: str, states: Sequence[str]) -> str:
+    """The cells of a table row: how often a fault struck in each log state."""
+    return " | ".join(str(struck[fault, state] or "") for state in states)
+
+
+def _coverage(results: Sequence[RunResult]) -> Iterable[str]:
+    struck = strikes(results)
+    states = sorted({state for _, state in struck})
+    if not states:
+        return
+    cells = {cell for result in results for cell in result.cells}
+    yield (
+        f"Coverage: {len(cells)} cells. Number of runs in which a fault struck, by fault and log "
+        "state:"
+    )
+    yield ""
+    known = {fault for fault, _ in struck}
+    yield f"| fault | {' | '.join(map(in_markdown, states))} |"
+    yield f"|---|{'---|' * len(states)}"
+    for fault in FAULTS:
+        if fault in known:
+            yield f"| {fault} | {_in_states(struck, fault, states)} |"
+    yield ""
+    if never := [fault for fault in FAULTS if fault not in known]:
+        yield f"Never struck: {', '.join(never)}."
+    if missed := never_true(results):
+        yield (
+            "Conditions that never came true: "
+            f"{', '.join(f'{in_markdown(text)} ({n})' for text, n in missed.most_common())}."
+        )
