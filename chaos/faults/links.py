@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import math
 import random
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -24,7 +23,13 @@ from linkflap.chaos.faults.base import (
     settings,
     watch_answered,
 )
-from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError, LinkflapError
+from linkflap.harness.model.background import Background
+from linkflap.harness.model.errors import (
+    DeadlineExceeded,
+    EnvironmentFailure,
+    FaultError,
+    InputError,
+)
 from linkflap.harness.model.faults import Target
 from linkflap.harness.model.protocols import Bite, Direction, World, is_running
 from linkflap.harness.model.scenario import FaultSpec, Option
@@ -279,23 +284,19 @@ class LinkFlap(LinkFault):
         # schedule apart.
         self._rng = random.Random(f"{self._values['seed']}/{spec.id}")
         self._times = 2 if spec.duration >= 2 * self._down + self._up else 1
-        self._healing = threading.Event()
-        self._thread = threading.Thread(target=self._flap, name=f"flap {spec.id}", daemon=True)
-        self._failure: LinkflapError | None = None
+        self._flapping = Background(f"flap {spec.id}", self._flap)
 
     def inject(self) -> None:
         self._path.look()
-        self._thread.start()
+        self._flapping.start()
 
     def _flap(self) -> None:
-        try:
-            while not self._healing.is_set():
-                self._path.cut()
-                self._healing.wait(self._rolled(self._down))
-                self._path.restore()
-                self._healing.wait(self._rolled(self._up))
-        except LinkflapError as failure:
-            self._failure = failure
+        healing = self._flapping.stopping
+        while not healing.is_set():
+            self._path.cut()
+            healing.wait(self._rolled(self._down))
+            self._path.restore()
+            healing.wait(self._rolled(self._up))
 
     def _rolled(self, seconds: float) -> float:
         return seconds * (1 + self._jitter * self._rng.uniform(-1, 1))
@@ -314,17 +315,13 @@ class LinkFlap(LinkFault):
         )
 
     def heal(self) -> Sequence[str]:
-        self._healing.set()
-        if self._thread.ident is not None:
-            self._thread.join(STOPS_WITHIN)
-        if self._thread.is_alive():
-            raise FaultError(
-                f"{self._thread.name} did not stop within {STOPS_WITHIN:g} s: its toxiproxy-server "
-                "hangs; end the run"
-            )
-        if self._failure is not None:
+        try:
+            self._flapping.stop(within=STOPS_WITHIN)
+        except DeadlineExceeded as stuck:
+            raise FaultError(f"{stuck}: its toxiproxy-server hangs; end the run") from None
+        except EnvironmentFailure as ended:
             self._path.heal()
-            raise FaultError(f"{self._thread.name} ended early: {self._failure}")
+            raise FaultError(str(ended)) from ended
         return ["flapping stopped", *self._path.heal()]
 
 

@@ -13,17 +13,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from linkflap.harness.model.background import Background
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.events import ReplicasSampled, SampledReplica
 from linkflap.harness.model.history import Watermark
 from linkflap.harness.model.protocols import Cluster, Deployment, Recorder
 from linkflap.harness.model.topology import TopicPartition
-from linkflap.harness.model.wait import until
 from linkflap.harness.wire.connection import Connection, Unanswered
 from linkflap.harness.wire.replicas import EARLIEST, LATEST, replica_offsets
 
@@ -31,10 +30,9 @@ INTERVAL: Final = 1.0
 AGAIN: Final = int(5e9)
 """Nanoseconds after which a replica is recorded again, although it did not change."""
 ANSWER_WITHIN: Final = 2.0
-JOIN_WITHIN: Final = 30.0
 
 
-class ReplicaSampler:
+class ReplicaSampler(Background):
     """Samples the replicas of one cluster from its own thread, until stopped."""
 
     def __init__(
@@ -46,16 +44,10 @@ class ReplicaSampler:
         interval: float = INTERVAL,
         again: int = AGAIN,
     ) -> None:
+        super().__init__(f"the sampler of the replicas of {cluster.name}", self._watch)
         self._cluster, self._topics, self._recorder = cluster, topics, recorder
         self._interval, self._again = interval, again
         self._last: dict[tuple[str, int, int], tuple[tuple[int, int], int]] = {}
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(
-            target=self._run, name=f"replicas-{cluster.name}", daemon=True
-        )
-
-    def start(self) -> None:
-        self._thread.start()
 
     def beside(self, leaders: Mapping[TopicPartition, Watermark]) -> None:
         """Takes a sample right after one of the leaders, if any of them is no broker of the
@@ -64,25 +56,8 @@ class ReplicaSampler:
         if any(row.leader >= 0 and row.leader not in brokers for row in leaders.values()):
             self._sampled()
 
-    def ask_to_stop(self) -> None:
-        self._stopping.set()
-
-    def stop(self) -> None:
-        """Returns when the thread is gone; safe to call twice, and before start. Raises
-        EnvironmentFailure when it had ended by itself: the run has no samples from then on."""
-        what = f"the sampler of the replicas of {self._cluster.name}"
-        began, asked = self._thread.ident is not None, self._stopping.is_set()
-        if began and not asked and not self._thread.is_alive():
-            self._stopping.set()
-            raise EnvironmentFailure(
-                f"{what} ended during the run; its error is on stderr: report it as a defect"
-            )
-        self._stopping.set()
-        if began:
-            until(lambda: not self._thread.is_alive(), within=JOIN_WITHIN, what=f"{what} to stop")
-
-    def _run(self) -> None:
-        while not self._stopping.wait(self._interval):
+    def _watch(self) -> None:
+        while not self.stopping.wait(self._interval):
             self._sampled()
         self._sampled()
 

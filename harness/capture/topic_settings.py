@@ -7,56 +7,40 @@ recorded last, and at the end. A cluster that does not answer gives no row.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from typing import Final
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource
 
+from linkflap.harness.model.background import Background
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.events import SettingsSampled
 from linkflap.harness.model.protocols import Recorder
-from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
 
 INTERVAL: Final = 1.0
 ANSWER_WITHIN: Final = 2.0
-JOIN_WITHIN: Final = 30.0
 _ON_THE_TOPIC: Final = 1
 """Where a setting comes from: it was set on the topic itself (DYNAMIC_TOPIC_CONFIG)."""
 
 
-class SettingsSampler:
+class SettingsSampler(Background):
     """Samples the topics of several clusters (`bootstraps`: cluster -> addresses), until
     stopped."""
 
     def __init__(
         self, bootstraps: Mapping[str, str], topics: Mapping[str, int], recorder: Recorder
     ) -> None:
+        super().__init__("the sampler of topics' settings", self._watch)
         self._bootstraps, self._topics, self._recorder = bootstraps, topics, recorder
         self._last: dict[tuple[str, str], Mapping[str, str]] = {}
         self._answered = dict.fromkeys(bootstraps, 0)
         self._admins: dict[str, AdminClient] = {}
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="settings", daemon=True)
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Returns when every cluster was asked once more; safe to call twice, and before start."""
-        self._stopping.set()
-        if self._thread.ident is not None:
-            until(
-                lambda: not self._thread.is_alive(),
-                within=JOIN_WITHIN,
-                what="the sampler of topics' settings to stop",
-            )
-
-    def _run(self) -> None:
+    def _watch(self) -> None:
         while True:
-            last = self._stopping.wait(INTERVAL)
+            last = self.stopping.wait(INTERVAL)
             for name in self._bootstraps:
                 if not self._ask(name, last=last) and last:
                     self._ask(name, last=last)

@@ -17,7 +17,6 @@ A host stall is an oversleep beyond a broker's session timeout: this machine sta
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
+from linkflap.harness.model.background import Background, stop_all
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.events import HostStall
@@ -117,25 +117,20 @@ class GroupSampler:
 
 
 SESSION_TIMEOUT: Final = 3.0
-_JOIN_WITHIN: Final = 30.0
 _NAP: Final = 0.25
 
 
-class StallWatch:
+class StallWatch(Background):
     """Sleeps a quarter of a second at a time, and records it when the machine did not wake it for a
     session timeout."""
 
     def __init__(self, recorder: Recorder) -> None:
+        super().__init__("the stall watch", self._watch)
         self._recorder = recorder
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="stall-watch", daemon=True)
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def _run(self) -> None:
+    def _watch(self) -> None:
         before = time.monotonic()
-        while not self._stopping.wait(_NAP):
+        while not self.stopping.wait(_NAP):
             after = time.monotonic()
             self.noticed(after - before - _NAP)
             before = after
@@ -145,22 +140,11 @@ class StallWatch:
         if oversleep >= SESSION_TIMEOUT:
             self._recorder.write(HostStall(seconds=round(oversleep, 3)))
 
-    def stop(self) -> None:
-        """Returns when the thread is gone; safe to call twice, and before start."""
-        self._stopping.set()
-        if self._thread.ident is not None:
-            until(
-                lambda: not self._thread.is_alive(),
-                within=_JOIN_WITHIN,
-                what="the stall watch to stop",
-            )
-
 
 INTERVAL: Final = 0.2
 LEADERS_EVERY: Final = int(1e9)
 ANSWER_WITHIN: Final = 2.0
 LAST_WITHIN: Final = 10.0
-JOIN_WITHIN: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +156,7 @@ class ListedOffsets:
     epochs: Mapping[TopicPartition, int]
 
 
-class ClusterSampler:
+class ClusterSampler(Background):
     """Samples one cluster from its own thread until stopped, and once more then. `errors` counts
     samples that got no answer."""
 
@@ -187,6 +171,7 @@ class ClusterSampler:
         interval: float = INTERVAL,
         beside: Callable[[Mapping[TopicPartition, Watermark]], None] = lambda _: None,
     ) -> None:
+        super().__init__(f"the sampler of {cluster}", self._watch)
         self.cluster = cluster
         self._beside = beside
         self.errors = self.samples = 0
@@ -206,8 +191,6 @@ class ClusterSampler:
         self._epochs: dict[TopicPartition, int] = {}
         self._looked_at = 0
         self._groups = GroupSampler(cluster, self._config, groups, writer)
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"watermarks-{cluster}", daemon=True)
 
     @property
     def sampled_groups(self) -> frozenset[str]:
@@ -218,24 +201,9 @@ class ClusterSampler:
         """The last sampled committed offsets of a group."""
         return self._groups.offsets(group)
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def ask_to_stop(self) -> None:
-        self._stopping.set()
-
-    def join(self) -> None:
-        """Returns when the thread is gone."""
-        if self._thread.ident is not None:
-            until(
-                lambda: not self._thread.is_alive(),
-                within=JOIN_WITHIN,
-                what=f"the sampler of {self.cluster} to stop",
-            )
-
-    def _run(self) -> None:
+    def _watch(self) -> None:
         admin, answers = AdminClient(self._config), True
-        while not self._stopping.wait(self._interval):
+        while not self.stopping.wait(self._interval):
             if not answers:
                 # Brokers that answer others need not answer this one again: it waits for what it
                 # has asked, for as long as a slow machine lets it.
@@ -394,17 +362,12 @@ class WatermarkSampler:
         self._stalls = StallWatch(writer)
 
     def start(self) -> None:
-        for cluster in self.clusters.values():
-            cluster.start()
-        self._stalls.start()
+        for each in (*self.clusters.values(), self._stalls):
+            each.start()
 
     def stop(self) -> None:
         """Returns when every thread is gone; safe to call twice."""
-        for cluster in self.clusters.values():
-            cluster.ask_to_stop()
-        for cluster in self.clusters.values():
-            cluster.join()
-        self._stalls.stop()
+        stop_all([*self.clusters.values(), self._stalls])
 
     @property
     def errors(self) -> Mapping[str, int]:

@@ -24,6 +24,7 @@ from linkflap.harness.capture import logs, replica_ends, watermarks
 from linkflap.harness.capture.logs import Since
 from linkflap.harness.capture.topic_settings import SettingsSampler
 from linkflap.harness.mirrors import make_mirror
+from linkflap.harness.model.background import stop_all
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError
 from linkflap.harness.model.events import Phase
@@ -217,7 +218,7 @@ def perform(
     drain(world, world.topics, watch)
     clients.stop()
     # Before the watermarks: what a replica had counts only before the last sample of its leader.
-    _stop_replica_samplers(replicas)
+    stop_all(replicas)
     sampler.stop()
     settings.stop()
     watch()
@@ -229,14 +230,6 @@ def perform(
         raise EnvironmentFailure(
             f"a client of the workload failed: {clients.crashes[0]}; report it with {writer.root}"
         )
-
-
-def _stop_replica_samplers(samplers: Sequence[replica_ends.ReplicaSampler]) -> None:
-    """Stops them side by side."""
-    for each in samplers:
-        each.ask_to_stop()
-    for each in samplers:
-        each.stop()
 
 
 def _stop_mirrors(world: RunWorld) -> None:

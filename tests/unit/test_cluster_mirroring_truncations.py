@@ -124,7 +124,7 @@ def test_truncations_are_looked_for_until_the_mirror_ends_and_not_only_until_it_
 def test_what_is_truncated_after_the_end_is_not_noted(tmp_path: Path) -> None:
     cluster = copied(tmp_path)
     watch, noted = watched(cluster, headers("3-diverged", "B"))
-    watch.end()
+    watch.stop()
     truncate_at(cluster, 21)
     watch.close()
     assert noted == []

@@ -70,13 +70,12 @@ def test_a_runtime_that_does_not_report_its_brokers_is_asked_again() -> None:
     one.stop()
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_sampler_that_ended_by_itself_fails_the_run() -> None:
     brokers = Brokers(KeyError("a defect"))
     one = sampler(brokers)
     one.start()
-    until(lambda: not one._thread.is_alive(), within=30, what="the thread to end")
-    with pytest.raises(EnvironmentFailure, match="replicas of A ended during the run"):
+    until(lambda: not one.alive, within=30, what="the thread to end")
+    with pytest.raises(EnvironmentFailure, match="replicas of A ended early: KeyError: 'a defect'"):
         one.stop()
     one.stop()
 
@@ -137,8 +136,7 @@ def sampled(monkeypatch: pytest.MonkeyPatch, stuck: list[bool], *, asked: int) -
     sampler = ClusterSampler("B", "h:1", {"t": 1}, [], cast(RunWriter, writer), interval=0.01)
     sampler.start()
     until(lambda: sampler.errors + sampler.samples >= asked, within=10, what="samples")
-    sampler.ask_to_stop()
-    sampler.join()
+    sampler.stop()
     return rows.rows
 
 

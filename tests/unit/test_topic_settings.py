@@ -49,7 +49,7 @@ def stopped_at_once(monkeypatch: pytest.MonkeyPatch, *answering: int) -> list[Se
     monkeypatch.setattr(topic_settings, "AdminClient", Mine)
     rows: Any = Rows()
     sampler = topic_settings.SettingsSampler({"A": "127.0.0.1:1"}, {"t": 1}, rows)
-    sampler._stopping.set()
+    sampler.ask_to_stop()
     sampler.start()
     sampler.stop()
     assert Mine.made == (1 if 1 in answering else 2)

@@ -23,13 +23,13 @@ import numpy as np
 
 from linkflap.harness.log import layout
 from linkflap.harness.log.batch_headers import Headers
+from linkflap.harness.model.background import Background
 from linkflap.harness.model.events import JournalPartition
 from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.model.topology import TopicPartition
 
 if TYPE_CHECKING:
     pass
-import threading
 from collections.abc import Callable, Collection
 
 from linkflap.harness.model.events import Truncation
@@ -248,7 +248,7 @@ def _tail(paths: tuple[Path, ...], headers: Headers, offset: int) -> Tail:
     return Tail(path=paths[-1], position=paths[-1].stat().st_size, bytes=b"")
 
 
-class TruncationWatch:
+class TruncationWatch(Background):
     """Polls until every log was truncated. Calls `note` once per log, when the truncation is seen.
     Truncations that were never seen are not noted."""
 
@@ -257,13 +257,12 @@ class TruncationWatch:
         tails: Mapping[TopicPartition, tuple[FirstDifference, list[Tail]]],
         note: Callable[[TopicPartition, FirstDifference], None],
     ) -> None:
+        super().__init__("the watch of truncations", self._look)
         self._left, self._note = dict(tails), note
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="truncations", daemon=True)
-        self._thread.start()
+        self.start()
 
     def _look(self) -> None:
-        while self._left and not self._ended.wait(_EVERY):
+        while self._left and not self.stopping.wait(_EVERY):
             self._look_once()
 
     def _look_once(self) -> None:
@@ -280,14 +279,9 @@ class TruncationWatch:
     def close(self) -> None:
         """Polls once more, so that every truncation before this call is noted when it returns. Safe
         to call again."""
-        if not self._ended.is_set():
-            self.end()
+        if not self.stopping.is_set():
+            self.stop()
             self._look_once()
-
-    def end(self) -> None:
-        """Stops polling. Truncations that were not noted until now never are."""
-        self._ended.set()
-        self._thread.join()
 
 
 def watch_truncations(

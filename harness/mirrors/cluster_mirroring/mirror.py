@@ -435,9 +435,9 @@ class ClusterMirror(AdministeredMirror):
         """Ends all requests to the build."""
         if self._describing is not None:
             self._describing.end()
-        if self._watching is not None:
-            self._watching.end()
         self._admin.close()
+        if self._watching is not None:
+            self._watching.stop()
 
     @property
     def alive(self) -> bool:
