@@ -82,33 +82,26 @@ def _judge(view: PartitionView, cluster: str, log: Log | None, got: Delivered) -
 
 CHECK = Check(
     name="aborted-read",
-    guarantee=(
-        "A read_committed reader never gets a record of an aborted transaction, and no reader "
-        "gets a refused record."
-    ),
+    guarantee="""A read_committed reader never gets a record of an aborted transaction, and no
+        reader gets a refused record.""",
     source="KIP-98, isolation.level; Adya G1a; Jepsen kafka workload, aborted-read",
     inputs=frozenset({"batches", "records", "sends", "reads", "promotions"}),
     anomalies=(
         AnomalyKind(
             name=KIND,
             meaning="A read_committed reader got a record whose transaction was aborted.",
-            sentence=(
-                "{reader} got {who} of {cluster} at {at}, although their transaction was aborted"
-            ),
+            sentence="""{reader} got {who} of {cluster} at {at}, although their transaction was
+                aborted""",
             counted="aborted record was read|aborted records were read",
             smallest="1 is aborted, a read_committed reader got 1: at the offset where it got it.",
         ),
         AnomalyKind(
             name=REFUSED,
-            meaning=(
-                "A reader, in any isolation, got a record whose client knows that it cannot "
-                "have been written (provenance, refused-write): of a plain send or of any "
-                "transaction, also a committed one."
-            ),
-            sentence=(
-                "{reader} got {who} of {cluster} at {at}, although their producer knows them to be "
-                "refused"
-            ),
+            meaning="""A reader, in any isolation, got a record whose client knows that it cannot
+                have been written (provenance, refused-write): of a plain send or of any
+                transaction, also a committed one.""",
+            sentence="""{reader} got {who} of {cluster} at {at}, although their producer knows them
+                to be refused""",
             counted="refused record was read|refused records were read",
             smallest="1 was refused as too large, a reader got 1: at the offset where it got it.",
             despite_torn=True,

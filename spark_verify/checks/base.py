@@ -10,7 +10,7 @@ of an independent part of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from linkflap.harness.model.events import Event
@@ -22,6 +22,13 @@ from linkflap.spark_verify.facts.view import Origin, PartitionView
 
 FailoverCost = Literal["torn", "skipped", "replayed"]
 Input = Literal["batches", "records", "sends", "reads", "watermarks", "promotions", "groups"]
+
+
+def _unwrap(declared: object) -> None:
+    """Joins the lines of every text of a declaration."""
+    for each in fields(declared):  # type: ignore[arg-type]
+        if isinstance(text := getattr(declared, each.name), str):
+            object.__setattr__(declared, each.name, " ".join(text.split()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +60,9 @@ class AnomalyKind:
     failover_cost: FailoverCost | None = None
     noted: bool = False
     repeats_sequence: bool = False
+
+    def __post_init__(self) -> None:
+        _unwrap(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +200,9 @@ class Check:
     only_of: Literal["", "transactions", "producer ids"] = ""
     internal: bool = False
     follows: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        _unwrap(self)
 
     def runs_on(self, guarantee: Guarantee, *, recorded: bool) -> bool:
         """Whether it can be made of a run directory, which may have no client history."""

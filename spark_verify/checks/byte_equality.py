@@ -357,20 +357,16 @@ def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tupl
 
 CHECK = Check(
     name="byte-equality",
-    guarantee=(
-        "Where a mirror keeps offsets, the mirrored log has the source's batches, byte for byte, at"
-        " the same offsets."
-    ),
+    guarantee="""Where a mirror keeps offsets, the mirrored log has the source's batches, byte for
+        byte, at the same offsets.""",
     source="KIP-1279 (segments are identical); message format v2: what the CRC covers",
     inputs=frozenset({"batches", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="byte-divergence",
-            meaning=(
-                "A batch at the same offset has another last offset, length or CRC than at the "
-                "source, or than follows from the mapping of producer ids; or another id. In a "
-                "compacted part: another header field that no cleaner changes."
-            ),
+            meaning="""A batch at the same offset has another last offset, length or CRC than at the
+                source, or than follows from the mapping of producer ids; or another id. In a
+                compacted part: another header field that no cleaner changes.""",
             sentence="{cluster} has another batch than {source} at {at}: {difference}",
             counted="mirrored batch differs|mirrored batches differ",
             alone="what only the source's bytes say is lost to whoever reads {cluster}",
@@ -390,9 +386,8 @@ CHECK = Check(
             name="byte-stranger",
             meaning="A mirrored batch begins at an offset where no batch of the source begins.",
             sentence="{cluster} has a batch at {at} that {source} never had",
-            counted=(
-                "mirrored batch was never at the source|mirrored batches were never at the source"
-            ),
+            counted="""mirrored batch was never at the source|mirrored batches were never at the
+                source""",
             alone="readers of {cluster} may get what {source} never had",
             smallest="A has 1 2 in one batch, B has 1 2 in two: at offset 1 on B.",
             despite_torn=True,

@@ -153,56 +153,40 @@ def _ended_otherwise(
 
 CHECK = Check(
     name="commit-aborted",
-    guarantee=(
-        "A transaction whose commit was acknowledged ends in a COMMIT marker in every "
-        "partition that it wrote to. One whose abort was acknowledged has no COMMIT marker."
-    ),
+    guarantee="""A transaction whose commit was acknowledged ends in a COMMIT marker in every
+        partition that it wrote to. One whose abort was acknowledged has no COMMIT marker.""",
     source="KIP-98; KIP-890",
     inputs=frozenset({"batches", "records", "sends", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="commit-aborted",
-            meaning=(
-                "The commit returned ok and the log has an ABORT marker for it; the offset is the "
-                "marker's."
-            ),
-            sentence=(
-                "{cluster} has an ABORT marker at {at} for {operation}, whose commit was "
-                "acknowledged"
-            ),
+            meaning="""The commit returned ok and the log has an ABORT marker for it; the offset is
+                the marker's.""",
+            sentence="""{cluster} has an ABORT marker at {at} for {operation}, whose commit was
+                acknowledged""",
             counted="committed transaction was aborted|committed transactions were aborted",
-            smallest=(
-                "commit_transaction of 1 returned ok, A has 1 and ABORT: at the offset of ABORT."
-            ),
+            smallest="""commit_transaction of 1 returned ok, A has 1 and ABORT: at the offset of
+                ABORT.""",
         ),
         AnomalyKind(
             name="abort-committed",
-            meaning=(
-                "The abort returned ok, or the commit was certainly never requested, and the "
-                "log has a COMMIT marker for it; the offset is the marker's."
-            ),
-            sentence=(
-                "{cluster} has a COMMIT marker at {at} for {operation}, whose abort was "
-                "acknowledged"
-            ),
+            meaning="""The abort returned ok, or the commit was certainly never requested, and the
+                log has a COMMIT marker for it; the offset is the marker's.""",
+            sentence="""{cluster} has a COMMIT marker at {at} for {operation}, whose abort was
+                acknowledged""",
             counted="aborted transaction was committed|aborted transactions were committed",
-            smallest=(
-                "abort_transaction of 1 returned ok, A has 1 and COMMIT: at the offset of COMMIT."
-            ),
+            smallest="""abort_transaction of 1 returned ok, A has 1 and COMMIT: at the offset of
+                COMMIT.""",
         ),
         AnomalyKind(
             name="commit-unmarked",
-            meaning=(
-                "The commit returned ok and the log has no marker for it before its "
-                "producer's next transaction; the offset is the first record's."
-            ),
-            sentence=(
-                "{cluster} has no marker for {operation} of {at}, whose commit was acknowledged"
-            ),
+            meaning="""The commit returned ok and the log has no marker for it before its producer's
+                next transaction; the offset is the first record's.""",
+            sentence="""{cluster} has no marker for {operation} of {at}, whose commit was
+                acknowledged""",
             counted="committed transaction never ended|committed transactions never ended",
-            smallest=(
-                "commit_transaction of 1 returned ok, A lives on and has only 1: at its offset."
-            ),
+            smallest="""commit_transaction of 1 returned ok, A lives on and has only 1: at its
+                offset.""",
         ),
     ),
     complete=frozenset({"promotions"}),

@@ -92,10 +92,8 @@ def _faithful(
 CHECK = Check(
     name="duplicate",
     guarantee="Every payload is in every log once.",
-    source=(
-        "KIP-98 (idempotent producer); Jepsen kafka workload, duplicate; KIP-618 for mirrors that "
-        "promise exactly-once"
-    ),
+    source="""KIP-98 (idempotent producer); Jepsen kafka workload, duplicate; KIP-618 for mirrors
+        that promise exactly-once""",
     inputs=frozenset({"batches", "records", "promotions"}),
     anomalies=(
         AnomalyKind(
@@ -108,9 +106,8 @@ CHECK = Check(
         AnomalyKind(
             name="mirrored-duplicate",
             meaning="A mirrored era has a payload more than once.",
-            sentence=(
-                "the mirror wrote {who} to {cluster} again at {at}, first at offset {first_offset}"
-            ),
+            sentence="""the mirror wrote {who} to {cluster} again at {at}, first at offset
+                {first_offset}""",
             counted="record was mirrored twice|records were mirrored twice",
             smallest="B has, mirrored, 1 1: at the offset of the second.",
         ),

@@ -437,92 +437,65 @@ def _due(
 
 CHECK = Check(
     name="exactly-once",
-    guarantee=(
-        "A relay makes exactly one committed output of each record that its group has passed."
-    ),
+    guarantee="""A relay makes exactly one committed output of each record that its group has
+        passed.""",
     source="KIP-98 (offsets in the transaction); KIP-447 (fencing by the group's metadata)",
     inputs=frozenset({"batches", "records", "sends", "reads", "groups", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="input-lost",
-            meaning=(
-                "The group has passed a record without an output: its offset was committed "
-                "without the output."
-            ),
-            sentence=(
-                "the relay group {group} passed {who} of {at} on {cluster} without a committed "
-                "output"
-            ),
+            meaning="""The group has passed a record without an output: its offset was committed
+                without the output.""",
+            sentence="""the relay group {group} passed {who} of {at} on {cluster} without a
+                committed output""",
             counted="input has no output|inputs have no output",
-            smallest=(
-                "A has inputs 1 2; a transaction made 9 of 2 and committed position 2, the group "
-                "began at 0: at offset 0."
-            ),
+            smallest="""A has inputs 1 2; a transaction made 9 of 2 and committed position 2, the
+                group began at 0: at offset 0.""",
         ),
         AnomalyKind(
             name="output-duplicated",
-            meaning=(
-                "One record has two committed outputs on one cluster: an offset was lost, an "
-                "output was not."
-            ),
+            meaning="""One record has two committed outputs on one cluster: an offset was lost, an
+                output was not.""",
             sentence="two committed outputs were made from {who} of {at} on {cluster}",
             counted="output was made twice|outputs were made twice",
-            smallest=(
-                "A has input 1; two transactions made 8 and 9 of it, and committed: at the input's "
-                "offset."
-            ),
+            smallest="""A has input 1; two transactions made 8 and 9 of it, and committed: at the
+                input's offset.""",
         ),
         AnomalyKind(
             name="output-without-input",
             meaning=("The input of a committed output is missing, or was aborted."),
             sentence="{cluster} has an output at {output} that was made from no record at {at}",
             counted="output has no input|outputs have no input",
-            smallest=(
-                "A has input 1, aborted; a transaction made 9 of it, and committed: at the input's "
-                "offset."
-            ),
+            smallest="""A has input 1, aborted; a transaction made 9 of it, and committed: at the
+                input's offset.""",
         ),
         AnomalyKind(
             name="offset-behind",
-            meaning=(
-                "The group's committed offset is below the one that a completed transaction "
-                "had committed."
-            ),
-            sentence=(
-                "the group {group} on {cluster} is at {committed} in {at}, behind outputs that are "
-                "committed"
-            ),
+            meaning="""The group's committed offset is below the one that a completed transaction
+                had committed.""",
+            sentence="""the group {group} on {cluster} is at {committed} in {at}, behind outputs
+                that are committed""",
             alone="a relay that begins there makes those outputs again",
-            smallest=(
-                "two transactions of one producer committed positions 1 and 2; then the group is at"
-                " 0: at offset 0."
-            ),
+            smallest="""two transactions of one producer committed positions 1 and 2; then the group
+                is at 0: at offset 0.""",
         ),
         AnomalyKind(
             name="output-repeated-by-failover",
-            meaning=(
-                "An output was made again after a failover, although the source's output had "
-                "arrived."
-            ),
+            meaning="""An output was made again after a failover, although the source's output had
+                arrived.""",
             sentence="outputs of {who} of {at} were made again on {cluster} after the failover",
             counted="output was made again|outputs were made again",
-            smallest=(
-                "A and B have 1, and 9 made of it on A; B is promoted, the group begins at 0, 10 is"
-                " made of 1: at offset 0."
-            ),
+            smallest="""A and B have 1, and 9 made of it on A; B is promoted, the group begins at 0,
+                10 is made of 1: at offset 0.""",
         ),
         AnomalyKind(
             name="output-lost-by-failover",
-            meaning=(
-                "After a failover the group continues behind a record whose output on the "
-                "source was not mirrored."
-            ),
+            meaning="""After a failover the group continues behind a record whose output on the
+                source was not mirrored.""",
             sentence="outputs of {who} of {at} did not arrive on {cluster} before the failover",
             counted="output was left behind|outputs were left behind",
-            smallest=(
-                "A has 1, and 9 made of it; B has 1 alone; B is promoted, and the group begins "
-                "there at 1: at offset 0."
-            ),
+            smallest="""A has 1, and 9 made of it; B has 1 alone; B is promoted, and the group
+                begins there at 1: at offset 0.""",
         ),
     ),
     follows=frozenset(
@@ -540,10 +513,8 @@ CHECK = Check(
     combine=combine,
     unit="inputs",
     due_at=_due,
-    when=(
-        "native ones where relays begin, unless that cluster is to follow another later; and "
-        "samples of their group there and wherever they go on"
-    ),
+    when="""native ones where relays begin, unless that cluster is to follow another later; and
+        samples of their group there and wherever they go on""",
     complete=frozenset({"sends", "reads", "groups", "promotions"}),
     only_relays=True,
 )

@@ -259,56 +259,38 @@ def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> set[tuple[str, 
 
 CHECK = Check(
     name="failover",
-    guarantee=(
-        "The acknowledged records that each failover lost (RPO), and the time without writes "
-        "(RTO), are known and within the scenario's budgets. A requested failover takes "
-        "place."
-    ),
+    guarantee="""The acknowledged records that each failover lost (RPO), and the time without writes
+        (RTO), are known and within the scenario's budgets. A requested failover takes place.""",
     source="Kafka documentation, Geo-Replication; OpenChaos (RTO)",
     inputs=frozenset({"batches", "records", "sends", "reads", "watermarks", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="rpo-over-budget",
-            meaning=(
-                "A failover lost more acknowledged records, in all partitions together, than the "
-                "scenario allows."
-            ),
-            sentence=(
-                "the {failover} failover over {link} lost {records} records, more than the budget "
-                "of {budget}"
-            ),
+            meaning="""A failover lost more acknowledged records, in all partitions together, than
+                the scenario allows.""",
+            sentence="""the {failover} failover over {link} lost {records} records, more than the
+                budget of {budget}""",
             counted="failover lost more than its budget|failovers lost more than their budgets",
-            smallest=(
-                "A acknowledged 1 2, B has 1 and was promoted, the budget is 0 records: at the "
-                "promotion offset on B."
-            ),
+            smallest="""A acknowledged 1 2, B has 1 and was promoted, the budget is 0 records: at
+                the promotion offset on B.""",
         ),
         AnomalyKind(
             name="rto-over-budget",
-            meaning=(
-                "After a failover the first write was acknowledged later than the scenario allows."
-            ),
-            sentence=(
-                "the {failover} failover over {link} took {seconds} s, longer than the budget of "
-                "{budget} s"
-            ),
+            meaning="""After a failover the first write was acknowledged later than the scenario
+                allows.""",
+            sentence="""the {failover} failover over {link} took {seconds} s, longer than the budget
+                of {budget} s""",
             counted="failover took longer than its budget|failovers took longer than their budgets",
-            smallest=(
-                "A died at second 500, B's first commit returned at 504, the budget is 3 s: at the "
-                "promotion offset on B."
-            ),
+            smallest="""A died at second 500, B's first commit returned at 504, the budget is 3 s:
+                at the promotion offset on B.""",
             despite_torn=True,
         ),
         AnomalyKind(
             name=REFUSED,
-            meaning=(
-                "The mirror refused a failover at every attempt: it never took place, and its "
-                "recovery time has no bound."
-            ),
-            sentence=(
-                "the {failover} failover over {link} was refused for {seconds} s with {error} "
-                "({code}) and never took place"
-            ),
+            meaning="""The mirror refused a failover at every attempt: it never took place, and its
+                recovery time has no bound.""",
+            sentence="""the {failover} failover over {link} was refused for {seconds} s with {error}
+                ({code}) and never took place""",
             counted="failover never took place|failovers never took place",
             smallest="A died, B answered the stop with error 145 for 60 s: nowhere on B.",
             despite_torn=True,

@@ -171,27 +171,19 @@ def _ghost(what: Outcomes, row: int, cluster: str, holder: int, reason: int, rec
 
 CHECK = Check(
     name="ghost-ack",
-    guarantee=(
-        "An acknowledged offset has the acknowledged record, in the acknowledging cluster's "
-        "own era."
-    ),
+    guarantee="""An acknowledged offset has the acknowledged record, in the acknowledging cluster's
+        own era.""",
     source="Redpanda PR 31659 (acknowledged with old offsets, nothing appended); KIP-98",
     inputs=frozenset({"batches", "records", "sends", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="ghost-ack",
-            meaning=(
-                "The acknowledged offset has another record or none, belongs to another "
-                "cluster, or was given to two records."
-            ),
-            sentence=(
-                "{cluster} acknowledged {who} (producer id {producer_id}) at {at} and did not "
-                "append it there: {why}"
-            ),
-            counted=(
-                "acknowledgement points at nothing or at another record|acknowledgements point at "
-                "nothing or at another record"
-            ),
+            meaning="""The acknowledged offset has another record or none, belongs to another
+                cluster, or was given to two records.""",
+            sentence="""{cluster} acknowledged {who} (producer id {producer_id}) at {at} and did not
+                append it there: {why}""",
+            counted="""acknowledgement points at nothing or at another record|acknowledgements point
+                at nothing or at another record""",
             smallest="B acknowledged 7 at offset 3 and has 5 there: at offset 3 on B.",
             despite_torn=True,
         ),

@@ -159,125 +159,87 @@ def _due(
 
 CHECK = Check(
     name="group-offsets",
-    guarantee=(
-        "A consumer group that fails over skips no record, and repeats no more than offset "
-        "translation steps back."
-    ),
+    guarantee="""A consumer group that fails over skips no record, and repeats no more than offset
+        translation steps back.""",
     source="KIP-545 (group offset sync); KAFKA-12468 (translation steps back, never ahead)",
     inputs=frozenset({"batches", "records", "reads", "watermarks", "groups", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="group-skip",
-            meaning=(
-                "The group began on the destination above a record that it had not committed "
-                "on the source."
-            ),
-            sentence=(
-                "the group {group} began at {began_at} on {cluster} after the failover and skipped "
-                "{who} from {at} on"
-            ),
+            meaning="""The group began on the destination above a record that it had not committed
+                on the source.""",
+            sentence="""the group {group} began at {began_at} on {cluster} after the failover and
+                skipped {who} from {at} on""",
             counted="record was skipped by a group|records were skipped by a group",
             failover_cost="skipped",
-            smallest=(
-                "A and B have 1 2 3, the group committed position 1 on A and began with 3 on B: at "
-                "offset 1, that of 2."
-            ),
+            smallest="""A and B have 1 2 3, the group committed position 1 on A and began with 3 on
+                B: at offset 1, that of 2.""",
         ),
         AnomalyKind(
             name="group-replay",
-            meaning=(
-                "The group got a record on the destination that it had committed on the source."
-            ),
+            meaning="""The group got a record on the destination that it had committed on the
+                source.""",
             sentence="the group {group} read {who} at {at} on {cluster} again after the failover",
             counted="record was read again|records were read again",
             failover_cost="replayed",
-            smallest=(
-                "A has 1 2, the group committed position 2, B has 1 2, the group began at offset 0:"
-                " at offset 0."
-            ),
+            smallest="""A has 1 2, the group committed position 2, B has 1 2, the group began at
+                offset 0: at offset 0.""",
         ),
         AnomalyKind(
             name="checkpoint-regression",
-            meaning=(
-                "Before the failover the group's committed offset on the destination went "
-                "back. (Once a fault has reached its brokers, a sample may step back to an "
-                "earlier commit that __consumer_offsets has before the later one.) Or the "
-                "mirror's commits went back there, although the group did not on the source "
-                "and the destination's log was not truncated."
-            ),
-            sentence=(
-                "the synced offset of the group {group} on {cluster} went back from {before} to "
-                "{committed} in {tp}"
-            ),
+            meaning="""Before the failover the group's committed offset on the destination went
+                back. (Once a fault has reached its brokers, a sample may step back to an earlier
+                commit that __consumer_offsets has before the later one.) Or the mirror's commits
+                went back there, although the group did not on the source and the destination's log
+                was not truncated.""",
+            sentence="""the synced offset of the group {group} on {cluster} went back from {before}
+                to {committed} in {tp}""",
             alone="after a failover the group gets those records again",
             smallest="the group's offset on B is sampled as 2, then as 1: at offset 1.",
             despite_torn=True,
         ),
         AnomalyKind(
             name="checkpoint-beyond-end",
-            meaning=(
-                "Before the failover the group's committed offset on the destination was above the "
-                "high watermark."
-            ),
-            sentence=(
-                "the group {group} on {cluster} was synced to {committed} of {tp}, beyond the end "
-                "of the log {high_watermark}"
-            ),
+            meaning="""Before the failover the group's committed offset on the destination was above
+                the high watermark.""",
+            sentence="""the group {group} on {cluster} was synced to {committed} of {tp}, beyond the
+                end of the log {high_watermark}""",
             alone="after a failover the group skips what is written up to there",
-            smallest=(
-                "the group's offset on B is sampled as 3, the high watermark after that as 2: at "
-                "offset 3."
-            ),
+            smallest="""the group's offset on B is sampled as 3, the high watermark after that as 2:
+                at offset 3.""",
         ),
         AnomalyKind(
             name="checkpoint-ahead",
-            meaning=(
-                "Before the failover the group's committed offset on the destination was "
-                "above a record that the group had not got."
-            ),
-            sentence=(
-                "the group {group} on {cluster} was synced to {committed}, past {who} at {at} that "
-                "it had not read on the source"
-            ),
+            meaning="""Before the failover the group's committed offset on the destination was above
+                a record that the group had not got.""",
+            sentence="""the group {group} on {cluster} was synced to {committed}, past {who} at {at}
+                that it had not read on the source""",
             counted="record would be skipped by a group|records would be skipped by a group",
-            smallest=(
-                "A and B have 1 2, the group got 1, its offset on B is sampled as 2: at offset 1, "
-                "that of 2."
-            ),
+            smallest="""A and B have 1 2, the group got 1, its offset on B is sampled as 2: at
+                offset 1, that of 2.""",
         ),
         AnomalyKind(
             name="checkpoint-beyond-commit",
-            meaning=(
-                "The mirror committed an offset for the group on the destination that is "
-                "beyond every commit of the group on the source."
-            ),
-            sentence=(
-                "the mirror committed {committed} of {tp} for the group {group} on {cluster}, which"
-                " has committed {source_committed} on the source at most: that is {bound} there"
-            ),
+            meaning="""The mirror committed an offset for the group on the destination that is
+                beyond every commit of the group on the source.""",
+            sentence="""the mirror committed {committed} of {tp} for the group {group} on {cluster},
+                which has committed {source_committed} on the source at most: that is {bound}
+                there""",
             alone="after a failover the group skips what lies between",
-            smallest=(
-                "A and B have 1 2, the group committed position 1 on A, B's __consumer_offsets has "
-                "2 for it before it had members there: at offset 2."
-            ),
+            smallest="""A and B have 1 2, the group committed position 1 on A, B's
+                __consumer_offsets has 2 for it before it had members there: at offset 2.""",
             despite_torn=True,
         ),
         AnomalyKind(
             name="checkpoint-stranger",
-            meaning=(
-                "A mirror that keeps group offsets committed an offset that the group never "
-                "committed on the source, and at which the destination's log neither began "
-                "nor ended."
-            ),
-            sentence=(
-                "the mirror committed {committed} of {tp} for the group {group} on {cluster}, which"
-                " never committed that on the source; nor did the log end there"
-            ),
+            meaning="""A mirror that keeps group offsets committed an offset that the group never
+                committed on the source, and at which the destination's log neither began nor
+                ended.""",
+            sentence="""the mirror committed {committed} of {tp} for the group {group} on {cluster},
+                which never committed that on the source; nor did the log end there""",
             alone="after a failover the group begins where it never was",
-            smallest=(
-                "A and B have 1 2 in one batch, the group committed position 2 on A, B's "
-                "__consumer_offsets has 1 for it: at offset 1."
-            ),
+            smallest="""A and B have 1 2 in one batch, the group committed position 2 on A, B's
+                __consumer_offsets has 1 for it: at offset 1.""",
             despite_torn=True,
         ),
     ),

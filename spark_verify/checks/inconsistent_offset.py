@@ -235,24 +235,18 @@ def _who(seen: Seen, rows: range) -> Sequence[dict[str, object]]:
 
 CHECK = Check(
     name="inconsistent-offset",
-    guarantee=(
-        "At one offset of a log the bytes, every acknowledgement and every reader have the same "
-        "record."
-    ),
+    guarantee="""At one offset of a log the bytes, every acknowledgement and every reader have the
+        same record.""",
     source="Jepsen kafka workload, inconsistent-offsets",
     inputs=frozenset({"records", "sends", "reads", "promotions"}),
     anomalies=(
         AnomalyKind(
             name=KIND,
-            meaning=(
-                "Two observers, or one at two times, saw different payloads at one offset of one "
-                "generation of a log."
-            ),
+            meaning="""Two observers, or one at two times, saw different payloads at one offset of
+                one generation of a log.""",
             sentence="observers saw different records at {at} of {cluster}: {observers}",
-            counted=(
-                "offset was seen with two different records|offsets were seen with two different "
-                "records"
-            ),
+            counted="""offset was seen with two different records|offsets were seen with two
+                different records""",
             smallest="two readers of A got 1 and 2 at offset 0: at offset 0.",
             despite_torn=True,
         ),

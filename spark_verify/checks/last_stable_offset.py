@@ -411,22 +411,16 @@ def _above_the_log(
 
 CHECK = Check(
     name="last-stable-offset",
-    guarantee=(
-        "The last stable offset that leaders report never steps back, and follows from the "
-        "bytes below the high watermark."
-    ),
+    guarantee="""The last stable offset that leaders report never steps back, and follows from the
+        bytes below the high watermark.""",
     source="KIP-98 (LSO); KIP-664 (hanging transactions)",
     inputs=frozenset({"batches", "records", "watermarks", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="lso-above-high-watermark",
-            meaning=(
-                "A sampled LSO is above the high watermark, and above that of the next sample."
-            ),
-            sentence=(
-                "{cluster} reported the last stable offset {last_stable} for {tp}, above the high "
-                "watermark {high_watermark}"
-            ),
+            meaning="A sampled LSO is above the high watermark, and above that of the next sample.",
+            sentence="""{cluster} reported the last stable offset {last_stable} for {tp}, above the
+                high watermark {high_watermark}""",
             alone="readers of committed records may be shown what can still be lost",
             smallest="a sample says LSO 3, high watermark 2, and the next 3, 2 again: at offset 3.",
             despite_torn=True,
@@ -434,157 +428,108 @@ CHECK = Check(
         AnomalyKind(
             name="lso-regression",
             meaning="Within one leader's epoch a later sample has a lower LSO.",
-            sentence=(
-                "the leader of {tp} on {cluster} moved its last stable offset back from {was} to "
-                "{last_stable}"
-            ),
+            sentence="""the leader of {tp} on {cluster} moved its last stable offset back from {was}
+                to {last_stable}""",
             alone="what readers of committed records were shown before, it hides again",
             smallest="samples of one epoch say LSO 2, then 1: at offset 1.",
             despite_torn=True,
         ),
         AnomalyKind(
             name="high-watermark-regression",
-            meaning=(
-                "Within one leader's epoch a later sample has a lower high watermark; the offset is"
-                " the sample's LSO."
-            ),
-            sentence=(
-                "the leader of {tp} on {cluster} moved its high watermark back from {was} to "
-                "{high_watermark}"
-            ),
+            meaning="""Within one leader's epoch a later sample has a lower high watermark; the
+                offset is the sample's LSO.""",
+            sentence="""the leader of {tp} on {cluster} moved its high watermark back from {was} to
+                {high_watermark}""",
             alone="readers may have been shown what is lost again",
             smallest="samples of one epoch say high watermark 3, then 2.",
             despite_torn=True,
         ),
         AnomalyKind(
             name="log-start-regression",
-            meaning=(
-                "Within one leader's epoch a later sample has a lower log start offset; the offset "
-                "is that."
-            ),
-            sentence=(
-                "the leader of {tp} on {cluster} moved its log start back from {was} to {log_start}"
-            ),
+            meaning="""Within one leader's epoch a later sample has a lower log start offset; the
+                offset is that.""",
+            sentence="""the leader of {tp} on {cluster} moved its log start back from {was} to
+                {log_start}""",
             alone="a client that begins at the start gets what was deleted",
             smallest="samples of one epoch say log start 2, then 1: at offset 1.",
             despite_torn=True,
         ),
         AnomalyKind(
             name="log-start-above-lso",
-            meaning=(
-                "A sampled log start is above the LSO that the same leader answered after it; the "
-                "offset is the log start."
-            ),
-            sentence=(
-                "{cluster} reported the log start {log_start} for {tp}, above the last stable "
-                "offset {last_stable}"
-            ),
+            meaning="""A sampled log start is above the LSO that the same leader answered after it;
+                the offset is the log start.""",
+            sentence="""{cluster} reported the log start {log_start} for {tp}, above the last stable
+                offset {last_stable}""",
             alone="records were deleted before readers of committed records could get them",
             smallest="a second sample of one epoch says log start 3, LSO 2: at offset 3.",
             despite_torn=True,
         ),
         AnomalyKind(
             name="replica-end-regression",
-            meaning=(
-                "A replica ends below its own earlier end, and below what it had of the records "
-                "that a leader had committed."
-            ),
-            sentence=(
-                "broker {broker} of {cluster} truncated its log of {tp} from {was} to {log_end}, "
-                "below the high watermark {high_watermark}"
-            ),
+            meaning="""A replica ends below its own earlier end, and below what it had of the
+                records that a leader had committed.""",
+            sentence="""broker {broker} of {cluster} truncated its log of {tp} from {was} to
+                {log_end}, below the high watermark {high_watermark}""",
             alone="should this broker lead, what readers were shown is lost",
             smallest="broker 2 ended at 1, then 2, then 1; the high watermark is 2: at offset 1.",
             despite_torn=True,
         ),
         AnomalyKind(
             name="high-watermark-ahead",
-            meaning=(
-                "A mirror that leads a partition reported a high watermark, and a follower that "
-                "was in sync ended below it afterwards."
-            ),
-            sentence=(
-                "the mirror that leads {tp} on {cluster} reported the high watermark "
-                "{high_watermark}, when the log of broker {broker} ended at {log_end}"
-            ),
+            meaning="""A mirror that leads a partition reported a high watermark, and a follower
+                that was in sync ended below it afterwards.""",
+            sentence="""the mirror that leads {tp} on {cluster} reported the high watermark
+                {high_watermark}, when the log of broker {broker} ended at {log_end}""",
             alone="readers were shown what is lost if that broker leads next",
-            smallest=(
-                "the mirror's high watermark is 2, broker 2 of B ended at 0, then 1, then at 1 "
-                "again: at offset 1."
-            ),
+            smallest="""the mirror's high watermark is 2, broker 2 of B ended at 0, then 1, then at
+                1 again: at offset 1.""",
             despite_torn=True,
         ),
         AnomalyKind(
             name="lso-mismatch",
-            meaning=(
-                "No high watermark that the partition can have had at that time gives the sampled "
-                "LSO."
-            ),
-            sentence=(
-                "{cluster} reported the last stable offset {last_stable} for {tp}, and by the bytes"
-                " it was {recomputed}"
-            ),
-            counted=(
-                "sample of the last stable offset contradicts the bytes|samples of the last stable "
-                "offset contradict the bytes"
-            ),
-            alone=(
-                "with another last stable offset readers of committed records wait, or get what is "
-                "not committed"
-            ),
-            smallest=(
-                "A has 1 open at offset 0 and a high watermark of 1, a sample says LSO 1: at "
-                "offset 1."
-            ),
+            meaning="""No high watermark that the partition can have had at that time gives the
+                sampled LSO.""",
+            sentence="""{cluster} reported the last stable offset {last_stable} for {tp}, and by the
+                bytes it was {recomputed}""",
+            counted="""sample of the last stable offset contradicts the bytes|samples of the last
+                stable offset contradict the bytes""",
+            alone="""with another last stable offset readers of committed records wait, or get what
+                is not committed""",
+            smallest="""A has 1 open at offset 0 and a high watermark of 1, a sample says LSO 1: at
+                offset 1.""",
         ),
         AnomalyKind(
             name="high-watermark-above-log",
-            meaning=(
-                "The log was captured after a sample, ends below the sampled high watermark, "
-                "and was not truncated since."
-            ),
-            sentence=(
-                "{cluster} reported the high watermark {high_watermark} for {tp}, whose log ends at"
-                " {log_end}"
-            ),
+            meaning="""The log was captured after a sample, ends below the sampled high watermark,
+                and was not truncated since.""",
+            sentence="""{cluster} reported the high watermark {high_watermark} for {tp}, whose log
+                ends at {log_end}""",
             alone="readers may have been shown what is not in the log",
             smallest="A has 1 at offset 0, a sample says high watermark 2: at offset 1.",
         ),
         AnomalyKind(
             name=HANGING,
-            meaning=(
-                "On a live cluster a transaction is open that its coordinator does not know as "
-                "open, or has not ended although its timeout passed; without the coordinator's "
-                "log, one that is open for longer than transaction.max.timeout.ms. Or a mirror "
-                "left it open: at a promotion, or because a forced failover was refused."
-            ),
-            sentence=(
-                "producer id {producer_id} left a transaction open on {cluster} from {at} on, which"
-                " holds up every read_committed reader"
-            ),
+            meaning="""On a live cluster a transaction is open that its coordinator does not know as
+                open, or has not ended although its timeout passed; without the coordinator's log,
+                one that is open for longer than transaction.max.timeout.ms. Or a mirror left it
+                open: at a promotion, or because a forced failover was refused.""",
+            sentence="""producer id {producer_id} left a transaction open on {cluster} from {at} on,
+                which holds up every read_committed reader""",
             counted="transaction hangs|transactions hang",
-            smallest=(
-                "A has 1 open at offset 0, and the coordinator's last state of its producer is "
-                "CompleteCommit: at offset 0."
-            ),
+            smallest="""A has 1 open at offset 0, and the coordinator's last state of its producer
+                is CompleteCommit: at offset 0.""",
             despite_torn=True,
         ),
         AnomalyKind(
             name=LINGERING,
-            meaning=(
-                "A transaction is open for more than 10 s at the end (the coordinator's interval), "
-                "and may be: its timeout has not passed. It holds up readers of committed records "
-                "until then. That is no violation: it is always allowed."
-            ),
-            sentence=(
-                "producer id {producer_id} has had a transaction open on {cluster} from {at} on "
-                "for {open_seconds} s, which holds up read_committed readers for {timeout_seconds} "
-                "s at most"
-            ),
-            smallest=(
-                "A has 1 open at offset 0, written 80 s before the end, and the coordinator says "
-                "Ongoing, with a timeout of 900 s: at offset 0."
-            ),
+            meaning="""A transaction is open for more than 10 s at the end (the coordinator's
+                interval), and may be: its timeout has not passed. It holds up readers of committed
+                records until then. That is no violation: it is always allowed.""",
+            sentence="""producer id {producer_id} has had a transaction open on {cluster} from {at}
+                on for {open_seconds} s, which holds up read_committed readers for {timeout_seconds}
+                s at most""",
+            smallest="""A has 1 open at offset 0, written 80 s before the end, and the coordinator
+                says Ongoing, with a timeout of 900 s: at offset 0.""",
             despite_torn=True,
             noted=True,
         ),

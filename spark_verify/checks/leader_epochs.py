@@ -326,11 +326,8 @@ def _not_raised(generation: LogGeneration, replica: Replica) -> Sequence[Finding
 
 CHECK = Check(
     name="leader-epochs",
-    guarantee=(
-        "A batch's leader epoch never falls with its offset, identifies one batch together "
-        "with it, is not above the leader's, and is the source's where the mirror keeps "
-        "epochs."
-    ),
+    guarantee="""A batch's leader epoch never falls with its offset, identifies one batch together
+        with it, is not above the leader's, and is the source's where the mirror keeps epochs.""",
     source="KIP-101; KIP-279; KIP-320 (consumers fence by epoch); KIP-1279 (DLE >= SLE)",
     inputs=frozenset({"batches", "watermarks", "promotions"}),
     anomalies=(
@@ -339,82 +336,60 @@ CHECK = Check(
             meaning="A batch has a lower leader epoch than one before it in the same log.",
             sentence="the leader epoch falls from {before} to {epoch} at {at} on {cluster}",
             alone="a follower that compares epochs can truncate in the wrong place",
-            smallest=(
-                "A has a batch of epoch 2 at offset 0 and one of epoch 1 at offset 1: at offset 1."
-            ),
+            smallest="""A has a batch of epoch 2 at offset 0 and one of epoch 1 at offset 1: at
+                offset 1.""",
             despite_torn=True,
         ),
         AnomalyKind(
             name="epoch-reuse",
-            meaning=(
-                "Two batches of one cluster, in one log or in two, have the same epoch and "
-                "offset and different bytes."
-            ),
-            sentence=(
-                "two replicas of {cluster} have different batches of leader epoch {epoch} at {at}"
-            ),
+            meaning="""Two batches of one cluster, in one log or in two, have the same epoch and
+                offset and different bytes.""",
+            sentence="""two replicas of {cluster} have different batches of leader epoch {epoch} at
+                {at}""",
             alone="a follower cannot see where its log differs, and does not truncate",
-            smallest=(
-                "A had 1 at offset 0 in epoch 0 before it was truncated, and has 2 there in epoch "
-                "0: at offset 0."
-            ),
+            smallest="""A had 1 at offset 0 in epoch 0 before it was truncated, and has 2 there in
+                epoch 0: at offset 0.""",
             despite_torn=True,
         ),
         AnomalyKind(
             name="epoch-behind",
-            meaning=(
-                "A leader reported a leader epoch below that of a batch under its high watermark."
-            ),
-            sentence=(
-                "the leader of {tp} on {cluster} reported epoch {leader_epoch}, and its log has "
-                "batches of epoch {batch_epoch} from {offset} on"
-            ),
+            meaning="""A leader reported a leader epoch below that of a batch under its high
+                watermark.""",
+            sentence="""the leader of {tp} on {cluster} reported epoch {leader_epoch}, and its log
+                has batches of epoch {batch_epoch} from {offset} on""",
             alone="followers and readers that compare epochs can take its log for an old one",
-            smallest=(
-                "B has 1 in epoch 5, a sample says high watermark 1, leader epoch 3: at the offset "
-                "of 1."
-            ),
+            smallest="""B has 1 in epoch 5, a sample says high watermark 1, leader epoch 3: at the
+                offset of 1.""",
             despite_torn=True,
         ),
         AnomalyKind(
             name=REGRESSION,
-            meaning=(
-                "A leader reported an epoch above the one in the cluster's last sample. "
-                "Epochs only rise, so nobody had assigned it. A lower epoch in between may be "
-                "a deposed leader's, and so may a last sample within a fault on the cluster's "
-                "brokers. The offset is the high watermark of the first such sample."
-            ),
-            sentence=(
-                "the leader of {tp} on {cluster} reported leader epoch {leader_epoch} with its high"
-                " watermark at {offset}, and {last_epoch} in the last sample"
-            ),
+            meaning="""A leader reported an epoch above the one in the cluster's last sample. Epochs
+                only rise, so nobody had assigned it. A lower epoch in between may be a deposed
+                leader's, and so may a last sample within a fault on the cluster's brokers. The
+                offset is the high watermark of the first such sample.""",
+            sentence="""the leader of {tp} on {cluster} reported leader epoch {leader_epoch} with
+                its high watermark at {offset}, and {last_epoch} in the last sample""",
             alone="clients that saw the higher epoch refuse the leader as an old one",
             smallest="A reported epoch 0, then 1000 with high watermark 1, then 3: at offset 1.",
             despite_torn=True,
         ),
         AnomalyKind(
             name="epoch-not-kept",
-            meaning=(
-                "A mirrored batch has another leader epoch than the source's, and the mirror "
-                "promises to keep them."
-            ),
+            meaning="""A mirrored batch has another leader epoch than the source's, and the mirror
+                promises to keep them.""",
             sentence="{cluster} has leader epoch {epoch} at {at} where {source} has {source_epoch}",
             alone="a follower or failback that compares epochs parts the logs in the wrong place",
-            smallest=(
-                "A has 1 in epoch 2, B has it in epoch 3, the mirror keeps epochs: at the offset of"
-                " 1 on B."
-            ),
+            smallest="""A has 1 in epoch 2, B has it in epoch 3, the mirror keeps epochs: at the
+                offset of 1 on B.""",
             despite_torn=True,
         ),
         AnomalyKind(
             name="epoch-not-raised",
-            meaning=(
-                "A batch that clients wrote after a promotion has an epoch that is not above "
-                "those of the mirrored batches."
-            ),
-            sentence=(
-                "the promotion of {tp} on {cluster} did not raise the leader epoch {epoch} at {at}"
-            ),
+            meaning="""A batch that clients wrote after a promotion has an epoch that is not above
+                those of the mirrored batches.""",
+            sentence="""the promotion of {tp} on {cluster} did not raise the leader epoch {epoch} at
+                {at}""",
             alone="nobody can see by epochs where the logs of the two clusters part",
             smallest="B has 1 in epoch 2, is promoted, and has 2 in epoch 2: at the offset of 2.",
         ),

@@ -331,31 +331,21 @@ def _found(view: PartitionView, start: LogStart, known: int) -> Found:
 
 CHECK = Check(
     name="log-start",
-    guarantee=(
-        "A log begins later than before only because its records were deleted on request, were "
-        "past the limits of retention, or are gone at the mirror's source."
-    ),
-    source=(
-        "KIP-107 (DeleteRecords); Kafka documentation, retention.ms and retention.bytes; KIP-1279 "
-        "(a mirror follows its source's log start)"
-    ),
+    guarantee="""A log begins later than before only because its records were deleted on request,
+        were past the limits of retention, or are gone at the mirror's source.""",
+    source="""KIP-107 (DeleteRecords); Kafka documentation, retention.ms and retention.bytes;
+        KIP-1279 (a mirror follows its source's log start)""",
     inputs=frozenset({"batches", "records", "sends", "reads", "watermarks", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="lost-beginning",
-            meaning=(
-                "A log start offset moved, and nobody had deleted the records below, nor could "
-                "retention. The offset is where the log had begun."
-            ),
-            sentence=(
-                "{tp} on broker {broker} of {cluster} begins at {log_start} instead of {before}:"
-                " nobody had deleted what was there, and retention could not"
-            ),
+            meaning="""A log start offset moved, and nobody had deleted the records below, nor could
+                retention. The offset is where the log had begun.""",
+            sentence="""{tp} on broker {broker} of {cluster} begins at {log_start} instead of
+                {before}: nobody had deleted what was there, and retention could not""",
             counted="beginning of a log is lost|beginnings of logs are lost",
-            smallest=(
-                "A has 1 2 3 and keeps records for a week; in the end its log starts at 2: at "
-                "offset 0."
-            ),
+            smallest="""A has 1 2 3 and keeps records for a week; in the end its log starts at 2: at
+                offset 0.""",
             despite_torn=True,
         ),
     ),

@@ -217,27 +217,20 @@ def _missing(
 
 CHECK = Check(
     name="lost-write",
-    guarantee=(
-        "Every acknowledged record is on the cluster that acknowledged it, and on the "
-        "mirror's destination up to the last record that the mirror copied."
-    ),
-    source=(
-        "Jepsen kafka workload, lost-write; KIP-98 (commit), KIP-382 (mirroring is asynchronous)"
-    ),
+    guarantee="""Every acknowledged record is on the cluster that acknowledged it, and on the
+        mirror's destination up to the last record that the mirror copied.""",
+    source="""Jepsen kafka workload, lost-write; KIP-98 (commit), KIP-382 (mirroring is
+        asynchronous)""",
     inputs=frozenset({"batches", "records", "sends", "reads", "watermarks", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="lost-write",
-            meaning=(
-                "An acknowledged record is absent or not visible; the offset is the acknowledged "
-                "one."
-            ),
+            meaning="""An acknowledged record is absent or not visible; the offset is the
+                acknowledged one.""",
             sentence="{who}, acknowledged by {cluster} at {at}, is lost: {how}",
             counted="acknowledged write is lost|acknowledged writes are lost",
-            smallest=(
-                "A commit of 1 2 3 was acknowledged and B has 1 3: at the acknowledged offset of 2 "
-                "on A."
-            ),
+            smallest="""A commit of 1 2 3 was acknowledged and B has 1 3: at the acknowledged offset
+                of 2 on A.""",
         ),
     ),
     complete=frozenset({"promotions", "sends"}),

@@ -508,148 +508,105 @@ def _overrun(
 
 CHECK = Check(
     name="marker-pairing",
-    guarantee=(
-        "Every transaction ends in one marker of its epoch or a later one, with the same "
-        "outcome on every cluster, and nothing of a lower epoch follows a marker."
-    ),
+    guarantee="""Every transaction ends in one marker of its epoch or a later one, with the same
+        outcome on every cluster, and nothing of a lower epoch follows a marker.""",
     source="KIP-98; KIP-890 (transactions v2); KIP-1228; KIP-1279 (open transactions at a stop)",
     inputs=frozenset({"batches", "records", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="marker-epoch",
             meaning="A marker has a lower epoch than the data it ends; the offset is the marker's.",
-            sentence=(
-                "the marker at {at} on {cluster} has producer epoch {marker_epoch}, its data of "
-                "producer id {producer_id} {data_epoch}"
-            ),
+            sentence="""the marker at {at} on {cluster} has producer epoch {marker_epoch}, its data
+                of producer id {producer_id} {data_epoch}""",
             alone="data of the epochs in between can be written behind the marker",
-            smallest=(
-                "producer 7 wrote 1 in epoch 2, its COMMIT has epoch 1: at the offset of COMMIT."
-            ),
+            smallest="""producer 7 wrote 1 in epoch 2, its COMMIT has epoch 1: at the offset of
+                COMMIT.""",
             despite_torn=True,
         ),
         AnomalyKind(
             name="marker-missing",
-            meaning=(
-                "A producer id wrote in a new epoch, or for its next operation, although its "
-                "transaction has no marker; the offset is that of the transaction's first data."
-            ),
-            sentence=(
-                "{cluster} has no marker between two transactions of producer id {producer_id} at "
-                "{at}"
-            ),
+            meaning="""A producer id wrote in a new epoch, or for its next operation, although its
+                transaction has no marker; the offset is that of the transaction's first data.""",
+            sentence="""{cluster} has no marker between two transactions of producer id
+                {producer_id} at {at}""",
             counted="transaction has no marker|transactions have no marker",
             alone="the next marker decides about two transactions",
-            smallest=(
-                "producer 7 wrote 1 in one transaction and 2 in the next, without a marker in "
-                "between: at the offset of 1."
-            ),
+            smallest="""producer 7 wrote 1 in one transaction and 2 in the next, without a marker in
+                between: at the offset of 1.""",
         ),
         AnomalyKind(
             name="stale-data",
             meaning="Data follows a marker of a higher epoch: a fenced producer wrote.",
-            sentence=(
-                "a fenced producer (id {producer_id}, epoch {producer_epoch}) wrote to {cluster} at"
-                " {at}"
-            ),
+            sentence="""a fenced producer (id {producer_id}, epoch {producer_epoch}) wrote to
+                {cluster} at {at}""",
             alone="two incarnations of one producer write side by side",
-            smallest=(
-                "producer 7's COMMIT has epoch 1, then it wrote 2 in epoch 0: at the offset of 2."
-            ),
+            smallest="""producer 7's COMMIT has epoch 1, then it wrote 2 in epoch 0: at the offset
+                of 2.""",
             despite_torn=True,
         ),
         AnomalyKind(
             name=LEFT_OPEN,
-            meaning=(
-                "A transaction without a marker is followed by a reset of the producer state. "
-                "Nothing can end it, and read_committed readers get no further. The offset is "
-                "that of the transaction's first data."
-            ),
+            meaning="""A transaction without a marker is followed by a reset of the producer state.
+                Nothing can end it, and read_committed readers get no further. The offset is that of
+                the transaction's first data.""",
             sentence="{cluster} left a transaction of producer id {producer_id} open at {at}",
             counted="transaction was left open|transactions were left open",
-            smallest=(
-                "producer 7 wrote 1 on A; B has 1 and a reset, and no marker: at the offset of 1 "
-                "on B."
-            ),
+            smallest="""producer 7 wrote 1 on A; B has 1 and a reset, and no marker: at the offset
+                of 1 on B.""",
         ),
         AnomalyKind(
             name=STUCK,
-            meaning=(
-                "The leader of a running cluster answers a last stable offset below the one "
-                "that its log gives for an earlier high watermark: the markers in the log do "
-                "not move it on. The offset is that answer."
-            ),
-            sentence=(
-                "the last stable offset of {tp} on {cluster} is stuck at {last_stable}, although "
-                "all transactions have ended"
-            ),
+            meaning="""The leader of a running cluster answers a last stable offset below the one
+                that its log gives for an earlier high watermark: the markers in the log do not move
+                it on. The offset is that answer.""",
+            sentence="""the last stable offset of {tp} on {cluster} is stuck at {last_stable},
+                although all transactions have ended""",
             alone="readers of committed records get no further",
-            smallest=(
-                "A has 1 and COMMIT, its high watermark is 2, and its last stable offset 0: at "
-                "offset 0."
-            ),
+            smallest="""A has 1 and COMMIT, its high watermark is 2, and its last stable offset 0:
+                at offset 0.""",
         ),
         AnomalyKind(
             name=SPLIT,
-            meaning=(
-                "A transaction has one outcome on the source and another on the mirror's "
-                "destination; the offset is that of the marker on the destination. After a "
-                "forced failover of a recorded run a mirror's guarantee may allow an abort of "
-                "data whose marker had not arrived."
-            ),
-            sentence=(
-                "a transaction of producer id {producer_id} ends as {outcomes} on {source} and "
-                "{cluster}, at {at}"
-            ),
+            meaning="""A transaction has one outcome on the source and another on the mirror's
+                destination; the offset is that of the marker on the destination. After a forced
+                failover of a recorded run a mirror's guarantee may allow an abort of data whose
+                marker had not arrived.""",
+            sentence="""a transaction of producer id {producer_id} ends as {outcomes} on {source}
+                and {cluster}, at {at}""",
             counted="transaction ended in two ways|transactions ended in two ways",
-            smallest=(
-                "producer 7 wrote 1 on A, which has COMMIT for it; B has 1 and ABORT: at the offset"
-                " of ABORT on B."
-            ),
+            smallest="""producer 7 wrote 1 on A, which has COMMIT for it; B has 1 and ABORT: at the
+                offset of ABORT on B.""",
         ),
         AnomalyKind(
             name=NOT_TRANSACTIONAL,
-            meaning=(
-                "A batch of a transactional producer is not transactional: every reader gets "
-                "it, whatever its marker is. For an id without a marker, the offset is that "
-                "of a batch of the rarer kind, transactional or not."
-            ),
-            sentence=(
-                "{cluster} has data of a transaction of producer id {producer_id} at {at} that is "
-                "not marked as transactional"
-            ),
+            meaning="""A batch of a transactional producer is not transactional: every reader gets
+                it, whatever its marker is. For an id without a marker, the offset is that of a
+                batch of the rarer kind, transactional or not.""",
+            sentence="""{cluster} has data of a transaction of producer id {producer_id} at {at}
+                that is not marked as transactional""",
             alone="readers of committed records get it even if it is aborted",
             smallest="producer 7 wrote 1, not transactional, and has COMMIT: at the offset of 1.",
         ),
         AnomalyKind(
             name=IMPOSSIBLE,
-            meaning=(
-                "A batch is transactional without a producer id; has an id without an epoch; or is "
-                "a marker without an id or the transactional bit. Without an id, epoch and "
-                "sequence mean nothing: several clients write 0 there."
-            ),
-            sentence=(
-                "{cluster} has a batch at {at} that names its producer only in part: producer id "
-                "{producer_id}, epoch {producer_epoch}, transactional {transactional}"
-            ),
+            meaning="""A batch is transactional without a producer id; has an id without an epoch;
+                or is a marker without an id or the transactional bit. Without an id, epoch and
+                sequence mean nothing: several clients write 0 there.""",
+            sentence="""{cluster} has a batch at {at} that names its producer only in part: producer
+                id {producer_id}, epoch {producer_epoch}, transactional {transactional}""",
             alone="what brokers and readers do with it nobody can say",
             smallest="A has 1, transactional and without a producer id: at its offset.",
             despite_torn=True,
         ),
         AnomalyKind(
             name=COORDINATOR,
-            meaning=(
-                "A marker is of an older transaction coordinator than an earlier marker of the same"
-                " producer id."
-            ),
-            sentence=(
-                "{cluster} has a marker of a fenced coordinator (epoch {coordinator_epoch}) at {at}"
-            ),
+            meaning="""A marker is of an older transaction coordinator than an earlier marker of the
+                same producer id.""",
+            sentence="""{cluster} has a marker of a fenced coordinator (epoch {coordinator_epoch})
+                at {at}""",
             alone="a coordinator that was replaced can end transactions",
-            smallest=(
-                "producer 7's first COMMIT has coordinator epoch 4, its second one 3: at the second"
-                " one."
-            ),
+            smallest="""producer 7's first COMMIT has coordinator epoch 4, its second one 3: at the
+                second one.""",
             despite_torn=True,
         ),
     ),

@@ -227,20 +227,16 @@ def _due(scenario: Scenario, _promotions: Sequence[Promotion]) -> Collection[tup
 
 CHECK = Check(
     name="mirror-states",
-    guarantee=(
-        "The state and lag that a mirror reports for a partition agree with the logs of both ends, "
-        "and with its promotion."
-    ),
+    guarantee="""The state and lag that a mirror reports for a partition agree with the logs of both
+        ends, and with its promotion.""",
     source="KIP-1279: describe, and the lag by which an operator decides to fail over",
     inputs=frozenset({"sends", "watermarks", "promotions"}),
     anomalies=(
         AnomalyKind(
             name=KIND,
-            meaning=(
-                "A mirror reported a smaller lag for a partition than it had at any moment of "
-                "the last 5 s, or reported it as mirrored 5 s or more after its promotion. "
-                "The offset is the destination's end."
-            ),
+            meaning="""A mirror reported a smaller lag for a partition than it had at any moment of
+                the last 5 s, or reported it as mirrored 5 s or more after its promotion. The offset
+                is the destination's end.""",
             sentence=("the mirror reported {tp} on {cluster} as {state} with lag {lag}; {how}"),
             alone="whoever relies on it for a failover loses what it leaves out",
             smallest="A had 2 offsets and B 1 for 6 s, and the mirror reported lag 0: at offset 1.",
@@ -248,56 +244,41 @@ CHECK = Check(
         ),
         AnomalyKind(
             name=FORGOTTEN,
-            meaning=(
-                "After a promotion, and with no mirror started since, the mirror reported for 30 s "
-                "or more a state that is neither promoted nor mirrored (UNKNOWN, for example). "
-                "KIP-1279's brokers refuse writes to such a partition (READ_ONLY_TOPIC, 134)."
-            ),
-            sentence=(
-                "the mirror reported {tp} on {cluster}, promoted at offset {promoted}, as {state} "
-                "for {seconds} s; {acknowledged} of {writes} writes meanwhile were acknowledged"
-            ),
+            meaning="""After a promotion, and with no mirror started since, the mirror reported for
+                30 s or more a state that is neither promoted nor mirrored (UNKNOWN, for example).
+                KIP-1279's brokers refuse writes to such a partition (READ_ONLY_TOPIC, 134).""",
+            sentence="""the mirror reported {tp} on {cluster}, promoted at offset {promoted}, as
+                {state} for {seconds} s; {acknowledged} of {writes} writes meanwhile were
+                acknowledged""",
             counted="promotion was forgotten|promotions were forgotten",
             alone="its clients cannot write, and a failback may be refused",
-            smallest=(
-                "B was promoted at offset 1, and the mirror reported UNKNOWN for 30 s: at offset 1."
-            ),
+            smallest="""B was promoted at offset 1, and the mirror reported UNKNOWN for 30 s: at
+                offset 1.""",
             despite_torn=True,
         ),
         AnomalyKind(
             name=VERB,
-            meaning=(
-                "By the model of the KIP, no state of the mirror allows the answer to a verb, "
-                "or the verb did not change the state as it should have; or a broker did not "
-                "refuse a write to a mirrored partition. The anomaly names the first "
-                "partition of an affected topic."
-            ),
-            sentence=(
-                "the mirror of {link} took a verb about {tp} on {cluster} as its model does not: "
-                "{said}"
-            ),
-            counted=(
-                "mirror took verbs as its model does not|mirrors took verbs as their model does not"
-            ),
+            meaning="""By the model of the KIP, no state of the mirror allows the answer to a verb,
+                or the verb did not change the state as it should have; or a broker did not refuse a
+                write to a mirrored partition. The anomaly names the first partition of an affected
+                topic.""",
+            sentence="""the mirror of {link} took a verb about {tp} on {cluster} as its model does
+                not: {said}""",
+            counted="""mirror took verbs as its model does not|mirrors took verbs as their model
+                does not""",
             alone="what an operator asks of the mirror may not be what it does",
             smallest="a topic is paused, and pausing it again is accepted: nowhere on B.",
             despite_torn=True,
         ),
         AnomalyKind(
             name=RECORD,
-            meaning=(
-                "At the end of a run, when everything was copied, the latest record of "
-                "`__mirror_state` about a partition differed from describe's answer for 20 s. "
-                "The anomaly names the first partition of the topic."
-            ),
-            sentence=(
-                "the mirror of {link} describes {tp} on {cluster} otherwise than it has recorded: "
-                "{said}"
-            ),
-            counted=(
-                "topic is described otherwise than recorded|"
-                "topics are described otherwise than recorded"
-            ),
+            meaning="""At the end of a run, when everything was copied, the latest record of
+                `__mirror_state` about a partition differed from describe's answer for 20 s. The
+                anomaly names the first partition of the topic.""",
+            sentence="""the mirror of {link} describes {tp} on {cluster} otherwise than it has
+                recorded: {said}""",
+            counted="""topic is described otherwise than recorded|topics are described otherwise
+                than recorded""",
             alone="whoever loads the records next takes another state for the mirror's",
             smallest="describe says MIRRORING of t, and its last record FAILED: nowhere on B.",
             despite_torn=True,

@@ -267,22 +267,17 @@ def _lag(view: PartitionView, compared: Hop) -> Sequence[Finding]:
 
 CHECK = Check(
     name="order-equality",
-    guarantee=(
-        "A mirrored log is the source's committed records, in their order, unchanged, without holes"
-        " or strangers."
-    ),
+    guarantee="""A mirrored log is the source's committed records, in their order, unchanged,
+        without holes or strangers.""",
     source="KIP-382; Kafka documentation, Geo-Replication: records keep their order and partition",
     inputs=frozenset({"batches", "records", "sends", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="mirror-hole",
-            meaning=(
-                "A committed record of the source is missing on the destination, which has a "
-                "later one, or whose cleaner has been past it and never takes it."
-            ),
-            sentence=(
-                "{cluster} lacks {who}, which {source} has at offset {source_offset}, before {at}"
-            ),
+            meaning="""A committed record of the source is missing on the destination, which has a
+                later one, or whose cleaner has been past it and never takes it.""",
+            sentence="""{cluster} lacks {who}, which {source} has at offset {source_offset}, before
+                {at}""",
             counted="mirrored record is missing|mirrored records are missing",
             smallest="A has 1 2 3, B has 1 3: at the offset of 3 on B.",
         ),
@@ -295,49 +290,37 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="mirror-divergence",
-            meaning=(
-                "A record has another timestamp, key, value or header on the destination than at "
-                "the source."
-            ),
+            meaning="""A record has another timestamp, key, value or header on the destination than
+                at the source.""",
             sentence="{cluster} has another content than {source} for {who} at {at}",
             counted="mirrored record differs|mirrored records differ",
             smallest="A has 1 with value x, B has 1 with value y: at its offset on B.",
         ),
         AnomalyKind(
             name="mirror-phantom",
-            meaning=(
-                "The destination has a mirrored record that the source does not have, and that its "
-                "cleaner did not take."
-            ),
+            meaning="""The destination has a mirrored record that the source does not have, and that
+                its cleaner did not take.""",
             sentence="{cluster} has {who} at {at} as mirrored, and {source} does not have it",
-            counted=(
-                "mirrored record was never at the source|mirrored records were never at the source"
-            ),
+            counted="""mirrored record was never at the source|mirrored records were never at the
+                source""",
             smallest="A has 1, B has 1 9: at the offset of 9 on B.",
         ),
         AnomalyKind(
             name="mirrored-duplicate",
             meaning="A record was mirrored again; the first copy counts for order.",
-            sentence=(
-                "the mirror wrote {who} to {cluster} again at {at}, first at offset {first_offset}"
-            ),
+            sentence="""the mirror wrote {who} to {cluster} again at {at}, first at offset
+                {first_offset}""",
             counted="record was mirrored twice|records were mirrored twice",
             smallest="A has 1 2, B has 1 1 2: at the offset of the second 1 on B.",
         ),
         AnomalyKind(
             name="mirrored-aborted",
-            meaning=(
-                "A record of a transaction that the source aborted, or never ended, is plain data "
-                "on the destination."
-            ),
-            sentence=(
-                "{cluster} shows {who} at {at} as plain data, and their transaction on {source} is "
-                "{state}"
-            ),
-            counted=(
-                "record of an unfinished or aborted transaction is plain data|records of unfinished"
-                " or aborted transactions are plain data"
-            ),
+            meaning="""A record of a transaction that the source aborted, or never ended, is plain
+                data on the destination.""",
+            sentence="""{cluster} shows {who} at {at} as plain data, and their transaction on
+                {source} is {state}""",
+            counted="""record of an unfinished or aborted transaction is plain data|records of
+                unfinished or aborted transactions are plain data""",
             smallest="A has 1 and its ABORT marker, B has 1: at its offset on B.",
         ),
     ),

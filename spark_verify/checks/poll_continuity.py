@@ -507,32 +507,24 @@ def _found(cluster: str, chain: Chain, at: int, kind: str, offset: int, records:
 
 CHECK = Check(
     name="poll-continuity",
-    guarantee=(
-        "While nothing moves a consumer, it gets all visible records of a partition, without "
-        "a gap and without going back."
-    ),
-    source=(
-        "Jepsen kafka workload, poll-skip, nonmonotonic-poll, int-poll-skip, int-nonmonotonic-poll;"
-        " KIP-98 (isolation.level); KIP-320 (truncation)"
-    ),
+    guarantee="""While nothing moves a consumer, it gets all visible records of a partition, without
+        a gap and without going back.""",
+    source="""Jepsen kafka workload, poll-skip, nonmonotonic-poll, int-poll-skip,
+        int-nonmonotonic-poll; KIP-98 (isolation.level); KIP-320 (truncation)""",
     inputs=frozenset({"batches", "records", "sends", "reads", "watermarks", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="poll-skip",
-            meaning=(
-                "A visible record lies between the last record of a poll and the first record "
-                "of the next."
-            ),
+            meaning="""A visible record lies between the last record of a poll and the first record
+                of the next.""",
             sentence="{reader} skipped {n} of {cluster} from {at} on",
             counted="record was skipped by a reader|records were skipped by readers",
             smallest="A has 1 2 3, a consumer got 1, in its next poll 3: at the offset of 2.",
         ),
         AnomalyKind(
             name="poll-regression",
-            meaning=(
-                "A poll begins at or before the last record of the previous poll, and nothing "
-                "had moved the consumer."
-            ),
+            meaning="""A poll begins at or before the last record of the previous poll, and nothing
+                had moved the consumer.""",
             sentence="{reader} went back to {at} on {cluster} although nothing had moved it",
             counted="record was read again|records were read again",
             smallest="A has 1 2, a consumer got 2, in its next poll 1: at the offset of 1.",
@@ -555,73 +547,49 @@ CHECK = Check(
         ),
         AnomalyKind(
             name=SKIPPED_BY_TRUNCATION,
-            meaning=(
-                "The log was truncated below a consumer's position. The consumer continued at "
-                "its position, without the records that replaced the tail."
-            ),
-            sentence=(
-                "{reader} stood at {stood_at} of {tp} on {cluster} when the log was truncated to "
-                "{truncated_to}, and skipped {n}"
-            ),
+            meaning="""The log was truncated below a consumer's position. The consumer continued at
+                its position, without the records that replaced the tail.""",
+            sentence="""{reader} stood at {stood_at} of {tp} on {cluster} when the log was truncated
+                to {truncated_to}, and skipped {n}""",
             counted="record was skipped by a reader|records were skipped by readers",
-            smallest=(
-                "A lost 3 of 1 2 3 and got 4 5 from B, a consumer had got 3, then 5: at the offset "
-                "of 4."
-            ),
+            smallest="""A lost 3 of 1 2 3 and got 4 5 from B, a consumer had got 3, then 5: at the
+                offset of 4.""",
         ),
         AnomalyKind(
             name="passed-unread",
-            meaning=(
-                "A consumer passed a visible record, by its assigned and its reported "
-                "positions, and never got it."
-            ),
+            meaning="""A consumer passed a visible record, by its assigned and its reported
+                positions, and never got it.""",
             sentence="{reader} passed {who} at {at} on {cluster} unread",
             counted="record was passed unread|records were passed unread",
-            smallest=(
-                "A has 1 2, a consumer was assigned at 0, got 1, and says drained at 2: at the "
-                "offset of 2."
-            ),
+            smallest="""A has 1 2, a consumer was assigned at 0, got 1, and says drained at 2: at
+                the offset of 2.""",
         ),
         AnomalyKind(
             name="began-ahead",
-            meaning=(
-                "A member of a group was assigned a position beyond the group's, and no "
-                "member got the records in between."
-            ),
-            sentence=(
-                "{reader} began at {began_at} of {tp} on {cluster}, although its group was at "
-                "{group_at}"
-            ),
+            meaning="""A member of a group was assigned a position beyond the group's, and no member
+                got the records in between.""",
+            sentence="""{reader} began at {began_at} of {tp} on {cluster}, although its group was at
+                {group_at}""",
             counted="record was passed unread|records were passed unread",
-            smallest=(
-                "A has 1 2 3, one member got 1, the next was assigned at 2: at the offset of 2."
-            ),
+            smallest="""A has 1 2 3, one member got 1, the next was assigned at 2: at the offset of
+                2.""",
         ),
         AnomalyKind(
             name="drained-early",
-            meaning=(
-                "A consumer reported that it had read to the end, at a position below a last "
-                "stable offset that was sampled while clients were still writing."
-            ),
-            sentence=(
-                "{reader} stopped at {stood_at} of {tp} on {cluster}, before the last stable offset"
-                " {last_stable}"
-            ),
+            meaning="""A consumer reported that it had read to the end, at a position below a last
+                stable offset that was sampled while clients were still writing.""",
+            sentence="""{reader} stopped at {stood_at} of {tp} on {cluster}, before the last stable
+                offset {last_stable}""",
             counted="record was not read in the end|records were not read in the end",
-            smallest=(
-                "A has 1 2, its last stable offset was sampled as 2 while clients wrote, a consumer"
-                " got 1, and says drained at 1: at the offset of 2."
-            ),
+            smallest="""A has 1 2, its last stable offset was sampled as 2 while clients wrote, a
+                consumer got 1, and says drained at 1: at the offset of 2.""",
         ),
         AnomalyKind(
             name="position-beyond-end",
-            meaning=(
-                "A consumer reported a position that the log never reached; the offset is the "
-                "log's end."
-            ),
-            sentence=(
-                "{reader} stands at {position} of {tp} on {cluster}, whose log ends at {log_end}"
-            ),
+            meaning="""A consumer reported a position that the log never reached; the offset is the
+                log's end.""",
+            sentence="""{reader} stands at {position} of {tp} on {cluster}, whose log ends at
+                {log_end}""",
             alone="the reader skips what is written up to there",
             smallest="A has 1, a consumer got 1, and says drained at 5: at offset 1.",
         ),

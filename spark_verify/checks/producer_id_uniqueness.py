@@ -339,32 +339,23 @@ def _int(partial: PartialFinding, name: str) -> int:
 
 CHECK = Check(
     name="producer-id-uniqueness",
-    guarantee=(
-        "No two producers share a producer id and epoch on a cluster, and no native producer "
-        "has a mirrored id."
-    ),
+    guarantee="""No two producers share a producer id and epoch on a cluster, and no native producer
+        has a mirrored id.""",
     source="KIP-98; KIP-360; Redpanda PR 31659; KIP-1279 (MIRROR_PID_RESET)",
     inputs=frozenset({"batches", "records", "sends", "promotions"}),
     anomalies=(
         AnomalyKind(
             name=KIND,
-            meaning=(
-                "Two producers use one producer id at once, or a native producer uses an id "
-                "that the mirror had written with. Behind a reset of the producer state: a "
-                "native producer continues where the mirrored one ended."
-            ),
-            sentence=(
-                "on {cluster} producer id {producer_id} belongs to two producers at {at} ({users})"
-            ),
+            meaning="""Two producers use one producer id at once, or a native producer uses an id
+                that the mirror had written with. Behind a reset of the producer state: a native
+                producer continues where the mirrored one ended.""",
+            sentence="""on {cluster} producer id {producer_id} belongs to two producers at {at}
+                ({users})""",
             latent=True,
-            alone=(
-                "where epoch and sequence meet, a broker takes a record of the one for a repeat of "
-                "the other's, acknowledges it and does not append it"
-            ),
-            smallest=(
-                "B has native batches of processes 1 and 2, both with producer id 7 and epoch 0: at"
-                " the later process's."
-            ),
+            alone="""where epoch and sequence meet, a broker takes a record of the one for a repeat
+                of the other's, acknowledges it and does not append it""",
+            smallest="""B has native batches of processes 1 and 2, both with producer id 7 and epoch
+                0: at the later process's.""",
         ),
     ),
     complete=frozenset({"promotions"}),

@@ -350,10 +350,8 @@ def _due(
 
 CHECK = Check(
     name="program-copies",
-    guarantee=(
-        "A program with `exactly_once` has one committed output for each input that its group "
-        "has passed."
-    ),
+    guarantee="""A program with `exactly_once` has one committed output for each input that its
+        group has passed.""",
     source="KIP-98 (offsets in the transaction); KIP-447 (fencing by the group's metadata)",
     inputs=frozenset({"batches", "records", "groups", "promotions"}),
     anomalies=(
@@ -362,60 +360,44 @@ CHECK = Check(
             meaning=("The program's group has passed a committed record that has no output."),
             sentence="{program} passed {who} at {at} on {cluster} without a committed output",
             counted="input has no output|inputs have no output",
-            smallest=(
-                "A.t has 1 2, the group is at 2, A.out has one of 2 alone: at the offset of 1."
-            ),
+            smallest="""A.t has 1 2, the group is at 2, A.out has one of 2 alone: at the offset of
+                1.""",
         ),
         AnomalyKind(
             name="input-copied-twice",
             meaning="One input has two committed outputs on one cluster.",
             sentence="{program} made a second output at {at} on {cluster} from {who}",
             counted="input was copied twice|inputs were copied twice",
-            smallest=(
-                "A.t has 1, the group is at 1, A.out has two of 1: at the offset of the second."
-            ),
+            smallest="""A.t has 1, the group is at 1, A.out has two of 1: at the offset of the
+                second.""",
         ),
         AnomalyKind(
             name="copy-without-input",
-            meaning=(
-                "No committed input has the payload of a committed output: the input was "
-                "aborted, or never existed."
-            ),
-            sentence=(
-                "{program} made an output at {at} on {cluster} from {who}, which no committed "
-                "input has"
-            ),
+            meaning="""No committed input has the payload of a committed output: the input was
+                aborted, or never existed.""",
+            sentence="""{program} made an output at {at} on {cluster} from {who}, which no committed
+                input has""",
             counted="output has no input|outputs have no input",
             smallest="A.t has 1, aborted; A.out has one of 1: at its offset.",
         ),
         AnomalyKind(
             name="copy-repeated-by-failover",
-            meaning=(
-                "An output was made again after a failover, although the source's output had "
-                "arrived."
-            ),
+            meaning="""An output was made again after a failover, although the source's output had
+                arrived.""",
             sentence="{program} made outputs again on {cluster} after the failover, from {at} on",
             counted="output was made again|outputs were made again",
-            smallest=(
-                "B has 1 and what A made of it, is promoted, and the program makes another output "
-                "of 1: at its offset."
-            ),
+            smallest="""B has 1 and what A made of it, is promoted, and the program makes another
+                output of 1: at its offset.""",
         ),
         AnomalyKind(
             name="copy-lost-by-failover",
-            meaning=(
-                "After a failover the program continues behind an input whose output on the "
-                "source was not mirrored."
-            ),
-            sentence=(
-                "outputs of {program} of inputs from {at} on did not arrive on {cluster} before the"
-                " failover"
-            ),
+            meaning="""After a failover the program continues behind an input whose output on the
+                source was not mirrored.""",
+            sentence="""outputs of {program} of inputs from {at} on did not arrive on {cluster}
+                before the failover""",
             counted="output was left behind|outputs were left behind",
-            smallest=(
-                "A has 1 and an output of it, B has 1 alone and is promoted with the group at 1: at"
-                " the offset of 1."
-            ),
+            smallest="""A has 1 and an output of it, B has 1 alone and is promoted with the group at
+                1: at the offset of 1.""",
         ),
     ),
     follows=frozenset(
@@ -432,9 +414,7 @@ CHECK = Check(
     combine=combine,
     unit="inputs",
     due_at=_due,
-    when=(
-        "native or mirrored ones where a program with `exactly_once` is in the end, and samples of "
-        "its group there"
-    ),
+    when="""native or mirrored ones where a program with `exactly_once` is in the end, and samples
+        of its group there""",
     complete=frozenset({"groups", "promotions"}),
 )

@@ -479,52 +479,36 @@ def _due(_scenario: Scenario, _promotions: Sequence[Promotion]) -> Sequence[tupl
 
 CHECK = Check(
     name="progress",
-    guarantee=(
-        "Once all faults have ended, every client that has work makes progress within the "
-        "scenario's `progress_within`; and no client becomes unusable although nobody fenced it."
-    ),
-    source=(
-        "Kafka documentation (consumer and producer configurations: session.timeout.ms, "
-        "delivery.timeout.ms, reconnect.backoff.max.ms: clients recover by themselves); KIP-360 "
-        "and KIP-588 (a producer recovers from errors that no other producer caused)"
-    ),
+    guarantee="""Once all faults have ended, every client that has work makes progress within the
+        scenario's `progress_within`; and no client becomes unusable although nobody fenced it.""",
+    source="""Kafka documentation (consumer and producer configurations: session.timeout.ms,
+        delivery.timeout.ms, reconnect.backoff.max.ms: clients recover by themselves); KIP-360 and
+        KIP-588 (a producer recovers from errors that no other producer caused)""",
     inputs=frozenset(
         {"batches", "records", "sends", "reads", "groups", "watermarks", "promotions"}
     ),
     anomalies=(
         AnomalyKind(
             name=STALLED,
-            meaning=(
-                "A client, a group or a program had work and made no progress for "
-                "`progress_within`, although all faults had ended and the leaders of its "
-                "partitions answered."
-            ),
-            sentence=(
-                "{client} made no progress on {cluster} for {seconds} s after all faults had "
-                "ended; it waited for {waited_for}"
-            ),
-            counted=(
-                "partition is not read any more or written|"
-                "partitions are not read any more or written"
-            ),
-            smallest=(
-                "All faults have ended, A has 1 2 and its group is at 1 for 60 s: at the offset of "
-                "2."
-            ),
+            meaning="""A client, a group or a program had work and made no progress for
+                `progress_within`, although all faults had ended and the leaders of its partitions
+                answered.""",
+            sentence="""{client} made no progress on {cluster} for {seconds} s after all faults had
+                ended; it waited for {waited_for}""",
+            counted="""partition is not read any more or written|partitions are not read any more or
+                written""",
+            smallest="""All faults have ended, A has 1 2 and its group is at 1 for 60 s: at the
+                offset of 2.""",
         ),
         AnomalyKind(
             name=UNUSABLE,
-            meaning=(
-                "An operation of a producer ended with a fatal error, such as that it was fenced, "
-                "although no other producer took its transactional id and its transaction had not "
-                "timed out."
-            ),
+            meaning="""An operation of a producer ended with a fatal error, such as that it was
+                fenced, although no other producer took its transactional id and its transaction had
+                not timed out.""",
             sentence=("{client} became unusable on {cluster}: {error}, although nobody fenced it"),
             counted="producer became unusable|producers became unusable",
-            smallest=(
-                "A commit of 1 returned _FENCED after a second, and nobody else has its "
-                "transactional id: nowhere on A."
-            ),
+            smallest="""A commit of 1 returned _FENCED after a second, and nobody else has its
+                transactional id: nowhere on A.""",
             despite_torn=True,
         ),
     ),

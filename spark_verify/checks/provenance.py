@@ -128,19 +128,15 @@ def _refused(
 
 CHECK = Check(
     name="provenance",
-    guarantee=(
-        "A client sent every record of a cluster's own era to that cluster and that "
-        "partition, and it was not refused."
-    ),
+    guarantee="""A client sent every record of a cluster's own era to that cluster and that
+        partition, and it was not refused.""",
     source="linkflap's own history: an operation is recorded before it is sent",
     inputs=frozenset({"records", "sends", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="stranger",
-            meaning=(
-                "No client planned to send this record there: its payload id belongs to no "
-                "such operation, or it has none."
-            ),
+            meaning="""No client planned to send this record there: its payload id belongs to no
+                such operation, or it has none.""",
             sentence="{cluster} has {who} at {at} in its own era, which no client sent there",
             counted="record was sent there by nobody|records were sent there by nobody",
             smallest="clients sent 1 to A, A has 1 9: at the offset of 9 on A.",
@@ -148,12 +144,10 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="refused-write",
-            meaning=(
-                "The client of this record knows that it cannot have been written: it was "
-                "refused for its size or form, or never sent. The outcome of its transaction, "
-                "and whether it was read, do not matter. A record that timed out, was purged "
-                "in flight or was fenced may have been written, and is no anomaly."
-            ),
+            meaning="""The client of this record knows that it cannot have been written: it was
+                refused for its size or form, or never sent. The outcome of its transaction, and
+                whether it was read, do not matter. A record that timed out, was purged in flight or
+                was fenced may have been written, and is no anomaly.""",
             sentence="{cluster} has {who} at {at}, which its client knows to be refused",
             counted="refused record is in the log|refused records are in the log",
             smallest="1 was refused as too large, A has 1: at its offset on A.",

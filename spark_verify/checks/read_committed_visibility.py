@@ -266,11 +266,9 @@ def _hidden(
 
 CHECK = Check(
     name="read-committed-visibility",
-    guarantee=(
-        "A read_committed reader gets every committed and plain record of the range that it "
-        "passes, and nothing else. No reader or member of a share group gets a record that the "
-        "log does not have at that offset."
-    ),
+    guarantee="""A read_committed reader gets every committed and plain record of the range that it
+        passes, and nothing else. No reader or member of a share group gets a record that the log
+        does not have at that offset.""",
     source="KIP-98, consumer guarantees; KIP-932, share.isolation.level",
     inputs=frozenset({"batches", "records", "sends", "reads", "promotions"}),
     anomalies=(
@@ -283,18 +281,12 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="phantom-read",
-            meaning=(
-                "A reader or a member of a share group got a record that the bytes do not have "
-                "there; or, with read_committed, not as committed or plain."
-            ),
-            sentence=(
-                "{reader} got {who} at {at} on {cluster}, which its isolation must not show "
-                "({state})"
-            ),
-            counted=(
-                "record was read that must not be visible|records were read that must not be "
-                "visible"
-            ),
+            meaning="""A reader or a member of a share group got a record that the bytes do not have
+                there; or, with read_committed, not as committed or plain.""",
+            sentence="""{reader} got {who} at {at} on {cluster}, which its isolation must not show
+                ({state})""",
+            counted="""record was read that must not be visible|records were read that must not be
+                visible""",
             smallest="A has 1 at offset 0, a reader got 9 at offset 0: at offset 0.",
         ),
     ),

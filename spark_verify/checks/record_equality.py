@@ -181,25 +181,20 @@ def _found(
 
 CHECK = Check(
     name="record-equality",
-    guarantee=(
-        "Where a mirror keeps offsets, the mirrored log has the source's record at every "
-        "offset, in whatever batches."
-    ),
+    guarantee="""Where a mirror keeps offsets, the mirrored log has the source's record at every
+        offset, in whatever batches.""",
     source="KIP-1279 (offsets are kept); message format v2: what the CRC covers",
     inputs=frozenset({"batches", "records", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="record-divergence",
-            meaning=(
-                "At one offset the destination has another timestamp, key, value or header than the"
-                " source."
-            ),
+            meaning="""At one offset the destination has another timestamp, key, value or header
+                than the source.""",
             sentence="{cluster} has another record than {source} at {at}",
             counted="mirrored record differs|mirrored records differ",
             alone="readers of {cluster} get another record than readers of {source}",
-            smallest=(
-                "A has 1 with value x, B has 1 with value y at its offset: at that offset on B."
-            ),
+            smallest="""A has 1 with value x, B has 1 with value y at its offset: at that offset on
+                B.""",
             despite_torn=True,
         ),
         AnomalyKind(
@@ -213,13 +208,10 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="record-stranger",
-            meaning=(
-                "The destination has a mirrored record at an offset where the source has none."
-            ),
+            meaning="The destination has a mirrored record at an offset where the source has none.",
             sentence="{cluster} has {who} at {at}, where {source} has nothing",
-            counted=(
-                "mirrored record was never at the source|mirrored records were never at the source"
-            ),
+            counted="""mirrored record was never at the source|mirrored records were never at the
+                source""",
             alone="readers of {cluster} get what {source} does not have",
             smallest="A has a marker at offset 0 and 2 at offset 1, B has 1 2: at offset 0 on B.",
             despite_torn=True,

@@ -243,34 +243,27 @@ def _ends_early(view: PartitionView, replica: Replica) -> Iterator[Finding]:
 
 CHECK = Check(
     name="replica-agreement",
-    guarantee=(
-        "Below their common high watermark all replicas of a partition have the same bytes, and "
-        "every CRC is right."
-    ),
+    guarantee="""Below their common high watermark all replicas of a partition have the same bytes,
+        and every CRC is right.""",
     source="KIP-101 (leader epochs); KIP-98 (message format v2)",
     inputs=frozenset({"batches", "records"}),
     anomalies=(
         AnomalyKind(
             name="replica-disagreement",
-            meaning=(
-                "Two replicas have different batches at one base offset; the offset is the first "
-                "changed record's."
-            ),
+            meaning="""Two replicas have different batches at one base offset; the offset is the
+                first changed record's.""",
             sentence="brokers {brokers} of {cluster} have different batches at {at}",
             counted="batch differs between replicas|batches differ between replicas",
             alone="what readers get depends on which broker leads",
-            smallest=(
-                "brokers 1 and 2 have batches at offset 0 whose CRCs differ: at the changed record."
-            ),
+            smallest="""brokers 1 and 2 have batches at offset 0 whose CRCs differ: at the changed
+                record.""",
             despite_torn=True,
         ),
         AnomalyKind(
             name="replica-missing",
-            meaning=(
-                "A batch below the common high watermark is on one replica and missing, or "
-                "repeated, on another. In a compacted part: a record that no cleaner removes, "
-                "such as the last of its key."
-            ),
+            meaning="""A batch below the common high watermark is on one replica and missing, or
+                repeated, on another. In a compacted part: a record that no cleaner removes, such as
+                the last of its key.""",
             sentence="broker {missing_on} of {cluster} lacks what another replica has at {at}",
             counted="batch is missing on a replica|batches are missing on a replica",
             alone="should this broker lead, it is lost",
@@ -280,10 +273,8 @@ CHECK = Check(
         AnomalyKind(
             name="corrupt-batch",
             meaning="A batch's CRC-32C does not match its bytes.",
-            sentence=(
-                "broker {broker} of {cluster} has a corrupt batch at {at}: the CRC in it "
-                "({stored_crc}) is not that of its bytes"
-            ),
+            sentence="""broker {broker} of {cluster} has a corrupt batch at {at}: the CRC in it
+                ({stored_crc}) is not that of its bytes""",
             counted="batch is corrupt|batches are corrupt",
             alone="readers that check it fail there",
             smallest="a batch at offset 0 whose stored CRC is wrong: at offset 0.",
@@ -292,24 +283,18 @@ CHECK = Check(
         AnomalyKind(
             name="log-disorder",
             meaning="A batch's base offset is not above everything before it in the file.",
-            sentence=(
-                "the log of broker {broker} of {cluster} is out of order at {at}: it follows offset"
-                " {after}"
-            ),
+            sentence="""the log of broker {broker} of {cluster} is out of order at {at}: it follows
+                offset {after}""",
             alone="a reader by offset misses what lies there",
             smallest="a file with batches at offsets 0 and 0: at the second.",
             despite_torn=True,
         ),
         AnomalyKind(
             name=ENDS_EARLY,
-            meaning=(
-                "A log ends below its own high watermark: that of the leader, of an in-sync "
-                "replica, or of the broker's checkpoint file."
-            ),
-            sentence=(
-                "the log of broker {broker} of {cluster} ends at {at}, below the high watermark "
-                "{high_watermark}"
-            ),
+            meaning="""A log ends below its own high watermark: that of the leader, of an in-sync
+                replica, or of the broker's checkpoint file.""",
+            sentence="""the log of broker {broker} of {cluster} ends at {at}, below the high
+                watermark {high_watermark}""",
             alone="should this broker lead, what readers were shown is lost",
             smallest="broker 1 has 1 at offset 0, and its high watermark is 2: at offset 1.",
         ),

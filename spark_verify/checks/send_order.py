@@ -85,22 +85,16 @@ def _late(generation: LogGeneration, log: Log, rows: Ints) -> Sequence[Finding]:
 
 CHECK = Check(
     name="send-order",
-    guarantee=(
-        "Every cluster has the records that one producer sent to a partition in the order in "
-        "which it sent them."
-    ),
-    source=(
-        "KIP-98 (idempotent producers keep the order of a partition); Jepsen kafka workload, "
-        "nonmonotonic-send and int-send"
-    ),
+    guarantee="""Every cluster has the records that one producer sent to a partition in the order in
+        which it sent them.""",
+    source="""KIP-98 (idempotent producers keep the order of a partition); Jepsen kafka workload,
+        nonmonotonic-send and int-send""",
     inputs=frozenset({"batches", "records", "promotions"}),
     anomalies=(
         AnomalyKind(
             name=BETWEEN,
-            meaning=(
-                "A record is behind one that the same producer incarnation sent in a later "
-                "operation."
-            ),
+            meaning="""A record is behind one that the same producer incarnation sent in a later
+                operation.""",
             sentence="{cluster} has {who} at {at} behind {after_uid}, which was sent later",
             counted="record is out of order|records are out of order",
             smallest="a producer sent 1, then 2, A has 2 1: at the offset of 1.",
@@ -108,10 +102,8 @@ CHECK = Check(
         AnomalyKind(
             name=INSIDE,
             meaning="A record is behind one that was sent after it in the same operation.",
-            sentence=(
-                "{cluster} has {who} at {at} behind {after_uid}, which was sent after it in the "
-                "same operation"
-            ),
+            sentence="""{cluster} has {who} at {at} behind {after_uid}, which was sent after it in
+                the same operation""",
             counted="record is out of order|records are out of order",
             smallest="a producer sent 1 2 in one transaction, A has 2 1: at the offset of 1.",
         ),

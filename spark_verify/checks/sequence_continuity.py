@@ -353,35 +353,27 @@ def _found(
 
 CHECK = Check(
     name="sequence-continuity",
-    guarantee=(
-        "A producer's sequence numbers in a partition begin at 0 in every epoch and rise without "
-        "gap or repeat."
-    ),
+    guarantee="""A producer's sequence numbers in a partition begin at 0 in every epoch and rise
+        without gap or repeat.""",
     source="KIP-98; KIP-360",
     inputs=frozenset({"batches", "records", "sends", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="sequence-gap",
-            meaning=(
-                "A batch begins at a later sequence than the one after the previous batch's end."
-            ),
-            sentence=(
-                "producer id {producer_id} goes on with sequence {sequence} instead of {expected} "
-                "at {at} on {cluster}"
-            ),
+            meaning="""A batch begins at a later sequence than the one after the previous batch's
+                end.""",
+            sentence="""producer id {producer_id} goes on with sequence {sequence} instead of
+                {expected} at {at} on {cluster}""",
             latent=True,
             alone="what a producer sent in between may be missing",
             smallest="producer 7 wrote sequences 0-1 and 3-4: at the second batch.",
         ),
         AnomalyKind(
             name="sequence-repeat",
-            meaning=(
-                "A batch begins at a sequence that the log has already, or is in the log twice."
-            ),
-            sentence=(
-                "producer id {producer_id} repeats sequence {sequence} at {at} on {cluster}, "
-                "expected was {expected}"
-            ),
+            meaning="""A batch begins at a sequence that the log has already, or is in the log
+                twice.""",
+            sentence="""producer id {producer_id} repeats sequence {sequence} at {at} on {cluster},
+                expected was {expected}""",
             latent=True,
             alone="what was sent once may be there twice",
             smallest="producer 7 wrote sequences 0-1 and 0-1 again: at the second batch.",
@@ -390,27 +382,20 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="sequence-start",
-            meaning=(
-                "A producer id or a new epoch does not begin at 0. Behind a reset of the "
-                "producer state: an id that this cluster did not have before."
-            ),
-            sentence=(
-                "producer id {producer_id} begins with sequence {sequence} instead of 0 at {at} on "
-                "{cluster}"
-            ),
+            meaning="""A producer id or a new epoch does not begin at 0. Behind a reset of the
+                producer state: an id that this cluster did not have before.""",
+            sentence="""producer id {producer_id} begins with sequence {sequence} instead of 0 at
+                {at} on {cluster}""",
             latent=True,
             alone="what a producer sent before may be missing",
             smallest="producer 7's first batch has sequence 3: at that batch.",
         ),
         AnomalyKind(
             name="no-sequence",
-            meaning=(
-                "A batch with a producer id has no sequence number (it is below 0), which no "
-                "broker accepts."
-            ),
-            sentence=(
-                "{cluster} has a batch of producer id {producer_id} without a sequence at {at}"
-            ),
+            meaning="""A batch with a producer id has no sequence number (it is below 0), which no
+                broker accepts.""",
+            sentence="""{cluster} has a batch of producer id {producer_id} without a sequence at
+                {at}""",
             latent=True,
             alone="whether it is a retry or a new record cannot be seen",
             smallest="a batch of producer 7 with sequence -1: at that batch.",
@@ -419,9 +404,8 @@ CHECK = Check(
         AnomalyKind(
             name="epoch-regression",
             meaning="A producer id's epoch is lower than before: a fenced producer wrote.",
-            sentence=(
-                "producer id {producer_id} goes back to epoch {producer_epoch} at {at} on {cluster}"
-            ),
+            sentence="""producer id {producer_id} goes back to epoch {producer_epoch} at {at} on
+                {cluster}""",
             latent=True,
             alone="a producer that was fenced can go on writing",
             smallest="producer 7 wrote in epoch 1, then in epoch 0: at the second batch.",

@@ -311,58 +311,44 @@ def _standby(view: PartitionView, send: Send, offset: int, records: int, how: st
 
 CHECK = Check(
     name="standby-isolation",
-    guarantee=(
-        "While a partition is mirrored to a cluster, no client can write to it there, and no "
-        "mirror can write to its owner."
-    ),
+    guarantee="""While a partition is mirrored to a cluster, no client can write to it there, and no
+        mirror can write to its owner.""",
     source="KIP-1279 (mirror topics are read-only; a circular mirror is refused)",
     inputs=frozenset({"batches", "records", "sends", "promotions"}),
     anomalies=(
         AnomalyKind(
             name=PARTIAL,
-            meaning=(
-                "A failover was refused at every request, or did not come to its end, and took "
-                "effect all the same: the mirror reports a partition as promoted, or wrote its own "
-                "end (ABORT markers, a reset) into it. The offset is the first of that, or the "
-                "log's end."
-            ),
-            sentence=(
-                "{extent} promotion: the {failover} failover over {link} {how}, and {promoted} of "
-                "{partitions} partitions were promoted all the same, among them {at} on {cluster}"
-            ),
-            counted="partition was promoted by a failover that failed|"
-            "partitions were promoted by a failover that failed",
-            smallest=(
-                "A and B have 1, the failover over A->B is refused, and B has a reset at offset 1: "
-                "at offset 1 on B."
-            ),
+            meaning="""A failover was refused at every request, or did not come to its end, and took
+                effect all the same: the mirror reports a partition as promoted, or wrote its own
+                end (ABORT markers, a reset) into it. The offset is the first of that, or the log's
+                end.""",
+            sentence="""{extent} promotion: the {failover} failover over {link} {how}, and
+                {promoted} of {partitions} partitions were promoted all the same, among them {at} on
+                {cluster}""",
+            counted="""partition was promoted by a failover that failed|partitions were promoted by
+                a failover that failed""",
+            smallest="""A and B have 1, the failover over A->B is refused, and B has a reset at
+                offset 1: at offset 1 on B.""",
             despite_torn=True,
         ),
         AnomalyKind(
             name=KIND,
-            meaning=(
-                "A cluster that mirrored the partition acknowledged a client's write to it, or has "
-                "one in a mirrored era."
-            ),
-            sentence=(
-                "{cluster} acknowledged a write of {client} at {at} while it was mirroring: {how}"
-            ),
+            meaning="""A cluster that mirrored the partition acknowledged a client's write to it, or
+                has one in a mirrored era.""",
+            sentence="""{cluster} acknowledged a write of {client} at {at} while it was mirroring:
+                {how}""",
             counted="write was accepted by a standby|writes were accepted by a standby",
             smallest="nothing was promoted, B acknowledged 9 at offset 0: at offset 0 on B.",
             despite_torn=True,
         ),
         AnomalyKind(
             name=CIRCLE,
-            meaning=(
-                "A cluster was made to follow one that followed it, or its own era has a record "
-                "that was sent to another."
-            ),
+            meaning="""A cluster was made to follow one that followed it, or its own era has a
+                record that was sent to another.""",
             sentence="{cluster} got its own records back at {at}: {how}",
             alone="each round adds the records once more",
-            smallest=(
-                "A->B, nothing was promoted, B acknowledged 9 at offset 0, A has it: at offset 0 "
-                "on A."
-            ),
+            smallest="""A->B, nothing was promoted, B acknowledged 9 at offset 0, A has it: at
+                offset 0 on A.""",
             despite_torn=True,
         ),
     ),

@@ -219,22 +219,17 @@ def _due(scenario: Scenario, _promotions: Sequence[Promotion]) -> Collection[tup
 
 CHECK = Check(
     name="topic-sync",
-    guarantee=(
-        "If a mirror syncs topics, its destination has each of the source's topics, with as "
-        "many partitions, the source's settings, and its ACLs. A mirror that changes settings "
-        "while it mirrors gives the topics those of their home at a failover."
-    ),
-    source=(
-        "KIP-1279 (topics, partitions, configurations and ACLs are synced at each metadata refresh)"
-    ),
+    guarantee="""If a mirror syncs topics, its destination has each of the source's topics, with as
+        many partitions, the source's settings, and its ACLs. A mirror that changes settings while
+        it mirrors gives the topics those of their home at a failover.""",
+    source="""KIP-1279 (topics, partitions, configurations and ACLs are synced at each metadata
+        refresh)""",
     inputs=frozenset({"promotions"}),
     anomalies=(
         AnomalyKind(
             name=MISSING,
-            meaning=(
-                "A topic of the source was not on the destination at the end of the run, when "
-                "all records had been copied and the mirror had had time to sync."
-            ),
+            meaning="""A topic of the source was not on the destination at the end of the run, when
+                all records had been copied and the mirror had had time to sync.""",
             sentence="{cluster} has no topic of {tp}, which {source} has with {there} partitions",
             counted="topic is missing on the destination|topics are missing on the destination",
             alone="what is written to it is not mirrored",
@@ -243,30 +238,24 @@ CHECK = Check(
         ),
         AnomalyKind(
             name=PARTITIONS,
-            meaning=(
-                "A topic had another number of partitions on the destination than on the source, in"
-                " the same situation."
-            ),
+            meaning="""A topic had another number of partitions on the destination than on the
+                source, in the same situation.""",
             sentence="the topic of {tp} has {here} partitions on {cluster} and {there} on {source}",
-            counted=(
-                "topic has another number of partitions|topics have another number of partitions"
-            ),
+            counted="""topic has another number of partitions|topics have another number of
+                partitions""",
             alone="keys lie elsewhere than they are looked for after a failover",
             smallest="t has 2 partitions on A and 1 on B: nowhere on B.",
             despite_torn=True,
         ),
         AnomalyKind(
             name=SETTING,
-            meaning=(
-                "A setting of the source's topic that mirrors sync by default had another "
-                "value on the destination, or was not set there, in the same situation. "
-                "Settings that only the destination has are not compared. After a failover of a "
-                "mirror that restores settings: a setting was not the home's, or is set on the "
-                "destination alone."
-            ),
-            sentence=(
-                "settings of the topic of {tp} on {cluster} are not those on {source}: {settings}"
-            ),
+            meaning="""A setting of the source's topic that mirrors sync by default had another
+                value on the destination, or was not set there, in the same situation. Settings that
+                only the destination has are not compared. After a failover of a mirror that
+                restores settings: a setting was not the home's, or is set on the destination
+                alone.""",
+            sentence="""settings of the topic of {tp} on {cluster} are not those on {source}:
+                {settings}""",
             counted="topic has other settings|topics have other settings",
             alone="after a failover the topic is kept, compacted or limited otherwise than before",
             smallest="t has retention.ms=1000 on A, and none of its own on B: nowhere on B.",
@@ -274,10 +263,8 @@ CHECK = Check(
         ),
         AnomalyKind(
             name=ACL,
-            meaning=(
-                "The ACLs on a topic were not the same on the destination as on the source, in the "
-                "same situation."
-            ),
+            meaning="""The ACLs on a topic were not the same on the destination as on the source, in
+                the same situation.""",
             sentence="ACLs on the topic of {tp} on {cluster} are not those on {source}: {acls}",
             counted="topic has other ACLs|topics have other ACLs",
             alone="after a failover others may read or write the topic than before",
@@ -289,8 +276,6 @@ CHECK = Check(
     kernel=kernel,
     unit="topics",
     due_at=_due,
-    when=(
-        "what is mirrored by a mirror that syncs topics, in a run without a failover; and what was "
-        "promoted by one that restores their settings, if they were sampled"
-    ),
+    when="""what is mirrored by a mirror that syncs topics, in a run without a failover; and what
+        was promoted by one that restores their settings, if they were sampled""",
 )

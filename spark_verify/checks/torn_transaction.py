@@ -321,50 +321,34 @@ def _torn(cluster: str, hop: str, operation: int, parts: Sequence[TransactionPar
 
 CHECK = Check(
     name="torn-transaction",
-    guarantee=(
-        "If any record of a transaction is visible, all of them are, in every partition that "
-        "it wrote to."
-    ),
-    source=(
-        "KIP-98 (atomic writes); Jepsen kafka workload (a commit of unknown outcome took place when"
-        " any of it was read)"
-    ),
+    guarantee="""If any record of a transaction is visible, all of them are, in every partition that
+        it wrote to.""",
+    source="""KIP-98 (atomic writes); Jepsen kafka workload (a commit of unknown outcome took place
+        when any of it was read)""",
     inputs=frozenset({"batches", "records", "sends", "reads", "promotions"}),
     anomalies=(
         AnomalyKind(
             name=TORN,
-            meaning=(
-                "Some of a transaction's records are visible on a cluster and others are not; "
-                "the offset is that of the first invisible one, or -1 if the log lacks it. On "
-                "a mirror's destination: after a planned failover."
-            ),
-            sentence=(
-                "{operation} is visible on {cluster} only in part: {records} of {of} records are "
-                "not, the first at {at}"
-            ),
+            meaning="""Some of a transaction's records are visible on a cluster and others are not;
+                the offset is that of the first invisible one, or -1 if the log lacks it. On a
+                mirror's destination: after a planned failover.""",
+            sentence="""{operation} is visible on {cluster} only in part: {records} of {of} records
+                are not, the first at {at}""",
             counted="transaction is torn|transactions are torn",
             failover_cost="torn",
-            smallest=(
-                "a transaction wrote 1 to A.t-0, which has COMMIT, and 2 to A.t-1, which has ABORT:"
-                " at the offset of 2."
-            ),
+            smallest="""a transaction wrote 1 to A.t-0, which has COMMIT, and 2 to A.t-1, which has
+                ABORT: at the offset of 2.""",
         ),
         AnomalyKind(
             name=BY_FAILOVER,
-            meaning=(
-                "After a forced failover the mirrored era has some of a transaction's records and "
-                "not the others."
-            ),
-            sentence=(
-                "{operation} is visible on {cluster} only in part after the failover: {records} of "
-                "{of} records are not, the first at {at}"
-            ),
+            meaning="""After a forced failover the mirrored era has some of a transaction's records
+                and not the others.""",
+            sentence="""{operation} is visible on {cluster} only in part after the failover:
+                {records} of {of} records are not, the first at {at}""",
             counted="transaction is torn|transactions are torn",
             failover_cost="torn",
-            smallest=(
-                "A has a committed 1 and 2, in a partition each; B has 1 and was promoted: at "
-                "offset -1 of the other one."
-            ),
+            smallest="""A has a committed 1 and 2, in a partition each; B has 1 and was promoted: at
+                offset -1 of the other one.""",
         ),
     ),
     complete=frozenset({"promotions", "sends"}),

@@ -120,27 +120,20 @@ def _went_back(lso: Ints, changed: Bools) -> Bools:
 
 CHECK = Check(
     name="uncommitted-read",
-    guarantee=(
-        "A read_committed reader gets no record before its commit is requested, nor at or "
-        "above the last stable offset."
-    ),
+    guarantee="""A read_committed reader gets no record before its commit is requested, nor at or
+        above the last stable offset.""",
     source="KIP-98, isolation.level; Jepsen kafka workload, precommitted-read",
     inputs=frozenset({"batches", "records", "sends", "reads", "watermarks", "promotions"}),
     anomalies=(
         AnomalyKind(
             name=KIND,
-            meaning=(
-                "A read_committed reader got a record before its commit was requested, or at "
-                "or above the last stable offset."
-            ),
-            sentence=(
-                "{reader} got {who} of {cluster} at {at} before their transaction was committed"
-            ),
+            meaning="""A read_committed reader got a record before its commit was requested, or at
+                or above the last stable offset.""",
+            sentence="""{reader} got {who} of {cluster} at {at} before their transaction was
+                committed""",
             counted="record was read before its commit|records were read before their commit",
-            smallest=(
-                "a read_committed reader got 1 at time 5, its commit was asked for at time 6: at "
-                "its offset."
-            ),
+            smallest="""a read_committed reader got 1 at time 5, its commit was asked for at time 6:
+                at its offset.""",
             despite_torn=True,
         ),
     ),

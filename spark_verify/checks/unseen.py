@@ -242,34 +242,26 @@ def _ends_at(workload: WorkloadSpec, promotions: Sequence[Promotion]) -> tuple[s
 
 CHECK = Check(
     name="unseen",
-    guarantee=(
-        "Once readers have read to the end, one of them has got every record that must be "
-        "committed."
-    ),
+    guarantee="""Once readers have read to the end, one of them has got every record that must be
+        committed.""",
     source="Jepsen kafka workload, unseen (final reads after the producers have stopped)",
     inputs=frozenset({"batches", "records", "sends", "reads", "watermarks", "promotions"}),
     anomalies=(
         AnomalyKind(
             name=KIND,
-            meaning=(
-                "No read_committed reader of a cluster got a record that must be committed, "
-                "although one had read past it."
-            ),
+            meaning="""No read_committed reader of a cluster got a record that must be committed,
+                although one had read past it.""",
             sentence="no reader of {cluster} got {who} at {at}, acknowledged by {acknowledged_by}",
             counted="acknowledged write was never read|acknowledged writes were never read",
-            smallest=(
-                "A acknowledged 1 2, a reader of A from offset 0 read to the end, 2, and got 1: at "
-                "the offset of 2."
-            ),
+            smallest="""A acknowledged 1 2, a reader of A from offset 0 read to the end, 2, and got
+                1: at the offset of 2.""",
         ),
     ),
     complete=frozenset({"promotions", "reads", "sends"}),
     follows=frozenset({"lost-write", "ghost-ack", "read-committed-visibility", "poll-continuity"}),
     kernel=kernel,
     due_at=_due_at,
-    when=(
-        "native ones where clients write and a reader is in the end, mirrored ones where one was "
-        "all along"
-    ),
+    when="""native ones where clients write and a reader is in the end, mirrored ones where one was
+        all along""",
     judges_readers=True,
 )

@@ -239,28 +239,20 @@ def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tupl
 
 CHECK = Check(
     name="write-cycles",
-    guarantee=(
-        "No read_committed transaction has read, directly or through others, a record that "
-        "depends on its own writes."
-    ),
+    guarantee="""No read_committed transaction has read, directly or through others, a record that
+        depends on its own writes.""",
     source="Adya G1c (wr edges); Elle; Jepsen kafka workload (ww edges are legal in Kafka)",
     inputs=frozenset({"sends"}),
     anomalies=(
         AnomalyKind(
             name=KIND,
-            meaning=(
-                "Each of several transactions read a record of the previous one, in a cycle; "
-                "the offset is that of the first one's record."
-            ),
-            sentence=(
-                "{transactions} transactions of {cluster} read each other's writes in a circle, "
-                "{operation} at {at} first"
-            ),
+            meaning="""Each of several transactions read a record of the previous one, in a cycle;
+                the offset is that of the first one's record.""",
+            sentence="""{transactions} transactions of {cluster} read each other's writes in a
+                circle, {operation} at {at} first""",
             counted="cycle of transactions|cycles of transactions",
-            smallest=(
-                "one transaction wrote 1 made from 2, another wrote 2 made from 1: at the offset "
-                "of 1."
-            ),
+            smallest="""one transaction wrote 1 made from 2, another wrote 2 made from 1: at the
+                offset of 1.""",
             despite_torn=True,
         ),
     ),
