@@ -9,9 +9,11 @@ of an independent part of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Literal
+from typing import Any, Literal, SupportsInt, TypeVar
+
+import numpy as np
 
 from linkflap.harness.model.events import Event
 from linkflap.harness.model.failover_cost import Failover
@@ -20,6 +22,8 @@ from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.facts.partition_facts import Promotion
 from linkflap.spark_verify.facts.view import Origin, PartitionView
 
+Part = TypeVar("Part")
+Key = TypeVar("Key")
 FailoverCost = Literal["torn", "skipped", "replayed"]
 Input = Literal["batches", "records", "sends", "reads", "watermarks", "promotions", "groups"]
 
@@ -65,6 +69,13 @@ class AnomalyKind:
         _unwrap(self)
 
 
+def _plain(value: object) -> object:
+    """The same as JSON has it."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return [_plain(each) for each in value] if isinstance(value, list) else value
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """An anomaly of the partition at hand. `offset` is -1 when the thing is nowhere; evidence is
@@ -73,7 +84,17 @@ class Found:
     kind: str
     cluster: str
     offset: int
-    evidence: Mapping[str, object] = field(default_factory=dict)
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def at(kind: str, cluster: str, offset: SupportsInt, /, **evidence: object) -> Found:
+        """An anomaly whose offset and evidence may have numbers of NumPy."""
+        return Found(
+            kind=kind,
+            cluster=cluster,
+            offset=int(offset),
+            evidence={name: _plain(value) for name, value in evidence.items()},
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,13 +125,29 @@ class PartialFinding:
 
     cluster: str
     offset: int
-    data: Mapping[str, object]
+    data: Mapping[str, Any]
     topic: str = ""
     partition: int = -1
     together: str = ""
 
+    @property
+    def tp(self) -> str:
+        return f"{self.topic}-{self.partition}"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+    def combined(self, found: Found | Unjudged) -> Combined:
+        """The judgement of `combine` on this partition."""
+        return Combined(found=found, topic=self.topic, partition=self.partition)
+
+
+def grouped(parts: Iterable[Part], key: Callable[[Part], Key]) -> dict[Key, list[Part]]:
+    """The parts by key, in their order."""
+    found: dict[Key, list[Part]] = {}
+    for part in parts:
+        found.setdefault(key(part), []).append(part)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
 class Unjudged:
     """A reason why this partition could not be judged (an input is missing or torn): the verdict is
     at least unknown."""

@@ -20,8 +20,8 @@ What could not be read of one log is compared in neither; what is behind it is.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from linkflap.spark_verify.checks.base import (
     Found,
     PartialFinding,
     Unjudged,
+    grouped,
 )
 from linkflap.spark_verify.checks.parts.batch_differences import (
     as_mapped,
@@ -80,9 +81,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             findings += _compare(view, compared)
         else:
             findings.append(
-                Unjudged(
-                    reason=f"no log of {compared} was captured for {view.topic}-{view.partition}"
-                )
+                Unjudged(f"no log of {compared} was captured for {view.topic}-{view.partition}")
             )
     return [*findings, *_unclear(view)]
 
@@ -91,11 +90,9 @@ def _unclear(view: PartitionView) -> Iterator[Unjudged]:
     for cluster, offset in view.unclear.items():
         where = f"{view.topic}-{view.partition}"
         yield Unjudged(
-            reason=(
-                f"{cluster}'s log of {where} begins with what its source has not, from offset "
-                f"{offset} on, and no mark says whose that is; say it with --promotion "
-                f"{cluster}:{where}=OFFSET"
-            )
+            f"{cluster}'s log of {where} begins with what its source has not, from offset "
+            f"{offset} on, and no mark says whose that is; say it with --promotion "
+            f"{cluster}:{where}=OFFSET"
         )
 
 
@@ -127,7 +124,7 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
             f"the log of {replica.cluster} is torn, so its bytes could not be compared from offset "
             f"{first} {upto}"
         )
-        findings.append(Unjudged(reason=reason))
+        findings.append(Unjudged(reason))
         ours = outside(destination.batches, ours, first, last)
         theirs = outside(source.batches, theirs, first, last)
     if not (view.recorded or mirrored_range.far):
@@ -156,7 +153,7 @@ def _without_cleaning(
             f"{unsure} batches differ below offset {cleaned}, where a log is compacted: by that, or"
             " lost"
         )
-        yield Unjudged(reason=reason)
+        yield Unjudged(reason)
     yield from judged
 
 
@@ -177,12 +174,10 @@ def _order_of_copying(
     source, destination = compared.source.replica.cluster, compared.destination.replica.cluster
     where = f"{view.topic}-{view.partition}"
     yield Unjudged(
-        reason=(
-            f"{len(later)} batches of {destination}'s {where} lie above the end of {source}'s log, "
-            f"offset {compared.source.replica.end}, first {batches.base_offset[later[0]]}: {source}"
-            f" was copied before {destination}, or {destination} wrote them itself; copy a "
-            f"destination before its source, or say --promotion {destination}:{where}=OFFSET"
-        )
+        f"{len(later)} batches of {destination}'s {where} lie above the end of {source}'s log, "
+        f"offset {compared.source.replica.end}, first {batches.base_offset[later[0]]}: {source}"
+        f" was copied before {destination}, or {destination} wrote them itself; copy a "
+        f"destination before its source, or say --promotion {destination}:{where}=OFFSET"
     )
 
 
@@ -191,8 +186,7 @@ def _not_by_a_cleaner(view: PartitionView, compared: Hop, found: Found) -> bool:
     cleaner keeps, whatever became of its records: a marker of what is there, or the last batch of a
     producer."""
     if found.kind == "byte-divergence":
-        fields: Any = found.evidence["fields"]
-        return not _HEADER.isdisjoint(fields)
+        return not _HEADER.isdisjoint(found.evidence["fields"])
     source, destination = compared.source.replica, compared.destination.replica
     holder, lacking = (source, destination) if found.kind == "byte-hole" else (destination, source)
     row = int(np.flatnonzero(holder.batches.base_offset == found.offset)[0])
@@ -213,7 +207,7 @@ def _nothing_arrived(
             f"{destination.cluster} has nothing of {view.topic}-{view.partition}, of which "
             f"{source.cluster} has batches"
         )
-        yield Unjudged(reason=reason)
+        yield Unjudged(reason)
 
 
 def _differences(view: PartitionView, compared: Hop, ours: Ints, theirs: Ints) -> Sequence[Found]:
@@ -291,36 +285,21 @@ def _region(
 
 def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
     """Partitions whose ids have another region than most batches of the same source have."""
-    links: dict[tuple[str, object], list[PartialFinding]] = defaultdict(list)
-    for partial in partials:
-        links[partial.cluster, _evidence(partial)["source"]].append(partial)
+    links = grouped(partials, lambda each: (each.cluster, each.data["found"]["source"]))
     found: list[Combined] = []
     for mine in links.values():
         batches: dict[object, int] = defaultdict(int)
         for each in sorted(mine, key=lambda p: (p.topic, p.partition, p.offset)):
-            batches[each.data["region"]] += int(str(each.data["batches"]))
+            batches[each.data["region"]] += each.data["batches"]
         usual = max(batches, key=lambda region: batches[region])
         found += [
-            Combined(
-                found=Found(
-                    kind="byte-divergence",
-                    cluster=each.cluster,
-                    offset=each.offset,
-                    evidence=_evidence(each),
-                ),
-                topic=each.topic,
-                partition=each.partition,
+            each.combined(
+                Found.at("byte-divergence", each.cluster, each.offset, **each.data["found"])
             )
             for each in mine
             if each.data["region"] != usual
         ]
     return found
-
-
-def _evidence(partial: PartialFinding) -> Mapping[str, object]:
-    evidence = partial.data["found"]
-    assert isinstance(evidence, Mapping)
-    return evidence
 
 
 def _between(batches: Batches, start: int, end: int) -> Ints:
@@ -342,12 +321,7 @@ def _found(
 ) -> Found:
     base = int(batches.base_offset[row])
     batch = [base, int(batches.last_offset[row])]
-    return Found(
-        kind=kind,
-        cluster=destination.cluster,
-        offset=base,
-        evidence={"source": source.cluster, "batch": batch, **evidence},
-    )
+    return Found.at(kind, destination.cluster, base, source=source.cluster, batch=batch, **evidence)
 
 
 def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:

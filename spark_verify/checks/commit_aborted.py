@@ -101,9 +101,7 @@ def _commits(
     if not log.whole:
         return [
             *findings,
-            Unjudged(
-                reason=f"the log of {cluster} is torn, so its markers may be missing for that"
-            ),
+            Unjudged(f"the log of {cluster} is torn, so its markers may be missing for that"),
         ]
     late = overrun | (waiting & ~_excused(view, generation, what)[what.send[rows]])
     unmarked = _ended_otherwise(log, what, rows[late], at[late], "commit-unmarked", taken)
@@ -145,9 +143,7 @@ def _ended_otherwise(
             **taken.evidence(int(why.min())),
         }
         offset = int(records.offset[first]) if kind == "commit-unmarked" else marker
-        found.append(
-            Found(kind=kind, cluster=log.replica.cluster, offset=offset, evidence=evidence)
-        )
+        found.append(Found.at(kind, log.replica.cluster, offset, **evidence))
     return found
 
 

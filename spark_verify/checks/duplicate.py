@@ -38,7 +38,7 @@ def _repeats(view: PartitionView, generation: LogGeneration, log: Log) -> Sequen
     again = np.flatnonzero(copy > 0)
     if len(again) and not here[counted[again]].all():
         faithful, doubts = _faithful(view, generation, records.uid[counted[again]], copy[again])
-        findings += [Unjudged(reason=reason) for reason in doubts]
+        findings += [Unjudged(reason) for reason in doubts]
         again = again[here[counted[again]] | ~faithful]
     if may_repeat(view) and (count := int(np.count_nonzero(~here[counted[again]]))):
         findings.append(unknown_repeats(view, cluster, count))
@@ -61,9 +61,7 @@ def _repeats(view: PartitionView, generation: LogGeneration, log: Log) -> Sequen
             evidence["first_written"] = written(view, cluster, original)
             evidence["written"] = written(view, cluster, int(records.offset[row]))
         kind = "duplicate" if here[row] else "mirrored-duplicate"
-        findings.append(
-            Found(kind=kind, cluster=cluster, offset=int(records.offset[row]), evidence=evidence)
-        )
+        findings.append(Found.at(kind, cluster, records.offset[row], **evidence))
     return findings
 
 

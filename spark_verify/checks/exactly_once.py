@@ -208,7 +208,7 @@ def counted(key: Key, kind: str, offsets: Ints, uids: Ints, **evidence: object) 
 
 
 def _found_at(key: Key, kind: str, offset: int, **evidence: object) -> Found:
-    return Found(kind=kind, cluster=key[3], offset=offset, evidence={"group": key[0], **evidence})
+    return Found.at(kind, key[3], offset, group=key[0], **evidence)
 
 
 RELAY: Final = "relay"
@@ -258,7 +258,7 @@ def inputs_of_group(
     passed = max((r.position for r in mine if r.kind == "commit"), default=start)
     yield from examined(generation, offsets[(offsets >= start) & (offsets < passed)])
     if reason := never_sampled(view, generation.cluster, group, until=generation.ended):
-        yield Unjudged(reason=reason)
+        yield Unjudged(reason)
     times, sampled = _samples(view, generation.cluster, group, since)
     if len(times):
         yield Examined(cluster=generation.cluster, origin="checkpoints", count=len(times))
@@ -374,10 +374,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             if log is not None:
                 findings.append(
                     Unjudged(
-                        reason=(
-                            f"the log of {view.topic}-{view.partition} on {generation.cluster} is "
-                            "torn"
-                        )
+                        f"the log of {view.topic}-{view.partition} on {generation.cluster} is torn"
                     )
                 )
             # Nobody can tell what was made of these inputs there.
@@ -397,7 +394,7 @@ def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
     inputs: dict[Key, Mapping[str, Any]] = {}
     outputs: dict[Key, list[Mapping[str, Any]]] = defaultdict(list)
     for partial in partials:
-        data: Mapping[str, Any] = partial.data
+        data = partial.data
         group, topic, partition = data["of"] if "of" in data else data["inputs_of"]
         if "of" in data:
             outputs[group, topic, partition, partial.cluster].append(data)

@@ -12,7 +12,6 @@ without any budget.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -33,6 +32,7 @@ from linkflap.spark_verify.checks.base import (
     Measured,
     PartialFinding,
     Unjudged,
+    grouped,
 )
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
 from linkflap.spark_verify.checks.parts.recovery_point import lost_by_failover
@@ -46,17 +46,16 @@ def by_failover(
     partials: Sequence[PartialFinding],
 ) -> Sequence[tuple[tuple[int, str, str], list[PartialFinding]]]:
     """The promotions of each failover (fault time, link, kind), by time."""
-    found: dict[tuple[int, str, str], list[PartialFinding]] = defaultdict(list)
-    for partial in (c for c in partials if "refused" not in c.data):
-        found[
-            int_of(partial.data["fault_time"]), str(partial.data["link"]), str(partial.data["kind"])
-        ].append(partial)
+    found = grouped(
+        (each for each in partials if "refused" not in each.data),
+        lambda each: (each.data["fault_time"], each.data["link"], each.data["kind"]),
+    )
     return sorted(found.items(), key=lambda item: item[0])
 
 
 def recovery_seconds(fault_time: int, promotions: Sequence[PartialFinding]) -> float | None:
     """From the fault to the first write, whatever partition that was to."""
-    writes = [w for c in promotions if isinstance(w := c.data["first_write"], int)]
+    writes = [w for c in promotions if (w := c.data["first_write"]) is not None]
     return round((min(writes) - fault_time) / 1e9, 3) if writes else None
 
 
@@ -68,7 +67,7 @@ def costs_of_failovers(partials: Sequence[PartialFinding], events: Sequence[Even
             link=link,
             kind=kind,
             promoted=len(mine),
-            rpo_records=sum(int_of(c.data["rpo_records"]) for c in mine),
+            rpo_records=sum(c.data["rpo_records"] for c in mine),
             rto_seconds=recovery_seconds(fault_time, mine),
             fault_time=fault_time,
             partitions=tuple(_partition(fault_time, each) for each in mine),
@@ -97,14 +96,10 @@ def _partition(fault_time: int, mine: PartialFinding) -> PromotedPartition:
         topic=mine.topic,
         partition=mine.partition,
         promotion_offset=mine.offset,
-        rpo_records=int_of(mine.data["rpo_records"]),
+        rpo_records=mine.data["rpo_records"],
         rto_seconds=recovery_seconds(fault_time, [mine]),
-        producer_ids=int_of(mine.data.get("producer_ids")),
+        producer_ids=mine.data.get("producer_ids", 0),
     )
-
-
-def int_of(value: object) -> int:
-    return value if isinstance(value, int) else 0
 
 
 REFUSED: Final = "failover-refused"
@@ -121,9 +116,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             findings += _cost(view, promotion, compared)
     for promotion in view.promotions:
         if (promotion.link, promotion.time) not in measured:
-            findings.append(
-                Unjudged(reason=f"no logs of both ends of {promotion.link} were captured")
-            )
+            findings.append(Unjudged(f"no logs of both ends of {promotion.link} were captured"))
     return [*findings, *_refused(view)]
 
 
@@ -164,7 +157,7 @@ def _cost(view: PartitionView, promotion: Promotion, compared: Hop) -> Sequence[
     }
     return [
         *(
-            Unjudged(reason=f"the log of {name} is torn, so what is missing may not have been lost")
+            Unjudged(f"the log of {name} is torn, so what is missing may not have been lost")
             for name in torn
         ),
         PartialFinding(cluster=promotion.cluster, offset=promotion.offset, data=data),
@@ -219,9 +212,8 @@ def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
         for mine in _first_of_each(partials)
     ]
     for (fault_time, link, kind), mine in by_failover(partials):
-        budgets = mine[0].data["budgets"]
-        records, seconds = budgets if isinstance(budgets, list | tuple) else (None, None)
-        lost = sum(int_of(c.data["rpo_records"]) for c in mine if not c.data["torn"])
+        records, seconds = mine[0].data["budgets"]
+        lost = sum(c.data["rpo_records"] for c in mine if not c.data["torn"])
         took = recovery_seconds(fault_time, mine)
         about = {"link": link, "failover": kind}
         if records is not None and lost > records:
@@ -237,17 +229,13 @@ def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
 
 def _first_of_each(partials: Sequence[PartialFinding]) -> Sequence[PartialFinding]:
     """One partition for each failover that was refused."""
-    found: dict[int, PartialFinding] = {}
-    for partial in sorted(
-        (c for c in partials if "refused" in c.data), key=lambda c: (c.topic, c.partition)
-    ):
-        found.setdefault(int_of(partial.data["refused"]), partial)
-    return [partial for _, partial in sorted(found.items())]
+    refused = grouped((c for c in partials if "refused" in c.data), lambda c: c.data["refused"])
+    return [min(mine, key=lambda c: (c.topic, c.partition)) for _, mine in sorted(refused.items())]
 
 
 def _over(kind: str, partial: PartialFinding, evidence: dict[str, object]) -> Combined:
-    found = Found(kind=kind, cluster=partial.cluster, offset=partial.offset, evidence=evidence)
-    return Combined(found=found, topic=partial.topic, partition=partial.partition)
+    found = Found.at(kind, partial.cluster, partial.offset, **evidence)
+    return partial.combined(found)
 
 
 def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> set[tuple[str, Origin]]:

@@ -52,19 +52,14 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         if all(era.origin == "mirrored" for era in generation.eras):
             findings.append(
                 Unjudged(
-                    reason=(
-                        f"{generation.cluster} acknowledged writes to {view.topic} but no promotion"
-                        " was recorded"
-                    )
+                    f"{generation.cluster} acknowledged writes to {view.topic} but no promotion"
+                    " was recorded"
                 )
             )
         elif log is None:
             findings.append(
                 Unjudged(
-                    reason=(
-                        f"no log of {generation.cluster} was captured for "
-                        f"{view.topic}-{view.partition}"
-                    )
+                    f"no log of {generation.cluster} was captured for {view.topic}-{view.partition}"
                 )
             )
         else:
@@ -114,11 +109,11 @@ def _judge(
     gone, unsure = _by_cleaner(view, generation, log, what, acked, cleaned)
     reason[gone | unsure] = 0
     if unsure.any():
-        findings.append(Unjudged(reason=may_be_cleaned(view, log, int(unsure.sum()))))
+        findings.append(Unjudged(may_be_cleaned(view, log, int(unsure.sum()))))
     absent = ((reason == 3) | (reason == 4)) & (offsets >= log.replica.torn_from)
     if absent.any():
         findings.append(
-            Unjudged(reason=f"the log of {cluster} is torn, so what is missing may have been there")
+            Unjudged(f"the log of {cluster} is torn, so what is missing may have been there")
         )
         reason[absent] = 0
     bad = np.flatnonzero(reason)
@@ -153,19 +148,17 @@ def _by_cleaner(
 
 def _ghost(what: Outcomes, row: int, cluster: str, holder: int, reason: int, records: int) -> Found:
     send = what.sends[int(what.send[row])]
-    return Found(
-        kind="ghost-ack",
-        cluster=cluster,
-        offset=int(what.acked[row]),
-        evidence={
-            "records": records,
-            "uid": int(what.uid[row]),
-            "why": REASONS[int(reason)],
-            "holds": int(holder),
-            "operation": send.number,
-            "client": send.client,
-            "producer_id": send.producer_id,
-        },
+    return Found.at(
+        "ghost-ack",
+        cluster,
+        what.acked[row],
+        records=records,
+        uid=what.uid[row],
+        why=REASONS[int(reason)],
+        holds=int(holder),
+        operation=send.number,
+        client=send.client,
+        producer_id=send.producer_id,
     )
 
 

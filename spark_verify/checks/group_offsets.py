@@ -77,7 +77,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         for group in sorted({r.group for r in then.reads if r.group} - _settled(then, promotion)):
             findings += _sampled(then, promotion, group)
             if reason := never_sampled(then, promotion.source, group, until=promotion.fault_time):
-                findings.append(Unjudged(reason=reason))
+                findings.append(Unjudged(reason))
             findings += skipped_and_repeated(
                 then, promotion, group, compared.source, compared.destination, polls_of(view, group)
             )
@@ -127,11 +127,7 @@ def combine(parts: Sequence[PartialFinding]) -> Sequence[Combined]:
                 if p.cluster == part.cluster and p.data["what"] == synced_offsets.COMMITS
             ]
             judged = held_against(part, part.data, logs)
-            found += (
-                []
-                if judged is None
-                else [Combined(found=judged, topic=part.topic, partition=part.partition)]
-            )
+            found += [] if judged is None else [part.combined(judged)]
     return found
 
 

@@ -14,7 +14,6 @@ changed after it was read.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -22,7 +21,7 @@ from typing import Final, cast
 
 import numpy as np
 
-from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, grouped
 from linkflap.spark_verify.checks.parts.delivered_records import columns_of
 from linkflap.spark_verify.checks.parts.generations import (
     every,
@@ -39,7 +38,6 @@ from linkflap.spark_verify.checks.parts.logs import distinct, joined, runs
 from linkflap.spark_verify.checks.parts.lost_records import EVIDENCE, Taken
 from linkflap.spark_verify.checks.parts.outcomes import uids_of
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
-from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 KIND = "inconsistent-offset"
@@ -142,9 +140,7 @@ def _observed_by_readers(
     view: PartitionView, before: LogGeneration, end: int, taken: Taken
 ) -> Iterator[Observation]:
     """What readers got of a generation below `end`, and below where its log was truncated since."""
-    polls: dict[str, list[Read]] = defaultdict(list)
-    for read in polls_in(view, before):
-        polls[read.reader].append(read)
+    polls = grouped(polls_in(view, before), lambda poll: poll.reader)
     for name, mine in polls.items():
         got = columns_of(mine)
         ends = np.array([min(end, kept_since(view, poll)) for poll in mine], np.int64)[got.read]
@@ -202,14 +198,14 @@ def _judge(cluster: str, seen: Seen, taken: Taken) -> Sequence[Found]:
     for start, end in runs(seen.offset[heads[wrong]], joined(by)):
         first = wrong[start]
         rows = range(int(heads[first]), int(ends[first]))
-        evidence = {
-            "records": end - start,
-            "seen": _who(seen, rows),
-            **taken.evidence(int(by[start])),
-        }
         found.append(
-            Found(
-                kind=KIND, cluster=cluster, offset=int(seen.offset[heads[first]]), evidence=evidence
+            Found.at(
+                KIND,
+                cluster,
+                seen.offset[heads[first]],
+                records=end - start,
+                seen=_who(seen, rows),
+                **taken.evidence(int(by[start])),
             )
         )
     return found

@@ -53,6 +53,7 @@ from linkflap.spark_verify.checks.base import (
     Found,
     PartialFinding,
     Unjudged,
+    grouped,
 )
 from linkflap.spark_verify.checks.parts.generations import (
     before_truncation,
@@ -148,7 +149,7 @@ def open_ones(view: PartitionView, generation: LogGeneration, log: Log) -> Itera
         }
         if first < given_up:
             evidence |= {"refused_over": refused} if refused else {}
-            yield Found(kind=HANGING, cluster=cluster, offset=first, evidence=evidence)
+            yield Found.at(HANGING, cluster, first, **evidence)
             continue
         data = {
             "what": "open", "epoch": int(every.highest_epoch[i]), "begun": begun,
@@ -182,26 +183,23 @@ def last_states(view: PartitionView) -> Iterator[PartialFinding]:
 
 def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
     """What is open, with what its coordinator says of it: of each cluster."""
-    return [
-        combined
-        for cluster in sorted({partial.cluster for partial in partials})
-        for combined in _in_cluster([each for each in partials if each.cluster == cluster])
-    ]
+    by_cluster = grouped(partials, lambda each: each.cluster)
+    return [each for _, mine in sorted(by_cluster.items()) for each in _in_cluster(mine)]
 
 
 def _in_cluster(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
     """What is open in one cluster: by its coordinators where their logs are sound, else by age."""
     logs = [partial.data for partial in partials if partial.data["what"] == "ids"]
-    states = {state["producer_id"]: state for data in logs for state in data["ids"]}  # type: ignore[attr-defined]
+    states = {state["producer_id"]: state for data in logs for state in data["ids"]}
     known = bool(logs) and all(data["sound"] for data in logs)
     for one in (partial for partial in partials if partial.data["what"] == "open"):
         judged = (
-            _by_coordinator(one, states.get(one.data["evidence"]["producer_id"]))  # type: ignore[index]
+            _by_coordinator(one, states.get(one.data["evidence"]["producer_id"]))
             if known and not one.data["elsewhere"]
             else _by_age(one, torn=bool(logs) and not one.data["elsewhere"])
         )
         for each in judged:
-            yield Combined(found=each, topic=one.topic, partition=one.partition)
+            yield one.combined(each)
 
 
 def _by_coordinator(
@@ -209,7 +207,7 @@ def _by_coordinator(
 ) -> Iterator[Found | Unjudged]:
     """By the last state of its transactional id: a coordinator that knows it ends it, by the
     timeout at the latest; nothing ends what it does not know."""
-    data: Mapping[str, Any] = one.data
+    data = one.data
     if state is None:
         yield _hangs(one, "no transactional id has this producer id")
         return
@@ -224,7 +222,7 @@ def _by_coordinator(
         if state["state"] == COMPLETE_ABORT and ended + _CAPTURE >= data["captured"]:
             where = f"{one.topic}-{one.partition} on {one.cluster}"
             yield Unjudged(
-                reason=f"the coordinator aborted a transaction of {where} while it was captured"
+                f"the coordinator aborted a transaction of {where} while it was captured"
             )
             return
         what = f"{name}, elsewhere" if same else name
@@ -242,32 +240,33 @@ def _by_coordinator(
 
 def _by_age(one: PartialFinding, *, torn: bool) -> Iterator[Found | Unjudged]:
     """Without its coordinator's log: by the longest transaction that the brokers allow."""
-    data: Mapping[str, Any] = one.data
+    data = one.data
     over = max(data["begun"] + data["longest"] * MS, data["healed"]) + data["sweep"] * MS + GRACE
     if data["ended"] > over:
         yield _hangs(one, "no transaction may be open for so long")
     elif torn:
         where = f"{one.topic}-{one.partition} on {one.cluster}"
         reason = f"the coordinator's log cannot say whether an open transaction of {where} hangs"
-        yield Unjudged(reason=reason)
+        yield Unjudged(reason)
     else:
         yield from _lingers(one, data["longest"], "no coordinator's log says that it hangs")
 
 
 def _hangs(one: PartialFinding, why: str) -> Found:
-    evidence = {**one.data["evidence"], "coordinator": why}  # type: ignore[dict-item]
-    return Found(kind=HANGING, cluster=one.cluster, offset=one.offset, evidence=evidence)
+    return Found.at(HANGING, one.cluster, one.offset, **one.data["evidence"], coordinator=why)
 
 
 def _lingers(one: PartialFinding, timeout: int, why: str) -> Iterator[Found]:
-    data: Mapping[str, Any] = one.data
+    data = one.data
     if data["ended"] - data["begun"] > data["sweep"] * MS:
-        evidence = {
+        yield Found.at(
+            LINGERING,
+            one.cluster,
+            one.offset,
             **data["evidence"],
-            "timeout_seconds": round(timeout / 1000, 1),
-            "why": f"{why}; at most {timeout / 1000:g} s after it began",
-        }
-        yield Found(kind=LINGERING, cluster=one.cluster, offset=one.offset, evidence=evidence)
+            timeout_seconds=round(timeout / 1000, 1),
+            why=f"{why}; at most {timeout / 1000:g} s after it began",
+        )
 
 
 def _refused_over(view: PartitionView, generation: LogGeneration) -> str:
@@ -401,11 +400,11 @@ def _above_the_log(
             "high_watermark": int(marks.high_watermark[rows[0]]),
             "time": int(marks.time[rows[0]]),
         }
-        yield Found(
-            kind="high-watermark-above-log",
-            cluster=generation.cluster,
-            offset=end,
-            evidence=evidence | {"samples": len(rows)},
+        yield Found.at(
+            "high-watermark-above-log",
+            generation.cluster,
+            end,
+            **(evidence | {"samples": len(rows)}),
         )
 
 

@@ -100,14 +100,14 @@ def reused(replicas: Sequence[Replica], *, cleaned: int) -> Sequence[Finding]:
         np.unique(np.stack((epoch[other], base[other])), axis=1, return_index=True)[1]
     ].tolist():
         one, two = replicas[int(which[order[index]])], replicas[int(which[order[index + 1]])]
-        evidence = {
-            "epoch": int(epoch[index]),
-            **_where(one, two, rows[order[index : index + 2]]),
-            "crcs": [int(crc[index]), int(crc[index + 1])],
-        }
         found.append(
-            Found(
-                kind="epoch-reuse", cluster=one.cluster, offset=int(base[index]), evidence=evidence
+            Found.at(
+                "epoch-reuse",
+                one.cluster,
+                base[index],
+                epoch=epoch[index],
+                **_where(one, two, rows[order[index : index + 2]]),
+                crcs=[crc[index], crc[index + 1]],
             )
         )
     return found
@@ -164,18 +164,15 @@ def regressions(view: PartitionView) -> Iterator[Found]:
         above = known[epochs > epochs[-1]]
         if len(above):
             first = int(above[0])
-            evidence = {
-                "leader_epoch": int(marks.leader_epoch[first]),
-                "last_epoch": int(epochs[-1]),
-                "time": int(marks.time[first]),
-                "last_time": asked,
-                "samples": len(above),
-            }
-            yield Found(
-                kind=REGRESSION,
-                cluster=cluster,
-                offset=max(0, int(marks.high_watermark[first])),
-                evidence=evidence,
+            yield Found.at(
+                REGRESSION,
+                cluster,
+                max(0, int(marks.high_watermark[first])),
+                leader_epoch=marks.leader_epoch[first],
+                last_epoch=epochs[-1],
+                time=marks.time[first],
+                last_time=asked,
+                samples=len(above),
             )
 
 
@@ -205,14 +202,7 @@ def behind_the_log(view: PartitionView, *, kept: bool) -> Sequence[Finding]:
                 "samples": len(low),
             }
             offset = int(batches.base_offset[index])
-            findings.append(
-                Found(
-                    kind="epoch-behind",
-                    cluster=generation.cluster,
-                    offset=offset,
-                    evidence=evidence,
-                )
-            )
+            findings.append(Found.at("epoch-behind", generation.cluster, offset, **evidence))
     return findings
 
 
@@ -271,16 +261,14 @@ def _not_kept(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     )
     first = np.flatnonzero(wrong & ~np.concatenate(([False], wrong[:-1])))
     return [
-        Found(
-            kind="epoch-not-kept",
-            cluster=destination.cluster,
-            offset=int(ours.base_offset[rows[index]]),
-            evidence={
-                "source": source.cluster,
-                "broker": destination.broker,
-                "epoch": int(ours.leader_epoch[rows[index]]),
-                "source_epoch": int(theirs.leader_epoch[at[index]]),
-            },
+        Found.at(
+            "epoch-not-kept",
+            destination.cluster,
+            ours.base_offset[rows[index]],
+            source=source.cluster,
+            broker=destination.broker,
+            epoch=ours.leader_epoch[rows[index]],
+            source_epoch=theirs.leader_epoch[at[index]],
         )
         for index in first.tolist()
     ]
@@ -313,14 +301,7 @@ def _not_raised(generation: LogGeneration, replica: Replica) -> Sequence[Finding
                 "promoted": era.start,
             }
             offset = int(batches.base_offset[low[0]])
-            findings.append(
-                Found(
-                    kind="epoch-not-raised",
-                    cluster=generation.cluster,
-                    offset=offset,
-                    evidence=evidence,
-                )
-            )
+            findings.append(Found.at("epoch-not-raised", generation.cluster, offset, **evidence))
     return findings
 
 

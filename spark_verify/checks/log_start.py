@@ -326,7 +326,7 @@ def _found(view: PartitionView, start: LogStart, known: int) -> Found:
     }
     if start.replica is not None:
         evidence["capture"] = start.replica.moment
-    return Found(kind="lost-beginning", cluster=start.cluster, offset=known, evidence=evidence)
+    return Found.at("lost-beginning", start.cluster, known, **evidence)
 
 
 CHECK = Check(

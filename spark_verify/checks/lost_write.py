@@ -67,9 +67,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             findings += _mirrored(view, compared, heard)
         elif heard:
             findings.append(
-                Unjudged(
-                    reason=f"no log of {compared} was captured for {view.topic}-{view.partition}"
-                )
+                Unjudged(f"no log of {compared} was captured for {view.topic}-{view.partition}")
             )
     return findings
 
@@ -80,7 +78,7 @@ def _native(
     must, cluster = np.flatnonzero(what.must), generation.cluster
     if log is None:
         return (
-            [Unjudged(reason=f"no log of {cluster} was captured for {view.topic}-{view.partition}")]
+            [Unjudged(f"no log of {cluster} was captured for {view.topic}-{view.partition}")]
             if len(must)
             else []
         )
@@ -101,11 +99,11 @@ def _native(
     absent, hidden = must[at < 0], must[(at >= 0) & ~_kept(generation, log, at)]
     acknowledged = int(np.count_nonzero(what.acked[unknown] >= 0))
     if acknowledged:
-        findings.append(Unjudged(reason=may_be_cleaned(view, log, acknowledged)))
+        findings.append(Unjudged(may_be_cleaned(view, log, acknowledged)))
     if len(unknown) > acknowledged:
-        findings.append(Unjudged(reason=may_be_deleted(view, log, len(unknown) - acknowledged)))
+        findings.append(Unjudged(may_be_deleted(view, log, len(unknown) - acknowledged)))
     if reason := incomplete(view, log):
-        return [*findings, Unjudged(reason=reason)] if len(absent) else findings
+        return [*findings, Unjudged(reason)] if len(absent) else findings
     taken, invoked = Taken(view, cluster), what.sends.column("invoked")
     sent = taken.sent(what.acked[absent], what.uid[absent], invoked[what.send[absent]])
     unended = taken.unended(what.uid[hidden])
@@ -151,21 +149,14 @@ def _lost(
         }
         shown["last_offset"] = int(what.acked[rows[end - 1]])
         shown |= taken.evidence(int(by[start])) if taken is not None else {}
-        found.append(
-            Found(
-                kind="lost-write",
-                cluster=cluster,
-                offset=int(what.acked[first]),
-                evidence=shown | evidence,
-            )
-        )
+        found.append(Found.at("lost-write", cluster, what.acked[first], **(shown | evidence)))
     return found
 
 
 def _mirrored(view: PartitionView, compared: Hop, heard: Sequence[Outcomes]) -> Sequence[Finding]:
     if not (compared.source.whole and compared.destination.whole):
         return (
-            [Unjudged(reason="a log is torn, so what is missing may have been there")]
+            [Unjudged("a log is torn, so what is missing may have been there")]
             if len(compared.missing)
             else []
         )
@@ -185,8 +176,8 @@ def _mirrored(view: PartitionView, compared: Hop, heard: Sequence[Outcomes]) -> 
     return [
         *_missing(compared, heard, holes, "overtaken by later records"),
         *_missing(compared, heard, tail, how),
-        *([Unjudged(reason=why_not_judged(compared, doubtful))] if doubtful else []),
-        *([Unjudged(reason=perhaps_cleaned(unknown, *ends))] if unknown else []),
+        *([Unjudged(why_not_judged(compared, doubtful))] if doubtful else []),
+        *([Unjudged(perhaps_cleaned(unknown, *ends))] if unknown else []),
     ]
 
 

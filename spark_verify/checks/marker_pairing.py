@@ -109,16 +109,14 @@ def fenced_data(generation: LogGeneration, log: Log) -> Sequence[Finding]:
     fenced &= (whose == whose[:, np.maximum(last, 0)]).all(axis=0)
     stale = np.flatnonzero(fenced & (batches.producer_epoch[order] < fence))
     return [
-        Found(
-            kind="stale-data",
-            cluster=log.replica.cluster,
-            offset=int(batches.base_offset[order[i]]),
-            evidence={
-                "producer_id": int(pid[i]),
-                "producer_epoch": int(batches.producer_epoch[order[i]]),
-                "marker_epoch": int(fence[i]),
-                "marker_offset": int(batches.base_offset[order[last[i]]]),
-            },
+        Found.at(
+            "stale-data",
+            log.replica.cluster,
+            batches.base_offset[order[i]],
+            producer_id=pid[i],
+            producer_epoch=batches.producer_epoch[order[i]],
+            marker_epoch=fence[i],
+            marker_offset=batches.base_offset[order[last[i]]],
         )
         for i in stale.tolist()
     ]
@@ -140,18 +138,16 @@ def left_open(view: PartitionView, generation: LogGeneration, log: Log) -> Seque
     index = np.searchsorted(resets, every.last, side="right")
     given_up = unended & (index < len(resets))
     findings: list[Finding] = [
-        Found(
-            kind=LEFT_OPEN,
-            cluster=log.replica.cluster,
-            offset=int(every.first[i]),
-            evidence={
-                "producer_id": int(every.producer_id[i]),
-                "producer_epoch": int(every.highest_epoch[i]),
-                "last_offset": int(every.last[i]),
-                "reset_offset": int(resets[index[i]]),
-                "log_end": log.replica.end,
-                **_sampled(log.replica),
-            },
+        Found.at(
+            LEFT_OPEN,
+            log.replica.cluster,
+            every.first[i],
+            producer_id=every.producer_id[i],
+            producer_epoch=every.highest_epoch[i],
+            last_offset=every.last[i],
+            reset_offset=resets[index[i]],
+            log_end=log.replica.end,
+            **_sampled(log.replica),
         )
         for i in np.flatnonzero(given_up).tolist()
     ]
@@ -166,7 +162,7 @@ def left_open(view: PartitionView, generation: LogGeneration, log: Log) -> Seque
             f"{waiting} transactions were open where {generation.cluster} was promoted, and have no"
             " marker: it may be on its way"
         )
-        findings.append(Unjudged(reason=reason))
+        findings.append(Unjudged(reason))
     return findings
 
 
@@ -179,9 +175,10 @@ def last_stable_too_low(log: Log) -> Sequence[Finding]:
     expected = recompute_last_stable(log, min(replica.stable_above, replica.end))
     if replica.last_stable >= expected:
         return []
-    evidence = {**_sampled(replica), "recomputed": expected}
     return [
-        Found(kind=STUCK, cluster=replica.cluster, offset=replica.last_stable, evidence=evidence)
+        Found.at(
+            STUCK, replica.cluster, replica.last_stable, **_sampled(replica), recomputed=expected
+        )
     ]
 
 
@@ -247,12 +244,7 @@ def _split(
             evidence |= _not_arrived(
                 view, mirrored_range, int(theirs.marker[other]), int(ours.marker[mine])
             )
-        yield Found(
-            kind=SPLIT,
-            cluster=mirrored_range.destination,
-            offset=int(ours.marker[mine]),
-            evidence=evidence,
-        )
+        yield Found.at(SPLIT, mirrored_range.destination, ours.marker[mine], **evidence)
 
 
 def _not_arrived(
@@ -306,17 +298,15 @@ def not_transactional(generation: LogGeneration, log: Log) -> Sequence[Found]:
     fewer = (plains > 0) & (marks == 0) & (insides > 0) & (insides < plains)
     wrong = (plain & ((marks > 0) | (insides > 0))[group] & ~fewer[group]) | (inside & fewer[group])
     return [
-        Found(
-            kind=NOT_TRANSACTIONAL,
-            cluster=log.replica.cluster,
-            offset=int(batches.base_offset[row]),
-            evidence={
-                "producer_id": int(batches.producer_id[row]),
-                "producer_epoch": int(batches.producer_epoch[row]),
-                "transactional": bool(batches.transactional[row]),
-                "records": int(batches.count[row]),
-                "markers": int(marks[g]),
-            },
+        Found.at(
+            NOT_TRANSACTIONAL,
+            log.replica.cluster,
+            batches.base_offset[row],
+            producer_id=batches.producer_id[row],
+            producer_epoch=batches.producer_epoch[row],
+            transactional=bool(batches.transactional[row]),
+            records=batches.count[row],
+            markers=marks[g],
         )
         for row, g in zip(order[wrong].tolist(), group[wrong].tolist(), strict=True)
     ]
@@ -333,17 +323,15 @@ def impossible(log: Log) -> Sequence[Found]:
     wrong |= (data | marker) & ~without & (batches.producer_epoch < 0)
     wrong |= marker & (without | ~batches.transactional)
     return [
-        Found(
-            kind=IMPOSSIBLE,
-            cluster=log.replica.cluster,
-            offset=int(batches.base_offset[row]),
-            evidence={
-                "producer_id": int(batches.producer_id[row]),
-                "producer_epoch": int(batches.producer_epoch[row]),
-                "base_sequence": int(batches.base_sequence[row]),
-                "transactional": bool(batches.transactional[row]),
-                "control": bool(marker[row]),
-            },
+        Found.at(
+            IMPOSSIBLE,
+            log.replica.cluster,
+            batches.base_offset[row],
+            producer_id=batches.producer_id[row],
+            producer_epoch=batches.producer_epoch[row],
+            base_sequence=batches.base_sequence[row],
+            transactional=bool(batches.transactional[row]),
+            control=bool(marker[row]),
         )
         for row in np.flatnonzero(wrong & batches.crc_ok).tolist()
     ]
@@ -370,15 +358,13 @@ def coordinators(view: PartitionView, generation: LogGeneration, log: Log) -> Se
         promoted = native(generation, offset) & (len(generation.eras) > 1)
         back &= ~(last & raised & (batches.control[order] == ABORT) & ~promoted)
     return [
-        Found(
-            kind=COORDINATOR,
-            cluster=log.replica.cluster,
-            offset=int(batches.base_offset[order[i]]),
-            evidence={
-                "producer_id": int(batches.producer_id[order[i]]),
-                "coordinator_epoch": int(epoch[i]),
-                "fenced_by": int(highest[i]),
-            },
+        Found.at(
+            COORDINATOR,
+            log.replica.cluster,
+            batches.base_offset[order[i]],
+            producer_id=batches.producer_id[order[i]],
+            coordinator_epoch=epoch[i],
+            fenced_by=highest[i],
         )
         for i in np.flatnonzero(back).tolist()
     ]
@@ -433,35 +419,29 @@ def _epochs(log: Log, taken: Taken) -> Sequence[Finding]:
     closed = every.marker != NOWHERE
     older = np.flatnonzero(closed & (every.marker_epoch < every.highest_epoch))
     for i in older.tolist():
-        evidence: dict[str, object] = {
-            "producer_id": int(every.producer_id[i]),
-            "marker_epoch": int(every.marker_epoch[i]),
-            "data_epoch": int(every.highest_epoch[i]),
-            "first_offset": int(every.first[i]),
-        }
         found.append(
-            Found(
-                kind="marker-epoch",
-                cluster=log.replica.cluster,
-                offset=int(every.marker[i]),
-                evidence=evidence,
+            Found.at(
+                "marker-epoch",
+                log.replica.cluster,
+                every.marker[i],
+                producer_id=every.producer_id[i],
+                marker_epoch=every.marker_epoch[i],
+                data_epoch=every.highest_epoch[i],
+                first_offset=every.first[i],
             )
         )
     both = np.flatnonzero(every.lowest_epoch != every.highest_epoch)
     by = _without_marker(log, every.first[both], taken)
     for i, lost in zip(both.tolist(), by, strict=True):
-        evidence = {
-            "producer_id": int(every.producer_id[i]),
-            "epochs": [int(every.lowest_epoch[i]), int(every.highest_epoch[i])],
-            "last_offset": int(every.last[i]),
-            **lost,
-        }
         found.append(
-            Found(
-                kind="marker-missing",
-                cluster=log.replica.cluster,
-                offset=int(every.first[i]),
-                evidence=evidence,
+            Found.at(
+                "marker-missing",
+                log.replica.cluster,
+                every.first[i],
+                producer_id=every.producer_id[i],
+                epochs=[every.lowest_epoch[i], every.highest_epoch[i]],
+                last_offset=every.last[i],
+                **lost,
             )
         )
     return found
@@ -488,19 +468,16 @@ def _overrun(
     for after, first, count, by in zip(
         nexts.tolist(), rows[firsts].tolist(), counts.tolist(), lost, strict=True
     ):
-        evidence: dict[str, object] = {
-            "producer_id": int(batches.producer_id[records.batch[first]]),
-            "records": count,
-            "operations": [int(records.operation[first]), int(records.operation[after])],
-            "next_offset": int(records.offset[after]),
-            **by,
-        }
         found.append(
-            Found(
-                kind="marker-missing",
-                cluster=cluster,
-                offset=int(records.offset[first]),
-                evidence=evidence,
+            Found.at(
+                "marker-missing",
+                cluster,
+                records.offset[first],
+                producer_id=batches.producer_id[records.batch[first]],
+                records=count,
+                operations=[records.operation[first], records.operation[after]],
+                next_offset=records.offset[after],
+                **by,
             )
         )
     return found

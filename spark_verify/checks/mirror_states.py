@@ -77,17 +77,17 @@ def forgotten(view: PartitionView, mine: Sequence[Description]) -> Iterator[Foun
             for send in view.sends
             if send.cluster == promotion.cluster and first.asked <= send.invoked <= final.asked
         ]
-        evidence = {
-            "state": final.state, "promoted": promotion.offset,
-            "seconds": round((final.asked - first.asked) / 10**9, 1),
-            "time": first.asked, "descriptions": len(longest[1]), "writes": len(meanwhile),
-            "acknowledged": sum(bool((send.offsets >= 0).any()) for send in meanwhile),
-        }  # fmt: skip
-        yield Found(
-            kind=FORGOTTEN,
-            cluster=promotion.cluster,
-            offset=promotion.offset,
-            evidence=evidence,
+        yield Found.at(
+            FORGOTTEN,
+            promotion.cluster,
+            promotion.offset,
+            state=final.state,
+            promoted=promotion.offset,
+            seconds=round((final.asked - first.asked) / 10**9, 1),
+            time=first.asked,
+            descriptions=len(longest[1]),
+            writes=len(meanwhile),
+            acknowledged=sum(bool((send.offsets >= 0).any()) for send in meanwhile),
         )
 
 
@@ -123,12 +123,13 @@ def _records(view: PartitionView) -> Iterator[Found]:
     last = {each.link: each for each in sorted(view.comparisons, key=lambda each: each.time)}
     for each in last.values():
         if each.recorded:
-            evidence = {"link": each.link, "said": "; ".join(each.recorded), "time": each.time}
-            yield Found(
-                kind=RECORD,
-                cluster=LinkSpec.parse(each.link).destination,
-                offset=-1,
-                evidence=evidence,
+            yield Found.at(
+                RECORD,
+                LinkSpec.parse(each.link).destination,
+                -1,
+                link=each.link,
+                said="; ".join(each.recorded),
+                time=each.time,
             )
 
 
@@ -138,9 +139,8 @@ def _verbs(view: PartitionView) -> Iterator[Found]:
         first = min(
             (each for each in view.disagreements if each.link == link), key=lambda each: each.time
         )
-        evidence = {"link": link, "said": first.said, "time": first.time}
-        yield Found(
-            kind=VERB, cluster=LinkSpec.parse(link).destination, offset=-1, evidence=evidence
+        yield Found.at(
+            VERB, LinkSpec.parse(link).destination, -1, link=link, said=first.said, time=first.time
         )
 
 
@@ -155,13 +155,17 @@ def _lags(view: PartitionView, mine: Sequence[Description]) -> Iterator[Found]:
     ]
     if wrong:
         _, at, least, worst = max(wrong, key=lambda lie: lie[0])
-        evidence = {
-            "how": f"it was {least} offsets behind or more for {STALE // 10**9} s",
-            "link": worst.link, "state": worst.state, "lag": worst.lag, "least": least,
-            "time": worst.asked, "descriptions": len(wrong),
-        }  # fmt: skip
-        yield Found(
-            kind=KIND, cluster=LinkSpec.parse(worst.link).destination, offset=at, evidence=evidence
+        yield Found.at(
+            KIND,
+            LinkSpec.parse(worst.link).destination,
+            at,
+            how=f"it was {least} offsets behind or more for {STALE // 10**9} s",
+            link=worst.link,
+            state=worst.state,
+            lag=worst.lag,
+            least=least,
+            time=worst.asked,
+            descriptions=len(wrong),
         )
 
 
@@ -210,12 +214,15 @@ def _states(view: PartitionView, mine: Sequence[Description]) -> Iterator[Found]
     ]
     if wrong:
         first, promotion = wrong[0]
-        evidence = {
-            "how": "it had been promoted, and no mirror was started since",
-            "state": first.state, "lag": first.lag, "time": first.asked, "descriptions": len(wrong),
-        }  # fmt: skip
-        yield Found(
-            kind=KIND, cluster=promotion.cluster, offset=promotion.offset, evidence=evidence
+        yield Found.at(
+            KIND,
+            promotion.cluster,
+            promotion.offset,
+            how="it had been promoted, and no mirror was started since",
+            state=first.state,
+            lag=first.lag,
+            time=first.asked,
+            descriptions=len(wrong),
         )
 
 

@@ -49,9 +49,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             findings += _judge(view, compared)
         else:
             findings.append(
-                Unjudged(
-                    reason=f"no log of {compared} was captured for {view.topic}-{view.partition}"
-                )
+                Unjudged(f"no log of {compared} was captured for {view.topic}-{view.partition}")
             )
     return findings
 
@@ -68,14 +66,12 @@ def _judge(view: PartitionView, compared: Hop) -> Sequence[Finding]:
             f"clients wrote to {view.topic} on {cluster} but no promotion was recorded: what was "
             "mirrored is unknown"
         )
-        return [*findings, Unjudged(reason=reason)]
+        return [*findings, Unjudged(reason)]
     torn = [log.replica.cluster for log in (compared.source, compared.destination) if not log.whole]
     if torn:
         return [
             *findings,
-            Unjudged(
-                reason=f"the log of {torn[0]} is torn, so what is missing may have been there"
-            ),
+            Unjudged(f"the log of {torn[0]} is torn, so what is missing may have been there"),
         ]
     return [
         *findings,
@@ -135,7 +131,7 @@ def _strangers(view: PartitionView, compared: Hop, gone: Bools) -> Sequence[Find
             f"{len(phantom)} mirrored records are not in the log of "
             f"{compared.source.replica.cluster}, whose start was deleted"
         )
-        return [*findings, Unjudged(reason=reason)]
+        return [*findings, Unjudged(reason)]
     if len(phantom) and not kept and compared.gaps:
         unknown, phantom = _not_cleaned(view, compared, phantom)
         findings += unknown
@@ -172,7 +168,7 @@ def _not_cleaned(
     unknown = len(cleared.unknown)
     reason = perhaps_cleaned(unknown, destination.cluster, source.cluster)
     left = phantom[~among(uids[phantom], uids[first[cleared.may]])]
-    return [Unjudged(reason=reason)] if unknown else [], left
+    return [Unjudged(reason)] if unknown else [], left
 
 
 def _copied_later(view: PartitionView, compared: Hop, phantom: Ints) -> Unjudged | None:
@@ -185,14 +181,12 @@ def _copied_later(view: PartitionView, compared: Hop, phantom: Ints) -> Unjudged
         return None
     where = f"{view.topic}-{view.partition}"
     return Unjudged(
-        reason=(
-            f"{len(phantom)} records of {destination.cluster}'s {where} come after all that "
-            f"{source.cluster} has, the first at offset "
-            f"{destination.records.offset[compared.mirrored[phantom[0]]]}: {source.cluster} was "
-            f"copied before {destination.cluster}, or {destination.cluster} wrote them itself; copy"
-            f" a destination before its source, or say --promotion "
-            f"{destination.cluster}:{where}=OFFSET"
-        )
+        f"{len(phantom)} records of {destination.cluster}'s {where} come after all that "
+        f"{source.cluster} has, the first at offset "
+        f"{destination.records.offset[compared.mirrored[phantom[0]]]}: {source.cluster} was "
+        f"copied before {destination.cluster}, or {destination.cluster} wrote them itself; copy"
+        f" a destination before its source, or say --promotion "
+        f"{destination.cluster}:{where}=OFFSET"
     )
 
 
@@ -214,12 +208,7 @@ def _holes(compared: Hop) -> Sequence[Finding]:
         }
         offset = before if isinstance(before, int) else -1
         findings.append(
-            Found(
-                kind="mirror-hole",
-                cluster=compared.destination.replica.cluster,
-                offset=offset,
-                evidence=evidence,
-            )
+            Found.at("mirror-hole", compared.destination.replica.cluster, offset, **evidence)
         )
     return findings
 
@@ -233,13 +222,13 @@ def _unsettled(compared: Hop) -> Sequence[Finding]:
         late_records(compared, but=compared.unsettled)
     )
     count = again + late + len(compared.doubtful)
-    return [Unjudged(reason=why_not_judged(compared, count))] if count else []
+    return [Unjudged(why_not_judged(compared, count))] if count else []
 
 
 def _unknown(compared: Hop) -> Sequence[Finding]:
     count = len(compared.unknown)
     ends = compared.source.replica.cluster, compared.destination.replica.cluster
-    return [Unjudged(reason=perhaps_cleaned(count, *ends))] if count else []
+    return [Unjudged(perhaps_cleaned(count, *ends))] if count else []
 
 
 def _late(compared: Hop) -> Ints:
@@ -257,10 +246,8 @@ def _lag(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     source, destination = compared.source.replica.cluster, compared.destination.replica.cluster
     return [
         Unjudged(
-            reason=(
-                f"the run ended with {late} committed records of {source} not yet on {destination}:"
-                " whether they are late or lost is unknown"
-            )
+            f"the run ended with {late} committed records of {source} not yet on {destination}:"
+            " whether they are late or lost is unknown"
         )
     ]
 

@@ -180,17 +180,14 @@ def not_delivered(
         )
         beyond = beyond_end(surely, end, truncations)
         if beyond is not None:
-            evidence = {
+            yield Found.at(
+                "position-beyond-end",
+                generation.cluster,
+                end,
                 **_of(beyond),
-                "position": position_of(beyond),
-                "log_end": end,
-                "row": beyond.kind,
-            }
-            yield Found(
-                kind="position-beyond-end",
-                cluster=generation.cluster,
-                offset=end,
-                evidence=evidence,
+                position=position_of(beyond),
+                log_end=end,
+                row=beyond.kind,
             )
         for over in passed(rows, truncations, rows_before(view, generation, rows)):
             gone = _not_skipped(unread(there, over, floor), over.last, skips)
@@ -279,14 +276,16 @@ def _missed(kind: str, log: Log, row: Read, offsets: Ints, **more: object) -> It
     """One anomaly for all that a consumer missed of one range."""
     if len(offsets):
         first, last = int(offsets[0]), int(offsets[-1])
-        evidence = {
-            "records": len(offsets),
-            "uid": int(_uids(log, offsets[:1])[0]),
+        yield Found.at(
+            kind,
+            log.replica.cluster,
+            first,
+            records=len(offsets),
+            uid=_uids(log, offsets[:1])[0],
             **_of(row),
             **more,
-            "last_missed": last,
-        }
-        yield Found(kind=kind, cluster=log.replica.cluster, offset=first, evidence=evidence)
+            last_missed=last,
+        )
 
 
 def _uids(log: Log, offsets: Ints) -> Ints:
@@ -386,10 +385,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         if log is None:
             findings.append(
                 Unjudged(
-                    reason=(
-                        f"no log of {generation.cluster} was captured for "
-                        f"{view.topic}-{view.partition}"
-                    )
+                    f"no log of {generation.cluster} was captured for {view.topic}-{view.partition}"
                 )
             )
         taken = Taken(view, generation.cluster)
@@ -474,35 +470,34 @@ def _skipped(
     if not missed.any() or first >= kept_since(view, poll):
         return
     offsets = records.offset[missed]
-    evidence = {
-        "records": len(offsets),
-        "reader": poll.reader,
-        "isolation": poll.isolation,
-        "returned": poll.returned,
-        "truncated_to": truncated_to,
-        "stood_at": stood,
-        "then": {"offset": int(poll.offsets[0]), "uid": int(poll.uids[0])},
-        "last_skipped": int(offsets.max()),
-    }
-    yield Found(
-        kind=SKIPPED_BY_TRUNCATION,
-        cluster=log.replica.cluster,
-        offset=int(offsets.min()),
-        evidence=evidence,
+    yield Found.at(
+        SKIPPED_BY_TRUNCATION,
+        log.replica.cluster,
+        int(offsets.min()),
+        records=len(offsets),
+        reader=poll.reader,
+        isolation=poll.isolation,
+        returned=poll.returned,
+        truncated_to=truncated_to,
+        stood_at=stood,
+        then={"offset": int(poll.offsets[0]), "uid": int(poll.uids[0])},
+        last_skipped=int(offsets.max()),
     )
 
 
 def _found(cluster: str, chain: Chain, at: int, kind: str, offset: int, records: int) -> Found:
     poll = chain.polls[int(chain.poll[at + 1])]
-    evidence = {
-        "records": records,
-        "reader": poll.reader,
-        "isolation": poll.isolation,
-        "returned": poll.returned,
-        "before": {"offset": int(chain.offset[at]), "uid": int(chain.uid[at])},
-        "then": {"offset": int(chain.offset[at + 1]), "uid": int(chain.uid[at + 1])},
-    }
-    return Found(kind=kind, cluster=cluster, offset=offset, evidence=evidence)
+    return Found.at(
+        kind,
+        cluster,
+        offset,
+        records=records,
+        reader=poll.reader,
+        isolation=poll.isolation,
+        returned=poll.returned,
+        before={"offset": int(chain.offset[at]), "uid": int(chain.uid[at])},
+        then={"offset": int(chain.offset[at + 1]), "uid": int(chain.uid[at + 1])},
+    )
 
 
 CHECK = Check(

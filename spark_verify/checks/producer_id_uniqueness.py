@@ -12,7 +12,6 @@ the broker took it for that one all the same.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -27,6 +26,7 @@ from linkflap.spark_verify.checks.base import (
     Finding,
     Found,
     PartialFinding,
+    grouped,
 )
 from linkflap.spark_verify.checks.parts.generations import (
     examined,
@@ -65,7 +65,7 @@ def uses_in_bytes(view: PartitionView, generation: LogGeneration, log: Log) -> S
         replica,
         with_id,
         process,
-        {int(str(f.evidence["producer_id"])) for f in taken},
+        {f.evidence["producer_id"] for f in taken},
     )
     findings: list[Finding] = [*examined(generation, batches.base_offset[with_id]), *taken]
     if here.any() or any(e.origin == "native" for e in generation.eras):
@@ -74,7 +74,7 @@ def uses_in_bytes(view: PartitionView, generation: LogGeneration, log: Log) -> S
             generation,
             replica,
             with_id & ~here,
-            {int(str(f.evidence["producer_id"])) for f in taken},
+            {f.evidence["producer_id"] for f in taken},
         )
     return [
         *findings,
@@ -120,18 +120,15 @@ def _taken(
     """An id that two clusters handed out: the batch of the one before, and that of the other
     one."""
     batches, (before, index) = replica.batches, rows
-    evidence = {
-        "producer_id": int(batches.producer_id[index]),
-        "producer_epoch": int(batches.producer_epoch[index]),
-        "mirrored_offset": int(batches.base_offset[before]),
-        "handed_out_by": by,
-        "processes": [int(process[before]), int(process[index])],
-    }
-    return Found(
-        kind=KIND,
-        cluster=generation.cluster,
-        offset=int(batches.base_offset[index]),
-        evidence=evidence,
+    return Found.at(
+        KIND,
+        generation.cluster,
+        batches.base_offset[index],
+        producer_id=batches.producer_id[index],
+        producer_epoch=batches.producer_epoch[index],
+        mirrored_offset=batches.base_offset[before],
+        handed_out_by=by,
+        processes=[process[before], process[index]],
     )
 
 
@@ -191,9 +188,7 @@ def _refused(
             "outcome": send.outcome,
         }
         offset = int(acked[0]) if len(acked) else -1
-        found[send.producer_id] = Found(
-            kind=KIND, cluster=replica.cluster, offset=offset, evidence=evidence
-        )
+        found[send.producer_id] = Found.at(KIND, replica.cluster, offset, **evidence)
     return list(found.values())
 
 
@@ -271,15 +266,10 @@ class IdUse:
 
 def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
     """Two incarnations with one id whose epochs overlap, or with different transactional ids."""
-    owners: dict[tuple[str, int], dict[int, list[PartialFinding]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
-    for partial in partials:
-        owners[partial.cluster, _int(partial, "producer_id")][_int(partial, "process")].append(
-            partial
-        )
+    owners = grouped(partials, lambda each: (each.cluster, each.data["producer_id"]))
     found = []
-    for (cluster, pid), by_process in sorted(owners.items()):
+    for (cluster, pid), theirs in sorted(owners.items()):
+        by_process = grouped(theirs, lambda each: each.data["process"])
         uses = [_use(process, mine) for process, mine in sorted(by_process.items())]
         for one, other in combinations(uses, 2):
             if _clash(one, other):
@@ -288,19 +278,18 @@ def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
 
 
 def _use(process: int, partials: Sequence[PartialFinding]) -> IdUse:
-    spans = [c.data["epochs"] for c in partials]
-    epochs = [e for span in spans if isinstance(span, list) for e in span]
-    in_bytes = [c for c in partials if c.data.get("from") == "bytes"]
+    epochs = [epoch for each in partials for epoch in each.data["epochs"]]
+    in_bytes = [each for each in partials if each.data["from"] == "bytes"]
     return IdUse(
         process=process,
         transactional_ids=frozenset(
-            str(c.data["transactional_id"]) for c in partials if "transactional_id" in c.data
+            c.data["transactional_id"] for c in partials if "transactional_id" in c.data
         ),
         lowest=min(epochs),
         highest=max(epochs),
-        batches=sum(_int(c, "batches") for c in in_bytes or partials),
+        batches=sum(c.data["batches"] for c in in_bytes or partials),
         claimed=len(in_bytes) < len(partials),
-        partial=min(in_bytes or partials, key=lambda c: (_int(c, "batches"), c.topic, c.partition)),
+        partial=min(in_bytes or partials, key=lambda c: (c.data["batches"], c.topic, c.partition)),
     )
 
 
@@ -317,24 +306,21 @@ def _collision(cluster: str, pid: int, one: IdUse, other: IdUse) -> Combined:
     """Blames the incarnation whose client did not claim the id; else that with fewer batches; else
     the later one."""
     intruder, owner = sorted((one, other), key=lambda u: (u.claimed, u.batches, -u.process))
-    evidence = {
-        "producer_id": pid,
-        "processes": [owner.process, intruder.process],
-        "epochs": [[owner.lowest, owner.highest], [intruder.lowest, intruder.highest]],
-        "transactional_ids": sorted(owner.transactional_ids | intruder.transactional_ids),
-        "other": {
+    found = Found.at(
+        KIND,
+        cluster,
+        intruder.partial.offset,
+        producer_id=pid,
+        processes=[owner.process, intruder.process],
+        epochs=[[owner.lowest, owner.highest], [intruder.lowest, intruder.highest]],
+        transactional_ids=sorted(owner.transactional_ids | intruder.transactional_ids),
+        other={
             "topic": owner.partial.topic,
             "partition": owner.partial.partition,
             "offset": owner.partial.offset,
         },
-    }
-    found = Found(kind=KIND, cluster=cluster, offset=intruder.partial.offset, evidence=evidence)
-    return Combined(found=found, topic=intruder.partial.topic, partition=intruder.partial.partition)
-
-
-def _int(partial: PartialFinding, name: str) -> int:
-    value = partial.data.get(name)
-    return value if isinstance(value, int) else -1
+    )
+    return intruder.partial.combined(found)
 
 
 CHECK = Check(

@@ -15,9 +15,8 @@ does the same for linkflap's own relays, whose history it has.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 
@@ -31,6 +30,7 @@ from linkflap.spark_verify.checks.base import (
     Found,
     PartialFinding,
     Unjudged,
+    grouped,
 )
 from linkflap.spark_verify.checks.parts.generations import every, examined, log_of, native
 from linkflap.spark_verify.checks.parts.logs import OPEN, Log, among, runs
@@ -72,10 +72,8 @@ def inputs_of(
     if not samples:
         if len(offsets):
             yield Unjudged(
-                reason=(
-                    f"no committed offset of group {program.group} was ever sampled on "
-                    f"{generation.cluster}"
-                )
+                f"no committed offset of group {program.group} was ever sampled on "
+                f"{generation.cluster}"
             )
         passed = began = 0
     else:
@@ -130,18 +128,14 @@ def outputs_of(
     if last and len(unknown):
         where = f"{view.topic}-{view.partition}@{int(offsets[unknown[0]])} on {generation.cluster}"
         yield Unjudged(
-            reason=(
-                f"program {program.name} wrote {where} without the header {HEADER!r} of what it was"
-                " made from"
-            )
+            f"program {program.name} wrote {where} without the header {HEADER!r} of what it was"
+            " made from"
         )
     if last and start > 0:
         where = f"{view.topic}-{view.partition} on {generation.cluster}"
         yield Unjudged(
-            reason=(
-                f"outputs of program {program.name} below {start} of {where} are deleted, so what "
-                "has none is unknown"
-            )
+            f"outputs of program {program.name} below {start} of {where} are deleted, so what "
+            "has none is unknown"
         )
     data = {
         "outputs": f"{view.topic}-{view.partition}", "last": last, "offsets": offsets, "uids": uids,
@@ -173,7 +167,7 @@ def comparable(mine: Sequence[PartialFinding]) -> bool:
 def left_to_pass(part: PartialFinding) -> Ints:
     """The payload ids of mirrored inputs of a partition that were behind the group's offset when
     the program began on this cluster."""
-    data: Mapping[str, Any] = part.data
+    data = part.data
     offsets = all_of([part], "offsets")
     left = (offsets >= data["began"]) & (offsets < data["mirrored"])
     return np.asarray(all_of([part], "uids")[left])
@@ -211,9 +205,7 @@ def _of(view: PartitionView, program: Copying) -> Iterator[Finding]:
 
 def combine(parts: Sequence[PartialFinding]) -> Sequence[Combined]:
     """Holds what every program had to pass against what it made."""
-    programs: dict[str, list[PartialFinding]] = defaultdict(list)
-    for part in parts:
-        programs[str(part.data["program"])].append(part)
+    programs = grouped(parts, lambda part: part.data["program"])
     return [
         found
         for _, mine in sorted(programs.items())
@@ -245,7 +237,7 @@ def _missing(
 ) -> Iterator[Combined]:
     """Inputs that the group has passed, and of which there is no output."""
     for part in inputs if complete else ():
-        data: Mapping[str, Any] = part.data
+        data = part.data
         offsets, uids = (np.asarray(data[name], np.int64) for name in ("offsets", "uids"))
         gone = (offsets < data["passed"]) & ~among(uids, made)
         left = gone & (offsets < data["mirrored"]) & among(uids, before)
@@ -325,13 +317,8 @@ def _from_nothing(outputs: Sequence[PartialFinding], there: Ints) -> Iterator[Co
 def _combined(
     part: PartialFinding, kind: str, side: str, offset: int, **evidence: object
 ) -> Combined:
-    topic, _, partition = str(part.data[side]).rpartition("-")
-    found = Found(
-        kind=kind,
-        cluster=part.cluster,
-        offset=offset,
-        evidence={"program": part.data["program"], **evidence},
-    )
+    topic, _, partition = part.data[side].rpartition("-")
+    found = Found.at(kind, part.cluster, offset, program=part.data["program"], **evidence)
     return Combined(found=found, topic=topic, partition=int(partition))
 
 

@@ -24,7 +24,6 @@ after its timeout. An unclean election may have taken its state away.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -41,6 +40,7 @@ from linkflap.spark_verify.checks.base import (
     Found,
     PartialFinding,
     Unjudged,
+    grouped,
 )
 from linkflap.spark_verify.checks.parts.generations import generations, log_of
 from linkflap.spark_verify.facts.partition_facts import Awaited, Promotion
@@ -314,11 +314,8 @@ def _unusable(view: PartitionView, mine: Sends, client: Awaited) -> Iterator[Par
 
 def combine(parts: Sequence[PartialFinding]) -> Sequence[Combined]:
     """Holds what each client did in all partitions against what it promised."""
-    by_client: dict[str, list[PartialFinding]] = defaultdict(list)
-    for part in parts:
-        by_client[str(part.data["client"])].append(part)
     found: list[Combined] = []
-    for _, mine in sorted(by_client.items()):
+    for _, mine in sorted(grouped(parts, lambda part: part.data["client"]).items()):
         found += _stuck([part for part in mine if part.data["role"] == "consumer"])
         did = [part for part in mine if part.data["role"] not in ("consumer", "unusable")]
         found += _judge(did)
@@ -330,17 +327,13 @@ def _stuck(mine: Sequence[PartialFinding]) -> Iterator[Combined]:
     """Partitions in which a consumer stood still, although it had done all that was to be done
     elsewhere when it began to."""
     for part in mine:
-        data: Any = part.data
+        data = part.data
         columns = ("began", "over", "at", "end", "leader", "answered")
         for began, over, *rest in zip(*(_column([part], name) for name in columns), strict=True):
             others = (o for o in mine if o is not part and o.cluster == part.cluster)
             if any(_works(other, began, over) for other in others):
                 continue
-            yield Combined(
-                found=_found_stuck(part, data, began, over, *rest),
-                topic=part.topic,
-                partition=part.partition,
-            )
+            yield part.combined(_found_stuck(part, data, began, over, *rest))
 
 
 def _works(other: PartialFinding, began: int, over: int) -> bool:
@@ -364,27 +357,27 @@ def _found_stuck(
     stood = f"{data['client']} stood at {at} of {where} on {part.cluster} for {seconds:.1f} s"
     if over - began < data["within"]:
         return Unjudged(
-            reason=(
-                f"{stood} after the last fault, until it was stopped; whether it stalled is unknown"
-                f" before {data['within'] / 1e9:g} s"
-            )
+            f"{stood} after the last fault, until it was stopped; whether it stalled is unknown"
+            f" before {data['within'] / 1e9:g} s"
         )
     if not answered:
-        return Unjudged(reason=f"{stood}, and its leader did not answer all the time")
+        return Unjudged(f"{stood}, and its leader did not answer all the time")
     waited_for = f"{where} at {at} of {end}, led by {_broker(leader)}"
-    evidence = {
-        "client": data["client"],
-        "seconds": round(seconds, 1),
-        "waited_for": "; ".join(filter(None, (waited_for, data["words"]))),
-    }
-    return Found(kind=STALLED, cluster=part.cluster, offset=int(at), evidence=evidence)
+    return Found.at(
+        STALLED,
+        part.cluster,
+        int(at),
+        client=data["client"],
+        seconds=round(seconds, 1),
+        waited_for="; ".join(filter(None, (waited_for, data["words"]))),
+    )
 
 
 def _judge(mine: Sequence[PartialFinding]) -> Iterator[Combined]:
     """The longest time without an acknowledgement, or without growth of a program's outputs."""
     if not mine:
         return
-    data: Any = mine[0].data
+    data = mine[0].data
     since, until, within = data["since"], data["until"], data["within"]
     done = _times(mine, "producer", "writes")
     inputs = _times(mine, "reads")
@@ -406,7 +399,7 @@ def _judge(mine: Sequence[PartialFinding]) -> Iterator[Combined]:
             if silent
             else f"it was stopped before {within / 1e9:g} s had passed, or ended by itself"
         )
-        yield Combined(found=Unjudged(reason=reason), topic=mine[0].topic, partition=-1)
+        yield Combined(found=Unjudged(reason), topic=mine[0].topic, partition=-1)
 
 
 def _had_work(
@@ -437,19 +430,21 @@ def _column(parts: Sequence[PartialFinding], name: str) -> Ints:
 
 def _stalled(mine: Sequence[PartialFinding], began: int, over: int) -> Combined:
     """Named at its first partition, with all that it waited for."""
-    first: Any = mine[0]
+    first = mine[0]
     partitions = ", ".join(
-        f"{part.topic}-{part.partition}, led by {_broker(int(str(part.data['leader'])))}"
+        f"{part.topic}-{part.partition}, led by {_broker(part.data['leader'])}"
         for part in mine
         if part.data["role"] != "reads"
     )
-    evidence = {
-        "client": first.data["client"],
-        "seconds": round((over - began) / 1e9, 1),
-        "waited_for": "; ".join(filter(None, (f"answers of {partitions}", first.data["words"]))),
-    }
-    found = Found(kind=STALLED, cluster=first.cluster, offset=-1, evidence=evidence)
-    return Combined(found=found, topic=first.topic, partition=first.partition)
+    found = Found.at(
+        STALLED,
+        first.cluster,
+        -1,
+        client=first.data["client"],
+        seconds=round((over - began) / 1e9, 1),
+        waited_for="; ".join(filter(None, (f"answers of {partitions}", first.data["words"]))),
+    )
+    return first.combined(found)
 
 
 def _fatal(mine: Sequence[PartialFinding], did: Sequence[PartialFinding]) -> Iterator[Combined]:
@@ -458,7 +453,7 @@ def _fatal(mine: Sequence[PartialFinding], did: Sequence[PartialFinding]) -> Ite
     seen: set[object] = set()
     processes, acted = (_column(did, name) for name in ("processes", "acted"))
     for part in sorted(mine, key=lambda part: (part.data["operation"], part.topic, part.partition)):
-        data: Any = part.data
+        data = part.data
         later = (processes == data["process"]) & (acted > data["invoked"])
         if data["operation"] in seen or later.any():
             continue
@@ -467,8 +462,8 @@ def _fatal(mine: Sequence[PartialFinding], did: Sequence[PartialFinding]) -> Ite
             name: data[name]
             for name in ("client", "operation", "error", "ending", "producer_id", "producer_epoch")
         }
-        found = Found(kind=UNUSABLE, cluster=part.cluster, offset=-1, evidence=evidence)
-        yield Combined(found=found, topic=part.topic, partition=part.partition)
+        found = Found.at(UNUSABLE, part.cluster, -1, **evidence)
+        yield part.combined(found)
 
 
 def _due(_scenario: Scenario, _promotions: Sequence[Promotion]) -> Sequence[tuple[str, Origin]]:

@@ -63,9 +63,7 @@ def _judge(
     if len(strange) and not view.sends:
         return [
             Unjudged(
-                reason=(
-                    f"nothing is written down of what clients sent to {view.topic}-{view.partition}"
-                )
+                f"nothing is written down of what clients sent to {view.topic}-{view.partition}"
             )
         ]
     found: list[Finding] = list(_refused(view, generation, log, rows))
@@ -81,18 +79,15 @@ def _judge(
     }
     for number, (start, end) in enumerate(together):
         first = strange[start]
-        evidence: dict[str, object] = {
-            "records": end - start,
-            "uid": int(records.uid[first]),
-            "operation": int(records.operation[first]),
-            "planned_on": [name for name, there in elsewhere.items() if there[number]],
-        }
         found.append(
-            Found(
-                kind="stranger",
-                cluster=cluster,
-                offset=int(records.offset[first]),
-                evidence=evidence,
+            Found.at(
+                "stranger",
+                cluster,
+                records.offset[first],
+                records=end - start,
+                uid=records.uid[first],
+                operation=records.operation[first],
+                planned_on=[name for name, there in elsewhere.items() if there[number]],
             )
         )
     return found
@@ -111,18 +106,15 @@ def _refused(
     for start, end in runs(bad, records.uid[bad], apart(generation, records.offset[bad])):
         first = int(bad[start])
         refused_send = mine[int(send[locate(uids, records.uid[first : first + 1])[0]])]
-        evidence = {
-            "records": end - start,
-            "uid": int(records.uid[first]),
-            "operation": refused_send.number,
-            "client": refused_send.client,
-            "state": log.state_of(first),
-        }
-        yield Found(
-            kind="refused-write",
-            cluster=generation.cluster,
-            offset=int(records.offset[first]),
-            evidence=evidence,
+        yield Found.at(
+            "refused-write",
+            generation.cluster,
+            records.offset[first],
+            records=end - start,
+            uid=records.uid[first],
+            operation=refused_send.number,
+            client=refused_send.client,
+            state=log.state_of(first),
         )
 
 

@@ -60,10 +60,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         else:
             findings.append(
                 Unjudged(
-                    reason=(
-                        f"no log of {generation.cluster} was captured for "
-                        f"{view.topic}-{view.partition}"
-                    )
+                    f"no log of {generation.cluster} was captured for {view.topic}-{view.partition}"
                 )
             )
     return findings
@@ -197,10 +194,8 @@ def _phantoms(log: Log, name: str, got: Delivered, known: Bools, taken: Taken) -
     if not log.whole and bool((at[wrong] < 0).all()):
         return [
             Unjudged(
-                reason=(
-                    f"the log of {log.replica.cluster} is torn, so what was read from it cannot be "
-                    "found"
-                )
+                f"the log of {log.replica.cluster} is torn, so what was read from it cannot be "
+                "found"
             )
         ]
     by = taken.read(offsets[wrong], uids[wrong], times[wrong])
@@ -224,19 +219,16 @@ def _phantom(
     explained: Mapping[str, object],
 ) -> Found:
     row = int(at[start])
-    evidence = {
-        "records": end - start,
-        "uid": int(uids[start]),
-        "reader": name,
-        "holds": int(log.replica.records.uid[row]) if row >= 0 else -1,
-        "state": log.state_of(row) if row >= 0 else "absent",
+    return Found.at(
+        "phantom-read",
+        log.replica.cluster,
+        offsets[start],
+        records=end - start,
+        uid=uids[start],
+        reader=name,
+        holds=int(log.replica.records.uid[row]) if row >= 0 else -1,
+        state=log.state_of(row) if row >= 0 else "absent",
         **explained,
-    }
-    return Found(
-        kind="phantom-read",
-        cluster=log.replica.cluster,
-        offset=int(offsets[start]),
-        evidence=evidence,
     )
 
 
@@ -249,16 +241,14 @@ def _hidden(
     uids = log.replica.records.uid[visible[hidden]]
     by = taken.passed(there[hidden], reads)
     return [
-        Found(
-            kind="hidden-committed",
-            cluster=log.replica.cluster,
-            offset=int(there[hidden[start]]),
-            evidence={
-                "records": end - start,
-                "uid": int(uids[start]),
-                "reader": name,
-                **taken.evidence(int(by[start])),
-            },
+        Found.at(
+            "hidden-committed",
+            log.replica.cluster,
+            there[hidden[start]],
+            records=end - start,
+            uid=uids[start],
+            reader=name,
+            **taken.evidence(int(by[start])),
         )
         for start, end in runs(hidden, joined(by))
     ]

@@ -49,9 +49,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             findings += _compare(view, compared)
         else:
             findings.append(
-                Unjudged(
-                    reason=f"no log of {compared} was captured for {view.topic}-{view.partition}"
-                )
+                Unjudged(f"no log of {compared} was captured for {view.topic}-{view.partition}")
             )
     return findings
 
@@ -79,7 +77,7 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
             f"the log of {torn[0].cluster} is torn, so its records could not be compared from "
             f"offset {max(start, end)} on"
         )
-        findings.append(Unjudged(reason=reason))
+        findings.append(Unjudged(reason))
     how = mapped_over(view.mirror.guarantee.producer_ids, mirrored_range.far)
     here = _disputed(destination, source, start, end, how)
     there = _disputed(source, destination, start, end, how)
@@ -100,7 +98,7 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
             f"{source.cluster} and {destination.cluster} only, which are compacted, and whether a "
             "cleaner took them cannot be known"
         )
-        findings.append(Unjudged(reason=reason))
+        findings.append(Unjudged(reason))
     return [
         *findings,
         *_found("record-divergence", source, destination, destination, mine[other]),
@@ -165,15 +163,13 @@ def _found(
     """Neighbouring records are one anomaly."""
     records = holder.records
     return [
-        Found(
-            kind=kind,
-            cluster=destination.cluster,
-            offset=int(records.offset[rows[first]]),
-            evidence={
-                "records": after - first,
-                "uid": int(records.uid[rows[first]]),
-                "source": source.cluster,
-            },
+        Found.at(
+            kind,
+            destination.cluster,
+            records.offset[rows[first]],
+            records=after - first,
+            uid=records.uid[rows[first]],
+            source=source.cluster,
         )
         for first, after in runs(records.offset[rows])
     ]

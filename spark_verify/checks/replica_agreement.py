@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -69,9 +69,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             if replica.damage:
                 where = f"{view.topic}-{view.partition} on {cluster}/{replica.broker}"
                 findings.append(
-                    Unjudged(
-                        reason=f"the log of {where} is torn, so not all of it could be compared"
-                    )
+                    Unjudged(f"the log of {where} is torn, so not all of it could be compared")
                 )
         if not view.recorded:
             # Replicas with the same hole say so once.
@@ -97,11 +95,9 @@ def _deposed_left_out(
     begins = {r.broker: deposed(r, model) for r in replicas}
     doubts = [
         Unjudged(
-            reason=(
-                f"broker {broker} of {model.cluster} has batches of {view.topic}-{view.partition} "
-                f"from offset {begin} on in an older leader epoch than broker {model.broker}: it "
-                "was out of sync, or copied at another moment"
-            )
+            f"broker {broker} of {model.cluster} has batches of {view.topic}-{view.partition} "
+            f"from offset {begin} on in an older leader epoch than broker {model.broker}: it "
+            "was out of sync, or copied at another moment"
         )
         for broker, begin in begins.items()
         if begin < ends[broker]
@@ -136,12 +132,12 @@ def _compared(view: PartitionView, replicas: Sequence[Replica]) -> Iterator[Find
             f"{apart} batches differ between the brokers of {replicas[0].cluster} below offset "
             f"{cleaned}, which are compacted"
         )
-        yield Unjudged(reason=f"{reason}, and their records could not be read")
+        yield Unjudged(f"{reason}, and their records could not be read")
 
 
 def _base(found: Found) -> int:
     """Where the batch begins that differs."""
-    batch: Any = found.evidence["batch"]
+    batch = found.evidence["batch"]
     return int(batch[0] if isinstance(batch, list) else batch)
 
 
@@ -150,10 +146,10 @@ def _cleaned(
 ) -> Found | Explained:
     """Judges a differing batch below the cleaner's offset: what no cleaner does, or why it may
     differ."""
-    model, other = (replicas[broker] for broker in found.evidence["brokers"])  # type: ignore[attr-defined]
+    model, other = (replicas[broker] for broker in found.evidence["brokers"])
     base = _base(found)
     if found.kind == "replica-missing":
-        absent = replicas[found.evidence["missing_on"]]  # type: ignore[index]
+        absent = replicas[found.evidence["missing_on"]]
         if (absent.batches.base_offset == base).any():
             return found  # more often on the one than on the other
         return _lacking(
@@ -180,7 +176,7 @@ def _records_cleaned(
     base = _base(found)
     if not (readable(model, base) and readable(other, base)):
         return "unknown"
-    changed = [change for change in found.evidence["changed"] if change["fields"] != ABSENT]  # type: ignore[attr-defined]
+    changed = [change for change in found.evidence["changed"] if change["fields"] != ABSENT]
     if changed:
         return replace(found, offset=changed[0]["offset"])
     reasons = [
@@ -201,15 +197,15 @@ def _lacking(found: Found, absent: Replica, why: MissingRecords) -> Found | Expl
     """A record is missing on one broker that no cleaner takes: the last of its key."""
     if why.explained != "nothing":
         return why.explained
-    evidence = {
-        "brokers": found.evidence["brokers"],
-        "batch": found.evidence["batch"],
-        "missing_on": absent.broker,
-        "uids": [why.uid],
-        "records": [why.offset],
-    }
-    return Found(
-        kind="replica-missing", cluster=found.cluster, offset=why.offset, evidence=evidence
+    return Found.at(
+        "replica-missing",
+        found.cluster,
+        why.offset,
+        brokers=found.evidence["brokers"],
+        batch=found.evidence["batch"],
+        missing_on=absent.broker,
+        uids=[why.uid],
+        records=[why.offset],
     )
 
 
@@ -219,7 +215,7 @@ def _holes(view: PartitionView, replica: Replica) -> Iterator[Unjudged]:
     if count:
         where = f"{replica.cluster}'s {view.topic}-{view.partition}"
         yield Unjudged(
-            reason=f"{count} offsets of {where} are missing, first {first}: compaction, or loss"
+            f"{count} offsets of {where} are missing, first {first}: compaction, or loss"
         )
 
 
@@ -238,7 +234,7 @@ def _ends_early(view: PartitionView, replica: Replica) -> Iterator[Finding]:
         "from": replica.high_watermark_from,
         "missing": replica.high_watermark - replica.end,
     }
-    yield Found(kind=ENDS_EARLY, cluster=replica.cluster, offset=replica.end, evidence=evidence)
+    yield Found.at(ENDS_EARLY, replica.cluster, replica.end, **evidence)
 
 
 CHECK = Check(

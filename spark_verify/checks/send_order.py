@@ -77,9 +77,7 @@ def _late(generation: LogGeneration, log: Log, rows: Ints) -> Sequence[Finding]:
             "after_offset": int(records.offset[after]),
         }
         kind = INSIDE if same[start] else BETWEEN
-        found.append(
-            Found(kind=kind, cluster=cluster, offset=int(records.offset[row]), evidence=evidence)
-        )
+        found.append(Found.at(kind, cluster, records.offset[row], **evidence))
     return found
 
 

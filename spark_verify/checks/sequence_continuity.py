@@ -125,16 +125,14 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 def _none(replica: Replica, every: Ints) -> Sequence[Found]:
     batches = replica.batches
     return [
-        Found(
-            kind="no-sequence",
-            cluster=replica.cluster,
-            offset=int(batches.base_offset[row]),
-            evidence={
-                "producer_id": int(batches.producer_id[row]),
-                "producer_epoch": int(batches.producer_epoch[row]),
-                "sequence": int(batches.base_sequence[row]),
-                "records": int(batches.count[row]),
-            },
+        Found.at(
+            "no-sequence",
+            replica.cluster,
+            batches.base_offset[row],
+            producer_id=batches.producer_id[row],
+            producer_epoch=batches.producer_epoch[row],
+            sequence=batches.base_sequence[row],
+            records=batches.count[row],
         )
         for row in every[batches.base_sequence[every] < 0].tolist()
     ]
@@ -198,8 +196,8 @@ def _judge(
         "first sequence of a producer that it does not know (KAFKA-15591)"
     )
     return [
-        *([Unjudged(reason=unrecorded)] if stateless.any() else []),
-        *(Unjudged(reason=f"{count} {reason}") for count, reason in reasons if count),
+        *([Unjudged(unrecorded)] if stateless.any() else []),
+        *(Unjudged(f"{count} {reason}") for count, reason in reasons if count),
         *_breaks(view, generation, replica, kinds, every, expected, before),
     ]
 
@@ -346,9 +344,7 @@ def _found(
     }
     if every.adopted[i] >= 0:
         evidence["goes_on_from"] = int(batches.base_offset[every.adopted[i]])
-    return Found(
-        kind=kind, cluster=replica.cluster, offset=int(batches.base_offset[row]), evidence=evidence
-    )
+    return Found.at(kind, replica.cluster, batches.base_offset[row], **evidence)
 
 
 CHECK = Check(

@@ -20,7 +20,6 @@ the same, in part or in full. What follows in that partition follows from this.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -34,6 +33,7 @@ from linkflap.spark_verify.checks.base import (
     Found,
     PartialFinding,
     Unjudged,
+    grouped,
 )
 from linkflap.spark_verify.checks.parts.generations import (
     apart,
@@ -99,12 +99,14 @@ def _circles(view: PartitionView) -> Iterator[Finding]:
         while (further := follows.get(upstream[-1])) is not None and further not in upstream:
             upstream.append(further)
         if step.cluster in upstream:
-            evidence = {
-                "how": "made to follow a cluster that followed it",
-                "link": step.link,
-                "through": upstream,
-            }
-            yield Found(kind=CIRCLE, cluster=step.cluster, offset=step.offset, evidence=evidence)
+            yield Found.at(
+                CIRCLE,
+                step.cluster,
+                step.offset,
+                how="made to follow a cluster that followed it",
+                link=step.link,
+                through=upstream,
+            )
         follows[step.cluster] = source
 
 
@@ -176,11 +178,8 @@ def _own_end(view: PartitionView, link: LinkSpec) -> tuple[int, int]:
 
 def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
     """The partitions that a failover promoted although it was refused, or never came to its end."""
-    by_link: dict[str, list[PartialFinding]] = defaultdict(list)
-    for partial in partials:
-        by_link[str(partial.data["link"])].append(partial)
     found: list[Combined] = []
-    for link, mine in sorted(by_link.items()):
+    for link, mine in sorted(grouped(partials, lambda each: each.data["link"]).items()):
         promoted = [partial for partial in mine if partial.data["promoted"]]
         if any(partial.data["took_place"] for partial in mine):
             continue
@@ -188,15 +187,20 @@ def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
             error = partial.data["error"]
             how = f"was refused with {error}" if error else "did not come to its end"
             extent = "full" if len(promoted) == len(mine) else "partial"
-            evidence = {
-                "link": link, "refused_over": link, "failover": partial.data["failover"],
-                "records": partial.data["records"], "how": how, "extent": extent,
-                "promoted": len(promoted), "partitions": len(mine),
-            }  # fmt: skip
-            one = Found(
-                kind=PARTIAL, cluster=partial.cluster, offset=partial.offset, evidence=evidence
+            one = Found.at(
+                PARTIAL,
+                partial.cluster,
+                partial.offset,
+                link=link,
+                refused_over=link,
+                failover=partial.data["failover"],
+                records=partial.data["records"],
+                how=how,
+                extent=extent,
+                promoted=len(promoted),
+                partitions=len(mine),
             )
-            found.append(Combined(found=one, topic=partial.topic, partition=partial.partition))
+            found.append(partial.combined(one))
     return found
 
 
@@ -270,18 +274,15 @@ def _came_round(view: PartitionView, generation: LogGeneration, log: Log) -> Seq
     for start, end in runs(rows, records.uid[rows], apart(generation, records.offset[rows])):
         uid = int(records.uid[rows[start]])
         sent = others[int(sender[start])]
-        evidence = {
-            "records": end - start,
-            "uid": uid,
-            "how": "handed to another cluster",
-            "sent_to": sent.cluster,
-        }
         found.append(
-            Found(
-                kind=CIRCLE,
-                cluster=here,
-                offset=int(records.offset[rows[start]]),
-                evidence=evidence,
+            Found.at(
+                CIRCLE,
+                here,
+                records.offset[rows[start]],
+                records=end - start,
+                uid=uid,
+                how="handed to another cluster",
+                sent_to=sent.cluster,
             )
         )
     return found
@@ -295,18 +296,18 @@ def _standby(view: PartitionView, send: Send, offset: int, records: int, how: st
     )
     if not promoted and led_there:
         return Unjudged(
-            reason=(
-                f"{send.cluster} acknowledged writes to {view.topic} but no promotion was recorded"
-            )
+            f"{send.cluster} acknowledged writes to {view.topic} but no promotion was recorded"
         )
-    evidence = {
-        "records": records,
-        "how": how,
-        "operation": send.number,
-        "client": send.client,
-        "invoked": send.invoked,
-    }
-    return Found(kind=KIND, cluster=send.cluster, offset=offset, evidence=evidence)
+    return Found.at(
+        KIND,
+        send.cluster,
+        offset,
+        records=records,
+        how=how,
+        operation=send.number,
+        client=send.client,
+        invoked=send.invoked,
+    )
 
 
 CHECK = Check(

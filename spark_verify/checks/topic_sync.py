@@ -74,7 +74,7 @@ def _restored(view: PartitionView, promotion: Promotion) -> Iterator[Finding]:
     ours = _after(view, promotion, by, over)
     if not theirs or not ours:
         missing = cluster if theirs else home
-        yield Unjudged(reason=f"nothing says what was set on {view.topic} on {missing}")
+        yield Unjudged(f"nothing says what was set on {view.topic} on {missing}")
         return
     yield Examined(cluster=cluster, origin="mirrored", count=1)
     yield from _not_restored(view, promotion, theirs, _in_force_from(ours, by))
@@ -109,8 +109,9 @@ def _not_restored(
                 f"{name}: {_said(there)} there, {_said(here)} here"
                 for name, there, here in differing[-1]
             )
-            evidence = {"source": home, "settings": settings, "link": promotion.link}
-            yield Found(kind=SETTING, cluster=cluster, offset=-1, evidence=evidence)
+            yield Found.at(
+                SETTING, cluster, -1, source=home, settings=settings, link=promotion.link
+            )
             return
 
 
@@ -179,30 +180,23 @@ def _differences(each: Comparison) -> Iterator[Found]:
     source, destination = LinkSpec.parse(each.link).ends
     about = {"source": source, "there": each.there, "here": each.here}
     if not each.here:
-        yield Found(kind=MISSING, cluster=destination, offset=-1, evidence=about)
+        yield Found.at(MISSING, destination, -1, **about)
         return
     if each.here != each.there:
-        yield Found(kind=PARTITIONS, cluster=destination, offset=-1, evidence=about)
+        yield Found.at(PARTITIONS, destination, -1, **about)
     if each.differing:
         settings = "; ".join(
             f"{name}: {_said(there)} there, {_said(here)} here"
             for name, there, here in each.differing
         )
-        yield Found(
-            kind=SETTING,
-            cluster=destination,
-            offset=-1,
-            evidence={"source": source, "settings": settings},
-        )
+        yield Found.at(SETTING, destination, -1, source=source, settings=settings)
     if each.missing or each.beside:
         acls = "; ".join(
             f"{what}: {', '.join(some)}"
             for what, some in (("missing", each.missing), ("not there", each.beside))
             if some
         )
-        yield Found(
-            kind=ACL, cluster=destination, offset=-1, evidence={"source": source, "acls": acls}
-        )
+        yield Found.at(ACL, destination, -1, source=source, acls=acls)
 
 
 def _said(value: str | None) -> str:

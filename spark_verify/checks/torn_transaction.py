@@ -30,6 +30,7 @@ from linkflap.spark_verify.checks.base import (
     Found,
     PartialFinding,
     Unjudged,
+    grouped,
 )
 from linkflap.spark_verify.checks.parts.deleted_records import deleted
 from linkflap.spark_verify.checks.parts.generations import every, incomplete, log_of
@@ -193,10 +194,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         else:
             findings.append(
                 Unjudged(
-                    reason=(
-                        f"no log of {generation.cluster} was captured for "
-                        f"{view.topic}-{view.partition}"
-                    )
+                    f"no log of {generation.cluster} was captured for {view.topic}-{view.partition}"
                 )
             )
         for compared in crossed:
@@ -230,9 +228,7 @@ class TransactionPart:
 def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
     """Transactions of which something is visible, and not everything: at the first partition that
     lacks something."""
-    by_hop: dict[tuple[str, str], list[PartialFinding]] = defaultdict(list)
-    for partial in partials:
-        by_hop[partial.cluster, str(partial.data["hop"])].append(partial)
+    by_hop = grouped(partials, lambda each: (each.cluster, each.data["hop"]))
     return [
         _torn(cluster, hop, operation, parts)
         for (cluster, hop), mine in sorted(by_hop.items(), key=lambda item: item[0])
@@ -281,9 +277,9 @@ def _in_part(partials: Sequence[PartialFinding]) -> Ints:
 
 
 def _column(partial: PartialFinding, name: str) -> list[int]:
-    values = partial.data.get(name)
-    none = [0] * len(_column(partial, "operation")) if name in (LOST, OVERTAKEN) else []
-    return values if isinstance(values, list) else none
+    none = [0] * len(partial.data["operation"])
+    values: list[int] = partial.data.get(name, none)
+    return values
 
 
 def _torn(cluster: str, hop: str, operation: int, parts: Sequence[TransactionPart]) -> Combined:
@@ -310,11 +306,8 @@ def _torn(cluster: str, hop: str, operation: int, parts: Sequence[TransactionPar
         evidence |= {"link": link, "failover": failover}
         overtaken = sum(p.overtaken for p in parts)
         evidence |= {OVERTAKEN: overtaken} if overtaken else {}
-    found = Found(
-        kind=BY_FAILOVER if failover == "forced" else TORN,
-        cluster=cluster,
-        offset=worst.offset,
-        evidence=evidence,
+    found = Found.at(
+        BY_FAILOVER if failover == "forced" else TORN, cluster, worst.offset, **evidence
     )
     return Combined(found=found, topic=worst.topic, partition=worst.partition)
 

@@ -63,9 +63,13 @@ def _not_appended(
         if not len(rows) and offset < cleaned:
             continue
         if len(rows) != 1 or not _is(batches, int(rows[0]), what):
-            evidence = {**about, "said": what, "holds": [_named(batches, int(row)) for row in rows]}
-            yield Found(
-                kind="marker-not-appended", cluster=stop.cluster, offset=offset, evidence=evidence
+            yield Found.at(
+                "marker-not-appended",
+                stop.cluster,
+                offset,
+                **about,
+                said=what,
+                holds=[_named(batches, int(row)) for row in rows],
             )
 
 
@@ -87,9 +91,7 @@ def ended(
     )
     about = {"link": stop.link, "mirrored": stop.mirrored, "promoted": stop.promoted}
     if promotion.offset != _kept(stop):
-        yield Found(
-            kind="promotion-mismatch", cluster=stop.cluster, offset=promotion.offset, evidence=about
-        )
+        yield Found.at("promotion-mismatch", stop.cluster, promotion.offset, **about)
     yield from _not_appended(replica, stop, cleaned, about)
     appended = {offset for offset, _ in stop.appended}
     between = np.flatnonzero(
@@ -98,23 +100,13 @@ def ended(
     silent = [row for row in between if int(batches.base_offset[row]) not in appended]
     for row in silent:
         evidence = about | {"holds": _named(batches, row)}
-        yield Found(
-            kind="marker-unannounced",
-            cluster=stop.cluster,
-            offset=int(batches.base_offset[row]),
-            evidence=evidence,
-        )
+        yield Found.at("marker-unannounced", stop.cluster, batches.base_offset[row], **evidence)
     if not silent and not _adds_up(stop):
         evidence = about | {
             "truncated": [list(one) for one in stop.truncated],
             "appended": [list(one) for one in stop.appended],
         }
-        yield Found(
-            kind="promotion-unaccounted",
-            cluster=stop.cluster,
-            offset=stop.promoted,
-            evidence=evidence,
-        )
+        yield Found.at("promotion-unaccounted", stop.cluster, stop.promoted, **evidence)
     yield from unseen_truncations(replica, stop, about)
     yield from _other_epochs(replica, stop, about)
 
@@ -169,9 +161,15 @@ def unseen_truncations(
                 "base": int(batches.base_offset[row]),
                 "leader_epoch": int(batches.leader_epoch[row]),
             }
-            evidence = {**about, "end": end, "truncated_to": at, "before": newest, "holds": holds}
-            yield Found(
-                kind="truncation-not-made", cluster=stop.cluster, offset=at, evidence=evidence
+            yield Found.at(
+                "truncation-not-made",
+                stop.cluster,
+                at,
+                **about,
+                end=end,
+                truncated_to=at,
+                before=newest,
+                holds=holds,
             )
 
 
@@ -190,17 +188,14 @@ def _other_epochs(
     wrong = np.flatnonzero((index >= 0) & (recorded != batches.leader_epoch[rows]))
     if len(wrong):
         row = int(rows[wrong[0]])
-        evidence = {
+        yield Found.at(
+            "epoch-mismatch",
+            stop.cluster,
+            batches.base_offset[row],
             **about,
-            "said": int(recorded[wrong[0]]),
-            "leader_epoch": int(batches.leader_epoch[row]),
-            "batches": len(wrong),
-        }
-        yield Found(
-            kind="epoch-mismatch",
-            cluster=stop.cluster,
-            offset=int(batches.base_offset[row]),
-            evidence=evidence,
+            said=recorded[wrong[0]],
+            leader_epoch=batches.leader_epoch[row],
+            batches=len(wrong),
         )
 
 
@@ -362,7 +357,7 @@ def _not_of_the_owner(
 
 def found_in(kind: str, generation: LogGeneration, offset: int, **evidence: object) -> Found:
     """An anomaly in one log generation."""
-    return Found(kind=kind, cluster=generation.cluster, offset=offset, evidence=evidence)
+    return Found.at(kind, generation.cluster, offset, **evidence)
 
 
 def truncation_findings(
@@ -372,10 +367,8 @@ def truncation_findings(
     if before is None or after is None:
         return [
             Unjudged(
-                reason=(
-                    f"{generation.cluster} was made to follow, and no log of it from before and "
-                    "after that was captured"
-                )
+                f"{generation.cluster} was made to follow, and no log of it from before and "
+                "after that was captured"
             )
         ]
     recorded = [
@@ -500,11 +493,8 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             findings += truncation_findings(view, generation, following)
         known = [t for t in view.truncations if t.cluster == name]
         findings += [
-            Found(
-                kind="truncation-impossible",
-                cluster=t.cluster,
-                offset=t.offset,
-                evidence={"because": NEVER_FOLLOWED, "end": t.end},
+            Found.at(
+                "truncation-impossible", t.cluster, t.offset, because=NEVER_FOLLOWED, end=t.end
             )
             for t in known
             if without_reversal(t, mine)

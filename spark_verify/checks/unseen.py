@@ -163,17 +163,19 @@ def _unseen(
     for start, end in runs(what.uid[rows[gone]], offsets[gone], joined(by)):
         row = int(rows[gone[start]])
         send = what.sends[int(what.send[row])]
-        evidence = {
-            "records": end - start,
-            "uid": int(what.uid[row]),
-            "operation": send.number,
-            "client": send.client,
-            "acknowledged_by": send.cluster,
-            "acknowledged_at": int(what.acked[row]),
-            **taken.evidence(int(by[start])),
-        }
         found.append(
-            Found(kind=KIND, cluster=cluster, offset=int(offsets[gone[start]]), evidence=evidence)
+            Found.at(
+                KIND,
+                cluster,
+                offsets[gone[start]],
+                records=end - start,
+                uid=what.uid[row],
+                operation=send.number,
+                client=send.client,
+                acknowledged_by=send.cluster,
+                acknowledged_at=what.acked[row],
+                **taken.evidence(int(by[start])),
+            )
         )
     return found
 

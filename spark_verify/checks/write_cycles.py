@@ -203,9 +203,15 @@ def _circle(
     steps = [
         {"wrote": one, "uid": edges[one][other], "read_by": other} for one, other in pairwise(path)
     ]
-    evidence = {"transactions": len(members), "operation": operation, "circle": steps[:SHOWN]}
-    found = Found(kind=KIND, cluster=partial.cluster, offset=offset, evidence=evidence)
-    return Combined(found=found, topic=partial.topic, partition=partial.partition)
+    found = Found.at(
+        KIND,
+        partial.cluster,
+        offset,
+        transactions=len(members),
+        operation=operation,
+        circle=steps[:SHOWN],
+    )
+    return partial.combined(found)
 
 
 def _shortest(

@@ -30,7 +30,7 @@ from linkflap.harness.log.coordinators import (
     PREPARE_COMMIT,
 )
 from linkflap.harness.model.topology import TopicPartition
-from linkflap.spark_verify.checks.base import Combined, Found, PartialFinding
+from linkflap.spark_verify.checks.base import Combined, Found, PartialFinding, grouped
 from linkflap.spark_verify.checks.parts.lost_records import EVIDENCE
 from linkflap.spark_verify.checks.parts.transaction_states import IMPOSSIBLE, name_of
 
@@ -42,7 +42,7 @@ def _written(
     had reloaded the partition."""
     written: dict[tuple[str, str, int], list[tuple[int, bool]]] = defaultdict(list)
     for partial in commits:
-        keys = [tuple(key) for key in partial.data["keys"]]  # type: ignore[attr-defined]
+        keys = [tuple(key) for key in partial.data["keys"]]
         for key, committed, reloaded in rows_of(partial.data["commits"], 3):
             written[keys[key]].append((committed, bool(reloaded)))
     return written
@@ -53,7 +53,7 @@ def _pending(commits: Sequence[PartialFinding]) -> Mapping[tuple[str, str, int],
     but no reader was given it."""
     pending: dict[tuple[str, str, int], set[int]] = defaultdict(set)
     for partial in commits:
-        keys = [tuple(key) for key in partial.data["keys"]]  # type: ignore[attr-defined]
+        keys = [tuple(key) for key in partial.data["keys"]]
         for key, committed in rows_of(partial.data["pending"], 2):
             pending[keys[key]].add(committed)
     return pending
@@ -73,7 +73,7 @@ def groups_seen(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
         return
     written, pending = _written(commits), _pending(commits)
     for partial in of_cluster(partials, "seen"):
-        names: Sequence[str] = partial.data["groups"]  # type: ignore[assignment]
+        names = partial.data["groups"]
         sampled, acknowledged = (
             rows_of(partial.data["sampled"], 3),
             rows_of(partial.data["acknowledged"], 2),
@@ -93,14 +93,15 @@ def groups_seen(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
                 there, [offset for which, offset in acknowledged if which == number]
             )
             if lost is not None:
-                evidence = {"group": group, "seen": lost[1], "commits_in_the_log": len(log)}
-                found = Found(
-                    kind="commit-missing",
-                    cluster=partial.cluster,
-                    offset=lost[0],
-                    evidence=evidence,
+                found = Found.at(
+                    "commit-missing",
+                    partial.cluster,
+                    lost[0],
+                    group=group,
+                    seen=lost[1],
+                    commits_in_the_log=len(log),
                 )
-                yield Combined(found=found, topic=partial.topic, partition=partial.partition)
+                yield partial.combined(found)
 
 
 def _not_in(
@@ -177,8 +178,7 @@ class _Decisions:
 def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
     """Compares what is known of each cluster."""
     found: list[Combined] = []
-    for cluster in sorted({partial.cluster for partial in partials}):
-        mine = [partial for partial in partials if partial.cluster == cluster]
+    for _, mine in sorted(grouped(partials, lambda each: each.cluster).items()):
         found += [*_outcomes(mine), *groups_seen(mine)]
     return found
 
@@ -206,36 +206,37 @@ def _outcomes(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
                 if (one := group.mismatch()) is not None:
                     kind, offset, decided = one
                     evidence = {"producer_id": pid, "producer_epoch": epoch, **_shown(decided)}
-                    taken: Any = partial.data.get("lost", ())
-                    lost = [row for row in taken if (row[0], row[1]) == (pid, epoch)]
+                    lost = [
+                        row
+                        for row in partial.data.get("lost", ())
+                        if (row[0], row[1]) == (pid, epoch)
+                    ]
                     back = replace(group, markers=_with(group.markers, lost))
                     if lost and back.mismatch() is None:
                         evidence[EVIDENCE] = lost[0][4]
-                    found = Found(
-                        kind=kind, cluster=partial.cluster, offset=offset, evidence=evidence
-                    )
-                    yield Combined(found=found, topic=partial.topic, partition=partial.partition)
+                    found = Found.at(kind, partial.cluster, offset, **evidence)
+                    yield partial.combined(found)
 
 
 def _shared_ids(states: Sequence[PartialFinding]) -> Iterator[Combined]:
     """Producer ids that two transactional ids have: each id gets its own."""
     owners: dict[int, str] = {}
     for partial in sorted(states, key=lambda each: each.partition):
-        ids: Sequence[str] = partial.data["ids"]  # type: ignore[assignment]
+        ids = partial.data["ids"]
         reported: set[int] = set()
         for name, pid, _, state, offset, _ in rows_of(partial.data["states"], 6):
             owner = owners.setdefault(pid, ids[name]) if pid >= 0 else ids[name]
             if owner != ids[name] and pid not in reported:
                 reported.add(pid)
-                evidence: dict[str, object] = {
-                    "transactional_id": ids[name],
-                    "state": name_of(state),
-                    "wrong": f"producer id {pid} is that of {owner}",
-                }
-                found = Found(
-                    kind=IMPOSSIBLE, cluster=partial.cluster, offset=offset, evidence=evidence
+                found = Found.at(
+                    IMPOSSIBLE,
+                    partial.cluster,
+                    offset,
+                    transactional_id=ids[name],
+                    state=name_of(state),
+                    wrong=f"producer id {pid} is that of {owner}",
                 )
-                yield Combined(found=found, topic=partial.topic, partition=partial.partition)
+                yield partial.combined(found)
 
 
 def _with(markers: Sequence[_Marker], lost: Sequence[_Lost]) -> Sequence[_Marker]:

@@ -111,16 +111,18 @@ def found(
     findings = []
     for start, end in runs(got.offset[order], got.uid[order], joined(by)):
         row = int(order[start])
-        evidence = {
-            "records": end - start,
-            "uid": int(got.uid[row]),
-            "reader": got.reads[int(got.read[row])].reader,
-            "returned": int(got.returned[row]),
-            "witness": witness(row),
-            **(taken.evidence(int(by[start])) if taken else {}),
-        }
         findings.append(
-            Found(kind=kind, cluster=cluster, offset=int(got.offset[row]), evidence=evidence)
+            Found.at(
+                kind,
+                cluster,
+                got.offset[row],
+                records=end - start,
+                uid=got.uid[row],
+                reader=got.reads[int(got.read[row])].reader,
+                returned=got.returned[row],
+                witness=witness(row),
+                **taken.evidence(int(by[start])) if taken else {},
+            )
         )
     return findings
 

@@ -100,24 +100,20 @@ def held_against(
             f"{part.cluster}"
         )
         return Unjudged(
-            reason=(
-                f"{what} stepped back after a fault on its brokers, and not all of {GROUPS} is "
-                "there to say why"
-            )
+            f"{what} stepped back after a fault on its brokers, and not all of {GROUPS} is "
+            "there to say why"
         )
     first = commits.index(part.offset) if part.offset in commits else len(commits)
     if sampled["before"] in commits[first:]:
         return None
     evidence = {name: value for name, value in sampled.items() if name != "what"}
-    return Found(
-        kind="checkpoint-regression", cluster=part.cluster, offset=part.offset, evidence=evidence
-    )
+    return Found.at("checkpoint-regression", part.cluster, part.offset, **evidence)
 
 
 def _checkpoint(
     kind: str, promotion: Promotion, offset: int, evidence: Mapping[str, object]
 ) -> Found:
-    return Found(kind=kind, cluster=promotion.cluster, offset=offset, evidence=evidence)
+    return Found.at(kind, promotion.cluster, offset, **evidence)
 
 
 def during(view: PartitionView, compared: Hop) -> PartitionView:
@@ -230,14 +226,7 @@ def _beside(
     ):
         if len(rows):
             shown = evidence | {"records": len(rows), "uid": int(ours.uid[rows[0]])} | more
-            findings.append(
-                Found(
-                    kind=kind,
-                    cluster=promotion.cluster,
-                    offset=int(ours.offset[rows[0]]),
-                    evidence=shown,
-                )
-            )
+            findings.append(Found.at(kind, promotion.cluster, ours.offset[rows[0]], **shown))
     return findings
 
 

@@ -37,23 +37,16 @@ def absent_offsets(view: PartitionView, replica: Replica) -> Iterator[Finding]:
     evidence: dict[str, object] = {"broker": replica.broker}
     if replica.damage:
         where = f"{view.topic}-{view.partition} on {replica.cluster}/{replica.broker}"
-        yield Unjudged(reason=f"the log of {where} is torn from offset {replica.torn_from} on")
+        yield Unjudged(f"the log of {where} is torn from offset {replica.torn_from} on")
         return
     count, first = missing(replica, view.compacted.get(replica.cluster, 0))
     if count:
-        yield Found(
-            kind="offsets-missing",
-            cluster=replica.cluster,
-            offset=first,
-            evidence={**evidence, "offsets": count},
-        )
+        yield Found.at("offsets-missing", replica.cluster, first, **evidence, offsets=count)
     if replica.end < replica.high_watermark and replica.high_watermark_from == "copied":
         yield copied_while_running(view, replica, "ends-early")
     elif replica.end < replica.high_watermark:
         evidence |= {"high_watermark": replica.high_watermark, "from": replica.high_watermark_from}
-        yield Found(
-            kind="ends-early", cluster=replica.cluster, offset=replica.end, evidence=evidence
-        )
+        yield Found.at("ends-early", replica.cluster, replica.end, **evidence)
 
 
 def sound(view: PartitionView, replica: Replica) -> bool:

@@ -16,16 +16,14 @@ def order_anomaly(compared: Hop, kind: str, at: Ints, **evidence: object) -> Fou
     """An anomaly at neighbouring records of the destination: `at` are indices into `mirrored`."""
     ours = compared.destination.replica
     rows = compared.mirrored[at]
-    return Found(
-        kind=kind,
-        cluster=ours.cluster,
-        offset=int(ours.records.offset[rows[0]]),
-        evidence={
-            "records": len(at),
-            "uid": int(ours.records.uid[rows[0]]),
-            "source": compared.source.replica.cluster,
-            **evidence,
-        },
+    return Found.at(
+        kind,
+        ours.cluster,
+        ours.records.offset[rows[0]],
+        records=len(at),
+        uid=ours.records.uid[rows[0]],
+        source=compared.source.replica.cluster,
+        **evidence,
     )
 
 
@@ -79,11 +77,9 @@ def may_repeat(view: PartitionView) -> bool:
 
 def unknown_repeats(view: PartitionView, cluster: str, count: int) -> Unjudged:
     return Unjudged(
-        reason=(
-            f"{count} records of {cluster}'s {view.topic}-{view.partition} were mirrored again: an "
-            "at-least-once mirror does that around faults, and nobody recorded these; if it writes "
-            "in transactions, say --set delivery=exactly-once"
-        )
+        f"{count} records of {cluster}'s {view.topic}-{view.partition} were mirrored again: an "
+        "at-least-once mirror does that around faults, and nobody recorded these; if it writes "
+        "in transactions, say --set delivery=exactly-once"
     )
 
 

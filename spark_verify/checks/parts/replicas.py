@@ -30,16 +30,14 @@ def falls(replica: Replica) -> Sequence[Finding]:
     # One range below the mark is one anomaly.
     first = rows[np.concatenate(([True], np.diff(rows) != 1))] if len(rows) else rows
     return [
-        Found(
-            kind="leader-epoch-regression",
-            cluster=replica.cluster,
-            offset=int(replica.batches.base_offset[row]),
-            evidence={
-                "broker": replica.broker,
-                "capture": replica.moment,
-                "epoch": int(epochs[row]),
-                "before": int(highest[row - 1]),
-            },
+        Found.at(
+            "leader-epoch-regression",
+            replica.cluster,
+            replica.batches.base_offset[row],
+            broker=replica.broker,
+            capture=replica.moment,
+            epoch=epochs[row],
+            before=highest[row - 1],
         )
         for row in first.tolist()
     ]
@@ -76,13 +74,11 @@ def copied_while_running(view: PartitionView, replica: Replica, kind: str) -> Un
     """Why it proves nothing that a log ends below the high watermark in its broker's checkpoint
     file."""
     return Unjudged(
-        reason=(
-            f"{kind}: the log of {replica.cluster}'s {view.topic}-{view.partition} on broker "
-            f"{replica.broker} ends at {replica.end}, below the high watermark "
-            f"{replica.high_watermark} in its checkpoint file: the folder of a broker that runs "
-            "while it is copied looks so (it has no .kafka_cleanshutdown); stop the broker, or copy"
-            " the checkpoint files before the logs"
-        )
+        f"{kind}: the log of {replica.cluster}'s {view.topic}-{view.partition} on broker "
+        f"{replica.broker} ends at {replica.end}, below the high watermark "
+        f"{replica.high_watermark} in its checkpoint file: the folder of a broker that runs "
+        "while it is copied looks so (it has no .kafka_cleanshutdown); stop the broker, or copy"
+        " the checkpoint files before the logs"
     )
 
 
@@ -109,11 +105,8 @@ def within(replica: Replica) -> Sequence[Finding]:
 def _found(replica: Replica, kind: str, row: int, **evidence: object) -> Found:
     batches = replica.batches
     base, last = int(batches.base_offset[row]), int(batches.last_offset[row])
-    return Found(
-        kind=kind,
-        cluster=replica.cluster,
-        offset=base,
-        evidence={"broker": replica.broker, "batch": [base, last], **evidence},
+    return Found.at(
+        kind, replica.cluster, base, broker=replica.broker, batch=[base, last], **evidence
     )
 
 
@@ -192,7 +185,7 @@ def _disagreement(
     evidence: dict[str, object] = {"brokers": [model.broker, other.broker], "batch": base}
     if not len(mine) or not len(yours):
         evidence["missing_on"] = other.broker if not len(yours) else model.broker
-        return Found(kind="replica-missing", cluster=model.cluster, offset=base, evidence=evidence)
+        return Found.at("replica-missing", model.cluster, base, **evidence)
     evidence |= {
         name: [int(a), int(b)]
         for name, a, b in zip(NAMES, mine[0].tolist(), yours[0].tolist(), strict=True)
@@ -206,11 +199,8 @@ def _disagreement(
     evidence["records"] = offsets = [c["offset"] for c in changed]
     evidence["uids"] = [c["uid"] for c in changed] or _uids(model, *mine[0][:2].tolist())
     evidence["odd_one_out"] = _odd_one_out(replicas, base)
-    return Found(
-        kind="replica-disagreement",
-        cluster=model.cluster,
-        offset=offsets[0] if offsets else base,
-        evidence=evidence,
+    return Found.at(
+        "replica-disagreement", model.cluster, offsets[0] if offsets else base, **evidence
     )
 
 

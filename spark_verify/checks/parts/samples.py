@@ -50,7 +50,7 @@ def found_at(kind: str, cluster: str, marks: Watermarks, row: int, **evidence: o
         "time": int(marks.time[row]),
         "leader_epoch": int(marks.leader_epoch[row]),
     }
-    return Found(kind=kind, cluster=cluster, offset=lso, evidence=sample | evidence)
+    return Found.at(kind, cluster, lso, **(sample | evidence))
 
 
 def _same_tenure(view: PartitionView, cluster: str, marks: Watermarks, sampled: Ints) -> Bools:
@@ -177,7 +177,7 @@ def shortened(view: PartitionView, cluster: str, marks: Watermarks) -> Iterator[
                     for tenure in tenures
                     for each in _lost(view, marks, tenure, mine[:number], after)
                 ]
-                yield from sorted(found, key=lambda each: -_high(each))[:1]
+                yield from sorted(found, key=lambda each: -each.evidence["high_watermark"])[:1]
 
 
 def ahead(view: PartitionView, cluster: str, marks: Watermarks) -> Iterator[Found]:
@@ -216,14 +216,16 @@ def _ahead_of(
         late = asked[at] - marks.returned[row] > BESIDE
         in_sync = ((asked[grew] >= time - GREW) & (returned[grew + 1] <= time)).any()
         if ends[at] < high and not late and in_sync and _steady(view, cluster, marks, row):
-            evidence = {
-                "broker": broker,
-                "leader": int(marks.leader[row]),
-                "high_watermark": high,
-                "log_end": int(ends[at]),
-                "time": int(asked[at]),
-            }
-            return Found(kind=AHEAD, cluster=cluster, offset=int(ends[at]), evidence=evidence)
+            return Found.at(
+                AHEAD,
+                cluster,
+                ends[at],
+                broker=broker,
+                leader=marks.leader[row],
+                high_watermark=high,
+                log_end=ends[at],
+                time=asked[at],
+            )
     return None
 
 
@@ -244,10 +246,6 @@ def _steady(view: PartitionView, cluster: str, marks: Watermarks, row: int) -> b
         on == cluster and began <= over for on, began, _ in (*_truncations(view), *_reversals(view))
     )
     return bool(same.all()) and rises and not faults and not truncated
-
-
-def _high(found: Found) -> int:
-    return int(str(found.evidence["high_watermark"]))
 
 
 def _tenures(marks: Watermarks) -> Iterator[_Tenure]:
@@ -284,13 +282,18 @@ def _lost(
         return
     high = int(marks.high_watermark[known].max())
     if after.log_end < min(before.log_end, max(fetched), high):
-        evidence = {
-            "broker": before.broker, "leader": tenure.leader,
-            "leader_epoch": int(marks.leader_epoch[rows[0]]),
-            "high_watermark": high, "time": after.asked, "log_end": after.log_end,
-            "before": {"log_end": before.log_end},
-        }  # fmt: skip
-        yield Found(kind=KIND, cluster=before.cluster, offset=after.log_end, evidence=evidence)
+        yield Found.at(
+            KIND,
+            before.cluster,
+            after.log_end,
+            broker=before.broker,
+            leader=tenure.leader,
+            leader_epoch=marks.leader_epoch[rows[0]],
+            high_watermark=high,
+            time=after.asked,
+            log_end=after.log_end,
+            before={"log_end": before.log_end},
+        )
 
 
 def _cleared(view: PartitionView, cluster: str, after: ReplicaSample) -> int:

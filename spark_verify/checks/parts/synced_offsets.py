@@ -255,7 +255,7 @@ def combine(parts: Sequence[PartialFinding]) -> Iterator[Combined]:
                     f"what the mirror committed for group {group} in {topic}-{partition} on {there}"
                     " looks wrong"
                 )
-                found = [Unjudged(reason=f"{why}, and not all of {GROUPS} is there to say so")]
+                found = [Unjudged(f"{why}, and not all of {GROUPS} is there to say so")]
             yield from (Combined(found=one, topic=topic, partition=partition) for one in found)
 
 
@@ -312,26 +312,15 @@ def _judge(
                     f" {offset}"
                 )
                 yield Unjudged(
-                    reason=(
-                        f"{what}; after a fault on its brokers, its coordinator may have answered "
-                        "late"
-                    )
+                    f"{what}; after a fault on its brokers, its coordinator may have answered late"
                 )
             else:
-                yield Found(
-                    kind="checkpoint-regression",
-                    cluster=there,
-                    offset=offset,
-                    evidence=evidence | {"before": highest},
+                yield Found.at(
+                    "checkpoint-regression", there, offset, **(evidence | {"before": highest})
                 )
         if offset > bound:
             more = {"source_committed": source_committed, "bound": bound}
-            yield Found(
-                kind="checkpoint-beyond-commit",
-                cluster=there,
-                offset=offset,
-                evidence=evidence | more,
-            )
+            yield Found.at("checkpoint-beyond-commit", there, offset, **(evidence | more))
         elif judged.strange(offset):
-            yield Found(kind="checkpoint-stranger", cluster=there, offset=offset, evidence=evidence)
+            yield Found.at("checkpoint-stranger", there, offset, **evidence)
         highest = max(highest, offset)

@@ -28,7 +28,6 @@ from the state before it. It takes a fault of the cluster's brokers to bring tha
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -45,7 +44,7 @@ from linkflap.harness.log.coordinators import (
     PREPARE_COMMIT,
     TransactionState,
 )
-from linkflap.spark_verify.checks.base import Finding, Found, Unjudged
+from linkflap.spark_verify.checks.base import Finding, Found, Unjudged, grouped
 from linkflap.spark_verify.facts.eras import on_cluster, skew
 from linkflap.spark_verify.facts.view import PartitionView, Replica
 
@@ -133,11 +132,8 @@ def impossible_states(view: PartitionView, replica: Replica, begins: int) -> Ite
 
 def _by_id(replica: Replica) -> Mapping[str, Sequence[TransactionState]]:
     """The states of each transactional id, in the order of the log."""
-    by_id: dict[str, list[TransactionState]] = defaultdict(list)
-    for entry in replica.entries:
-        if isinstance(entry, TransactionState):
-            by_id[entry.transactional_id].append(entry)
-    return by_id
+    states = (entry for entry in replica.entries if isinstance(entry, TransactionState))
+    return grouped(states, lambda state: state.transactional_id)
 
 
 def _if_an_append_failed(
@@ -145,11 +141,9 @@ def _if_an_append_failed(
 ) -> Unjudged:
     where = f"{view.topic}-{view.partition} on {replica.cluster}"
     return Unjudged(
-        reason=(
-            f"{name_of(state.state)} of {state.transactional_id} at offset {state.offset} "
-            f"of {where} follows only if the append before it failed, and no history "
-            "says whether brokers were broken"
-        )
+        f"{name_of(state.state)} of {state.transactional_id} at offset {state.offset} "
+        f"of {where} follows only if the append before it failed, and no history "
+        "says whether brokers were broken"
     )
 
 
@@ -206,7 +200,7 @@ def _found(
     }
     if before is not None:
         evidence["follows_at"] = before.offset
-    return Found(kind=IMPOSSIBLE, cluster=replica.cluster, offset=state.offset, evidence=evidence)
+    return Found.at(IMPOSSIBLE, replica.cluster, state.offset, **evidence)
 
 
 def _wrong(before: TransactionState | None, state: TransactionState, rules: _Rules) -> str:
