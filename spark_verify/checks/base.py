@@ -25,6 +25,10 @@ from linkflap.spark_verify.facts.view import Origin, PartitionView
 Part = TypeVar("Part")
 Key = TypeVar("Key")
 FailoverCost = Literal["torn", "skipped", "replayed"]
+Examinable = Origin | Literal["checkpoints"]
+"""Where what is examined comes from; sampled committed offsets of groups are in no log."""
+Due = Collection[tuple[str, Examinable]]
+"""Clusters, and what must have been examined of each."""
 Input = Literal["batches", "records", "sends", "reads", "watermarks", "promotions", "groups"]
 
 
@@ -108,7 +112,7 @@ class Examined:
     """
 
     cluster: str
-    origin: Origin | Literal["checkpoints"]
+    origin: Examinable
     count: int
     generation: int = 0
     start: int = -1
@@ -216,12 +220,7 @@ class Check:
     combine: Callable[[Sequence[PartialFinding]], Sequence[Combined]] | None = None
     unit: str = "records"
     due: frozenset[Origin] = frozenset({"native", "mirrored"})
-    due_at: (
-        Callable[
-            [Scenario, Sequence[Promotion]], Collection[tuple[str, Origin | Literal["checkpoints"]]]
-        ]
-        | None
-    ) = None
+    due_at: Callable[[Scenario, Sequence[Promotion]], Due] | None = None
     when: str = ""
     complete: frozenset[Input] = frozenset()
     measure: Callable[[Sequence[PartialFinding], Sequence[Event]], Measured] | None = None

@@ -20,7 +20,7 @@ What could not be read of one log is compared in neither; what is behind it is.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -30,6 +30,7 @@ from linkflap.spark_verify.checks.base import (
     AnomalyKind,
     Check,
     Combined,
+    Due,
     Finding,
     Found,
     PartialFinding,
@@ -52,7 +53,7 @@ from linkflap.spark_verify.checks.parts.cleaning import (
 )
 from linkflap.spark_verify.checks.parts.generations import compacted, examined
 from linkflap.spark_verify.checks.parts.logs import outside
-from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, appended_since, hops
+from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, compared_offsets, judged_hops
 from linkflap.spark_verify.checks.parts.producer_ids import ids_as_declared, region_of
 from linkflap.spark_verify.facts.partition_facts import Promotion
 from linkflap.spark_verify.facts.view import (
@@ -60,7 +61,6 @@ from linkflap.spark_verify.facts.view import (
     Batches,
     Bools,
     Ints,
-    Origin,
     PartitionView,
     Replica,
 )
@@ -75,20 +75,12 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     """Compares every mirrored range, and both ends of several."""
     if not view.mirror.guarantee.offsets_kept or view.mirror.guarantee.equality != "bytes":
         return []
-    findings: list[Finding] = []
-    for compared in hops(view, end_to_end=True):
-        if isinstance(compared, Hop):
-            findings += _compare(view, compared)
-        else:
-            findings.append(
-                Unjudged(f"no log of {compared} was captured for {view.topic}-{view.partition}")
-            )
-    return [*findings, *_unclear(view)]
+    return [*judged_hops(view, _compare), *_unclear(view)]
 
 
 def _unclear(view: PartitionView) -> Iterator[Unjudged]:
     for cluster, offset in view.unclear.items():
-        where = f"{view.topic}-{view.partition}"
+        where = view.tp
         yield Unjudged(
             f"{cluster}'s log of {where} begins with what its source has not, from offset "
             f"{offset} on, and no mark says whose that is; say it with --promotion "
@@ -102,13 +94,7 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
         compared.destination.replica,
         compared.mirrored_range,
     )
-    end = min(
-        destination.end,
-        mirrored_range.end,
-        appended_since(view, mirrored_range, destination.batches),
-    )
-    end = min(end, source.end) if mirrored_range.far else end
-    start = max(source.begins, destination.begins, mirrored_range.start)
+    start, end = compared_offsets(view, compared)
     ours, theirs = _between(destination.batches, start, end), _between(source.batches, start, end)
     findings: list[Finding] = []
     if not mirrored_range.far:
@@ -172,7 +158,7 @@ def _order_of_copying(
     if not len(later):
         return
     source, destination = compared.source.replica.cluster, compared.destination.replica.cluster
-    where = f"{view.topic}-{view.partition}"
+    where = view.tp
     yield Unjudged(
         f"{len(later)} batches of {destination}'s {where} lie above the end of {source}'s log, "
         f"offset {compared.source.replica.end}, first {batches.base_offset[later[0]]}: {source}"
@@ -204,8 +190,7 @@ def _nothing_arrived(
 ) -> Iterator[Unjudged]:
     if len(source.batches) and not len(destination.batches) and destination.end < source.end:
         reason = (
-            f"{destination.cluster} has nothing of {view.topic}-{view.partition}, of which "
-            f"{source.cluster} has batches"
+            f"{destination.cluster} has nothing of {view.tp}, of which {source.cluster} has batches"
         )
         yield Unjudged(reason)
 
@@ -324,7 +309,7 @@ def _found(
     return Found.at(kind, destination.cluster, base, source=source.cluster, batch=batch, **evidence)
 
 
-def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:
+def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Due:
     keeps_bytes = scenario.mirror.guarantee.equality == "bytes"
     return offsets_due(scenario, promotions) if keeps_bytes else ()
 

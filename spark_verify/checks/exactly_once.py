@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 
@@ -32,6 +32,8 @@ from linkflap.spark_verify.checks.base import (
     AnomalyKind,
     Check,
     Combined,
+    Due,
+    Examinable,
     Examined,
     Finding,
     Found,
@@ -50,7 +52,7 @@ from linkflap.spark_verify.checks.parts.samples import disturbed_from, never_sam
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.partition_facts import Promotion
 from linkflap.spark_verify.facts.send_columns import Sends
-from linkflap.spark_verify.facts.view import Bools, Ints, Origin, PartitionView
+from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 Key = tuple[str, str, int, str]
 """A place, and a cluster."""
@@ -372,11 +374,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         log = log_of(view, generation)
         if log is None or not log.whole:
             if log is not None:
-                findings.append(
-                    Unjudged(
-                        f"the log of {view.topic}-{view.partition} on {generation.cluster} is torn"
-                    )
-                )
+                findings.append(Unjudged(f"the log of {view.tp} on {generation.cluster} is torn"))
             # Nobody can tell what was made of these inputs there.
             findings += [relay_partial(generation, key, {"of": key, "torn": True}) for key in made]
             continue
@@ -415,18 +413,14 @@ def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
     ]
 
 
-def _due(
-    scenario: Scenario, promotions: Sequence[Promotion]
-) -> set[tuple[str, Origin | Literal["checkpoints"]]]:
+def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Due:
     """Inputs on the relays' first cluster; and samples of their group there, and on every later
     cluster. A cluster that follows another again is judged by its new log: the records that relays
     read there before may be mirrored by then, or gone.
     """
     relays = {workload.home for workload in scenario.workloads if workload.kind == RELAY}
     follow = {fault.on.source for fault in scenario.schedule if fault.name.reverses}
-    due: set[tuple[str, Origin | Literal["checkpoints"]]] = {
-        (home, "native") for home in relays - follow
-    }
+    due: set[tuple[str, Examinable]] = {(home, "native") for home in relays - follow}
     for promotion in sorted(promotions, key=lambda p: p.time):
         relays |= {promotion.cluster} if promotion.source in relays else set()
     return due | {(cluster, "checkpoints") for cluster in relays}

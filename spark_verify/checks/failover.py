@@ -26,6 +26,7 @@ from linkflap.spark_verify.checks.base import (
     AnomalyKind,
     Check,
     Combined,
+    Due,
     Examined,
     Finding,
     Found,
@@ -39,7 +40,7 @@ from linkflap.spark_verify.checks.parts.recovery_point import lost_by_failover
 from linkflap.spark_verify.facts.eras import FOREVER
 from linkflap.spark_verify.facts.lineages import history
 from linkflap.spark_verify.facts.partition_facts import Promotion
-from linkflap.spark_verify.facts.view import Origin, PartitionView
+from linkflap.spark_verify.facts.view import PartitionView
 
 
 def by_failover(
@@ -238,7 +239,7 @@ def _over(kind: str, partial: PartialFinding, evidence: dict[str, object]) -> Co
     return partial.combined(found)
 
 
-def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> set[tuple[str, Origin]]:
+def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Due:
     """The destination of every failover; one that is scheduled and promoted nothing leaves its
     destination without any."""
     planned = {f.on.destination for f in scenario.schedule if f.name.fails_over}

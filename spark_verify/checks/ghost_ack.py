@@ -57,11 +57,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
                 )
             )
         elif log is None:
-            findings.append(
-                Unjudged(
-                    f"no log of {generation.cluster} was captured for {view.topic}-{view.partition}"
-                )
-            )
+            findings.append(Unjudged(f"no log of {generation.cluster} was captured for {view.tp}"))
         else:
             findings += own(
                 generation,

@@ -32,7 +32,6 @@ is unknown from then on.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from linkflap.harness.log.coordinators import GROUPS
 from linkflap.harness.model.scenario import Scenario
@@ -40,6 +39,8 @@ from linkflap.spark_verify.checks.base import (
     AnomalyKind,
     Check,
     Combined,
+    Due,
+    Examinable,
     Examined,
     Finding,
     PartialFinding,
@@ -56,7 +57,7 @@ from linkflap.spark_verify.checks.parts.group_reads import (
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
 from linkflap.spark_verify.checks.parts.samples import never_sampled
 from linkflap.spark_verify.facts.partition_facts import Promotion
-from linkflap.spark_verify.facts.view import Origin, PartitionView
+from linkflap.spark_verify.facts.view import PartitionView
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -131,9 +132,7 @@ def combine(parts: Sequence[PartialFinding]) -> Sequence[Combined]:
     return found
 
 
-def _due(
-    scenario: Scenario, promotions: Sequence[Promotion]
-) -> set[tuple[str, Origin | Literal["checkpoints"]]]:
+def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Due:
     """Where failovers of clusters that a group reads on lead to, and samples of the group where
     they come from.
 
@@ -144,7 +143,7 @@ def _due(
     groups = [w for w in scenario.workloads if w.kind == "readers" and not w.options.get("assign")]
     read = {str(w.options.get("cluster", w.home)) for w in groups if w.options.get("follow", True)}
     read |= {w.home for w in scenario.workloads if w.kind == "relay"}
-    due: set[tuple[str, Origin | Literal["checkpoints"]]] = set()
+    due: set[tuple[str, Examinable]] = set()
     for promotion in sorted(promotions, key=lambda p: p.time):
         if promotion.source in read:
             # Groups follow the failover, and the next one too.

@@ -34,7 +34,7 @@ from linkflap.spark_verify.checks.parts.generations import (
     replica_of,
     sends_of,
 )
-from linkflap.spark_verify.checks.parts.logs import distinct, joined, runs
+from linkflap.spark_verify.checks.parts.logs import changes, distinct, joined, runs
 from linkflap.spark_verify.checks.parts.lost_records import EVIDENCE, Taken
 from linkflap.spark_verify.checks.parts.outcomes import uids_of
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
@@ -174,8 +174,7 @@ def _together(observations: Sequence[Observation], start: int, end: int) -> Seen
 
 def _heads(seen: Seen) -> Ints:
     """Where the observations of each offset begin."""
-    new: Bools = np.concatenate(([True], seen.offset[1:] != seen.offset[:-1]))
-    return np.flatnonzero(new)
+    return np.flatnonzero(changes(seen.offset))
 
 
 def _differ(values: Ints, heads: Ints) -> Bools:

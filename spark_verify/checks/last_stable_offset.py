@@ -68,7 +68,7 @@ from linkflap.spark_verify.checks.parts.generations import (
 )
 from linkflap.spark_verify.checks.parts.internal_replicas import sound
 from linkflap.spark_verify.checks.parts.last_stable import high_watermarks_of, recompute_last_stable
-from linkflap.spark_verify.checks.parts.logs import NOWHERE, Log, read
+from linkflap.spark_verify.checks.parts.logs import NOWHERE, Log, changes, read
 from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.samples import ahead, found_at, out_of_order, shortened
 from linkflap.spark_verify.checks.parts.transaction_states import max_timeout, name_of, setting
@@ -91,12 +91,7 @@ def recomputed(
     log: Log, marks: Watermarks, sampled: Ints, since: Sequence[tuple[int, int]], floor: int
 ) -> Iterator[tuple[int, Found]]:
     lso, high = marks.last_stable[sampled], marks.high_watermark[sampled]
-    tenure = marks.leader_epoch[sampled] * 1_000_003 + marks.leader[sampled]
-    known = (
-        np.concatenate(([False], tenure[1:] == tenure[:-1]))
-        if len(sampled)
-        else np.empty(0, np.bool_)
-    )
+    known = ~changes(marks.leader_epoch[sampled], marks.leader[sampled])
     lowest = np.where(known, np.minimum(np.concatenate(([0], high[:-1]))[: len(high)], high), 0)
     following = np.concatenate((high[1:], [log.replica.end]))[: len(high)]
     highest = np.maximum(
@@ -220,7 +215,7 @@ def _by_coordinator(
     if not same or not there:
         ended = int(state["updated"]) * MS
         if state["state"] == COMPLETE_ABORT and ended + _CAPTURE >= data["captured"]:
-            where = f"{one.topic}-{one.partition} on {one.cluster}"
+            where = f"{one.tp} on {one.cluster}"
             yield Unjudged(
                 f"the coordinator aborted a transaction of {where} while it was captured"
             )
@@ -245,7 +240,7 @@ def _by_age(one: PartialFinding, *, torn: bool) -> Iterator[Found | Unjudged]:
     if data["ended"] > over:
         yield _hangs(one, "no transaction may be open for so long")
     elif torn:
-        where = f"{one.topic}-{one.partition} on {one.cluster}"
+        where = f"{one.tp} on {one.cluster}"
         reason = f"the coordinator's log cannot say whether an open transaction of {where} hangs"
         yield Unjudged(reason)
     else:

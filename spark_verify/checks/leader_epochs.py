@@ -52,13 +52,12 @@ from linkflap.spark_verify.checks.parts.generations import (
     own,
     replicas_by_log,
 )
-from linkflap.spark_verify.checks.parts.logs import locate, outside
+from linkflap.spark_verify.checks.parts.logs import changes, locate, outside
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, appended_since, hops
 from linkflap.spark_verify.checks.parts.replicas import falls
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration, on_cluster
 from linkflap.spark_verify.facts.view import (
     NO_EPOCH,
-    Bools,
     Ints,
     PartitionView,
     Replica,
@@ -84,8 +83,8 @@ def reused(replicas: Sequence[Replica], *, cleaned: int) -> Sequence[Finding]:
     rows = np.concatenate(good)
     order = np.lexsort((which, columns[1], columns[0]))
     epoch, base, crc, length = (column[order] for column in columns)
-    same = (epoch[1:] == epoch[:-1]) & (base[1:] == base[:-1]) & (epoch[1:] != NO_EPOCH)
-    differ = (crc[1:] != crc[:-1]) | (length[1:] != length[:-1])
+    same = ~changes(epoch, base)[1:] & (epoch[1:] != NO_EPOCH)
+    differ = changes(crc, length)[1:]
     if cleaned:
         header = [
             np.concatenate(
@@ -93,7 +92,7 @@ def reused(replicas: Sequence[Replica], *, cleaned: int) -> Sequence[Finding]:
             )
             for n in KEPT
         ]
-        differ &= (base[1:] >= cleaned) | _changed([column[order] for column in header])
+        differ &= (base[1:] >= cleaned) | changes(*(column[order] for column in header))[1:]
     other = np.flatnonzero(same & differ)
     found = []
     for index in other[
@@ -111,11 +110,6 @@ def reused(replicas: Sequence[Replica], *, cleaned: int) -> Sequence[Finding]:
             )
         )
     return found
-
-
-def _changed(columns: Sequence[Ints]) -> Bools:
-    """Per row but the first, whether any column has another value than in the row before."""
-    return np.asarray(np.any([column[1:] != column[:-1] for column in columns], axis=0), np.bool_)
 
 
 def _where(one: Replica, two: Replica, rows: Ints) -> dict[str, object]:

@@ -66,9 +66,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         if isinstance(compared, Hop):
             findings += _mirrored(view, compared, heard)
         elif heard:
-            findings.append(
-                Unjudged(f"no log of {compared} was captured for {view.topic}-{view.partition}")
-            )
+            findings.append(compared)
     return findings
 
 
@@ -77,11 +75,7 @@ def _native(
 ) -> Sequence[Finding]:
     must, cluster = np.flatnonzero(what.must), generation.cluster
     if log is None:
-        return (
-            [Unjudged(f"no log of {cluster} was captured for {view.topic}-{view.partition}")]
-            if len(must)
-            else []
-        )
+        return [Unjudged(f"no log of {cluster} was captured for {view.tp}")] if len(must) else []
     at = locate(log.replica.records.uid, what.uid)
     gone, doubtful = deleted(view, generation, log, what, at < 0)
     unknown = must[doubtful[must]]

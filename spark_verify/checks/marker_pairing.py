@@ -63,7 +63,15 @@ from linkflap.spark_verify.checks.parts.generations import (
     source_log,
 )
 from linkflap.spark_verify.checks.parts.last_stable import recompute_last_stable
-from linkflap.spark_verify.checks.parts.logs import NOWHERE, Log, among, followed, locate, read
+from linkflap.spark_verify.checks.parts.logs import (
+    NOWHERE,
+    Log,
+    among,
+    changes,
+    followed,
+    locate,
+    read,
+)
 from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.producer_ids import ids_as_declared
 from linkflap.spark_verify.facts.eras import LogGeneration, MirroredRange
@@ -344,7 +352,7 @@ def coordinators(view: PartitionView, generation: LogGeneration, log: Log) -> Se
     if not len(order):
         return []
     marker = (batches.control[order] == COMMIT) | (batches.control[order] == ABORT)
-    last = np.append(group[1:] != group[:-1], True)
+    last = np.append(changes(group)[1:], True)
     order, group, last = order[marker], group[marker], last[marker]
     epoch = batches.coordinator_epoch[order]
     highest = np.maximum.accumulate(epoch + group * _APART) - group * _APART
@@ -378,10 +386,7 @@ def _by_producer(generation: LogGeneration, batches: Batches, which: Bools) -> t
     owner = owners_of(generation, batches.base_offset[rows])
     order = np.lexsort((rows, owner, sections[rows], batches.producer_id[rows]))
     rows, owner = rows[order], owner[order]
-    new = np.zeros(len(rows), np.bool_)
-    for column in (batches.producer_id[rows], sections[rows], owner):
-        new[1:] |= column[1:] != column[:-1]
-    return rows, np.cumsum(new)
+    return rows, np.cumsum(changes(batches.producer_id[rows], sections[rows], owner))
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:

@@ -17,16 +17,16 @@ A disagreement was recorded, and is an anomaly. So is a difference between the m
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.topology import LinkSpec
-from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Due, Examined, Finding, Found
 from linkflap.spark_verify.facts.partition_facts import Description, Promotion
-from linkflap.spark_verify.facts.view import Origin, PartitionView, Watermarks
+from linkflap.spark_verify.facts.view import PartitionView, Watermarks
 
 FORGOTTEN: Final = "promotion-forgotten"
 STALE: Final = 5 * 10**9
@@ -226,7 +226,7 @@ def _states(view: PartitionView, mine: Sequence[Description]) -> Iterator[Found]
         )
 
 
-def _due(scenario: Scenario, _promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:
+def _due(scenario: Scenario, _promotions: Sequence[Promotion]) -> Due:
     if not scenario.mirror.guarantee.describes_itself:
         return ()
     return {(link.destination, "mirrored") for link in scenario.topology.links}

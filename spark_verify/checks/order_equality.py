@@ -25,7 +25,7 @@ from linkflap.spark_verify.checks.parts.logs import among, runs
 from linkflap.spark_verify.checks.parts.mirrored_ranges import (
     Hop,
     aborted_or_open,
-    hops,
+    judged_hops,
     not_promoted,
     perhaps_cleaned,
     repeated_at_source,
@@ -43,15 +43,7 @@ from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Compares every mirrored range, and both ends of several."""
-    findings: list[Finding] = []
-    for compared in hops(view, end_to_end=True):
-        if isinstance(compared, Hop):
-            findings += _judge(view, compared)
-        else:
-            findings.append(
-                Unjudged(f"no log of {compared} was captured for {view.topic}-{view.partition}")
-            )
-    return findings
+    return list(judged_hops(view, _judge))
 
 
 def _judge(view: PartitionView, compared: Hop) -> Sequence[Finding]:
@@ -179,7 +171,7 @@ def _copied_later(view: PartitionView, compared: Hop, phantom: Ints) -> Unjudged
     known = view.recorded or source.high_watermark_from == "sampled" or len(_late(compared))
     if known or not len(phantom) or phantom[0] <= arrived.max(initial=-1):
         return None
-    where = f"{view.topic}-{view.partition}"
+    where = view.tp
     return Unjudged(
         f"{len(phantom)} records of {destination.cluster}'s {where} come after all that "
         f"{source.cluster} has, the first at offset "

@@ -52,7 +52,7 @@ from linkflap.spark_verify.checks.parts.generations import (
     truncated,
     truncations_in,
 )
-from linkflap.spark_verify.checks.parts.logs import Log, among, locate
+from linkflap.spark_verify.checks.parts.logs import Log, among, locate, together
 from linkflap.spark_verify.checks.parts.lost_records import (
     Passed,
     Taken,
@@ -211,7 +211,7 @@ def _drained_early(
     done = max((r for r in rows if r.kind == "drained"), key=lambda r: r.position, default=None)
     if done is None or done.position < 0:
         return
-    got = np.concatenate([np.empty(0, np.int64), *(r.offsets for r in rows if r.kind == "poll")])
+    got = together(r.offsets for r in rows if r.kind == "poll")
     due = there[
         np.searchsorted(there, max(done.position, floor)) : np.searchsorted(there, promised)
     ]
@@ -226,21 +226,19 @@ def _ahead(
 ) -> Iterator[Found]:
     """The records that no member of a group got on any cluster: a mirror may have translated its
     offset."""
-    together: dict[tuple[str, int], list[Read]] = {}
+    sharing: dict[tuple[str, int], list[Read]] = {}
     for rows in consumers(reads):
-        together.setdefault(
+        sharing.setdefault(
             (rows[0].group, -1) if rows[0].group else (rows[0].reader, rows[0].process), []
         ).extend(rows)
-    for rows in together.values():
+    for rows in sharing.values():
         gaps = list(ahead(sorted(rows, key=attrgetter("returned"))))
         if not gaps:
             continue
         there = visible_to(log, rows[0].isolation)
         group = rows[0].group
         everywhere = [r for r in view.reads if r.group == group] if group else rows
-        had = np.concatenate(
-            [np.empty(0, np.int64), *(r.uids for r in everywhere if r.kind == "poll")]
-        )
+        had = together(r.uids for r in everywhere if r.kind == "poll")
         for gap in gaps:
             due = there[
                 np.searchsorted(there, max(gap.before, floor)) : np.searchsorted(
@@ -383,11 +381,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         firsts = np.array([poll.offsets[0] for chain in chains for poll in chain.polls], np.int64)
         findings += examined(generation, firsts, whole=True)
         if log is None:
-            findings.append(
-                Unjudged(
-                    f"no log of {generation.cluster} was captured for {view.topic}-{view.partition}"
-                )
-            )
+            findings.append(Unjudged(f"no log of {generation.cluster} was captured for {view.tp}"))
         taken = Taken(view, generation.cluster)
         broken = [
             found for chain in chains for found in _judge(generation.cluster, log, chain, taken)

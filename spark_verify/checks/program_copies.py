@@ -16,7 +16,7 @@ does the same for linkflap's own relays, whose history it has.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from linkflap.spark_verify.checks.base import (
     AnomalyKind,
     Check,
     Combined,
+    Due,
+    Examinable,
     Examined,
     Finding,
     Found,
@@ -33,13 +35,12 @@ from linkflap.spark_verify.checks.base import (
     grouped,
 )
 from linkflap.spark_verify.checks.parts.generations import every, examined, log_of, native
-from linkflap.spark_verify.checks.parts.logs import OPEN, Log, among, runs
+from linkflap.spark_verify.checks.parts.logs import OPEN, Log, among, runs, together
 from linkflap.spark_verify.facts.eras import LogGeneration, on_cluster
 from linkflap.spark_verify.facts.partition_facts import Copying, Promotion
-from linkflap.spark_verify.facts.view import Bools, Ints, Origin, PartitionView
+from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 HEADER: Final = "linkflap"
-_NONE: Final = np.empty(0, np.int64)
 
 
 def failovers_followed(home: str, promotions: Sequence[Promotion]) -> Sequence[Promotion]:
@@ -83,7 +84,7 @@ def inputs_of(
         began = _began(view, moves, before)
     yield from examined(generation, offsets[offsets < passed])
     data = {
-        "inputs": f"{view.topic}-{view.partition}", "offsets": offsets, "uids": uids,
+        "inputs": view.tp, "offsets": offsets, "uids": uids,
         "passed": passed, "began": began,
         "shortened": log.replica.log_start > 0 or view.compacted.get(generation.cluster, 0) > 0,
         "mirrored": moved.offset if moved else 0, "failover": moved.kind if moved else "",
@@ -116,29 +117,27 @@ def outputs_of(
     what was still open there."""
     replica, last = log.replica, not moves or moves[-1].cluster == generation.cluster
     kept = log.visible if last else log.visible | (log.record_state == OPEN)
-    offsets, uids = (
-        replica.records.offset[kept],
-        replica.made_from[kept] if len(replica.made_from) else _NONE,
-    )
+    offsets = replica.records.offset[kept]
+    uids = replica.made_from[kept] if len(replica.made_from) else replica.made_from
     here = native(generation, offsets)
     unknown, start = (
         np.flatnonzero(uids < 0),
         max(replica.log_start, view.compacted.get(generation.cluster, 0)),
     )
     if last and len(unknown):
-        where = f"{view.topic}-{view.partition}@{int(offsets[unknown[0]])} on {generation.cluster}"
+        where = f"{view.tp}@{int(offsets[unknown[0]])} on {generation.cluster}"
         yield Unjudged(
             f"program {program.name} wrote {where} without the header {HEADER!r} of what it was"
             " made from"
         )
     if last and start > 0:
-        where = f"{view.topic}-{view.partition} on {generation.cluster}"
+        where = f"{view.tp} on {generation.cluster}"
         yield Unjudged(
             f"outputs of program {program.name} below {start} of {where} are deleted, so what "
             "has none is unknown"
         )
     data = {
-        "outputs": f"{view.topic}-{view.partition}", "last": last, "offsets": offsets, "uids": uids,
+        "outputs": view.tp, "last": last, "offsets": offsets, "uids": uids,
         "native": here.astype(np.int64), "once": view.mirror.guarantee.delivery == "exactly-once",
         "shortened": start > 0,
     }  # fmt: skip
@@ -174,7 +173,7 @@ def left_to_pass(part: PartialFinding) -> Ints:
 
 
 def all_of(parts: Sequence[PartialFinding], name: str) -> Ints:
-    return np.concatenate([_NONE, *(np.asarray(part.data[name], np.int64) for part in parts)])
+    return together(np.asarray(part.data[name], np.int64) for part in parts)
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -283,7 +282,7 @@ def _repeated(
                 part, "input-copied-twice", "outputs", int(offsets[row]), uid=int(made[row])
             )
     rows = order[again[crossed]]
-    left = np.concatenate([np.empty(0, np.int64), *map(left_to_pass, inputs)])
+    left = together(map(left_to_pass, inputs))
     failover = next((part.data["failover"] for part in inputs), "")
     # Nothing explains a second output of what the group had passed when the program began here.
     for explained, bound in ((True, len(left)), (False, 0)):
@@ -322,11 +321,9 @@ def _combined(
     return Combined(found=found, topic=topic, partition=int(partition))
 
 
-def _due(
-    scenario: Scenario, promotions: Sequence[Promotion]
-) -> set[tuple[str, Origin | Literal["checkpoints"]]]:
+def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Due:
     """Inputs, and samples of the group, where such a program is in the end."""
-    due: set[tuple[str, Origin | Literal["checkpoints"]]] = set()
+    due: set[tuple[str, Examinable]] = set()
     for _, workload in clients(scenario.workloads):
         if workload.exactly_once:
             moves = failovers_followed(workload.home, promotions)

@@ -35,6 +35,7 @@ from linkflap.spark_verify.checks.base import (
     AnomalyKind,
     Check,
     Combined,
+    Due,
     Examined,
     Finding,
     Found,
@@ -43,6 +44,7 @@ from linkflap.spark_verify.checks.base import (
     grouped,
 )
 from linkflap.spark_verify.checks.parts.generations import generations, log_of
+from linkflap.spark_verify.checks.parts.logs import changes, together
 from linkflap.spark_verify.facts.partition_facts import Awaited, Promotion
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.view import Ints, Origin, PartitionView, Watermarks
@@ -199,7 +201,7 @@ def _stands(
     later = (times > client.since) & (times <= client.until)
     began = np.concatenate([[client.since], times[later]]).astype(np.int64)
     at = np.concatenate([[first], positions[later]]).astype(np.int64)
-    moved = np.concatenate([[True], at[1:] != at[:-1]])
+    moved = changes(at)
     return began[moved], at[moved]
 
 
@@ -353,7 +355,7 @@ def _found_stuck(
     part: PartialFinding, data: Mapping[str, Any], began: int, over: int, at: int, end: int,
     leader: int, answered: int,
 ) -> Found | Unjudged:  # fmt: skip
-    where, seconds = f"{part.topic}-{part.partition}", (over - began) / 1e9
+    where, seconds = part.tp, (over - began) / 1e9
     stood = f"{data['client']} stood at {at} of {where} on {part.cluster} for {seconds:.1f} s"
     if over - began < data["within"]:
         return Unjudged(
@@ -423,16 +425,14 @@ def _times(parts: Sequence[PartialFinding], *roles: str) -> Ints:
 
 def _column(parts: Sequence[PartialFinding], name: str) -> Ints:
     """One column of numbers of all parts together."""
-    return np.concatenate(
-        [np.empty(0, np.int64), *(np.asarray(part.data.get(name, ()), np.int64) for part in parts)]
-    )
+    return together(np.asarray(part.data.get(name, ()), np.int64) for part in parts)
 
 
 def _stalled(mine: Sequence[PartialFinding], began: int, over: int) -> Combined:
     """Named at its first partition, with all that it waited for."""
     first = mine[0]
     partitions = ", ".join(
-        f"{part.topic}-{part.partition}, led by {_broker(part.data['leader'])}"
+        f"{part.tp}, led by {_broker(part.data['leader'])}"
         for part in mine
         if part.data["role"] != "reads"
     )
@@ -466,7 +466,7 @@ def _fatal(mine: Sequence[PartialFinding], did: Sequence[PartialFinding]) -> Ite
         yield part.combined(found)
 
 
-def _due(_scenario: Scenario, _promotions: Sequence[Promotion]) -> Sequence[tuple[str, Origin]]:
+def _due(_scenario: Scenario, _promotions: Sequence[Promotion]) -> Due:
     """Nothing, by the scenario alone: clients of dead clusters, and those without work, need not go
     on."""
     return ()

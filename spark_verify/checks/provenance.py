@@ -61,11 +61,7 @@ def _judge(
     uids = records.uid[rows]
     strange = rows[(uids == FOREIGN) | ~planned(uids, sends_to(view, cluster))]
     if len(strange) and not view.sends:
-        return [
-            Unjudged(
-                f"nothing is written down of what clients sent to {view.topic}-{view.partition}"
-            )
-        ]
+        return [Unjudged(f"nothing is written down of what clients sent to {view.tp}")]
     found: list[Finding] = list(_refused(view, generation, log, rows))
     ours = records.uid[strange] != FOREIGN
     # Neighbours that say nothing of themselves belong together too, and to nobody who does.

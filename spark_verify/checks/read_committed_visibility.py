@@ -36,7 +36,7 @@ from linkflap.spark_verify.checks.parts.generations import (
     polls_in,
     reads_in,
 )
-from linkflap.spark_verify.checks.parts.logs import OPEN, Log, among, joined, locate, runs
+from linkflap.spark_verify.checks.parts.logs import OPEN, Log, among, joined, locate, runs, together
 from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.outcomes import never
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
@@ -58,11 +58,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
                 generation, log.replica, _judge(view, generation, log, audience, given)
             )
         else:
-            findings.append(
-                Unjudged(
-                    f"no log of {generation.cluster} was captured for {view.topic}-{view.partition}"
-                )
-            )
+            findings.append(Unjudged(f"no log of {generation.cluster} was captured for {view.tp}"))
     return findings
 
 
@@ -126,8 +122,8 @@ def _judge(
     taken = Taken(view, generation.cluster)
     got = {name: columns_of(reads) for name, reads in given.items()}
     late = {name: _committed_after_capture(view, generation, log, got[name]) for name in got}
-    everything = [np.empty(0, np.int64), *(got[name].offset[~late[name]] for name in got)]
-    findings: list[Finding] = list(examined(generation, np.concatenate(everything), whole=True))
+    everything = together(got[name].offset[~late[name]] for name in got)
+    findings: list[Finding] = list(examined(generation, everything, whole=True))
     for name, mine in got.items():
         gone = (mine.offset < compacted) & ~among(mine.offset, log.replica.records.offset)
         truncated = _truncated_since(view, mine)

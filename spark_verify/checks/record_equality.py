@@ -35,7 +35,7 @@ from linkflap.spark_verify.checks.parts.cleaning import (
 )
 from linkflap.spark_verify.checks.parts.generations import examined
 from linkflap.spark_verify.checks.parts.logs import locate, runs
-from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, appended_since, hops
+from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, compared_offsets, judged_hops
 from linkflap.spark_verify.facts.view import Batches, Bools, Ints, PartitionView, Replica
 
 
@@ -43,15 +43,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     """Compares every mirrored range, and both ends of several."""
     if not view.mirror.guarantee.offsets_kept:
         return []
-    findings: list[Finding] = []
-    for compared in hops(view, end_to_end=True):
-        if isinstance(compared, Hop):
-            findings += _compare(view, compared)
-        else:
-            findings.append(
-                Unjudged(f"no log of {compared} was captured for {view.topic}-{view.partition}")
-            )
-    return findings
+    return list(judged_hops(view, _compare))
 
 
 def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
@@ -60,13 +52,7 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
         compared.destination.replica,
         compared.mirrored_range,
     )
-    start = max(source.begins, destination.begins, mirrored_range.start)
-    end = min(
-        destination.end,
-        mirrored_range.end,
-        appended_since(view, mirrored_range, destination.batches),
-    )
-    end = min(end, source.end) if mirrored_range.far else end
+    start, end = compared_offsets(view, compared)
     ours, theirs = destination.records.offset, source.records.offset
     findings: list[Finding] = []
     if not mirrored_range.far:
@@ -94,7 +80,7 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     come, more = _beyond_cleaning(view, come, as_mapped(destination, source, how), source, end)
     if unsure + more:
         reason = (
-            f"{unsure + more} records of {view.topic}-{view.partition} are on one of "
+            f"{unsure + more} records of {view.tp} are on one of "
             f"{source.cluster} and {destination.cluster} only, which are compacted, and whether a "
             "cleaner took them cannot be known"
         )

@@ -67,7 +67,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             findings += examined(known[cluster][-1], replica.batches.base_offset)
             findings += [*within(replica), *_ends_early(view, replica)]
             if replica.damage:
-                where = f"{view.topic}-{view.partition} on {cluster}/{replica.broker}"
+                where = f"{view.tp} on {cluster}/{replica.broker}"
                 findings.append(
                     Unjudged(f"the log of {where} is torn, so not all of it could be compared")
                 )
@@ -95,7 +95,7 @@ def _deposed_left_out(
     begins = {r.broker: deposed(r, model) for r in replicas}
     doubts = [
         Unjudged(
-            f"broker {broker} of {model.cluster} has batches of {view.topic}-{view.partition} "
+            f"broker {broker} of {model.cluster} has batches of {view.tp} "
             f"from offset {begin} on in an older leader epoch than broker {model.broker}: it "
             "was out of sync, or copied at another moment"
         )
@@ -213,7 +213,7 @@ def _holes(view: PartitionView, replica: Replica) -> Iterator[Unjudged]:
     """Offsets that are missing although the log was not cleaned; a torn log misses some anyway."""
     count, first = (0, -1) if replica.damage else missing(replica, compacted(view, replica))
     if count:
-        where = f"{replica.cluster}'s {view.topic}-{view.partition}"
+        where = f"{replica.cluster}'s {view.tp}"
         yield Unjudged(
             f"{count} offsets of {where} are missing, first {first}: compaction, or loss"
         )

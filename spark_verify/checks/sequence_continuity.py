@@ -39,7 +39,7 @@ import numpy as np
 from linkflap.harness.model.payload import PROCESS_SHIFT
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.generations import examined, judged
-from linkflap.spark_verify.checks.parts.logs import Log
+from linkflap.spark_verify.checks.parts.logs import Log, changes
 from linkflap.spark_verify.checks.parts.producer_sessions import (
     NEW,
     UNKNOWN,
@@ -211,10 +211,7 @@ def _same_bytes(replica: Replica, order: Ints) -> Bools:
         for column in (b.crc, b.length, b.base_sequence, b.producer_epoch, b.producer_id)
     ]
     by_key = np.lexsort((order, *keys))
-    same = np.ones(max(len(order) - 1, 0), np.bool_)
-    for key in keys:
-        same &= key[by_key][1:] == key[by_key][:-1]
-    again[by_key[1:][same]] = True
+    again[by_key] = ~changes(*(key[by_key] for key in keys))
     return again
 
 

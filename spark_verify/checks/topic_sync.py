@@ -18,7 +18,7 @@ replicas as there can be.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from linkflap.harness.model.faults import UNCLEAN
 from linkflap.harness.model.scenario import Scenario
@@ -26,6 +26,7 @@ from linkflap.harness.model.topology import LinkSpec
 from linkflap.spark_verify.checks.base import (
     AnomalyKind,
     Check,
+    Due,
     Examined,
     Finding,
     Found,
@@ -33,7 +34,7 @@ from linkflap.spark_verify.checks.base import (
 )
 from linkflap.spark_verify.facts.eras import on_cluster
 from linkflap.spark_verify.facts.partition_facts import Comparison, Promotion, TopicSettings
-from linkflap.spark_verify.facts.view import Origin, PartitionView
+from linkflap.spark_verify.facts.view import PartitionView
 
 MISSING = "topic-missing"
 PARTITIONS = "partitions-differ"
@@ -203,7 +204,7 @@ def _said(value: str | None) -> str:
     return "not set" if value is None else value
 
 
-def _due(scenario: Scenario, _promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:
+def _due(scenario: Scenario, _promotions: Sequence[Promotion]) -> Due:
     """A mirror that is stopped for good syncs nothing any more, and is not asked at its end."""
     fails_over = any(fault.name.fails_over for fault in scenario.schedule)
     if fails_over or not scenario.mirror.guarantee.syncs_topics:

@@ -192,11 +192,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         if log is not None:
             findings += native_outcomes(view, generation, log, what)
         else:
-            findings.append(
-                Unjudged(
-                    f"no log of {generation.cluster} was captured for {view.topic}-{view.partition}"
-                )
-            )
+            findings.append(Unjudged(f"no log of {generation.cluster} was captured for {view.tp}"))
         for compared in crossed:
             if compared.mirrored_range.destination != generation.cluster:
                 findings += mirrored_outcomes(compared, what)

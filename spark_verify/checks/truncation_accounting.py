@@ -20,14 +20,22 @@ the last one: a failback by epoch relies on that.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
 from linkflap.harness.model.scenario import Scenario
-from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.base import (
+    AnomalyKind,
+    Check,
+    Due,
+    Examined,
+    Finding,
+    Found,
+    Unjudged,
+)
 from linkflap.spark_verify.checks.parts.generations import (
     before_truncation,
     compacted,
@@ -44,7 +52,6 @@ from linkflap.spark_verify.facts.view import (
     Batches,
     Bools,
     Ints,
-    Origin,
     PartitionView,
     Replica,
 )
@@ -242,7 +249,7 @@ def absent_before(
             (b.last_offset < end) & (b.base_offset >= before.log_start) & b.crc_ok
         )
         rows = rows[~np.isin(b.base_offset[rows], before.batches.base_offset)]
-        for row in rows[np.concatenate(([True], np.diff(rows) != 1))].tolist() if len(rows) else ():
+        for row in rows[np.diff(rows, prepend=-2) != 1].tolist():
             base = int(b.base_offset[row])
             yield found_in(
                 "history-changed",
@@ -265,7 +272,7 @@ def changed_below(
     """Batches below the truncation that are not there any more as they were; one finding per
     range."""
     wrong = rows[~_has(after.batches, before.batches, rows)]
-    for row in wrong[np.concatenate(([True], np.diff(wrong) != 1))].tolist() if len(wrong) else ():
+    for row in wrong[np.diff(wrong, prepend=-2) != 1].tolist():
         base = int(before.batches.base_offset[row])
         there = bool((after.batches.base_offset == base).any())
         how = "changed" if there else "absent"
@@ -513,7 +520,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     return findings
 
 
-def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:
+def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Due:
     """Every cluster that is to follow again, and everyone whom a mirror that keeps a journal has
     promoted."""
     if not scenario.mirror.guarantee.offsets_kept:

@@ -36,6 +36,7 @@ from linkflap.spark_verify.checks.parts.generations import (
     of_readers,
     replica_of,
 )
+from linkflap.spark_verify.checks.parts.logs import changes
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
@@ -106,7 +107,7 @@ def _beyond_lso(view: PartitionView, generation: LogGeneration, got: Delivered) 
     following = np.where(usable, after, 1)
     before = following - 1
     same = (leader[following] == leader[before]) & (epoch[following] == epoch[before])
-    back = _went_back(lso, (leader[1:] != leader[:-1]) | (epoch[1:] != epoch[:-1]))
+    back = _went_back(lso, changes(leader, epoch)[1:])
     return np.asarray(
         usable & same & ~truncated[following] & ~back[following] & (lso[following] <= got.offset)
     )

@@ -17,7 +17,7 @@ import numpy as np
 
 from linkflap.harness.model.scenario import Scenario, WorkloadSpec
 from linkflap.harness.model.topology import LinkSpec, Topology
-from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Due, Finding, Found
 from linkflap.spark_verify.checks.parts.delivered_records import columns_of
 from linkflap.spark_verify.checks.parts.generations import (
     every,
@@ -197,7 +197,7 @@ def _explained(
     return np.asarray(np.where(there & (gone < 0), taken.passed(offsets, readers), gone))
 
 
-def _due_at(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:
+def _due_at(scenario: Scenario, promotions: Sequence[Promotion]) -> Due:
     """Where readers are in the end: what clients wrote there; and what was mirrored there, if they
     read it from its start."""
     owned = {(w.home, w.home) for w in scenario.workloads if w.kind != "readers"}

@@ -25,6 +25,7 @@ from linkflap.spark_verify.checks.base import (
     AnomalyKind,
     Check,
     Combined,
+    Due,
     Examined,
     Finding,
     Found,
@@ -34,7 +35,7 @@ from linkflap.spark_verify.checks.parts.logs import among, chunks, distinct, loc
 from linkflap.spark_verify.checks.parts.outcomes import never
 from linkflap.spark_verify.facts.partition_facts import Promotion
 from linkflap.spark_verify.facts.send_columns import Sends
-from linkflap.spark_verify.facts.view import Ints, Origin, PartitionView
+from linkflap.spark_verify.facts.view import Ints, PartitionView
 
 KIND = "write-cycle"
 RELAY = "relay"
@@ -234,7 +235,7 @@ def _shortest(
     return path[::-1]
 
 
-def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:
+def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Due:
     """Where a relay begins."""
     return {
         (str(w.options.get("cluster", w.home)), "native")

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from hashlib import blake2b
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,8 +50,24 @@ COMMIT; OTHER_CONTROL: KIP-1279's MIRROR_PID_RESET). What readers skip has other
 (`harness.log.layout`)."""
 
 
+class Columns:
+    """Arrays of one length: the columns of a table."""
+
+    __slots__ = ()
+
+    def take(self, rows: Ints | Bools | slice) -> Self:
+        """These rows, in this order."""
+        columns = {each.name: getattr(self, each.name)[rows] for each in fields(self)}  # type: ignore[arg-type]
+        return type(self)(**columns)
+
+    @classmethod
+    def one_after_the_other(cls, tables: Sequence[Self]) -> Self:
+        names = [each.name for each in fields(cls)]  # type: ignore[arg-type]
+        return cls(**{name: np.concatenate([getattr(t, name) for t in tables]) for name in names})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batches:
+class Batches(Columns):
     """Batch headers of one replica in file order, one element each. `length` is the bytes of the
     entire batch on disk.
 
@@ -81,7 +97,7 @@ class Batches:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Records:
+class Records(Columns):
     """Data records (no control records) of one replica in file order.
 
     `digest` is 64 bits over timestamp, key, value and headers; not the offset. `batch` is an index
@@ -104,7 +120,7 @@ NULL = -713719188761512837
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Parts(Columns):
     """Records of batches in which replicas differ; where cleaners were, of all batches that could
     explain it. `key`, `value` and `headers` are 64-bit digests; timestamps milliseconds.
     """
@@ -185,7 +201,7 @@ class Replica:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watermarks:
+class Watermarks(Columns):
     """Sampled bounds of this partition on one cluster, in time order."""
 
     time: Ints
@@ -244,6 +260,10 @@ class PartitionView:
     @property
     def partition(self) -> int:
         return self.partition_facts.partition
+
+    @property
+    def tp(self) -> str:
+        return f"{self.topic}-{self.partition}"
 
     @property
     def topology(self) -> Topology:

@@ -38,7 +38,7 @@ from linkflap.harness.model.history import SHARE_KINDS, GroupOffset
 from linkflap.harness.model.payload import FOREIGN
 from linkflap.spark_verify.checks.parts.batch_differences import bytes_differ
 from linkflap.spark_verify.checks.parts.generations import compacted
-from linkflap.spark_verify.checks.parts.logs import locate, read
+from linkflap.spark_verify.checks.parts.logs import changes, locate, read
 from linkflap.spark_verify.facts.lineages import history
 from linkflap.spark_verify.facts.partition_facts import PartitionFacts
 from linkflap.spark_verify.facts.send_columns import ARRAYS, NUMBERS, WORDS, SendsBuilder
@@ -562,7 +562,7 @@ def _occurrence(digests: Ints, visible: Bools) -> Ints:
     last."""
     order = np.lexsort((np.arange(len(digests)), ~visible, digests))
     ordered = digests[order]
-    begins = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1]))[: len(ordered)])
+    begins = np.flatnonzero(changes(ordered))
     nth = np.empty(len(digests), np.int64)
     lengths = np.diff(np.append(begins, len(ordered)))
     nth[order] = np.arange(len(ordered)) - np.repeat(begins, lengths)

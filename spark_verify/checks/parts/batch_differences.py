@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from linkflap.harness.model.guarantee import MAPPED, ProducerIds
 from linkflap.harness.model.scenario import Scenario
+from linkflap.spark_verify.checks.base import Due
 from linkflap.spark_verify.checks.parts.logs import locate, read
 from linkflap.spark_verify.checks.parts.producer_ids import crc_as_mapped
 from linkflap.spark_verify.facts.partition_facts import Promotion
@@ -19,7 +20,6 @@ from linkflap.spark_verify.facts.view import (
     Batches,
     Bools,
     Ints,
-    Origin,
     Parts,
     Replica,
 )
@@ -57,9 +57,7 @@ def _by_offset(parts: Parts, base: int, last: int) -> dict[int, int]:
     }
 
 
-def offsets_due(
-    scenario: Scenario, promotions: Sequence[Promotion]
-) -> Collection[tuple[str, Origin]]:
+def offsets_due(scenario: Scenario, promotions: Sequence[Promotion]) -> Due:
     """The destination of every link that topics cross, if the mirror keeps offsets."""
     if not scenario.mirror.guarantee.offsets_kept:
         return ()

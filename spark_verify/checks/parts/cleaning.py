@@ -19,7 +19,7 @@ mirror that keeps offsets, and two logs have the same content at one offset.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import numpy as np
@@ -262,13 +262,10 @@ def last_of_producer(holder: Replica, row: int, lacking: Replica) -> bool:
 
 def up_to(replica: Replica, end: int) -> Replica:
     """What of a log is below an offset."""
-    rows, parts = replica.batches.base_offset < end, replica.parts.offset < end
     return replace(
         replica,
-        batches=Batches(
-            **{f.name: getattr(replica.batches, f.name)[rows] for f in fields(Batches)}
-        ),
-        parts=Parts(**{f.name: getattr(replica.parts, f.name)[parts] for f in fields(Parts)}),
+        batches=replica.batches.take(replica.batches.base_offset < end),
+        parts=replica.parts.take(replica.parts.offset < end),
     )
 
 

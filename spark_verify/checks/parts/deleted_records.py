@@ -17,7 +17,7 @@ have done that if its records that are left have the keys that the seed says.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -26,7 +26,7 @@ from linkflap.harness.model.payload import PROCESS_SHIFT
 from linkflap.harness.model.values import Values
 from linkflap.spark_verify.checks.parts.cleaning import Cleaned, tombstones_expired, up_to
 from linkflap.spark_verify.checks.parts.generations import every
-from linkflap.spark_verify.checks.parts.logs import Log, among, locate
+from linkflap.spark_verify.checks.parts.logs import Log, among, changes, locate, together
 from linkflap.spark_verify.checks.parts.outcomes import Outcomes, outcomes, planner, reads_of
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
@@ -34,6 +34,7 @@ from linkflap.spark_verify.facts.view import (
     DATA,
     NULL,
     Bools,
+    Columns,
     Ints,
     PartitionView,
     Parts,
@@ -46,7 +47,7 @@ COMPARED: Final = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Sent:
+class _Sent(Columns):
     """Records that clients sent, each at an offset from `first` to `last`. `must`: it was
     committed; `may`: it may have been. `invoked` is in milliseconds."""
 
@@ -56,9 +57,6 @@ class _Sent:
     invoked: Ints
     must: Bools
     may: Bools
-
-    def take(self, rows: Ints | Bools) -> _Sent:
-        return _Sent(**{f.name: getattr(self, f.name)[rows] for f in fields(_Sent)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,10 +152,8 @@ def _others(view: PartitionView, generation: LogGeneration, log: Log, sent: _Sen
             for era in owned:
                 came = theirs.take((theirs.last >= era.start) & (theirs.first < era.end))
                 every_one.append(replace(came, last=np.minimum(came.last, era.end - 1)))
-    together = _Sent(
-        **{f.name: np.concatenate([getattr(s, f.name) for s in every_one]) for f in fields(_Sent)}
-    )
-    return together.take(together.may & ~among(together.uid, log.replica.records.uid))
+    sent = _Sent.one_after_the_other(every_one)
+    return sent.take(sent.may & ~among(sent.uid, log.replica.records.uid))
 
 
 def _with_keys(view: PartitionView, replica: Replica) -> tuple[Replica, int]:
@@ -166,18 +162,16 @@ def _with_keys(view: PartitionView, replica: Replica) -> tuple[Replica, int]:
     rows = np.flatnonzero(locate(replica.parts.offset, records.offset) < 0)
     said = _contents(view, records.uid[rows])
     named = rows[said.known]
-    columns = {
-        "key": said.key[said.known],
-        "value": said.value[said.known],
-        "headers": np.zeros(len(named), np.int64),
-    }
-    columns |= {name: getattr(records, name)[named] for name in ("offset", "uid", "timestamp")}
-    parts = {
-        f.name: np.concatenate((getattr(replica.parts, f.name), columns[f.name]))
-        for f in fields(Parts)
-    }
+    more = Parts(
+        offset=records.offset[named],
+        uid=records.uid[named],
+        timestamp=records.timestamp[named],
+        key=said.key[said.known],
+        value=said.value[said.known],
+        headers=np.zeros(len(named), np.int64),
+    )
     unnamed = int(records.offset[rows[~said.known]].max(initial=-1))
-    return replace(replica, parts=Parts(**parts)), unnamed
+    return replace(replica, parts=Parts.one_after_the_other([replica.parts, more])), unnamed
 
 
 def _gone(lacking: Replica, sent: _Sent, content: _Contents, rows: Ints) -> Replica:
@@ -204,8 +198,7 @@ def _contents(view: PartitionView, uids: Ints) -> _Contents:
     """What records have, or had that are gone: as any copy has it, or else as the seed says."""
     copies = [r.parts for r in view.replicas]
     uid, key, value = (
-        np.concatenate([np.empty(0, np.int64), *(getattr(c, name) for c in copies)])
-        for name in ("uid", "key", "value")
+        together(getattr(c, name) for c in copies) for name in ("uid", "key", "value")
     )
     at, none = locate(uid, uids), np.zeros(len(uids), np.int64)
     found = _Contents(key=none, value=none.copy(), known=(at >= 0) & (uids >= 0))
@@ -272,8 +265,8 @@ def _between(uids: Ints, offsets: Ints) -> tuple[Ints, Ints]:
     known, process = offsets[order], uids[order] >> PROCESS_SHIFT
     # Offsets of one producer grow with its payload ids, so the maximum so far is the last known;
     # a new process number means a new producer.
-    begins = np.flatnonzero(np.r_[True, process[1:] != process[:-1]])
-    ends = np.r_[begins[1:], len(order)]
+    begins = np.flatnonzero(changes(process))
+    ends = np.r_[begins[1:], len(order)][: len(begins)]
     before, after = np.empty_like(known), np.empty_like(known)
     for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
         mine = known[begin:end]
@@ -288,7 +281,7 @@ def _between(uids: Ints, offsets: Ints) -> tuple[Ints, Ints]:
 
 def may_be_deleted(view: PartitionView, log: Log, records: int) -> str:
     """The reason why nothing is reported about records that may have been deleted."""
-    where = f"{view.topic}-{view.partition} of {log.replica.cluster}"
+    where = f"{view.tp} of {log.replica.cluster}"
     return (
         f"{records} records that had to be there have no acknowledged offset and are absent from "
         f"{where}, from which older records were deleted; they may be among those"
@@ -299,7 +292,7 @@ def may_be_cleaned(view: PartitionView, log: Log, records: int) -> str:
     """The reason why nothing is reported about records that a cleaner may have taken."""
     cluster = log.replica.cluster
     return (
-        f"{records} acknowledged records are absent from {view.topic}-{view.partition} of "
+        f"{records} acknowledged records are absent from {view.tp} of "
         f"{cluster}, below offset {view.compacted.get(cluster, 0)}, which is compacted, and whether"
         " a cleaner took them cannot be known"
     )

@@ -4,7 +4,7 @@ DeleteRecords or a cleaner."""
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from linkflap.spark_verify.checks.parts.cleaning import (
 from linkflap.spark_verify.checks.parts.generations import compacted
 from linkflap.spark_verify.checks.parts.logs import Log, among, copies, locate
 from linkflap.spark_verify.facts.eras import FOREVER, MirroredRange, touches
-from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Parts, Replica
+from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Replica
 
 
 def kept_since(
@@ -263,6 +263,5 @@ def _at_offsets(holder: Replica, rows: Ints, offsets: Ints) -> tuple[Replica, Bo
     are."""
     at = locate(holder.parts.offset, holder.records.offset[rows])
     known = at >= 0
-    parts = {f.name: getattr(holder.parts, f.name)[at[known]] for f in fields(Parts)}
-    moved = Parts(**{**parts, "offset": offsets[known]})
+    moved = replace(holder.parts.take(at[known]), offset=offsets[known])
     return replace(up_to(holder, 0), parts=moved), known

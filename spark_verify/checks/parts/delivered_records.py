@@ -12,7 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from linkflap.spark_verify.checks.base import Finding, Found
-from linkflap.spark_verify.checks.parts.logs import ABORTED, Log, chunks, joined, locate, runs
+from linkflap.spark_verify.checks.parts.logs import (
+    ABORTED,
+    Log,
+    chunks,
+    joined,
+    locate,
+    runs,
+    together,
+)
 from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.outcomes import never, reads_of
 from linkflap.spark_verify.facts.eras import LogGeneration
@@ -50,11 +58,10 @@ def delivered(
 
 def columns_of(reads: Sequence[Read]) -> Delivered:
     """What these reads have, record by record."""
-    none = np.empty(0, np.int64)
     sizes = np.array([len(r.uids) for r in reads], np.int64)
     return Delivered(
-        uid=np.concatenate([none, *(r.uids for r in reads)]),
-        offset=np.concatenate([none, *(r.offsets for r in reads)]),
+        uid=together(r.uids for r in reads),
+        offset=together(r.offsets for r in reads),
         returned=np.repeat(np.array([r.returned for r in reads], np.int64), sizes),
         reads=reads,
         read=np.repeat(np.arange(len(reads), dtype=np.int64), sizes),

@@ -32,7 +32,7 @@ before the truncation: they are of neither generation.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from operator import attrgetter
 
@@ -183,12 +183,7 @@ def sampled(marks: Watermarks, reversals: Sequence[Reversal]) -> Sequence[Waterm
         last_stable=_without(marks.last_stable, across),
     )
     edges = [0, *firsts, len(marks.time)]
-    return [
-        Watermarks(
-            **{f.name: getattr(marks, f.name)[start : max(start, end)] for f in fields(Watermarks)}
-        )
-        for start, end in pairwise(edges)
-    ]
+    return [marks.take(slice(start, max(start, end))) for start, end in pairwise(edges)]
 
 
 def _without(column: Ints, rows: Sequence[int]) -> Ints:
@@ -511,17 +506,14 @@ def incomplete(view: PartitionView, log: Log) -> str:
         return (
             ""
             if replica.leader
-            else (
-                f"the leader of {view.topic}-{view.partition} on {replica.cluster} is unknown at "
-                f"{replica.moment}"
-            )
+            else (f"the leader of {view.tp} on {replica.cluster} is unknown at {replica.moment}")
         )
     brokers = min(
         (c.brokers for c in view.topology.clusters if c.name == replica.cluster), default=1
     )
     if not replica.leader and copies < min(3, brokers):
         return (
-            f"the leader of {view.topic}-{view.partition} on {replica.cluster} is unknown and not "
+            f"the leader of {view.tp} on {replica.cluster} is unknown and not "
             "all its replicas were captured"
         )
     return ""

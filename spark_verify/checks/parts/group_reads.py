@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +13,7 @@ from linkflap.harness.log.coordinators import GROUPS
 from linkflap.harness.model.guarantee import Guarantee
 from linkflap.harness.model.history import GroupOffset
 from linkflap.spark_verify.checks.base import Examined, Finding, Found, PartialFinding, Unjudged
-from linkflap.spark_verify.checks.parts.logs import Log, among, distinct, locate
+from linkflap.spark_verify.checks.parts.logs import Log, among, distinct, locate, together
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop
 from linkflap.spark_verify.checks.parts.samples import disturbed_from
 from linkflap.spark_verify.facts.eras import FOREVER, on_cluster
@@ -24,8 +24,7 @@ from linkflap.spark_verify.facts.view import Ints, PartitionView, Watermarks
 
 def uids_of(reads: Iterable[Read]) -> Ints:
     """The payload ids that these reads returned, each once, in order."""
-    parts = [r.uids for r in reads]
-    return distinct(np.concatenate(parts)) if parts else np.empty(0, np.int64)
+    return distinct(together(r.uids for r in reads))
 
 
 def checkpoints(
@@ -95,10 +94,7 @@ def held_against(
     index = [sampled["group"], part.topic, part.partition]
     commits = [committed for log in logs for *key, committed, _ in log["rows"] if key == index]
     if not logs or not all(log["every"] for log in logs):
-        what = (
-            f"the offset of group {sampled['group']} in {part.topic}-{part.partition} on "
-            f"{part.cluster}"
-        )
+        what = f"the offset of group {sampled['group']} in {part.tp} on {part.cluster}"
         return Unjudged(
             f"{what} stepped back after a fault on its brokers, and not all of {GROUPS} is "
             "there to say why"
@@ -144,7 +140,7 @@ def during(view: PartitionView, compared: Hop) -> PartitionView:
 
 def _within(marks: Watermarks, began: int, ended: int) -> Watermarks:
     inside = (marks.time >= began) & (marks.returned <= ended)
-    return Watermarks(**{f.name: getattr(marks, f.name)[inside] for f in fields(Watermarks)})
+    return marks.take(inside)
 
 
 def polls_of(view: PartitionView, group: str) -> Sequence[Read]:

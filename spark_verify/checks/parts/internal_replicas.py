@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 
 from linkflap.spark_verify.checks.base import Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.replicas import copied_while_running, missing, within
-from linkflap.spark_verify.facts.view import Batches, Bools, PartitionView, Replica
+from linkflap.spark_verify.facts.view import PartitionView, Replica
 
 METADATA = "__cluster_metadata"
 
@@ -25,18 +25,14 @@ def below_high_watermark(replica: Replica) -> Replica:
     )
     # What a wrong base offset puts above the end lies, in the file, before something that is below.
     kept |= np.arange(len(batches)) < (np.flatnonzero(kept)[-1] if kept.any() else 0)
-    return replace(replica, batches=_taken(batches, kept))
-
-
-def _taken(batches: Batches, rows: Bools) -> Batches:
-    return Batches(**{f.name: getattr(batches, f.name)[rows] for f in fields(Batches)})
+    return replace(replica, batches=batches.take(kept))
 
 
 def absent_offsets(view: PartitionView, replica: Replica) -> Iterator[Finding]:
     """Offsets that are missing inside a log, and at its end. In a torn log that proves nothing."""
     evidence: dict[str, object] = {"broker": replica.broker}
     if replica.damage:
-        where = f"{view.topic}-{view.partition} on {replica.cluster}/{replica.broker}"
+        where = f"{view.tp} on {replica.cluster}/{replica.broker}"
         yield Unjudged(f"the log of {where} is torn from offset {replica.torn_from} on")
         return
     count, first = missing(replica, view.compacted.get(replica.cluster, 0))

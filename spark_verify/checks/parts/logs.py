@@ -10,7 +10,7 @@ after the last reset before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -126,36 +126,24 @@ def _pair(batches: Batches, *, untracked: bool) -> tuple[Ints, Ints, Ints]:
     marker_at, first_at = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
     if not len(order):
         return order, marker_at, first_at
-    pid, marks = _numbered(batches.producer_id[order], section[order]), is_marker[order]
+    pid = np.cumsum(changes(batches.producer_id[order], section[order]))
+    marks = is_marker[order]
     index = np.arange(len(order))
     following = np.minimum.accumulate(np.where(marks, index, len(order))[::-1])[::-1]
     inside = following < len(order)
     mine = inside & (pid[np.where(inside, following, 0)] == pid)
     marker_at[order[mine]] = order[following[mine]]
-    new = np.concatenate(([True], (pid[1:] != pid[:-1]) | marks[:-1])) & ~marks
+    new = (changes(pid) | np.append(False, marks[:-1])) & ~marks
     first_at[order] = order[np.maximum.accumulate(np.where(new, index, 0))]
     data = order[~marks]
     marker_at[order[marks]] = -1
     return np.sort(data), marker_at, first_at
 
 
-def _numbered(*columns: Ints) -> Ints:
-    """Numbers that are equal where the values of all columns are, of columns in which equal ones
-    are neighbours."""
-    changes = np.zeros(len(columns[0]), np.bool_)
-    for column in columns:
-        changes[1:] |= column[1:] != column[:-1]
-    return np.cumsum(changes)
-
-
 def _transactions(batches: Batches, data: Ints, first_at: Ints, marker_at: Ints) -> Transactions:
     by_first = data[np.argsort(first_at[data], kind="stable")]
     groups = first_at[by_first]
-    starts = (
-        np.flatnonzero(np.concatenate(([True], groups[1:] != groups[:-1])))
-        if len(groups)
-        else np.empty(0, np.int64)
-    )
+    starts = np.flatnonzero(changes(groups))
     heads = groups[starts]
     ends = np.concatenate((starts[1:], [len(groups)]))[: len(starts)] - 1
     markers = marker_at[heads]
@@ -222,6 +210,11 @@ def locate(keys: Ints, wanted: Ints) -> Ints:
     return found
 
 
+def together(parts: Iterable[Ints]) -> Ints:
+    """Arrays one after the other; also of none."""
+    return np.concatenate([np.empty(0, np.int64), *parts])
+
+
 def chunks(values: Ints) -> Iterator[slice]:
     """Spans of an array, so that what is worked out of each is small beside it."""
     yield from (slice(start, start + _AT_ONCE) for start in range(0, len(values), _AT_ONCE))
@@ -231,9 +224,7 @@ def distinct(values: Ints) -> Ints:
     """The values once each, sorted. `np.unique` hashes, and payload ids collide in its table: 20
     times slower."""
     ordered = np.sort(values)
-    return (
-        ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))] if len(ordered) else ordered
-    )
+    return ordered[changes(ordered)]
 
 
 def among(values: Ints, others: Ints) -> Bools:
@@ -259,10 +250,19 @@ def copies(keys: Ints) -> tuple[Ints, Ints]:
     if not len(again):
         return first, number
     # Neighbours among the repeated ones that are one key's begin behind its first.
-    begins = np.concatenate(([True], np.diff(again) != 1))
+    begins = np.diff(again, prepend=-1) != 1
     head = np.maximum.accumulate(np.where(begins, again - 1, 0))
     first[order[again]], number[order[again]] = order[head], again - head
     return first, number
+
+
+def changes(*columns: Ints | Bools) -> Bools:
+    """Per row, whether it is the first, or differs from the one before in any column."""
+    found = np.zeros(len(columns[0]), np.bool_)
+    found[:1] = True
+    for column in columns:
+        found[1:] |= column[1:] != column[:-1]
+    return found
 
 
 def runs(*columns: Ints) -> Iterator[tuple[int, int]]:

@@ -26,7 +26,7 @@ from typing import Final
 import numpy as np
 
 from linkflap.spark_verify.checks.parts.generations import generations, log_of, number_at, sends_to
-from linkflap.spark_verify.checks.parts.logs import Log, among, copies, locate
+from linkflap.spark_verify.checks.parts.logs import Log, among, copies, locate, together
 from linkflap.spark_verify.checks.parts.outcomes import uids_of
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.lineages import history
@@ -70,7 +70,7 @@ class _Going:
 
     def passed(self) -> Iterator[Passed]:
         if self.last is not None and 0 <= self.start < self.end:
-            got = np.concatenate([np.empty(0, np.int64), *self.got])
+            got = together(self.got)
             yield Passed(start=self.start, end=self.end, first=self.first, last=self.last, got=got)
 
 
@@ -370,9 +370,8 @@ def _observed(view: PartitionView, loss: Loss, log: Log | None) -> tuple[Ints, I
         for r in view.reads
         if r.cluster == loss.cluster and r.kind == "poll" and r.time < loss.elected
     ]
-    none = np.empty(0, np.int64)
-    offset = np.concatenate([sends.each("offsets")[early], none, *(r.offsets for r in polls)])
-    uid = np.concatenate([uids[early], none, *(r.uids for r in polls)])
+    offset = together([sends.each("offsets")[early], *(r.offsets for r in polls)])
+    uid = together([uids[early], *(r.uids for r in polls)])
     producer = np.full(len(uid), -1, np.int64)
     producer[: int(early.sum())] = sends.column("producer_id")[send[early]]
     kept = (offset >= loss.start) & (offset < loss.end)
@@ -395,9 +394,8 @@ def _replaced(
         for r in view.reads
         if r.cluster == cluster and r.kind == "poll" and r.returned >= loss.elected
     ]
-    none = np.empty(0, np.int64)
-    offsets = np.concatenate([none, *(r.offsets for r in polls)])
-    uids = np.concatenate([none, *(r.uids for r in polls)])
+    offsets = together(r.offsets for r in polls)
+    uids = together(r.uids for r in polls)
     returned = np.repeat(
         np.array([r.returned for r in polls], np.int64), [len(r.uids) for r in polls]
     )

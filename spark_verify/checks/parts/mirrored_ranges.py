@@ -9,12 +9,13 @@ identity is its payload id and its content the digest (`spark_verify.facts.view.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
+from linkflap.spark_verify.checks.base import Finding, Unjudged
 from linkflap.spark_verify.checks.parts.deletion import (
     cleaned_at_destination,
     cleaned_up_to,
@@ -94,6 +95,16 @@ def appended_since(view: PartitionView, mirrored_range: MirroredRange, batches: 
     begins = [min(at for at, _ in s.appended) for s in whose]
     last = int(batches.base_offset[batches.control == DATA].max(initial=-1))
     return min((at for at in begins if at > last), default=FOREVER)
+
+
+def compared_offsets(view: PartitionView, compared: Hop) -> tuple[int, int]:
+    """The offsets [start, end) at which a mirror that keeps offsets has what the source has."""
+    source, destination = compared.source.replica, compared.destination.replica
+    mirrored_range = compared.mirrored_range
+    own = appended_since(view, mirrored_range, destination.batches)
+    end = min(destination.end, mirrored_range.end, own)
+    start = max(source.begins, destination.begins, mirrored_range.start)
+    return start, min(end, source.end) if mirrored_range.far else end
 
 
 def not_promoted(view: PartitionView, generation: LogGeneration) -> bool:
@@ -188,8 +199,17 @@ class Hop:
         }
 
 
-def hops(view: PartitionView, *, end_to_end: bool = False) -> Iterator[Hop | str]:
-    """Every mirrored range, compared; or the cluster of which no log was captured to compare with.
+def judged_hops(
+    view: PartitionView, judge: Callable[[PartitionView, Hop], Iterable[Finding]]
+) -> Iterator[Finding]:
+    """What `judge` finds in every mirrored range and between both ends of several; and those of
+    which no log was captured."""
+    for compared in hops(view, end_to_end=True):
+        yield from judge(view, compared) if isinstance(compared, Hop) else (compared,)
+
+
+def hops(view: PartitionView, *, end_to_end: bool = False) -> Iterator[Hop | Unjudged]:
+    """Every mirrored range, compared; or why not: no log of a cluster was captured.
 
     `end_to_end`: also what is further away than one link from where it was written.
     """
@@ -197,11 +217,11 @@ def hops(view: PartitionView, *, end_to_end: bool = False) -> Iterator[Hop | str
     finals = view.canonical()
     for mirrored_range in (*past.mirrored_ranges, *(_far(view) if end_to_end else ())):
         if mirrored_range.destination not in finals:
-            yield mirrored_range.destination
+            yield Unjudged(f"no log of {mirrored_range.destination} was captured for {view.tp}")
             continue
         source = source_log(view, past, mirrored_range.source, mirrored_range.source_generation)
         if source is None:
-            yield mirrored_range.source
+            yield Unjudged(f"no log of {mirrored_range.source} was captured for {view.tp}")
             continue
         final = read(finals[mirrored_range.destination])
         if view.mirror.guarantee.offsets_kept or mirrored_range.far:

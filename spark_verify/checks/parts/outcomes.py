@@ -23,7 +23,15 @@ from linkflap.spark_verify.checks.parts.generations import (
     polls_in,
     sends_to,
 )
-from linkflap.spark_verify.checks.parts.logs import PLAIN, Log, among, chunks, distinct, locate
+from linkflap.spark_verify.checks.parts.logs import (
+    PLAIN,
+    Log,
+    among,
+    chunks,
+    distinct,
+    locate,
+    together,
+)
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
@@ -158,8 +166,7 @@ def reads_of(
 
 def read_uids(view: PartitionView, generation: LogGeneration, isolation: str | None = None) -> Ints:
     """Every payload id that readers of a cluster got in one generation, once."""
-    parts = [r.uids for r in reads_of(view, generation, isolation)]
-    return distinct(np.concatenate(parts)) if parts else np.empty(0, np.int64)
+    return distinct(together(r.uids for r in reads_of(view, generation, isolation)))
 
 
 def planned(uids: Ints, sends: Sequence[Send]) -> Bools:

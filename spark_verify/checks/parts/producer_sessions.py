@@ -25,6 +25,7 @@ from linkflap.spark_verify.checks.parts.generations import (
     owners_of,
     replica_of,
 )
+from linkflap.spark_verify.checks.parts.logs import changes
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import (
     DATA,
@@ -89,14 +90,14 @@ def sessions(generation: LogGeneration, replica: Replica, rows: Ints) -> Session
         offset[order],
     )
     pid, epoch = batches.producer_id[rows], batches.producer_epoch[rows]
-    alike = _as_before(pid, owner)
+    alike = ~changes(pid, owner)
     owned, known = _owned(pid, owner, epoch, section, era)
     owned = known | _behind_an_owner(replica, rows, (pid, owner, epoch), section, owned & ~known)
     return Sessions(
         row=rows,
         section=section,
-        follows=alike & _as_before(section),
-        goes_on=alike & _as_before(epoch) & known & ~_as_before(section),
+        follows=alike & ~changes(section),
+        goes_on=alike & ~changes(epoch) & known & changes(section),
         owned=owned,
         adopted=_adopted(replica, rows, section, owner, era),
         deleted=_may_have_begun(generation, owner, replica.log_start),
@@ -105,22 +106,13 @@ def sessions(generation: LogGeneration, replica: Replica, rows: Ints) -> Session
     )
 
 
-def _as_before(*columns: Ints) -> Bools:
-    """Per element, whether the one before has the same values."""
-    same = np.ones(len(columns[0]), np.bool_)
-    for column in columns:
-        same[1:] &= column[1:] == column[:-1]
-    same[:1] = False
-    return same
-
-
 def _owned(pid: Ints, owner: Ints, epoch: Ints, section: Ints, era: Ints) -> tuple[Bools, Bools]:
     """Whether the owner had the id and epoch in an earlier section, or may have; and whether it is
     known: in an earlier era."""
     if not section.any():
         return np.zeros(len(pid), np.bool_), np.zeros(len(pid), np.bool_)
     order = np.lexsort((np.arange(len(pid)), epoch, owner, pid))
-    heads = ~_as_before(pid[order], owner[order], epoch[order])
+    heads = changes(pid[order], owner[order], epoch[order])
     first = np.empty(len(pid), np.int64)
     first[order] = order[np.maximum.accumulate(np.where(heads, np.arange(len(pid)), 0))]
     known = (era[first] < era) & (section[first] < section)
@@ -138,9 +130,9 @@ def _behind_an_owner(
     """
     found = chosen.copy()
     first, last = replica.batches.base_sequence[rows], replica.batches.last_sequence[rows]
-    begins = chosen & (first > 0) & ~_as_before(*key, section)
+    begins = chosen & (first > 0) & changes(*key, section)
     order = np.lexsort((rows, *reversed(key)))
-    heads = np.flatnonzero(~_as_before(*(column[order] for column in key)))
+    heads = np.flatnonzero(changes(*(column[order] for column in key)))
     for index in np.flatnonzero(begins[order]).tolist():
         head = heads[np.searchsorted(heads, index, "right") - 1]
         earlier, at = order[head:index], order[index]
@@ -159,14 +151,12 @@ def _adopted(replica: Replica, rows: Ints, section: Ints, owner: Ints, era: Ints
     batches = replica.batches
     order = np.lexsort((rows, batches.producer_epoch[rows], batches.producer_id[rows]))
     at = rows[order]
-    alike = _as_before(batches.producer_id[at], batches.producer_epoch[at])
-    stranger = ~_as_before(owner[order]) | (
-        _as_before(era[order]) & (np.diff(section[order], prepend=0) == 1)
+    alike = ~changes(batches.producer_id[at], batches.producer_epoch[at])
+    stranger = changes(owner[order]) | (
+        ~changes(era[order]) & (np.diff(section[order], prepend=0) == 1)
     )
     expected = (np.concatenate(([0], batches.last_sequence[at][:-1])) + 1) % WRAP
-    chosen = (
-        alike & stranger & ~_as_before(section[order]) & (batches.base_sequence[at] == expected)
-    )
+    chosen = alike & stranger & changes(section[order]) & (batches.base_sequence[at] == expected)
     found[order[chosen]] = at[np.flatnonzero(chosen) - 1]
     return found
 

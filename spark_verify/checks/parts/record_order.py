@@ -77,7 +77,7 @@ def may_repeat(view: PartitionView) -> bool:
 
 def unknown_repeats(view: PartitionView, cluster: str, count: int) -> Unjudged:
     return Unjudged(
-        f"{count} records of {cluster}'s {view.topic}-{view.partition} were mirrored again: an "
+        f"{count} records of {cluster}'s {view.tp} were mirrored again: an "
         "at-least-once mirror does that around faults, and nobody recorded these; if it writes "
         "in transactions, say --set delivery=exactly-once"
     )

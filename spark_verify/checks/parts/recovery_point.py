@@ -18,7 +18,7 @@ from linkflap.spark_verify.checks.parts.generations import (
     reads_in,
     sends_to,
 )
-from linkflap.spark_verify.checks.parts.logs import NOWHERE, among
+from linkflap.spark_verify.checks.parts.logs import NOWHERE, among, together
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop
 from linkflap.spark_verify.checks.parts.outcomes import outcomes
 from linkflap.spark_verify.facts.eras import FOREVER
@@ -66,8 +66,7 @@ def _read_there(view: PartitionView, compared: Hop, isolation: str | None = None
         compared.mirrored_range.generation :
     ]
     polls = (r for generation in since for r in reads_in(view, generation) if r.kind == "poll")
-    parts = [r.uids for r in polls if isolation in (None, r.isolation)]
-    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+    return together(r.uids for r in polls if isolation in (None, r.isolation))
 
 
 def covered(view: PartitionView, compared: Hop) -> int:
@@ -112,7 +111,7 @@ def lost_by_failover(view: PartitionView, compared: Hop) -> int:
     They include records without a marker at the failover, and records that the source itself had
     mirrored.
     """
-    never_arrived = np.concatenate([np.empty(0, np.int64), *_acknowledged(view, compared)])
+    never_arrived = together(_acknowledged(view, compared))
     uids = compared.destination.replica.records.uid[compared.mirrored]
     gone = ~among(never_arrived, uids)
     lost = np.concatenate((compared.holes, shown_tail(view, compared), compared.cleaned))

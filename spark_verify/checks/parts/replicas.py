@@ -28,7 +28,7 @@ def falls(replica: Replica) -> Sequence[Finding]:
     highest = np.maximum.accumulate(epochs) if len(epochs) else epochs
     rows = np.flatnonzero((epochs[1:] < highest[:-1]) & (epochs[1:] != NO_EPOCH)) + 1
     # One range below the mark is one anomaly.
-    first = rows[np.concatenate(([True], np.diff(rows) != 1))] if len(rows) else rows
+    first = rows[np.diff(rows, prepend=-2) != 1]
     return [
         Found.at(
             "leader-epoch-regression",
@@ -74,7 +74,7 @@ def copied_while_running(view: PartitionView, replica: Replica, kind: str) -> Un
     """Why it proves nothing that a log ends below the high watermark in its broker's checkpoint
     file."""
     return Unjudged(
-        f"{kind}: the log of {replica.cluster}'s {view.topic}-{view.partition} on broker "
+        f"{kind}: the log of {replica.cluster}'s {view.tp} on broker "
         f"{replica.broker} ends at {replica.end}, below the high watermark "
         f"{replica.high_watermark} in its checkpoint file: the folder of a broker that runs "
         "while it is copied looks so (it has no .kafka_cleanshutdown); stop the broker, or copy"

@@ -139,7 +139,7 @@ def _by_id(replica: Replica) -> Mapping[str, Sequence[TransactionState]]:
 def _if_an_append_failed(
     view: PartitionView, replica: Replica, state: TransactionState
 ) -> Unjudged:
-    where = f"{view.topic}-{view.partition} on {replica.cluster}"
+    where = f"{view.tp} on {replica.cluster}"
     return Unjudged(
         f"{name_of(state.state)} of {state.transactional_id} at offset {state.offset} "
         f"of {where} follows only if the append before it failed, and no history "
