@@ -73,7 +73,7 @@ _SEEN: Final = ("length", "count", *(name for name in KEPT_OVER_LINKS if name !=
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Compares every mirrored range, and both ends of several."""
-    if not view.mirror.guarantee.offsets_kept or view.mirror.guarantee.equality != "bytes":
+    if not view.guarantee.offsets_kept or view.guarantee.equality != "bytes":
         return []
     return [*judged_hops(view, _compare), *_unclear(view)]
 
@@ -157,7 +157,7 @@ def _order_of_copying(
 ) -> Iterator[Unjudged]:
     if not len(later):
         return
-    source, destination = compared.source.replica.cluster, compared.destination.replica.cluster
+    source, destination = compared.source.cluster, compared.destination.cluster
     where = view.tp
     yield Unjudged(
         f"{len(later)} batches of {destination}'s {where} lie above the end of {source}'s log, "
@@ -178,7 +178,7 @@ def _not_by_a_cleaner(view: PartitionView, compared: Hop, found: Found) -> bool:
     row = int(np.flatnonzero(holder.batches.base_offset == found.offset)[0])
     if lacking.damage or not holder.batches.crc_ok[row] or holder.batches.producer_id[row] == -1:
         return False
-    how = mapped_over(view.mirror.guarantee.producer_ids, compared.mirrored_range.far)
+    how = mapped_over(view.guarantee.producer_ids, compared.mirrored_range.far)
     holder = as_mapped(holder, lacking, how)
     if holder.batches.control[row] != DATA:
         return ended_is_there(holder, row, lacking)
@@ -204,7 +204,7 @@ def _differences(view: PartitionView, compared: Hop, ours: Ints, theirs: Ints) -
     )
     findings: list[Found] = []
     at, known = _locate(source.batches.base_offset[theirs], destination.batches.base_offset[ours])
-    how = mapped_over(view.mirror.guarantee.producer_ids, mirrored_range.far)
+    how = mapped_over(view.guarantee.producer_ids, mirrored_range.far)
     for row in np.flatnonzero(~known).tolist():
         findings.append(
             _found(source, destination, "byte-stranger", destination.batches, int(ours[row]))
@@ -250,7 +250,7 @@ def _region(
     view: PartitionView, compared: Hop, ours: Ints, theirs: Ints
 ) -> Iterator[PartialFinding]:
     """The region of the ids that these batches have, and the first batch that has one."""
-    how, far = view.mirror.guarantee.producer_ids, compared.mirrored_range.far
+    how, far = view.guarantee.producer_ids, compared.mirrored_range.far
     source, destination = compared.source.replica, compared.destination.replica
     batches = destination.batches
     at, known = _locate(source.batches.base_offset[theirs], batches.base_offset[ours])

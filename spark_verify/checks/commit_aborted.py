@@ -54,7 +54,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 def _found(log: Log, what: Outcomes, chosen: Bools) -> tuple[Ints, Ints]:
     """Records of some operations: rows of `what`, and where each is in the log."""
     rows = np.flatnonzero(chosen[what.send] & ~what.refused)
-    at = locate(log.replica.records.uid, what.uid[rows])
+    at = locate(log.records.uid, what.uid[rows])
     return rows[at >= 0], at[at >= 0]
 
 
@@ -74,9 +74,7 @@ def _commits(
     findings: list[Finding] = []
     for era in generation.eras:
         start = era.start if generation.last else max(era.start, generation.truncated_to)
-        inside = (log.replica.records.offset[at] >= start) & (
-            log.replica.records.offset[at] < era.end
-        )
+        inside = (log.records.offset[at] >= start) & (log.records.offset[at] < era.end)
         count = len(distinct(what.send[rows[inside]]))
         if count and era.origin == "native":
             findings.append(
@@ -125,7 +123,7 @@ def _excused(view: PartitionView, generation: LogGeneration, what: Outcomes) -> 
 def _ended_otherwise(
     log: Log, what: Outcomes, rows: Ints, at: Ints, kind: str, taken: Taken
 ) -> Sequence[Finding]:
-    records = log.replica.records
+    records = log.records
     found = []
     by = taken.unended(records.uid[at], commit=kind != "abort-committed") if len(at) else at
     for send in distinct(what.send[rows]).tolist():
@@ -143,7 +141,7 @@ def _ended_otherwise(
             **taken.evidence(int(why.min())),
         }
         offset = int(records.offset[first]) if kind == "commit-unmarked" else marker
-        found.append(Found.at(kind, log.replica.cluster, offset, **evidence))
+        found.append(Found.at(kind, log.cluster, offset, **evidence))
     return found
 
 

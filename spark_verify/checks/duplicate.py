@@ -26,7 +26,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
 
 def _repeats(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Finding]:
-    records, cluster = log.replica.records, log.replica.cluster
+    records, cluster = log.records, log.cluster
     here = native(generation, records.offset)
     # An open native copy is one too many as well: nobody sends a payload twice, so its bytes were
     # repeated.
@@ -76,7 +76,7 @@ def _faithful(
     right, doubts = np.zeros(len(uids), np.bool_), []
     for compared in hops(view):
         if isinstance(compared, Hop) and compared.mirrored_range.destination == generation.cluster:
-            theirs = np.sort(compared.source.replica.records.uid[compared.source.visible])
+            theirs = np.sort(compared.source.records.uid[compared.source.visible])
             right |= copy < np.searchsorted(theirs, uids, side="right") - np.searchsorted(
                 theirs, uids, side="left"
             )

@@ -255,7 +255,7 @@ def inputs_of_group(
     if not began:
         return
     start, since = min(r.position for r in began), min(r.time for r in began)
-    records = log.replica.records
+    records = log.records
     offsets, uids = records.offset[log.visible], records.uid[log.visible]
     passed = max((r.position for r in mine if r.kind == "commit"), default=start)
     yield from examined(generation, offsets[(offsets >= start) & (offsets < passed)])
@@ -321,7 +321,7 @@ def outputs_of_inputs(
     sizes = made.sizes_of("inputs")
     send = np.repeat(np.arange(len(made)), sizes)
     nth = np.arange(len(send)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    at = locate(log.replica.records.uid, made.column("first_uid")[send] + nth)
+    at = locate(log.records.uid, made.column("first_uid")[send] + nth)
     committed = made.says("ending", "commit") & made.says("outcome", "ok")
     own = among(made.column("number"), here)
     acked = _acked(made, send, nth)
@@ -333,7 +333,7 @@ def outputs_of_inputs(
     found = np.flatnonzero(there & own[send])
     # Of outputs that are deleted, where they were acknowledged.
     offset, kept = acked[found], at[found] >= 0
-    offset[kept] = log.replica.records.offset[at[found][kept]]
+    offset[kept] = log.records.offset[at[found][kept]]
     claiming = own & (committed | (np.bincount(send[there], minlength=len(made)) > 0))
     uids = made.each("input_uids")
     data = {
@@ -358,8 +358,8 @@ def _acked(made: Sends, send: Ints, nth: Ints) -> Ints:
 def _deleted(view: PartitionView, log: Log, acked: Ints, *, own: Bools) -> Bools:
     """Which outputs a log that lost its beginning, or was compacted, had; where a mirror moves
     offsets, any that came."""
-    start = max(log.replica.log_start, view.compacted.get(log.replica.cluster, 0))
-    moved = ~own & (not view.mirror.guarantee.offsets_kept)
+    start = max(log.replica.log_start, view.compacted.get(log.cluster, 0))
+    moved = ~own & (not view.guarantee.offsets_kept)
     return np.where(moved, start > 0, (acked >= 0) & (acked < start))
 
 

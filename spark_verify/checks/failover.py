@@ -145,7 +145,7 @@ def _refused(view: PartitionView) -> Iterator[PartialFinding]:
 
 def _cost(view: PartitionView, promotion: Promotion, compared: Hop) -> Sequence[Finding]:
     # Whether a torn log's missing records were lost is unknown, so no budget is compared with them.
-    torn = [log.replica.cluster for log in (compared.source, compared.destination) if not log.whole]
+    torn = [log.cluster for log in (compared.source, compared.destination) if not log.whole]
     data = {
         "link": promotion.link,
         "kind": promotion.kind,
@@ -174,7 +174,7 @@ def _cost(view: PartitionView, promotion: Promotion, compared: Hop) -> Sequence[
 
 def _carried_over(compared: Hop, promotion: Promotion) -> int:
     """Producer ids in what was mirrored: the destination must not hand them out again."""
-    batches = compared.destination.replica.batches
+    batches = compared.destination.batches
     here = (batches.producer_id != -1) & (batches.base_offset < promotion.offset)
     return len(np.unique(batches.producer_id[here]))
 

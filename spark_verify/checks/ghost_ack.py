@@ -70,7 +70,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 def _judge(
     view: PartitionView, generation: LogGeneration, log: Log, what: Outcomes, acked: Ints
 ) -> Sequence[Finding]:
-    cluster, records = log.replica.cluster, log.replica.records
+    cluster, records = log.cluster, log.records
     compacted = view.compacted.get(cluster, 0)
     acked = acked[what.acked[acked] >= log.replica.log_start]
     offsets = what.acked[acked]

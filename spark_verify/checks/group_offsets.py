@@ -63,7 +63,7 @@ from linkflap.spark_verify.facts.view import PartitionView
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Judges every group that read on the source before a failover and on the destination only
     after it."""
-    if view.mirror.guarantee.group_offsets == "none":
+    if view.guarantee.group_offsets == "none":
         return []
     if view.internal:
         return list(synced_offsets.commits(view)) if view.topic == GROUPS else []

@@ -119,7 +119,7 @@ def _observations(
     """What everybody saw of what this generation has, or still has."""
     log = log_of(view, generation)
     if log is not None:
-        records = log.replica.records
+        records = log.records
         yield LOG, records.offset, records.uid, np.full(len(records), -1, np.int64)
     for before in generations(view)[generation.cluster][: generation.number + 1]:
         # Of an earlier generation only what no truncation since then has taken away.

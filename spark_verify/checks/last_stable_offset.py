@@ -109,17 +109,17 @@ def recomputed(
             "recomputed": recompute_last_stable(log, int(high[i])),
             "high_watermark_between": between,
         }
-        yield i, found_at("lso-mismatch", log.replica.cluster, marks, int(sampled[i]), **evidence)
+        yield i, found_at("lso-mismatch", log.cluster, marks, int(sampled[i]), **evidence)
 
 
 def open_ones(view: PartitionView, generation: LogGeneration, log: Log) -> Iterator[Finding]:
     """Transactions that have no marker at the end. What a mirror left open hangs at once; of the
     others their coordinator knows more."""
-    every, records, cluster = log.transactions, log.replica.records, log.replica.cluster
+    every, records, cluster = log.transactions, log.records, log.cluster
     # What came over a link before the cluster was promoted again, or for the first time.
     own = (
         [e.start for e in generation.eras[1:] if e.origin == "native"]
-        if view.mirror.guarantee.offsets_kept
+        if view.guarantee.offsets_kept
         else []
     )
     given_up = own[-1] if own else 0
@@ -127,7 +127,7 @@ def open_ones(view: PartitionView, generation: LogGeneration, log: Log) -> Itera
     if refused:
         # The source is dead and this cluster was not promoted: nothing ends what is open.
         given_up = log.replica.end
-    mirrored = view.mirror.guarantee.offsets_kept and generation.eras[-1].origin == "mirrored"
+    mirrored = view.guarantee.offsets_kept and generation.eras[-1].origin == "mirrored"
     taken = Taken(view, cluster)
     for i in np.flatnonzero(every.marker == NOWHERE).tolist():
         at = np.flatnonzero(records.offset >= every.first[i])
@@ -276,7 +276,7 @@ def _refused_over(view: PartitionView, generation: LogGeneration) -> str:
             for link in links
             if generation.last
             and link.source in view.deaths
-            and view.mirror.guarantee.offsets_kept
+            and view.guarantee.offsets_kept
             and last.source
             and (
                 link.source == last.owner
@@ -290,9 +290,9 @@ def _refused_over(view: PartitionView, generation: LogGeneration) -> str:
 def _begun(view: PartitionView, log: Log, row: int) -> int:
     """When a record was sent, by its sender's row and the harness's clock; its timestamp is from
     its client's clock."""
-    uid = int(log.replica.records.uid[row])
+    uid = int(log.records.uid[row])
     invoked = [s.invoked for s in view.sends if s.first_uid <= uid < s.first_uid + len(s.offsets)]
-    return invoked[0] if invoked else int(log.replica.records.timestamp[row]) * 1_000_000
+    return invoked[0] if invoked else int(log.records.timestamp[row]) * 1_000_000
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:

@@ -129,7 +129,7 @@ REGRESSION = "sampled-epoch-regression"
 def _of_last_logs(view: PartitionView) -> Mapping[str, Watermarks]:
     """The samples of each cluster; for one that was emptied to follow again with other offsets,
     those since then."""
-    if view.mirror.guarantee.offsets_kept:
+    if view.guarantee.offsets_kept:
         return view.watermarks
     last = {
         cluster: marks_in(view, mine[-1])
@@ -176,9 +176,9 @@ def behind_the_log(view: PartitionView, *, kept: bool) -> Sequence[Finding]:
     findings: list[Finding] = []
     for generation in every(view):
         log, marks = log_of(view, generation), marks_in(view, generation)
-        if log is None or marks is None or not len(log.replica.batches):
+        if log is None or marks is None or not len(log.batches):
             continue
-        batches = log.replica.batches
+        batches = log.batches
         highest = np.concatenate(([-1], np.maximum.accumulate(batches.leader_epoch)))
         known = np.flatnonzero((marks.leader_epoch >= 0) & (marks.high_watermark >= 0))
         known = known if kept else known[-1:]
@@ -222,10 +222,10 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     for generation in every(view):
         log = log_of(view, generation)
         if log is not None:
-            findings += examined(generation, log.replica.batches.base_offset)
-            if view.mirror.guarantee.leader_epoch_raised:
+            findings += examined(generation, log.batches.base_offset)
+            if view.guarantee.leader_epoch_raised:
                 findings += own(generation, log.replica, _not_raised(generation, log.replica))
-    kept = view.mirror.guarantee.offsets_kept and view.mirror.guarantee.leader_epochs_kept
+    kept = view.guarantee.offsets_kept and view.guarantee.leader_epochs_kept
     findings += behind_the_log(view, kept=kept)
     findings += regressions(view)
     if kept:

@@ -180,7 +180,7 @@ def _explained(
 
 def _followed(view: PartitionView, start: LogStart, last: int, starts: Sequence[LogStart]) -> bool:
     """Whether a source of the cluster's mirror began as late by then, while it was mirrored."""
-    if view.internal or not view.mirror.guarantee.offsets_kept:
+    if view.internal or not view.guarantee.offsets_kept:
         return False
     sources = {
         r.source
@@ -263,7 +263,7 @@ def _newest(view: PartitionView, start: LogStart, known: int) -> int | None:
     choose the times."""
     times = []
     for replica in (*view.replicas, *view.earlier):
-        if replica.cluster == start.cluster or view.mirror.guarantee.offsets_kept:
+        if replica.cluster == start.cluster or view.guarantee.offsets_kept:
             at = replica.records.offset
             times += replica.records.timestamp[(at >= known) & (at < start.offset)].tolist()
     for send in view.sends if not view.internal else ():
@@ -285,7 +285,7 @@ def _too_much(view: PartitionView, start: LogStart, size: int) -> bool:
     end = _end(view, start)
     sizes: dict[int, tuple[int, int]] = {}
     for replica in (*view.replicas, *view.earlier):
-        if replica.cluster == start.cluster or view.mirror.guarantee.offsets_kept:
+        if replica.cluster == start.cluster or view.guarantee.offsets_kept:
             b = replica.batches
             rows = np.flatnonzero((b.base_offset >= start.offset) & (b.base_offset < end))
             for row in rows.tolist():

@@ -76,14 +76,14 @@ def _native(
     must, cluster = np.flatnonzero(what.must), generation.cluster
     if log is None:
         return [Unjudged(f"no log of {cluster} was captured for {view.tp}")] if len(must) else []
-    at = locate(log.replica.records.uid, what.uid)
+    at = locate(log.records.uid, what.uid)
     gone, doubtful = deleted(view, generation, log, what, at < 0)
     unknown = must[doubtful[must]]
     must = must[~gone[must] & ~doubtful[must]]
     at = at[must]
     shown = np.where(
         at >= 0,
-        log.replica.records.offset[at] if len(log.replica.records) else -1,
+        log.records.offset[at] if len(log.records) else -1,
         what.acked[must],
     )
     first_own = next((e.start for e in reversed(generation.eras) if e.origin == "native"), 0)
@@ -111,7 +111,7 @@ def _native(
 def _kept(generation: LogGeneration, log: Log, at: Ints) -> Bools:
     """Whether each record is visible, or was still waiting for its marker when its cluster was
     failed over."""
-    if not len(log.replica.records):
+    if not len(log.records):
         return np.zeros(len(at), np.bool_)
     waiting = (log.record_state[at] == OPEN) & (generation.lost is not None)
     return np.asarray(log.visible[at] | waiting)
@@ -166,7 +166,7 @@ def _mirrored(view: PartitionView, compared: Hop, heard: Sequence[Outcomes]) -> 
         else "the destination had shown it"
     )
     doubtful, unknown = len(compared.doubtful), len(compared.unknown)
-    ends = compared.source.replica.cluster, compared.destination.replica.cluster
+    ends = compared.source.cluster, compared.destination.cluster
     return [
         *_missing(compared, heard, holes, "overtaken by later records"),
         *_missing(compared, heard, tail, how),
@@ -178,7 +178,7 @@ def _mirrored(view: PartitionView, compared: Hop, heard: Sequence[Outcomes]) -> 
 def _missing(
     compared: Hop, heard: Sequence[Outcomes], positions: Ints, how: str
 ) -> Sequence[Finding]:
-    uids = compared.source.replica.records.uid[compared.sequence[positions]]
+    uids = compared.source.records.uid[compared.sequence[positions]]
     findings: list[Finding] = []
     for what in heard:
         row = locate(what.uid, uids)
@@ -186,7 +186,7 @@ def _missing(
         missing, row = positions[due], row[due]
         for start, end in runs(missing, row):
             where = compared.neighbours(int(missing[start]))
-            missing_on = compared.destination.replica.cluster
+            missing_on = compared.destination.cluster
             findings += _lost(
                 what,
                 row[start:end],

@@ -96,7 +96,7 @@ def fenced_data(generation: LogGeneration, log: Log) -> Sequence[Finding]:
     producer-id-uniqueness reports that two owners assigned one id. A reset of the partition's
     producer state (KIP-1279) lets an id begin anew.
     """
-    batches = log.replica.batches
+    batches = log.batches
     marker = (batches.control == COMMIT) | (batches.control == ABORT)
     part = np.flatnonzero(
         (batches.producer_id >= 0) & (marker | (batches.control == DATA)) & batches.crc_ok
@@ -119,7 +119,7 @@ def fenced_data(generation: LogGeneration, log: Log) -> Sequence[Finding]:
     return [
         Found.at(
             "stale-data",
-            log.replica.cluster,
+            log.cluster,
             batches.base_offset[order[i]],
             producer_id=pid[i],
             producer_epoch=batches.producer_epoch[order[i]],
@@ -140,7 +140,7 @@ forced failover."""
 
 def left_open(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Finding]:
     """Transactions without a marker and with a reset of the producer state behind them."""
-    every, batches = log.transactions, log.replica.batches
+    every, batches = log.transactions, log.batches
     resets = batches.base_offset[(batches.control == OTHER_CONTROL) & batches.crc_ok]
     unended = every.marker == NOWHERE
     index = np.searchsorted(resets, every.last, side="right")
@@ -148,7 +148,7 @@ def left_open(view: PartitionView, generation: LogGeneration, log: Log) -> Seque
     findings: list[Finding] = [
         Found.at(
             LEFT_OPEN,
-            log.replica.cluster,
+            log.cluster,
             every.first[i],
             producer_id=every.producer_id[i],
             producer_epoch=every.highest_epoch[i],
@@ -161,7 +161,7 @@ def left_open(view: PartitionView, generation: LogGeneration, log: Log) -> Seque
     ]
     own = (
         [e.start for e in generation.eras[1:] if e.origin == "native"]
-        if view.mirror.guarantee.offsets_kept
+        if view.guarantee.offsets_kept
         else []
     )
     waiting = int(np.count_nonzero(unended & ~given_up & (every.first < max(own, default=0))))
@@ -199,7 +199,7 @@ def _sampled(replica: Replica) -> dict[str, object]:
 
 def splits(view: PartitionView) -> Iterator[Finding]:
     """Transactions that came over a link and ended otherwise than at its source."""
-    if not view.mirror.guarantee.offsets_kept:
+    if not view.guarantee.offsets_kept:
         return
     known = history(view.partition_facts)
     for mirrored_range in known.mirrored_ranges:
@@ -228,7 +228,7 @@ def _split(
     came = np.flatnonzero((ours.first >= mirrored_range.start) & (ours.first < mirrored_range.end))
     at = locate(theirs.first, ours.first[came])
     came, at = came[at >= 0], at[at >= 0]
-    how = view.mirror.guarantee.producer_ids
+    how = view.guarantee.producer_ids
     same = ids_as_declared(how, theirs.producer_id[at], ours.producer_id[came])
     same &= theirs.lowest_epoch[at] == ours.lowest_epoch[came]
     same &= (
@@ -292,7 +292,7 @@ _APART = 2**32
 def not_transactional(generation: LogGeneration, log: Log) -> Sequence[Found]:
     """Batches without the transactional bit of producers with markers; without any, those of the
     kind that it has fewer of."""
-    batches = log.replica.batches
+    batches = log.batches
     order, group = _by_producer(generation, batches, batches.producer_id != -1)
     if not len(order):
         return []
@@ -308,7 +308,7 @@ def not_transactional(generation: LogGeneration, log: Log) -> Sequence[Found]:
     return [
         Found.at(
             NOT_TRANSACTIONAL,
-            log.replica.cluster,
+            log.cluster,
             batches.base_offset[row],
             producer_id=batches.producer_id[row],
             producer_epoch=batches.producer_epoch[row],
@@ -323,7 +323,7 @@ def not_transactional(generation: LogGeneration, log: Log) -> Sequence[Found]:
 def impossible(log: Log) -> Sequence[Found]:
     """Transactional batches and markers without an id, batches with an id and without an epoch, and
     markers of no transaction."""
-    batches = log.replica.batches
+    batches = log.batches
     marker = (batches.control == COMMIT) | (batches.control == ABORT)
     data = batches.control == DATA
     without = batches.producer_id == -1
@@ -333,7 +333,7 @@ def impossible(log: Log) -> Sequence[Found]:
     return [
         Found.at(
             IMPOSSIBLE,
-            log.replica.cluster,
+            log.cluster,
             batches.base_offset[row],
             producer_id=batches.producer_id[row],
             producer_epoch=batches.producer_epoch[row],
@@ -347,7 +347,7 @@ def impossible(log: Log) -> Sequence[Found]:
 
 def coordinators(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Found]:
     """Markers of a coordinator that an earlier marker of their producer id had fenced."""
-    batches = log.replica.batches
+    batches = log.batches
     order, group = _by_producer(generation, batches, batches.producer_id != -1)
     if not len(order):
         return []
@@ -368,7 +368,7 @@ def coordinators(view: PartitionView, generation: LogGeneration, log: Log) -> Se
     return [
         Found.at(
             COORDINATOR,
-            log.replica.cluster,
+            log.cluster,
             batches.base_offset[order[i]],
             producer_id=batches.producer_id[order[i]],
             coordinator_epoch=epoch[i],
@@ -395,8 +395,8 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     def judge(generation: LogGeneration, log: Log) -> Sequence[Finding]:
         return [
             *examined(generation, log.transactions.first),
-            *_epochs(log, Taken(view, log.replica.cluster)),
-            *_overrun(view, generation, log, Taken(view, log.replica.cluster)),
+            *_epochs(log, Taken(view, log.cluster)),
+            *_overrun(view, generation, log, Taken(view, log.cluster)),
             *fenced_data(generation, log),
             *left_open(view, generation, log),
             *(last_stable_too_low(log) if generation.last else ()),
@@ -410,7 +410,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
 def _without_marker(log: Log, first: Ints, taken: Taken) -> Sequence[Mapping[str, object]]:
     """Per first offset of a transaction without a marker, the loss that took its marker away."""
-    records = log.replica.records
+    records = log.records
     if not taken or not len(records):
         return [{}] * len(first)
     at = locate(records.offset, first)
@@ -427,7 +427,7 @@ def _epochs(log: Log, taken: Taken) -> Sequence[Finding]:
         found.append(
             Found.at(
                 "marker-epoch",
-                log.replica.cluster,
+                log.cluster,
                 every.marker[i],
                 producer_id=every.producer_id[i],
                 marker_epoch=every.marker_epoch[i],
@@ -441,7 +441,7 @@ def _epochs(log: Log, taken: Taken) -> Sequence[Finding]:
         found.append(
             Found.at(
                 "marker-missing",
-                log.replica.cluster,
+                log.cluster,
                 every.first[i],
                 producer_id=every.producer_id[i],
                 epochs=[every.lowest_epoch[i], every.highest_epoch[i]],
@@ -457,12 +457,12 @@ def _overrun(
 ) -> Sequence[Finding]:
     """Operations whose producer id went on to the next one, in the same epoch, without a marker in
     between."""
-    cluster, records, batches = log.replica.cluster, log.replica.records, log.replica.batches
+    cluster, records, batches = log.cluster, log.records, log.batches
     following = followed(log)
     rows = np.flatnonzero(following >= 0)
     own = np.zeros(len(rows), np.bool_)
     for era in generation.eras:
-        if era.origin == "native" or view.mirror.guarantee.offsets_kept:
+        if era.origin == "native" or view.guarantee.offsets_kept:
             own |= (records.offset[rows] >= era.start) & (records.offset[following[rows]] < era.end)
     # `_epochs` reports a new epoch.
     epochs = batches.producer_epoch[records.batch]

@@ -47,8 +47,8 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
 
 def _judge(view: PartitionView, compared: Hop) -> Sequence[Finding]:
-    cluster = compared.destination.replica.cluster
-    offsets = compared.destination.replica.records.offset[compared.mirrored]
+    cluster = compared.destination.cluster
+    offsets = compared.destination.records.offset[compared.mirrored]
     gone = _nothing_to_compare_with(view, compared)
     findings: list[Finding] = (
         [] if compared.mirrored_range.far else list(examined(compared.generation, offsets[~gone]))
@@ -59,7 +59,7 @@ def _judge(view: PartitionView, compared: Hop) -> Sequence[Finding]:
             "mirrored is unknown"
         )
         return [*findings, Unjudged(reason)]
-    torn = [log.replica.cluster for log in (compared.source, compared.destination) if not log.whole]
+    torn = [log.cluster for log in (compared.source, compared.destination) if not log.whole]
     if torn:
         return [
             *findings,
@@ -83,30 +83,30 @@ def _nothing_to_compare_with(view: PartitionView, compared: Hop) -> Bools:
     never so where offsets move."""
     source, offsets = (
         compared.source.replica,
-        compared.destination.replica.records.offset[compared.mirrored],
+        compared.destination.records.offset[compared.mirrored],
     )
-    if not view.mirror.guarantee.offsets_kept:
+    if not view.guarantee.offsets_kept:
         return np.zeros(len(offsets), np.bool_)
     floor = max(source.log_start, view.compacted.get(source.cluster, 0))
     return np.asarray((compared.position < 0) & (offsets < floor))
 
 
 def _strangers(view: PartitionView, compared: Hop, gone: Bools) -> Sequence[Finding]:
-    kept = view.mirror.guarantee.offsets_kept
-    offsets = compared.destination.replica.records.offset[compared.mirrored]
+    kept = view.guarantee.offsets_kept
+    offsets = compared.destination.records.offset[compared.mirrored]
     # A first segment may begin before the log does: segments roll where each broker rolls them, and
     # only complete ones go.
     nowhere = np.flatnonzero(
         (compared.position < 0) & (offsets >= compared.destination.replica.log_start)
     )
-    uids = compared.destination.replica.records.uid[compared.mirrored[nowhere]]
+    uids = compared.destination.records.uid[compared.mirrored[nowhere]]
     hidden = aborted_or_open(compared, uids)
     findings: list[Finding] = []
     for start, end in runs(nowhere[hidden >= 0], uids[hidden >= 0]):
         row = int(hidden[hidden >= 0][start])
         state, offset = (
             compared.source.state_of(row),
-            int(compared.source.replica.records.offset[row]),
+            int(compared.source.records.offset[row]),
         )
         findings.append(
             order_anomaly(
@@ -121,7 +121,7 @@ def _strangers(view: PartitionView, compared: Hop, gone: Bools) -> Sequence[Find
     if len(phantom) and not kept and compared.source.replica.log_start > 0:
         reason = (
             f"{len(phantom)} mirrored records are not in the log of "
-            f"{compared.source.replica.cluster}, whose start was deleted"
+            f"{compared.source.cluster}, whose start was deleted"
         )
         return [*findings, Unjudged(reason)]
     if len(phantom) and not kept and compared.gaps:
@@ -129,7 +129,7 @@ def _strangers(view: PartitionView, compared: Hop, gone: Bools) -> Sequence[Find
         findings += unknown
     if late := _copied_later(view, compared, phantom):
         return [*findings, late]
-    strange = compared.destination.replica.records.uid[compared.mirrored[phantom]]
+    strange = compared.destination.records.uid[compared.mirrored[phantom]]
     return [
         *findings,
         *(
@@ -183,7 +183,7 @@ def _copied_later(view: PartitionView, compared: Hop, phantom: Ints) -> Unjudged
 
 
 def _holes(compared: Hop) -> Sequence[Finding]:
-    theirs = compared.source.replica.records
+    theirs = compared.source.records
     holes = compared.holes
     findings = []
     for start, end in runs(holes):
@@ -194,20 +194,18 @@ def _holes(compared: Hop) -> Sequence[Finding]:
         evidence = {
             "records": end - start,
             "uid": int(theirs.uid[row]),
-            "source": compared.source.replica.cluster,
+            "source": compared.source.cluster,
             "source_offset": int(theirs.offset[row]),
             **around,
         }
         offset = before if isinstance(before, int) else -1
-        findings.append(
-            Found.at("mirror-hole", compared.destination.replica.cluster, offset, **evidence)
-        )
+        findings.append(Found.at("mirror-hole", compared.destination.cluster, offset, **evidence))
     return findings
 
 
 def _unsettled(compared: Hop) -> Sequence[Finding]:
     """What would be an anomaly if the source had no copies of records in what it has deleted."""
-    uids = compared.destination.replica.records.uid[compared.mirrored]
+    uids = compared.destination.records.uid[compared.mirrored]
     doubted = among(uids, compared.unsettled) & ~among(uids, repeated_at_source(compared))
     again = int(np.count_nonzero((compared.copy > 0) & doubted))
     late = len(late_records(compared, but=np.empty(0, np.int64))) - len(
@@ -219,14 +217,14 @@ def _unsettled(compared: Hop) -> Sequence[Finding]:
 
 def _unknown(compared: Hop) -> Sequence[Finding]:
     count = len(compared.unknown)
-    ends = compared.source.replica.cluster, compared.destination.replica.cluster
+    ends = compared.source.cluster, compared.destination.cluster
     return [Unjudged(perhaps_cleaned(count, *ends))] if count else []
 
 
 def _late(compared: Hop) -> Ints:
     """Committed records that have not arrived. Those above an open transaction are withheld from a
     read_committed mirror: they are not late."""
-    theirs = compared.source.replica.records.offset[compared.sequence[compared.behind]]
+    theirs = compared.source.records.offset[compared.sequence[compared.behind]]
     return theirs[theirs < compared.source.stable]
 
 
@@ -235,7 +233,7 @@ def _lag(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     # The logs of a mirror that runs are one behind the other, once it has begun.
     if compared.tail != "unknown" or not late or (not view.recorded and len(compared.present)):
         return []
-    source, destination = compared.source.replica.cluster, compared.destination.replica.cluster
+    source, destination = compared.source.cluster, compared.destination.cluster
     return [
         Unjudged(
             f"the run ended with {late} committed records of {source} not yet on {destination}:"

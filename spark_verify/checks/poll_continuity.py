@@ -72,7 +72,7 @@ def visible_to(log: Log | None, isolation: str) -> Ints:
     """The offsets of what a consumer gets, in order."""
     if log is None:
         return np.empty(0, np.int64)
-    offsets = log.replica.records.offset
+    offsets = log.records.offset
     return np.sort(offsets[log.visible] if isolation == "read_committed" else offsets)
 
 
@@ -276,7 +276,7 @@ def _missed(kind: str, log: Log, row: Read, offsets: Ints, **more: object) -> It
         first, last = int(offsets[0]), int(offsets[-1])
         yield Found.at(
             kind,
-            log.replica.cluster,
+            log.cluster,
             first,
             records=len(offsets),
             uid=_uids(log, offsets[:1])[0],
@@ -287,8 +287,8 @@ def _missed(kind: str, log: Log, row: Read, offsets: Ints, **more: object) -> It
 
 
 def _uids(log: Log, offsets: Ints) -> Ints:
-    at = locate(log.replica.records.offset, offsets)
-    return np.asarray(log.replica.records.uid[at])
+    at = locate(log.records.offset, offsets)
+    return np.asarray(log.records.uid[at])
 
 
 def _of(row: Read) -> dict[str, object]:
@@ -450,7 +450,7 @@ def _skipped(
 ) -> Iterator[Found]:
     """What of [truncation, first record of the last row) is there, and the consumer of these rows
     never got."""
-    poll, records = rows[-1], log.replica.records
+    poll, records = rows[-1], log.records
     there = log.visible if poll.isolation == "read_committed" else np.ones(len(records), np.bool_)
     first = int(poll.offsets[0])
     got = np.concatenate([row.uids for row in rows])
@@ -466,7 +466,7 @@ def _skipped(
     offsets = records.offset[missed]
     yield Found.at(
         SKIPPED_BY_TRUNCATION,
-        log.replica.cluster,
+        log.cluster,
         int(offsets.min()),
         records=len(offsets),
         reader=poll.reader,

@@ -52,7 +52,7 @@ KIND = "producer-id-collision"
 
 
 def uses_in_bytes(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Finding]:
-    replica, batches, records = log.replica, log.replica.batches, log.replica.records
+    replica, batches, records = log.replica, log.batches, log.records
     with_id = (batches.producer_id >= 0) & (batches.control == DATA)
     here = with_id & native(generation, batches.base_offset)
     process = np.full(len(batches), -1, np.int64)

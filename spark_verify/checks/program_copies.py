@@ -67,7 +67,7 @@ def inputs_of(
     samples = [
         g for g in view.groups if (g.group, g.cluster) == (program.group, generation.cluster)
     ]
-    records = log.replica.records
+    records = log.records
     ours = log.visible & (records.uid >= 0)
     offsets, uids = records.offset[ours], records.uid[ours]
     if not samples:
@@ -138,7 +138,7 @@ def outputs_of(
         )
     data = {
         "outputs": view.tp, "last": last, "offsets": offsets, "uids": uids,
-        "native": here.astype(np.int64), "once": view.mirror.guarantee.delivery == "exactly-once",
+        "native": here.astype(np.int64), "once": view.guarantee.delivery == "exactly-once",
         "shortened": start > 0,
     }  # fmt: skip
     yield partial_of(program, generation, moves, data)

@@ -152,7 +152,7 @@ def _readable(view: PartitionView, client: Awaited) -> Ints | None:
     log = log_of(view, known[-1]) if known else None
     if log is None or not log.whole:
         return None
-    offsets = log.replica.records.offset
+    offsets = log.records.offset
     return offsets if client.isolation == "read_uncommitted" else offsets[log.visible]
 
 

@@ -41,10 +41,10 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         return []
 
     def judge(generation: LogGeneration, log: Log) -> Sequence[Finding]:
-        rows = np.flatnonzero(native(generation, log.replica.records.offset))
+        rows = np.flatnonzero(native(generation, log.records.offset))
         return (
             [
-                *examined(generation, log.replica.records.offset[rows]),
+                *examined(generation, log.records.offset[rows]),
                 *_judge(view, generation, log, rows),
             ]
             if len(rows)
@@ -57,7 +57,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 def _judge(
     view: PartitionView, generation: LogGeneration, log: Log, rows: Ints
 ) -> Sequence[Finding]:
-    cluster, records = log.replica.cluster, log.replica.records
+    cluster, records = log.cluster, log.records
     uids = records.uid[rows]
     strange = rows[(uids == FOREIGN) | ~planned(uids, sends_to(view, cluster))]
     if len(strange) and not view.sends:
@@ -93,7 +93,7 @@ def _refused(
     view: PartitionView, generation: LogGeneration, log: Log, rows: Ints
 ) -> Iterator[Found]:
     """Records in a log that its clients know to have been refused."""
-    mine, records = sends_to(view, generation.cluster), log.replica.records
+    mine, records = sends_to(view, generation.cluster), log.records
     certain = refused(mine)
     if not certain.any():
         return

@@ -125,7 +125,7 @@ def _judge(
     everything = together(got[name].offset[~late[name]] for name in got)
     findings: list[Finding] = list(examined(generation, everything, whole=True))
     for name, mine in got.items():
-        gone = (mine.offset < compacted) & ~among(mine.offset, log.replica.records.offset)
+        gone = (mine.offset < compacted) & ~among(mine.offset, log.records.offset)
         truncated = _truncated_since(view, mine)
         findings += _phantoms(log, name, mine, ~(gone | late[name] | truncated), taken)
     for name, reads in audience.items():
@@ -139,7 +139,7 @@ def _committed_after_capture(
 ) -> Bools:
     """Per record, whether it was open when the log was captured, and may have been committed by the
     time it was read: after a failback onto this cluster began, and before its log was truncated."""
-    records = log.replica.records
+    records = log.records
     if generation.last or not len(records):
         return np.zeros(len(got), np.bool_)
     at = locate(records.offset, got.offset)
@@ -174,7 +174,7 @@ def _committing(sends: Sends, cluster: str) -> Ints:
 
 def _phantoms(log: Log, name: str, got: Delivered, known: Bools, taken: Taken) -> Sequence[Finding]:
     """What a reader got that the log does not have there, or that read_committed hides."""
-    records = log.replica.records
+    records = log.records
     rows = np.flatnonzero(known & (got.offset >= log.replica.log_start))
     offsets, uids, times = got.offset[rows], got.uid[rows], got.asked[rows]
     shown = np.array([read.isolation == "read_uncommitted" for read in got.reads], np.bool_)
@@ -189,10 +189,7 @@ def _phantoms(log: Log, name: str, got: Delivered, known: Bools, taken: Taken) -
         return []
     if not log.whole and bool((at[wrong] < 0).all()):
         return [
-            Unjudged(
-                f"the log of {log.replica.cluster} is torn, so what was read from it cannot be "
-                "found"
-            )
+            Unjudged(f"the log of {log.cluster} is torn, so what was read from it cannot be found")
         ]
     by = taken.read(offsets[wrong], uids[wrong], times[wrong])
     chosen = first_unexplained(offsets[wrong], by)
@@ -217,12 +214,12 @@ def _phantom(
     row = int(at[start])
     return Found.at(
         "phantom-read",
-        log.replica.cluster,
+        log.cluster,
         offsets[start],
         records=end - start,
         uid=uids[start],
         reader=name,
-        holds=int(log.replica.records.uid[row]) if row >= 0 else -1,
+        holds=int(log.records.uid[row]) if row >= 0 else -1,
         state=log.state_of(row) if row >= 0 else "absent",
         **explained,
     )
@@ -232,14 +229,14 @@ def _hidden(
     log: Log, name: str, reads: Sequence[Read], offsets: Ints, taken: Taken
 ) -> Sequence[Finding]:
     visible = np.flatnonzero(log.visible)
-    there = log.replica.records.offset[visible]
+    there = log.records.offset[visible]
     hidden = np.flatnonzero(_covered(reads, there) & ~among(there, offsets))
-    uids = log.replica.records.uid[visible[hidden]]
+    uids = log.records.uid[visible[hidden]]
     by = taken.passed(there[hidden], reads)
     return [
         Found.at(
             "hidden-committed",
-            log.replica.cluster,
+            log.cluster,
             there[hidden[start]],
             records=end - start,
             uid=uids[start],

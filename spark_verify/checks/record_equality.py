@@ -41,7 +41,7 @@ from linkflap.spark_verify.facts.view import Batches, Bools, Ints, PartitionView
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Compares every mirrored range, and both ends of several."""
-    if not view.mirror.guarantee.offsets_kept:
+    if not view.guarantee.offsets_kept:
         return []
     return list(judged_hops(view, _compare))
 
@@ -64,7 +64,7 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
             f"offset {max(start, end)} on"
         )
         findings.append(Unjudged(reason))
-    how = mapped_over(view.mirror.guarantee.producer_ids, mirrored_range.far)
+    how = mapped_over(view.guarantee.producer_ids, mirrored_range.far)
     here = _disputed(destination, source, start, end, how)
     there = _disputed(source, destination, start, end, how)
     at = locate(theirs[there], ours[here])

@@ -28,12 +28,12 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     """Follows every producer incarnation through every log."""
 
     def judge(generation: LogGeneration, log: Log) -> Sequence[Finding]:
-        records = log.replica.records
+        records = log.records
         rows = np.flatnonzero(
             (records.uid >= 0) & (native(generation, records.offset) | log.visible)
         )
         rows = rows[copies(records.uid[rows])[1] == 0]
-        if log.replica.log_start > 0 and not view.mirror.guarantee.offsets_kept:
+        if log.replica.log_start > 0 and not view.guarantee.offsets_kept:
             rows = rows[~_repeated(records.uid[rows]) | native(generation, records.offset[rows])]
         return [*examined(generation, records.offset[rows]), *_late(generation, log, rows)]
 
@@ -49,7 +49,7 @@ def _repeated(uids: Ints) -> Bools:
 
 def _late(generation: LogGeneration, log: Log, rows: Ints) -> Sequence[Finding]:
     """Records behind one that was sent after them; neighbours are one anomaly."""
-    records, cluster = log.replica.records, log.replica.cluster
+    records, cluster = log.records, log.cluster
     rows = rows[np.argsort(records.uid[rows] >> PROCESS_SHIFT, kind="stable")]
     # The number of the incarnation leads the id: one running maximum serves them all.
     index = np.arange(len(rows))

@@ -105,7 +105,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     """Follows every producer through every log."""
 
     def judge(generation: LogGeneration, log: Log) -> Sequence[Finding]:
-        batches = log.replica.batches
+        batches = log.batches
         # What a batch with a wrong CRC says of itself proves nothing; that it is wrong is
         # replica-agreement's to tell.
         every = np.flatnonzero(

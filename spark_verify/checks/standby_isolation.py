@@ -156,7 +156,7 @@ def _own_end(view: PartitionView, link: LinkSpec) -> tuple[int, int]:
     """Where the end of a mirror begins that only the destination's log has (-1: it has none), and
     that log's end."""
     ours, theirs = (view.canonical().get(cluster) for cluster in (link.destination, link.source))
-    kept = view.mirror.guarantee.offsets_kept
+    kept = view.guarantee.offsets_kept
     if ours is None or theirs is None or ours.damage or theirs.damage or not kept:
         return -1, -1 if ours is None else ours.end
     b, other = ours.batches, theirs.batches
@@ -233,9 +233,9 @@ def _mirrored_then(mine: Sequence[LogGeneration], send: Send) -> bool:
 def _in_bytes(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Finding]:
     # Where offsets move, what clients wrote here before this log was emptied comes back from the
     # new owner.
-    kept = view.mirror.guarantee.offsets_kept
+    kept = view.guarantee.offsets_kept
     records, mine = (
-        log.replica.records,
+        log.records,
         sends_to(view, generation.cluster) if kept else sends_of(view, generation),
     )
     rows = np.flatnonzero(~native(generation, records.offset) & (records.uid >= 0))
@@ -261,7 +261,7 @@ def _in_bytes(view: PartitionView, generation: LogGeneration, log: Log) -> Seque
 
 def _came_round(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Finding]:
     """Records of a native era that clients handed to other clusters, and not to this one."""
-    records, here = log.replica.records, generation.cluster
+    records, here = log.records, generation.cluster
     rows = np.flatnonzero(native(generation, records.offset) & (records.uid >= 0))
     rows = rows[~planned(records.uid[rows], sends_to(view, here))]
     if not len(rows):

@@ -58,7 +58,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             Examined(cluster=LinkSpec.parse(each.link).destination, origin="mirrored", count=1)
         )
         findings += _differences(each)
-    if view.mirror.guarantee.restores_settings and view.settings:
+    if view.guarantee.restores_settings and view.settings:
         for promotion in view.promotions:
             findings += _restored(view, promotion)
     return findings

@@ -51,7 +51,7 @@ def native_outcomes(
 ) -> Sequence[Finding]:
     """Outcomes of transactions on the cluster that acknowledged them. A torn log yields nothing:
     the caller reports it."""
-    cluster, records = log.replica.cluster, log.replica.records
+    cluster, records = log.cluster, log.records
     rows = transactional(what)
     if not log.whole or not len(rows):
         return []
@@ -94,7 +94,7 @@ def mirrored_outcomes(compared: Hop, what: Outcomes) -> Sequence[Finding]:
         compared.mirrored_range,
     )
     promotion = mirrored_range.promotion
-    theirs, ours = source.replica.records, destination.replica.records
+    theirs, ours = source.records, destination.records
     rows = transactional(what)
     if promotion is None or not (source.whole and destination.whole and len(theirs) and len(rows)):
         return []

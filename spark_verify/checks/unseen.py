@@ -129,12 +129,12 @@ def _due(
     if log is not None:
         # Compacted away, perhaps before anybody had got there.
         offsets = np.where(
-            (offsets < compacted) & ~among(what.uid[rows], log.replica.records.uid), -1, offsets
+            (offsets < compacted) & ~among(what.uid[rows], log.records.uid), -1, offsets
         )
-    if log is not None and len(log.replica.records):
+    if log is not None and len(log.records):
         visible = np.flatnonzero(log.visible)
-        at = locate(log.replica.records.uid[visible], what.uid[rows])
-        there = log.replica.records.offset[visible[at]] if len(visible) else offsets
+        at = locate(log.records.uid[visible], what.uid[rows])
+        there = log.records.offset[visible[at]] if len(visible) else offsets
         # A mirrored record is at its offset in the bytes; the cluster's own, where it was
         # acknowledged.
         offsets = np.where(
@@ -192,7 +192,7 @@ def _explained(
     left readers beyond it."""
     readers = [r for r in reads_in(view, generation) if r.isolation == "read_committed"]
     log = log_of(view, generation)
-    there = among(uids, log.replica.records.uid) if log is not None else np.ones(len(uids), bool)
+    there = among(uids, log.records.uid) if log is not None else np.ones(len(uids), bool)
     gone = np.maximum(taken.sent(offsets, uids, invoked), taken.unended(uids))
     return np.asarray(np.where(there & (gone < 0), taken.passed(offsets, readers), gone))
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from linkflap.harness.log.coordinators import CoordinatorEntry
+from linkflap.harness.model.guarantee import Guarantee
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
 from linkflap.harness.model.topology import Topology
@@ -272,6 +273,11 @@ class PartitionView:
     @property
     def mirror(self) -> MirrorSpec:
         return self.partition_facts.facts.mirror
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What its mirror promises."""
+        return self.partition_facts.facts.mirror.guarantee
 
     @property
     def windows(self) -> Sequence[Window]:

@@ -47,7 +47,7 @@ def damage_of(seen: PartitionView) -> list[Damage]:
 def _strange_ids(seen: PartitionView) -> Iterator[Damage]:
     """Producer ids that no broker assigns, where the mirror keeps ids and so cannot have made
     them."""
-    if not keeps_ids(seen.mirror.guarantee):
+    if not keeps_ids(seen.guarantee):
         return
     for replica in (*seen.replicas, *seen.earlier):
         b = replica.batches

@@ -122,7 +122,7 @@ def _of_its_coordinators(view: PartitionView, generation: LogGeneration, replica
     offsets = replica.batches.base_offset
     own = (
         native(generation, offsets)
-        if view.mirror.guarantee.offsets_kept
+        if view.guarantee.offsets_kept
         else np.ones(len(offsets), np.bool_)
     )
     appended = [

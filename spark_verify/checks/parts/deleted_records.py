@@ -145,7 +145,7 @@ def _others(view: PartitionView, generation: LogGeneration, log: Log, sent: _Sen
     """What a log lacks of all that clients wrote to it, or may have. Where a mirror keeps offsets,
     also what it brought of what clients wrote to other clusters."""
     every_one = [sent]
-    for other in every(view) if view.mirror.guarantee.offsets_kept else ():
+    for other in every(view) if view.guarantee.offsets_kept else ():
         owned = [e for e in generation.eras if e.source and e.owner == other.cluster]
         if owned and other.cluster != generation.cluster:
             theirs = _sent(view, other, outcomes(view, other, earlier=False))
@@ -153,7 +153,7 @@ def _others(view: PartitionView, generation: LogGeneration, log: Log, sent: _Sen
                 came = theirs.take((theirs.last >= era.start) & (theirs.first < era.end))
                 every_one.append(replace(came, last=np.minimum(came.last, era.end - 1)))
     sent = _Sent.one_after_the_other(every_one)
-    return sent.take(sent.may & ~among(sent.uid, log.replica.records.uid))
+    return sent.take(sent.may & ~among(sent.uid, log.records.uid))
 
 
 def _with_keys(view: PartitionView, replica: Replica) -> tuple[Replica, int]:
@@ -248,7 +248,7 @@ def _known_offsets(view: PartitionView, generation: LogGeneration, what: Outcome
     """The offset of each record as it was acknowledged, or as a poll returned it, or as the other
     end of a mirror has it that keeps offsets; else -1."""
     offsets = what.acked.copy()
-    kept = view.mirror.guarantee.offsets_kept
+    kept = view.guarantee.offsets_kept
     copies = [r.records for r in view.replicas if kept and r.cluster != generation.cluster]
     shown = [(read.uids, read.offsets) for read in reads_of(view, generation)]
     for uids, there in [*shown, *((records.uid, records.offset) for records in copies)]:
@@ -281,7 +281,7 @@ def _between(uids: Ints, offsets: Ints) -> tuple[Ints, Ints]:
 
 def may_be_deleted(view: PartitionView, log: Log, records: int) -> str:
     """The reason why nothing is reported about records that may have been deleted."""
-    where = f"{view.tp} of {log.replica.cluster}"
+    where = f"{view.tp} of {log.cluster}"
     return (
         f"{records} records that had to be there have no acknowledged offset and are absent from "
         f"{where}, from which older records were deleted; they may be among those"
@@ -290,7 +290,7 @@ def may_be_deleted(view: PartitionView, log: Log, records: int) -> str:
 
 def may_be_cleaned(view: PartitionView, log: Log, records: int) -> str:
     """The reason why nothing is reported about records that a cleaner may have taken."""
-    cluster = log.replica.cluster
+    cluster = log.cluster
     return (
         f"{records} acknowledged records are absent from {view.tp} of "
         f"{cluster}, below offset {view.compacted.get(cluster, 0)}, which is compacted, and whether"

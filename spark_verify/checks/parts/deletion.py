@@ -32,9 +32,9 @@ def kept_since(
     where in `sent` that is.
     """
     start = destination.replica.log_start
-    if start <= (mirrored_range.start if view.mirror.guarantee.offsets_kept else 0):
+    if start <= (mirrored_range.start if view.guarantee.offsets_kept else 0):
         return mirrored_range.start
-    if view.mirror.guarantee.offsets_kept:
+    if view.guarantee.offsets_kept:
         return start
     known = position[position >= 0]
     return int(sent[known[0]]) if len(known) else FOREVER
@@ -75,7 +75,7 @@ def deleted_behind(
 def _may_have_repeated(view: PartitionView, cluster: str, *, but: Collection[str] = ()) -> bool:
     """Whether a mirror on the way to a cluster delivers at least once, and there was a fault to
     it; `but`: faults of these names do not count."""
-    if view.mirror.guarantee.offsets_kept or view.mirror.guarantee.delivery == "exactly-once":
+    if view.guarantee.offsets_kept or view.guarantee.delivery == "exactly-once":
         return False
     behind = view.upstream(cluster) | {cluster}
     into = [f"{source}->{end}" for source, end in view.hops() if end in behind]
@@ -111,7 +111,7 @@ def cleaned_at_destination(
     upto = cleaned_up_to(view, destination)
     end = min(upto, mirrored_range.end)
     last = np.flatnonzero(arrived_at >= 0).max(initial=-1)
-    if view.mirror.guarantee.offsets_kept:
+    if view.guarantee.offsets_kept:
         tail = np.flatnonzero(source.records.offset[sequence[last + 1 :]] < end) + last + 1
         may = np.concatenate((_below(arrived_at, upto, -1), tail))
         return Cleared(may=may, unknown=may[:0], kept=may[:0])
@@ -129,7 +129,7 @@ def cleaned_at_destination(
         sequence,
         asked,
     )
-    arrived = once and not others and view.mirror.guarantee.delivery != "exactly-once"
+    arrived = once and not others and view.guarantee.delivery != "exactly-once"
     said[(asked > last) & (said == 0) & (not arrived)] = -1
     return Cleared(may=asked[said != 0], unknown=asked[said < 0], kept=asked[said == 0])
 

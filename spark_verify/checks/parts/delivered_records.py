@@ -70,9 +70,9 @@ def columns_of(reads: Sequence[Read]) -> Delivered:
 
 def aborted_there(log: Log | None, got: Delivered) -> Bools:
     """Per record, whether the log has that very record there, and an ABORT marker for it."""
-    if log is None or not len(log.replica.records):
+    if log is None or not len(log.records):
         return np.zeros(len(got), np.bool_)
-    records = log.replica.records
+    records = log.records
     at = locate(records.offset, got.offset)
     return np.asarray((at >= 0) & (records.uid[at] == got.uid) & (log.record_state[at] == ABORTED))
 

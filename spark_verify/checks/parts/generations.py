@@ -162,9 +162,9 @@ def _holds(log: Log | None, offsets: Ints, uids: Ints, committed: Bools) -> Bool
     A transaction that was open where the logs part may have been committed in one and aborted in
     the other.
     """
-    if log is None or not len(log.replica.records):
+    if log is None or not len(log.records):
         return np.zeros(len(offsets), np.bool_)
-    records = log.replica.records
+    records = log.records
     at = locate(records.offset, offsets)
     return np.asarray((at >= 0) & (records.uid[at] == uids) & (log.visible[at] | ~committed))
 
@@ -343,7 +343,7 @@ def replicas_by_log(view: PartitionView, cluster: str) -> Sequence[Sequence[Repl
     other offsets has a new log, whose offsets and leader epochs begin anew."""
     taken = [r for r in (*view.replicas, *view.earlier) if r.cluster == cluster]
     mine = generations(view).get(cluster, ())
-    if view.mirror.guarantee.offsets_kept or len(mine) < 2:
+    if view.guarantee.offsets_kept or len(mine) < 2:
         return [taken]
     early = {id(r): number_at(mine, r.captured) for r in view.earlier}
     numbers = [early.get(id(r), mine[-1].number) for r in taken]

@@ -43,7 +43,7 @@ def checkpoints(
     reached = (
         np.maximum.accumulate(marks.high_watermark) if marks is not None else np.empty(0, np.int64)
     )
-    ours = destination.replica.records
+    ours = destination.records
     mirrored = np.flatnonzero(
         destination.visible & (ours.uid >= 0) & (ours.offset < promotion.offset)
     )
@@ -179,13 +179,13 @@ def _beside(
     destination."""
     group = commits[0].group
     committed = max(commits, key=lambda r: r.returned)
-    ours = destination.replica.records
+    ours = destination.records
     mirrored = np.flatnonzero(
         destination.visible & (ours.uid >= 0) & (ours.offset < promotion.offset)
     )
-    at = locate(source.replica.records.uid, ours.uid[mirrored])
+    at = locate(source.records.uid, ours.uid[mirrored])
     mirrored, at = mirrored[at >= 0], at[at >= 0]
-    origin = source.replica.records.offset[at]
+    origin = source.records.offset[at]
     first = min(after, key=lambda r: r.returned)
     start = int(first.offsets[0])
     skipped = mirrored[
@@ -209,7 +209,7 @@ def _beside(
     bound = int(np.count_nonzero((origin < committed.position) & above))
     if _disturbed(view, promotion, commits, first):
         late = np.ones(len(again), np.bool_)
-        bound = max(_bound(view.mirror.guarantee, commits, committed, origin), bound)
+        bound = max(_bound(view.guarantee, commits, committed, origin), bound)
     findings: list[Finding] = [
         Examined(cluster=promotion.cluster, origin="mirrored", count=len(mirrored))
     ]

@@ -25,6 +25,7 @@ from linkflap.spark_verify.facts.view import (
     Bools,
     Ints,
     PartitionView,
+    Records,
     Replica,
 )
 
@@ -64,6 +65,18 @@ class Log:
     marker: Ints
     record_state: States
     transactions: Transactions
+
+    @property
+    def cluster(self) -> str:
+        return self.replica.cluster
+
+    @property
+    def batches(self) -> Batches:
+        return self.replica.batches
+
+    @property
+    def records(self) -> Records:
+        return self.replica.records
 
     @property
     def visible(self) -> Bools:
@@ -172,13 +185,13 @@ def followed(log: Log) -> Ints:
     id. But a record names the operation that wrote it, and each operation has its own marker.
     Indices into the log's records; records that are not linkflap's have -1.
     """
-    records, next_of = log.replica.records, np.full(len(log.replica.records), -1, np.int64)
+    records, next_of = log.records, np.full(len(log.records), -1, np.int64)
     part = np.flatnonzero((log.record_state != PLAIN) & (records.operation >= 0))
-    pid = log.replica.batches.producer_id[records.batch[part]]
+    pid = log.batches.producer_id[records.batch[part]]
     order = part[np.argsort(pid, kind="stable")]
     if not len(order):
         return next_of
-    pid, operation = log.replica.batches.producer_id[records.batch[order]], records.operation[order]
+    pid, operation = log.batches.producer_id[records.batch[order]], records.operation[order]
     marker = log.marker[records.batch[order]]
     together = (pid[1:] == pid[:-1]) & (marker[1:] == marker[:-1])
     overrun = np.append(together & (operation[1:] != operation[:-1]), False)

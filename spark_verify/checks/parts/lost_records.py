@@ -376,7 +376,7 @@ def _observed(view: PartitionView, loss: Loss, log: Log | None) -> tuple[Ints, I
     producer[: int(early.sum())] = sends.column("producer_id")[send[early]]
     kept = (offset >= loss.start) & (offset < loss.end)
     if log is not None:
-        kept &= ~among(uid, log.replica.records.uid)
+        kept &= ~among(uid, log.records.uid)
     offset, uid, producer = offset[kept], uid[kept], producer[kept]
     once = copies(offset)[1] == 0
     offset, uid, producer = offset[once], uid[once], producer[once]
@@ -405,12 +405,12 @@ def _replaced(
 def _without(log: Log | None, loss: Loss, *, commit: bool) -> Ints:
     """The payload ids of records that the cluster kept, and whose marker was taken away: the first
     lost one of their producer id."""
-    if log is None or not len(log.replica.records):
+    if log is None or not len(log.records):
         return np.empty(0, np.int64)
     first = dict(
         (producer, committed) for _, producer, _, committed in sorted(loss.markers, reverse=True)
     )
     chosen = [producer for producer, committed in first.items() if committed == commit]
-    records, batches = log.replica.records, log.replica.batches
+    records, batches = log.records, log.batches
     mine = batches.transactional & np.isin(batches.producer_id, chosen) & (log.marker >= loss.start)
     return records.uid[mine[records.batch] & (records.offset < loss.start)]

@@ -224,7 +224,7 @@ def hops(view: PartitionView, *, end_to_end: bool = False) -> Iterator[Hop | Unj
             yield Unjudged(f"no log of {mirrored_range.source} was captured for {view.tp}")
             continue
         final = read(finals[mirrored_range.destination])
-        if view.mirror.guarantee.offsets_kept or mirrored_range.far:
+        if view.guarantee.offsets_kept or mirrored_range.far:
             # What arrived is below every later truncation of the destination: what it had in the
             # end speaks.
             yield hop(
@@ -243,7 +243,7 @@ def hops(view: PartitionView, *, end_to_end: bool = False) -> Iterator[Hop | Unj
 def _far(view: PartitionView) -> Iterator[MirroredRange]:
     """Mirrored eras whose owner is not where they were mirrored from, as if they had come in one
     hop."""
-    if not view.mirror.guarantee.offsets_kept:
+    if not view.guarantee.offsets_kept:
         return
     past = history(view.partition_facts)
     for cluster, mine in past.generations.items():
@@ -286,7 +286,7 @@ def hop(
     destination: Log,
 ) -> Hop:
     """Compares what the source has with what came over to the destination."""
-    theirs, ours = source.replica.records, destination.replica.records
+    theirs, ours = source.records, destination.records
     # Offsets of a mirror that moves them begin at 0 on both sides.
     sent = (theirs.offset >= mirrored_range.start) & (
         theirs.offset < (mirrored_range.end if mirrored_range.far else FOREVER)
@@ -362,29 +362,27 @@ def _ended_behind(
     What crossed ends with the promotion; without one, where the destination's log ends, or its
     mirror began to append to it.
     """
-    if not view.mirror.guarantee.offsets_kept or not len(rows):
+    if not view.guarantee.offsets_kept or not len(rows):
         return np.zeros(len(rows), np.bool_)
-    marker = source.marker[source.replica.records.batch[rows]]
+    marker = source.marker[source.records.batch[rows]]
     end = min(
         mirrored_range.end,
         destination.replica.end,
-        appended_since(view, mirrored_range, destination.replica.batches),
+        appended_since(view, mirrored_range, destination.batches),
     )
-    return np.asarray(
-        (source.replica.records.offset[rows] < end) & (marker >= end) & (marker < NOWHERE)
-    )
+    return np.asarray((source.records.offset[rows] < end) & (marker >= end) & (marker < NOWHERE))
 
 
 def repeated_at_source(compared: Hop) -> Ints:
     """Payload ids that the source itself has more than once: repeating those is faithful."""
-    uids = compared.source.replica.records.uid
+    uids = compared.source.records.uid
     return distinct(uids[copies(uids)[1] > 0])
 
 
 def why_not_judged(compared: Hop, count: int) -> str:
     """The reason why records that came again, out of order or never are not judged
     (`unsettled_payloads`)."""
-    source, destination = compared.source.replica.cluster, compared.destination.replica.cluster
+    source, destination = compared.source.cluster, compared.destination.cluster
     how = f"{count} records on {destination} came again, out of order, or never"
     return f"{how}: so may {source} have had them, whose start was deleted"
 
@@ -400,7 +398,7 @@ def perhaps_cleaned(count: int, holder: str, lacking: str) -> str:
 def aborted_or_open(compared: Hop, uids: Ints) -> Ints:
     """Per uid, the index of its record at the source when that is neither plain nor committed
     there, else -1."""
-    at = locate(compared.source.replica.records.uid, uids)
+    at = locate(compared.source.records.uid, uids)
     hidden = (
         (at >= 0) & (compared.source.record_state[at] > PLAIN) & ~compared.source.visible[at]
         if len(compared.source.visible)

@@ -94,10 +94,10 @@ def outcomes(view: PartitionView, generation: LogGeneration, *, earlier: bool = 
 def _settled(log: Log | None, uids: Ints, truncated_to: int) -> Bools:
     """Per record, whether what became of it in an earlier generation was decided below the
     truncation."""
-    if log is None or not len(log.replica.records):
+    if log is None or not len(log.records):
         return np.ones(len(uids), np.bool_)
-    at = locate(log.replica.records.uid, uids)
-    batch = log.replica.records.batch[at]
+    at = locate(log.records.uid, uids)
+    batch = log.records.batch[at]
     return np.asarray(
         (at >= 0) & ((log.record_state[at] == PLAIN) | (log.marker[batch] < truncated_to))
     )

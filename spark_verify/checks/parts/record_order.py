@@ -22,7 +22,7 @@ def order_anomaly(compared: Hop, kind: str, at: Ints, **evidence: object) -> Fou
         ours.records.offset[rows[0]],
         records=len(at),
         uid=ours.records.uid[rows[0]],
-        source=compared.source.replica.cluster,
+        source=compared.source.cluster,
         **evidence,
     )
 
@@ -66,13 +66,13 @@ def _goes_on(view: PartitionView, compared: Hop, at: Ints, excused: Ints) -> boo
         link = f"{mirrored_range.source}->{mirrored_range.destination}"
         return link not in view.partition_facts.facts.drained
     rows = compared.mirrored[[at[-1], after[0]]]
-    doubted = among(compared.destination.replica.records.uid[rows], excused).any()
+    doubted = among(compared.destination.records.uid[rows], excused).any()
     return bool(doubted or position[after[0]] <= position[at[-1]] + 1)
 
 
 def may_repeat(view: PartitionView) -> bool:
     """Whether a mirror may write a record again around faults, and nobody recorded these."""
-    return not view.recorded and view.mirror.guarantee.delivery == "at-least-once"
+    return not view.recorded and view.guarantee.delivery == "at-least-once"
 
 
 def unknown_repeats(view: PartitionView, cluster: str, count: int) -> Unjudged:
@@ -102,7 +102,7 @@ def late_records(compared: Hop, *, but: Ints) -> Ints:
     kept = np.flatnonzero((compared.copy == 0) & (compared.position >= 0))
     if not len(kept):
         return kept
-    uids = compared.destination.replica.records.uid[compared.mirrored[kept]]
+    uids = compared.destination.records.uid[compared.mirrored[kept]]
     positions = compared.position[kept]
     return kept[positions < np.maximum.accumulate(np.where(among(uids, but), -1, positions))]
 
@@ -110,7 +110,7 @@ def late_records(compared: Hop, *, but: Ints) -> Ints:
 def divergences(compared: Hop) -> Sequence[Finding]:
     known = np.flatnonzero(compared.position >= 0)
     rows = compared.sequence[compared.position[known]]
-    theirs, ours = compared.source.replica.records, compared.destination.replica.records
+    theirs, ours = compared.source.records, compared.destination.records
     other = theirs.digest[rows] != ours.digest[compared.mirrored[known]]
     changed, rows = known[other], rows[other]
     return [

@@ -29,10 +29,10 @@ def shown_tail(view: PartitionView, compared: Hop) -> Ints:
     """Positions of the missing tail that the destination once had: a reader got them, or a high
     watermark covered them."""
     behind = compared.behind
-    uids = compared.source.replica.records.uid[compared.sequence[behind]]
+    uids = compared.source.records.uid[compared.sequence[behind]]
     # What was open there, and was aborted or truncated, had been shown to those who read
     # uncommitted, which promises nothing.
-    ended = among(uids, compared.destination.replica.records.uid) | _truncated_while_open(
+    ended = among(uids, compared.destination.records.uid) | _truncated_while_open(
         view, compared, behind
     )
     got = among(uids, _read_there(view, compared, "read_committed")) | (
@@ -53,7 +53,7 @@ def _truncated_while_open(view: PartitionView, compared: Hop, positions: Ints) -
         for s in view.stops
         if s.link == link and s.truncated and mirrored_range.began <= s.time <= ended
     ]
-    marker = source.marker[source.replica.records.batch[compared.sequence[positions]]]
+    marker = source.marker[source.records.batch[compared.sequence[positions]]]
     return np.asarray(
         (marker < NOWHERE) & (marker >= max((s.mirrored for s in stops), default=NOWHERE))
     )
@@ -79,7 +79,7 @@ def covered(view: PartitionView, compared: Hop) -> int:
     or not. All these times are one harness' clock.
     """
     log, mirrored_range = compared.destination, compared.mirrored_range
-    cluster, promotion, bound = log.replica.cluster, mirrored_range.promotion, mirrored_range.end
+    cluster, promotion, bound = log.cluster, mirrored_range.promotion, mirrored_range.end
     generation = generations(view)[cluster][mirrored_range.generation]
     if promotion is not None:
         since = sends_to(view, cluster).column("invoked")
@@ -98,7 +98,7 @@ def covered(view: PartitionView, compared: Hop) -> int:
     )
     polls = (r for r in reads_in(view, generation) if r.kind == "poll")
     seen += [r.position for r in polls if mirrored_range.began <= r.time and r.returned <= before]
-    below = log.replica.batches.last_offset[log.replica.batches.base_offset < bound]
+    below = log.batches.last_offset[log.batches.base_offset < bound]
     end = int(below.max()) + 1 if len(below) else log.replica.log_start
     end = max(end, min(bound, view.compacted.get(cluster, 0)))  # what a cleaner took was there
     return max(0, min(max(seen, default=0), bound) - end)
@@ -112,13 +112,12 @@ def lost_by_failover(view: PartitionView, compared: Hop) -> int:
     mirrored.
     """
     never_arrived = together(_acknowledged(view, compared))
-    uids = compared.destination.replica.records.uid[compared.mirrored]
+    uids = compared.destination.records.uid[compared.mirrored]
     gone = ~among(never_arrived, uids)
     lost = np.concatenate((compared.holes, shown_tail(view, compared), compared.cleaned))
     return int(
         np.count_nonzero(
-            gone
-            & ~among(never_arrived, compared.source.replica.records.uid[compared.sequence[lost]])
+            gone & ~among(never_arrived, compared.source.records.uid[compared.sequence[lost]])
         )
     )
 
@@ -127,7 +126,7 @@ def _acknowledged(view: PartitionView, compared: Hop) -> Iterator[Ints]:
     """Payload ids that clients of the source, or of those upstream of it, were promised and that
     this mirrored range was to bring.
     """
-    mirrored_range, there = compared.mirrored_range, compared.source.replica.records.uid
+    mirrored_range, there = compared.mirrored_range, compared.source.records.uid
     for generation in every(view):
         what = outcomes(view, generation, earlier=False)
         due = what.uid[what.must & (what.acked >= mirrored_range.start)] if len(what) else what.uid

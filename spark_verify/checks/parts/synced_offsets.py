@@ -87,7 +87,7 @@ def mapped(view: PartitionView, compared: Hop) -> Iterator[PartialFinding]:
     if not (view.groups or any(r.group for r in view.reads)):
         return
     there, replica = compared.mirrored_range.destination, compared.destination.replica
-    exact = view.mirror.guarantee.group_offsets == "exact"
+    exact = view.guarantee.group_offsets == "exact"
     truncated = [t.offset for t in view.truncations if t.cluster == there]
     promoted = [p.offset for p in view.promotions if p.cluster == there]
     known = not (replica.damage or view.compacted.get(there) or view.unclear.get(there))
@@ -134,10 +134,10 @@ def _last_copies(compared: Hop) -> tuple[Ints, Ints]:
     np.maximum.at(
         last,
         compared.position[known],
-        compared.destination.replica.records.offset[compared.mirrored[known]],
+        compared.destination.records.offset[compared.mirrored[known]],
     )
     present = np.flatnonzero(last >= 0)
-    origins = compared.source.replica.records.offset[compared.sequence[present]]
+    origins = compared.source.records.offset[compared.sequence[present]]
     return origins, np.minimum.accumulate(last[present][::-1])[::-1]
 
 
