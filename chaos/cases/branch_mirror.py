@@ -11,8 +11,7 @@ from typing import Final
 
 from confluent_kafka.admin import AdminClient
 
-from linkflap.chaos.cases.bench import Bench
-from linkflap.chaos.cases.bench_clusters import WITHIN
+from linkflap.chaos.cases.bench import WITHIN, Bench
 from linkflap.harness.machine.java import java_for
 from linkflap.harness.mirrors.cluster_mirroring.admin import (
     MIRRORING,

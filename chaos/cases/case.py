@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import msgspec
 
-from linkflap.chaos.cases.variant import Client, Protocol, Variant
+from linkflap.chaos.cases.bench import Client, TransactionProtocol, Variant
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.topology import Topology
 
@@ -71,7 +71,7 @@ class Expected:
     since: str = ""
     until: str = ""
     clients: tuple[Client, ...] = ()
-    transactions: Protocol = ""
+    transactions: TransactionProtocol = ""
     basis: Literal["runs", "reading"] = "reading"
 
     def covers(self, variant: Variant, version: tuple[int, int, int]) -> bool:
@@ -131,7 +131,7 @@ class CaseText:
     control_shows: bool = False
     runs: int = 3
     clients: tuple[Client, ...] = ("librdkafka",)
-    protocols: tuple[Protocol, ...] = ("",)
+    protocols: tuple[TransactionProtocol, ...] = ("",)
     oldest: str = "3.7.0"
     build: bool = False
     apart: bool = False

@@ -1,5 +1,8 @@
-"""Stored results: one JSON line per result, one file per case, in one folder; this project's own
-are in the package."""
+"""Stored results of cases: one JSON line per result, one file per case, in one folder; this
+project's own are in the package.
+
+With the cases to reproduce again (etcd's track record).
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
-from linkflap.chaos.cases.case import Case, Outcome
+from linkflap.chaos.cases import registry
+from linkflap.chaos.cases.bench import Client, TransactionProtocol, Variant
+from linkflap.chaos.cases.case import Case, Outcome, number
 from linkflap.chaos.cases.rates import interval
-from linkflap.chaos.cases.variant import Client, Protocol
 from linkflap.harness.machine import untrusted_files
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.rundir import with_current_kinds
@@ -37,7 +41,7 @@ class StoredResult:
     case: str
     version: str
     client: Client
-    transactions: Protocol
+    transactions: TransactionProtocol
     outcome: Outcome
     shown: int
     runs: int
@@ -167,3 +171,43 @@ def _tally(group: list[StoredResult]) -> CaseTally:
         why=last.why,
         expected=last.expected,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownCase:
+    """A case that was reproduced, with what, and how often: `shown` of `runs`."""
+
+    case: Case
+    variant: Variant
+    shown: int
+    runs: int
+
+
+def reproduced(folder: Path = STORED) -> list[KnownCase]:
+    """Every case that was reproduced, in the registry's order; play each with `runner.run_case`."""
+    return of_rows(load(folder))
+
+
+def of_rows(rows: Iterable[StoredResult]) -> list[KnownCase]:
+    newest: dict[str, KnownCase] = {}
+    for (name, version, client, transactions), tally in tallies(rows).items():
+        case = registry().get(name)
+        if case is None or tally.outcome is not Outcome.REPRODUCED or not _is_release(version):
+            continue
+        variant = Variant(
+            kafka=version,
+            client=cast(Client, client),
+            transactions=cast(TransactionProtocol, transactions),
+        )
+        known = newest.get(name)
+        if known is None or number(version) > number(known.variant.kafka):
+            newest[name] = KnownCase(case=case, variant=variant, shown=tally.shown, runs=tally.runs)
+    return [newest[name] for name in registry() if name in newest]
+
+
+def _is_release(version: str) -> bool:
+    try:
+        number(version)
+    except InputError:
+        return False
+    return True

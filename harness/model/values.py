@@ -1,5 +1,5 @@
-"""Seeded payloads: the content of a record is a pure function of (seed, uid), so that a replayed
-run writes the same bytes.
+"""The seed of a run, and its payloads: the content of a record is a pure function of (seed, uid),
+so that a replayed run writes the same bytes.
 
 A tombstone is a record with a key and no value, which deletes its key from a compacted topic. Like
 every record it has its payload id in its headers.
@@ -8,7 +8,14 @@ every record it has its payload id in its headers.
 from __future__ import annotations
 
 import random
+import secrets
 from typing import Final
+
+
+def drawn_seed(seed: int | None) -> int:
+    """The seed that was given, or one drawn now."""
+    return secrets.randbits(32) if seed is None else seed
+
 
 _BITS: Final = 16
 _POOL: Final = 1 << _BITS

@@ -17,8 +17,8 @@ import click
 from linkflap.harness.model.errors import InputError
 
 if TYPE_CHECKING:
+    from linkflap.chaos.cases.bench import Client, TransactionProtocol, Variant
     from linkflap.chaos.cases.case import Case
-    from linkflap.chaos.cases.variant import Client, Protocol, Variant
 import json
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,10 +29,9 @@ from linkflap.harness.model.errors import INVALID, UNKNOWN, VALID
 from linkflap.harness.model.topology import DEFAULT_KAFKA
 
 if TYPE_CHECKING:
-    from linkflap.chaos.cases.benches import Benches
+    from linkflap.chaos.cases.bench import Variant
     from linkflap.chaos.cases.case import Case
-    from linkflap.chaos.cases.runner import CaseResult
-    from linkflap.chaos.cases.variant import Variant
+    from linkflap.chaos.cases.runner import Benches, CaseResult
 
 
 def of_case(each: Case) -> dict[str, object]:
@@ -136,16 +135,16 @@ def shard_option(text: str) -> tuple[int, int]:
 def variant_of(each: Case, kafka: str, client: str | None, transactions: str | None) -> Variant:
     """The variant to play. V2 is the default of a Kafka 4 cluster, so its results are stored like
     those without --transactions."""
+    from linkflap.chaos.cases.bench import Variant
     from linkflap.chaos.cases.case import VERSION, number
     from linkflap.chaos.cases.runner import version_of
-    from linkflap.chaos.cases.variant import Variant
 
     chosen = cast("Client", client or each.clients[0])
     if transactions != "V2":
         return Variant(
             kafka=kafka,
             client=chosen,
-            transactions=cast("Protocol", transactions or each.protocols[0]),
+            transactions=cast("TransactionProtocol", transactions or each.protocols[0]),
         )
     variant = Variant(kafka=kafka, client=chosen)
     release = VERSION.match(version_of(variant))
@@ -364,7 +363,7 @@ def _is_played_by(each: Case, client: str | None, transactions: str | None) -> b
 def _benches(keep: Path | None) -> Iterator[Benches]:
     """Deployments in the folder `keep`, or in a temporary folder, which is removed even if this
     process is killed."""
-    from linkflap.chaos.cases.benches import Benches
+    from linkflap.chaos.cases.runner import Benches
     from linkflap.harness.machine import cleanup
 
     if keep is not None:

@@ -22,7 +22,7 @@ from linkflap.cli.notes import NOTES
 from linkflap.harness.model.clients import LIBRDKAFKA
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.scenario import Scenario, add_readers, unread
-from linkflap.harness.model.seed import drawn_seed
+from linkflap.harness.model.values import drawn_seed
 
 if TYPE_CHECKING:
     from linkflap.chaos.scenarios import ScenarioRequest

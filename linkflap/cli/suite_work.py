@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from linkflap.chaos import scenario_file
-from linkflap.chaos.cases.regression import reproduced
+from linkflap.chaos.cases.results import reproduced
 from linkflap.chaos.generator import Coverage, cells_of, generate
 from linkflap.chaos.schedule import describe
 from linkflap.cli.folders import check_output, new_folder

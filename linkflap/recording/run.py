@@ -40,8 +40,7 @@ from linkflap.recording.drain import drain
 from linkflap.recording.liveness import await_progress
 from linkflap.recording.run_end import broken_off, ended, remove_data, with_room, written
 from linkflap.recording.surroundings import java_inside, surroundings
-from linkflap.recording.ticker import Ticker
-from linkflap.recording.unexpected_exits import UnexpectedExits
+from linkflap.recording.unexpected_exits import Ticker, UnexpectedExits
 from linkflap.recording.world import RunWorld
 from linkflap.report.progress import Progress
 

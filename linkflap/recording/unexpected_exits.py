@@ -1,8 +1,7 @@
 """Unexpected exits: brokers and mirrors that ended although no fault of the schedule ended them.
 
 The run continues, because the rest is worth judging, but it does not count as finished. For a
-broker the exit status and the last lines of its log are reported.
-"""
+broker the exit status and the last lines of its log are reported."""
 
 from __future__ import annotations
 
@@ -13,11 +12,15 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from linkflap.chaos.faults import OF_CLIENTS
+from linkflap.harness.model import interrupts
+from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.events import BrokerDied, MirrorCrashed
 from linkflap.harness.model.faults import Target
 from linkflap.harness.model.protocols import Broker, World
 from linkflap.harness.model.scenario import FaultSpec
+from linkflap.recording.world import RunWorld
+from linkflap.report.progress import Counters, Progress
 
 _LAST: Final = 2
 _WIDTH: Final = 120
@@ -143,3 +146,48 @@ def ends_broker(fault: FaultSpec, broker: str) -> bool:
 def ends_mirror(fault: FaultSpec, link: str) -> bool:
     """Whether a fault of this kind may have stopped the mirror of a link."""
     return fault.target == link and (fault.name.fails_over or fault.name.of_mirror)
+
+
+LAG_EVERY = 1_000_000_000
+
+
+COUNT_EVERY = 500_000_000
+"""Nanoseconds between two checks of the clients' progress: each asks every process of clients."""
+
+
+class Ticker:
+    """Looks who died and whether there is room to write on, and tells the display what clients have
+    done and how far mirrors are behind; cheap enough for a wait."""
+
+    def __init__(self, world: RunWorld, progress: Progress, exits: UnexpectedExits) -> None:
+        self._world, self._progress, self._exits = world, progress, exits
+        self._counted = self._asked = 0
+        self._noted: set[tuple[str, int]] = set()
+
+    def __call__(self) -> bool:
+        """Always False, so that it can stand in a condition. Raises EnvironmentFailure when nothing
+        can be written any more."""
+        if interrupts.asked():
+            raise KeyboardInterrupt  # the signal's own was lost in a callback of some library
+        self._world.recorder.check()
+        for exit_ in self._exits.look():
+            self._progress.note(exit_)
+        for died in self._world.clients.deaths():
+            if (died.process, died.pid) not in self._noted:
+                self._noted.add((died.process, died.pid))
+                self._progress.note(died.sentence)
+        if now() - self._counted >= COUNT_EVERY:
+            self._counted = now()
+            done = self._world.clients.progress()
+            read = done.read_committed + done.read_uncommitted
+            self._progress.counters(
+                Counters(
+                    acknowledged=done.acknowledged, aborted=done.aborted, open=done.open, read=read
+                )
+            )
+        if now() - self._asked >= LAG_EVERY:
+            self._asked = now()
+            # A reversal adds a mirror from another thread, and a lag takes a while to ask for.
+            for name, mirror in list(self._world.mirrors.items()):
+                self._progress.lag(name, mirror.lag() if mirror.alive else None)
+        return False

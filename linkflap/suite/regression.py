@@ -21,13 +21,11 @@ import msgspec
 from msgspec import Meta
 
 from linkflap.chaos.cases import case_named
-from linkflap.chaos.cases.benches import Benches
+from linkflap.chaos.cases.bench import Variant
 from linkflap.chaos.cases.case import Outcome
-from linkflap.chaos.cases.regression import KnownCase, reproduced
-from linkflap.chaos.cases.results import row, store
+from linkflap.chaos.cases.results import KnownCase, reproduced, row, store
+from linkflap.chaos.cases.runner import Benches, run_case
 from linkflap.chaos.cases.runner import CaseResult as Played
-from linkflap.chaos.cases.runner import run_case
-from linkflap.chaos.cases.variant import Variant
 from linkflap.harness.machine import untrusted_files
 from linkflap.harness.model import interrupts
 from linkflap.harness.model.errors import InputError, LinkflapError

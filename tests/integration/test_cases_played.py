@@ -10,11 +10,10 @@ from typing import Any, cast
 import pytest
 
 from linkflap.chaos.cases import case_named, registry
-from linkflap.chaos.cases.benches import Benches
+from linkflap.chaos.cases.bench import Variant
 from linkflap.chaos.cases.case import Outcome
 from linkflap.chaos.cases.results import STORED, load, tallies
-from linkflap.chaos.cases.runner import run_case
-from linkflap.chaos.cases.variant import Variant
+from linkflap.chaos.cases.runner import Benches, run_case
 from linkflap.harness.model.wait import until
 
 pytestmark = pytest.mark.integration

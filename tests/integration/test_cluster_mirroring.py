@@ -15,9 +15,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from linkflap.chaos.cases import case_named
-from linkflap.chaos.cases.benches import Benches
-from linkflap.chaos.cases.runner import run_case
-from linkflap.chaos.cases.variant import Variant
+from linkflap.chaos.cases.bench import Variant
+from linkflap.chaos.cases.runner import Benches, run_case
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.mirrors.cluster_mirroring import mirror as cluster_mirroring
 from linkflap.harness.model.errors import FaultError, InputError

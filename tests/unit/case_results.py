@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from linkflap.chaos.cases.bench import Variant
 from linkflap.chaos.cases.case import Case, Expected, Observation, Outcome
 from linkflap.chaos.cases.runner import CaseResult
-from linkflap.chaos.cases.variant import Variant
 from linkflap.harness.model.topology import ClusterSpec, Topology
 
 

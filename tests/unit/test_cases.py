@@ -19,12 +19,10 @@ from typing import cast
 import pytest
 
 from linkflap.chaos.cases import case_named, registry, results, track_record
-from linkflap.chaos.cases.bench import Bench
-from linkflap.chaos.cases.benches import Benches
+from linkflap.chaos.cases.bench import Bench, Client, TransactionProtocol, Variant
 from linkflap.chaos.cases.case import CLAIMS, Case, Expected, Observation, Outcome, number
 from linkflap.chaos.cases.rates import interval, words
-from linkflap.chaos.cases.runner import CaseResult, check, run_case
-from linkflap.chaos.cases.variant import Client, Protocol, Variant
+from linkflap.chaos.cases.runner import Benches, CaseResult, check, run_case
 from linkflap.cli.case import _MATRIX, _benches, _worst, shard_option
 from linkflap.harness.machine import ledger
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
@@ -96,7 +94,7 @@ def test_guarantees_by_client_and_protocol(tmp_path: Path) -> None:
         protocols=("", "V1"),
         expected=(Expected(shows=False),),
     )
-    played: tuple[tuple[str, Client, Protocol, int, int], ...] = (
+    played: tuple[tuple[str, Client, TransactionProtocol, int, int], ...] = (
         ("3.9.2", "librdkafka", "", 3, 0),
         ("4.3.1", "librdkafka", "V1", 4, 0),
         ("4.3.1", "librdkafka", "", 2, 0),
@@ -396,7 +394,7 @@ def test_a_machine_without_a_java_is_said_once_and_is_no_result(
     def none(version: str) -> None:
         raise SetupError(f"no Java was found for Kafka {version}; install Java 17 or 21")
 
-    monkeypatch.setattr("linkflap.chaos.cases.benches.java_for", none)
+    monkeypatch.setattr("linkflap.chaos.cases.runner.java_for", none)
     monkeypatch.setattr(kafkas, "kafka", lambda kafka: SimpleNamespace(version=kafka))
     with (
         Benches(tmp_path / "runs") as benches,

@@ -14,11 +14,10 @@ import pytest
 
 from linkflap.chaos import scenario_file
 from linkflap.chaos.cases import case_named, registry, results, track_record
+from linkflap.chaos.cases.bench import Variant
 from linkflap.chaos.cases.case import Outcome
-from linkflap.chaos.cases.regression import of_rows, reproduced
-from linkflap.chaos.cases.results import StoredResult
-from linkflap.chaos.cases.scenario_files import FILES, changed, of_verdict
-from linkflap.chaos.cases.variant import Variant
+from linkflap.chaos.cases.judged import FILES, changed, of_verdict
+from linkflap.chaos.cases.results import StoredResult, of_rows, reproduced
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from tests.unit.case_command import ROOT, ended, invoked
 from tests.unit.case_results import a_case, a_result

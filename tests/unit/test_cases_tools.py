@@ -10,8 +10,9 @@ import pytest
 
 from linkflap.chaos.cases.cluster_mirroring.outages import connections
 from linkflap.chaos.cases.cluster_mirroring.producer_ids import _ids
+from linkflap.chaos.cases.kafka import replication
 from linkflap.chaos.cases.mirror_maker.offsets import committed, syncs
-from linkflap.chaos.cases.tools import logs, metadata
+from linkflap.chaos.cases.tools import logs
 from linkflap.chaos.cases.tools.record_batch import ProducerIdentity, record_batch
 from linkflap.harness.jvm.bridge import failure
 from linkflap.harness.log import reference
@@ -69,7 +70,7 @@ def test_the_order_of_registration_election_and_unfencing_in_the_log_of_the_cont
         fenced(3, 255),
     ]
     log = reference.batches(record_batch(values))
-    found = [one.words for one in metadata.changes(log, "records")]
+    found = [one.words for one in replication.changes(log, "records")]
     assert found == [
         "fenced 3 @ 2",
         "leader -1 @ 3",
@@ -77,8 +78,8 @@ def test_the_order_of_registration_election_and_unfencing_in_the_log_of_the_cont
         "leader 3 @ 5",
         "unfenced 3 @ 10",
     ]
-    assert metadata.changes(log, "nothing") == [
-        one for one in metadata.changes(log, "records") if one.kind != "leader"
+    assert replication.changes(log, "nothing") == [
+        one for one in replication.changes(log, "records") if one.kind != "leader"
     ]
 
 

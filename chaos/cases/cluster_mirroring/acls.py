@@ -8,11 +8,9 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Final
 
-from linkflap.chaos.cases.bench import Bench
-from linkflap.chaos.cases.bench_clusters import WITHIN
+from linkflap.chaos.cases.bench import PAIR, WITHIN, Bench
 from linkflap.chaos.cases.branch_mirror import branch_mirror
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.clusters import PAIR
 from linkflap.harness.mirrors.cluster_mirroring import comparison
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology

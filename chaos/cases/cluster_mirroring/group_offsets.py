@@ -10,11 +10,9 @@ from typing import Final
 
 from confluent_kafka import Consumer
 
-from linkflap.chaos.cases.bench import Bench
-from linkflap.chaos.cases.bench_clusters import WITHIN
+from linkflap.chaos.cases.bench import ONE, PAIR, WITHIN, Bench
 from linkflap.chaos.cases.branch_mirror import branch_mirror
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.clusters import ONE, PAIR
 from linkflap.chaos.cases.tools import wire
 from linkflap.chaos.cases.tools.members import CaseMember
 from linkflap.chaos.cases.tools.wire import Wire

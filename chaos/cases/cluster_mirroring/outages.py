@@ -10,11 +10,9 @@ from typing import Final
 
 from confluent_kafka import TopicPartition
 
-from linkflap.chaos.cases.bench import Bench
-from linkflap.chaos.cases.bench_clusters import WITHIN
+from linkflap.chaos.cases.bench import PAIR, WITHIN, Bench
 from linkflap.chaos.cases.branch_mirror import branch_mirror
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.clusters import PAIR
 from linkflap.chaos.cases.tools.record_batch import record_batch
 from linkflap.chaos.cases.tools.wire import Wire
 from linkflap.harness.mirrors.cluster_mirroring.admin import MIRRORING, VerbRefused

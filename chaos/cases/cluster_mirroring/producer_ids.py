@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from linkflap.chaos.cases.bench import Bench
+from linkflap.chaos.cases.bench import ONE, PAIR, Bench
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.clusters import ONE, PAIR
 from linkflap.chaos.cases.tools.record_batch import ProducerIdentity, record_batch
 from linkflap.chaos.cases.wire_transactions import WireTransactional
 from linkflap.harness.mirrors.shadow.producer_ids import complement, negate, region

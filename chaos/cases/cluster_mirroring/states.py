@@ -6,8 +6,7 @@ import contextlib
 from functools import partial
 from typing import Final
 
-from linkflap.chaos.cases.bench import Bench
-from linkflap.chaos.cases.bench_clusters import WITHIN
+from linkflap.chaos.cases.bench import PAIR, WITHIN, Bench
 from linkflap.chaos.cases.branch_mirror import (
     STOPPED,
     BranchMirror,
@@ -15,7 +14,6 @@ from linkflap.chaos.cases.branch_mirror import (
     one_coordinator,
 )
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.clusters import PAIR
 from linkflap.chaos.cases.tools import wire
 from linkflap.harness.mirrors.cluster_mirroring.admin import VerbRefused
 from linkflap.harness.mirrors.cluster_mirroring.administration import write_to_brokers

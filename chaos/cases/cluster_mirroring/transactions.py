@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import Final
 
-from linkflap.chaos.cases.bench import Bench
-from linkflap.chaos.cases.bench_clusters import WITHIN
+from linkflap.chaos.cases.bench import PAIR, WITHIN, Bench
 from linkflap.chaos.cases.branch_mirror import branch_mirror
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.clusters import PAIR
 from linkflap.chaos.cases.tools.logs import markers, records
 from linkflap.chaos.cases.tools.record_batch import ProducerIdentity, record_batch
 from linkflap.chaos.cases.tools.wire import Wire

@@ -11,11 +11,9 @@ from datetime import timedelta
 from functools import partial
 from typing import Final
 
-from linkflap.chaos.cases.bench import Bench
-from linkflap.chaos.cases.bench_clusters import WITHIN
+from linkflap.chaos.cases.bench import PAIR, WITHIN, Bench
 from linkflap.chaos.cases.branch_mirror import branch_mirror
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.clusters import PAIR
 from linkflap.chaos.cases.tools import wire
 from linkflap.chaos.cases.tools.logs import records
 from linkflap.chaos.cases.tools.wire import Wire

@@ -12,8 +12,7 @@ from typing import Final
 
 from confluent_kafka import KafkaException
 
-from linkflap.chaos.cases.bench import Bench
-from linkflap.chaos.cases.bench_clusters import WITHIN
+from linkflap.chaos.cases.bench import PAIR, WITHIN, Bench
 from linkflap.chaos.cases.branch_mirror import (
     STOPPED,
     BranchMirror,
@@ -21,7 +20,6 @@ from linkflap.chaos.cases.branch_mirror import (
     one_coordinator,
 )
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.clusters import PAIR
 from linkflap.chaos.cases.tools.logs import records
 from linkflap.harness.machine.java import java_for
 from linkflap.harness.mirrors.cluster_mirroring.admin import (

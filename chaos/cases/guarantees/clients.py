@@ -8,10 +8,8 @@ from typing import Final
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 
-from linkflap.chaos.cases.bench import Bench
-from linkflap.chaos.cases.bench_clusters import WITHIN
+from linkflap.chaos.cases.bench import ONE, WITHIN, Bench, one
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.clusters import ONE, one
 from linkflap.chaos.cases.tools.clients import ClientFailed
 from linkflap.chaos.cases.tools.logs import markers
 from linkflap.chaos.cases.tools.members import CaseMember, send_offsets

@@ -6,10 +6,8 @@ from datetime import timedelta
 
 from confluent_kafka import Producer
 
-from linkflap.chaos.cases.bench import Bench
-from linkflap.chaos.cases.bench_clusters import WITHIN
+from linkflap.chaos.cases.bench import ONE, WITHIN, Bench
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.clusters import ONE
 from linkflap.chaos.cases.tools.clients import ClientFailed
 from linkflap.chaos.cases.tools.java import RawJavaProducer
 from linkflap.chaos.cases.tools.logs import records

@@ -6,10 +6,8 @@ from __future__ import annotations
 import contextlib
 from datetime import timedelta
 
-from linkflap.chaos.cases.bench import Bench
-from linkflap.chaos.cases.bench_clusters import WITHIN
+from linkflap.chaos.cases.bench import THREE, WITHIN, Bench, nodes
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.clusters import THREE, nodes
 from linkflap.chaos.cases.tools import wire
 from linkflap.chaos.cases.tools.record_batch import record_batch
 from linkflap.harness.model.errors import DeadlineExceeded

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from linkflap.chaos.cases.bench import Bench, Isolation
-from linkflap.chaos.cases.bench_clusters import WITHIN
+from linkflap.chaos.cases.bench import ONE, WITHIN, Bench, Isolation, one
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.clusters import ONE, one
 from linkflap.chaos.cases.tools.logs import markers
 from linkflap.chaos.cases.wire_transactions import WireTransactional
 from linkflap.harness.model.wait import pause, until

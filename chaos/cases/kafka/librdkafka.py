@@ -22,10 +22,8 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from linkflap.chaos.cases.bench import Bench
-from linkflap.chaos.cases.bench_clusters import WITHIN
+from linkflap.chaos.cases.bench import ONE, THREE, WITHIN, Bench, nodes, one
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.clusters import ONE, THREE, nodes, one
 from linkflap.chaos.cases.tools import wire
 from linkflap.chaos.cases.tools.clients import LOG, LibrdkafkaProducer, Transactional, ignored
 from linkflap.chaos.cases.tools.java import JavaTransactional

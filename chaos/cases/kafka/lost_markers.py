@@ -8,10 +8,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from linkflap.chaos.cases.bench import Bench
-from linkflap.chaos.cases.bench_clusters import WITHIN
+from linkflap.chaos.cases.bench import THREE, WITHIN, Bench, nodes
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.clusters import THREE, nodes
 from linkflap.chaos.cases.tools import wire
 from linkflap.chaos.cases.tools.clients import Transactional
 from linkflap.chaos.cases.tools.logs import markers, table

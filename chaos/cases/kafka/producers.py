@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import time
 
-from linkflap.chaos.cases.bench import Bench
-from linkflap.chaos.cases.bench_clusters import WITHIN
+from linkflap.chaos.cases.bench import ONE, WITHIN, Bench, nodes
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.clusters import ONE, nodes
 from linkflap.chaos.cases.tools.clients import ClientFailed
 from linkflap.chaos.cases.tools.java import JavaTransactional, RawJavaProducer
 from linkflap.chaos.cases.tools.logs import records

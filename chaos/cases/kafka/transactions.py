@@ -5,10 +5,8 @@ from __future__ import annotations
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from linkflap.chaos.cases.bench import Bench
-from linkflap.chaos.cases.bench_clusters import WITHIN
+from linkflap.chaos.cases.bench import ONE, THREE, WITHIN, Bench, one
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.clusters import ONE, THREE, one
 from linkflap.chaos.cases.tools.clients import ClientFailed, Transactional
 from linkflap.chaos.cases.tools.java import RawJavaConsumer
 from linkflap.chaos.cases.tools.logs import markers

@@ -1,14 +1,21 @@
-"""Consumers of a group, librdkafka's and Java's, with the calls that relays and rebalances need."""
+"""Members of groups: librdkafka's and Java's consumers, with the calls that relays and rebalances
+need, and members whose heartbeats (KIP-848) are sent by hand.
+"""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Protocol
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from linkflap.chaos.cases.tools.clients import ClientFailed, LibrdkafkaProducer
 from linkflap.chaos.cases.tools.java import JavaTransactional, RawJavaConsumer
+from linkflap.chaos.cases.tools.wire import Wire
 from linkflap.harness.jvm.bridge import failure
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.messages import Error, Message
 from linkflap.harness.wire.offsets import quiet
 
 
@@ -87,3 +94,40 @@ def send_offsets(producer: object, topic: str, offset: int, metadata: object) ->
 
 
 __all__ = ["CaseMember", "JavaMember", "LibrdkafkaMember", "send_offsets"]
+
+
+JOIN, LEAVE = 0, -1
+"""The epochs with which a member joins its group and leaves it."""
+
+
+def heartbeat(asked: Wire, group: str, member: str, epoch: int, topic: str) -> int:
+    """The member's epoch after a heartbeat that the coordinator took. Raises DeadlineExceeded when
+    it takes none."""
+    m = messages.request("consumer_group_heartbeat", 1)
+    body = m.ConsumerGroupHeartbeatRequest(
+        group_id=group,
+        member_id=member,
+        member_epoch=epoch,
+        instance_id=None,
+        rack_id=None,
+        rebalance_timeout=timedelta(seconds=30),
+        subscribed_topic_names=(topic,),
+        subscribed_topic_regex=None,
+        server_assignor=None,
+        topic_partitions=(),
+    )
+    answer: Message = None
+
+    def accepted() -> bool:
+        nonlocal answer
+        answer = asked.call("consumer_group_heartbeat", 1, body)
+        return bool(answer.error_code == Error.none)
+
+    until(
+        accepted,
+        within=60,
+        what=f"group {group} to take a heartbeat",
+        every=0.1,
+        state=lambda: answer,
+    )
+    return int(answer.member_epoch)

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from linkflap.chaos.cases.regression import reproduced
+from linkflap.chaos.cases.results import reproduced
 from linkflap.chaos.generator import GeneratorBounds, baseline
 from linkflap.cli.commands import linkflap as command
 from linkflap.harness.model.errors import InputError

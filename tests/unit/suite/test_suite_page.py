@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from linkflap.chaos.cases.regression import reproduced
+from linkflap.chaos.cases.results import reproduced
 from linkflap.chaos.generator import GeneratorBounds, baseline, generate
 from linkflap.chaos.generator.coverage import Coverage
 from linkflap.suite import page, regression

@@ -10,10 +10,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from linkflap.chaos.cases.benches import Benches
 from linkflap.chaos.cases.case import Outcome
-from linkflap.chaos.cases.regression import reproduced
-from linkflap.chaos.cases.results import load
+from linkflap.chaos.cases.results import load, reproduced
+from linkflap.chaos.cases.runner import Benches
 from linkflap.chaos.cases.runner import CaseResult as Played
 from linkflap.harness.model.verdict import Verdict
 from linkflap.suite import regression
