@@ -24,7 +24,7 @@ from linkflap.harness.model.scenario import (
     WorkloadSpec,
 )
 from linkflap.harness.model.topology import Topology
-from tests.faithful import entries as faithful
+from tests.faithful import clusters as faithful
 from tests.faithful.made import Captured, LogKey, end_of
 from tests.faithful.made import Made as Run
 

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from linkflap.harness.model.history import EventRow, Operation
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
-from tests.faithful.entries import ABORT, COMMIT
+from tests.faithful.clusters import ABORT, COMMIT
 from tests.hand_written import (
     TOPIC,
     Made,

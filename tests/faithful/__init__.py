@@ -1,22 +1,19 @@
 """Simulated runs of several clusters ("stories"): correct by construction, each a function of one
 seed; and mutations that break them.
 
-    entries       one batch of a log as a value, and its bytes
-    made          a run directory as values, before it is written to disk
-    clusters      clusters with their logs, and what Kafka does to the logs
+    clusters      clusters with their logs, and what Kafka and mirrors do to the logs
     coordinators  what coordinators write into Kafka's own topics
-    endings       how a mirror that keeps offsets ends or truncates open transactions
     links         the two kinds of mirrors
     clients       producers, with their history
     observers     readers and samplers, with their history
-    rebalances    kills of readers, and partitions that move between members of a group
-    relays        a relay: consume, transform, produce
+    relays        relays and programs: consume, transform, produce
+    shares        share groups
     spec          the options of a story, drawn from its seed
     world         all state of a story while it goes on
-    doing         what clients and mirrors do between faults
-    tails         the end of a cluster whose mirror truncates
+    doing         what clients and mirrors do between faults; kills and rebalances
     turns         flaps, failovers, reversals, captures
     stories       a story from beginning to end
+    made          a run directory as values, before it is written to disk
     mutations     every mutation: what it changes, which checks must find it, and which may
     matrix        writes docs/matrix.md from the mutations
 

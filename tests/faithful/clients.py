@@ -18,10 +18,9 @@ from linkflap.harness.model.history import (
     SendGroup,
 )
 from linkflap.harness.model.payload import PROCESS_SHIFT
-from tests.faithful.clusters import Cluster, Log, Spot
+from tests.faithful.clusters import ABORT, COMMIT, WRAP, Cluster, Entry, Log, Rec, Spot
 from tests.faithful.coordinators import began, decided, done, fence, goes_on, ongoing
-from tests.faithful.entries import ABORT, COMMIT, WRAP, Entry, Rec
-from tests.faithful.notes import MS, Clock, Notes, Writing
+from tests.faithful.observers import MS, Clock, Notes, Writing
 from tests.kafka_log import WITHOUT_ID
 
 

@@ -11,8 +11,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tests.faithful.clusters import Cluster, Log, Spot, State
-from tests.faithful.entries import ABORT, COMMIT, Entry, Rec
+from tests.faithful.clusters import ABORT, COMMIT, Cluster, Entry, Log, Rec, Spot, State
 
 STATES: Spot = ("__transaction_state", 0)
 COMMITS: Spot = ("__consumer_offsets", 0)

@@ -1,5 +1,15 @@
 """What clients and mirrors do between faults, and how they finish. All of it takes time of the
-world's one clock."""
+world's one clock.
+
+Producers are killed between a request and its return, so that the outcome is only in the log. The
+successor, with the same transactional id, aborts an open transaction. A commit that was already
+requested is carried out, but no client gets the answer. Some of the records of a plain send may be
+in the log. A relay resumes at the offsets of its group.
+
+Readers are killed too, and partitions move between members of a group. A member begins at the
+committed offset of its group; a reader with fixed partitions begins at the log start offset. A
+killed reader writes no more rows, neither its last position nor a revocation.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +18,79 @@ from random import Random
 from typing import Final
 
 from tests.faithful.clients import Producer
+from tests.faithful.clusters import ABORT, COMMIT
 from tests.faithful.coordinators import fence
-from tests.faithful.deaths import kill
-from tests.faithful.entries import ABORT, COMMIT
 from tests.faithful.links import sample_groups, sync_groups
-from tests.faithful.rebalances import disturb
+from tests.faithful.observers import Reader
 from tests.faithful.relays import GROUP as RELAYS
 from tests.faithful.spec import GROUP
 from tests.faithful.world import World
+
+
+def kill(world: World) -> None:
+    """Kills one of the producers at a random step."""
+    rng = world.dying
+    chosen: Producer | None = rng.choice(
+        [*world.producers, *([None] if world.relay is not None else [])]
+    )
+    asked = rng.random() < 0.5
+    if chosen is None:
+        assert world.relay is not None
+        world.relay.killed(rng, asked=asked)
+        return
+    if chosen.writing is None:
+        chosen.begin(rng.sample(world.spots, rng.randint(1, len(world.spots))), rng)
+    assert chosen.writing is not None
+    asked &= chosen.writing.row.ending == "commit"
+    while (asked or rng.random() < 0.7) and chosen.write(rng, appended=world.spec.append_time):
+        pass
+    chosen.killed(asked=asked)
+    chosen.start(world.owner)
+
+
+def disturb(world: World) -> None:
+    """One of these events, for a reader whose cluster is alive."""
+    alive = [
+        reader for reader in world.readers if reader.cluster is not None and reader.cluster.alive
+    ]
+    if not alive:
+        return
+    reader = world.moves.choice(alive)
+    if not reader.group or world.spare is None or world.moves.random() < 0.3:
+        _restart_reader(reader)
+    elif world.moves.random() < 0.5:
+        _rebalance(reader)
+    else:
+        _hand_on(world, reader, world.spare)
+
+
+def _restart_reader(reader: Reader) -> None:
+    assert reader.cluster is not None
+    reader.process = 0
+    starts = {spot: reader.cluster.logs[spot].start for spot in reader.positions}
+    reader.assign(reader.cluster, {**starts, **reader.held} if reader.group else starts)
+
+
+def _rebalance(reader: Reader) -> None:
+    assert reader.cluster is not None
+    reader.revoke(list(reader.positions))
+    reader.assign(reader.cluster, reader.held)
+
+
+def _hand_on(world: World, reader: Reader, other: Reader) -> None:
+    """A partition moves to another member of the group, which continues to read it, and moves
+    back."""
+    spot = world.moves.choice(sorted(reader.positions))
+    reader.revoke([spot])
+    assert reader.cluster is not None
+    other.assign(reader.cluster, {spot: reader.held[spot]})
+    other.held = reader.held
+    for _ in range(world.moves.randint(1, 2)):
+        other.poll(world.moves)
+    if world.moves.random() < 0.7:
+        other.revoke([spot])
+    reader.take(spot, reader.held[spot])
+
 
 _WEIGHTS: Final = (12, 6, 4, 3, 2, 2, 0.5, 0.3)
 """How often clients write, mirrors fetch, readers poll, samplers sample, group offsets are synced,

@@ -14,11 +14,9 @@ from typing import Protocol
 
 from linkflap.harness.model.history import GroupOffset
 from tests.faithful import coordinators
-from tests.faithful.clusters import Cluster, Log, Spot
+from tests.faithful.clusters import COMMIT, Cluster, Entry, Log, Rec, Spot, ended, truncated_back
 from tests.faithful.coordinators import began, decided, done, goes_on
-from tests.faithful.endings import ended, truncated_back
-from tests.faithful.entries import COMMIT, Entry, Rec
-from tests.faithful.notes import Clock, Notes
+from tests.faithful.observers import Clock, Notes
 
 LONGEST = 2**63 - 1
 

@@ -18,7 +18,7 @@ import msgspec
 from linkflap.harness.model.history import Bounds, EventRow, GroupOffset, Operation, Poll, Watermark
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.rundir import FORMAT, Run, write_whole
-from tests.faithful.entries import Entry
+from tests.faithful.clusters import Entry
 from tests.run_copy import seal
 
 END = "2-end"

@@ -14,9 +14,9 @@ from typing import Final
 
 from linkflap.harness.model.history import Fetched, Isolation, Poll, PollKind
 from linkflap.harness.model.scenario import WorkloadSpec
-from tests.faithful.entries import Entry
+from tests.faithful.clusters import Entry
 from tests.faithful.made import Made
-from tests.faithful.notes import MS
+from tests.faithful.observers import MS
 
 GROUP: Final = "sharing"
 MEMBERS: Final = ("share-group-1", "share-group-2")

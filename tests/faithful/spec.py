@@ -8,7 +8,7 @@ from random import Random
 from typing import Final
 
 from linkflap.harness.model.scenario import Option
-from tests.faithful.endings import TRUNCATING_RULES
+from tests.faithful.clusters import TRUNCATING_RULES
 
 TOPIC: Final = "A.orders"
 

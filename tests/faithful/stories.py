@@ -17,9 +17,8 @@ from typing import Final
 from linkflap.harness.model.scenario import MirrorSpec, WorkloadSpec
 from tests.faithful.clusters import Cluster, Log
 from tests.faithful.doing import era, go_on, left_open, look, mirror, settle
-from tests.faithful.handovers import stop
 from tests.faithful.made import END, Made
-from tests.faithful.programs import as_program
+from tests.faithful.relays import as_program
 from tests.faithful.shares import with_share_group
 from tests.faithful.spec import Spec
 from tests.faithful.turns import (
@@ -30,6 +29,7 @@ from tests.faithful.turns import (
     flap,
     reverse,
     settings,
+    stop,
 )
 from tests.faithful.world import World, world_of
 

@@ -1,14 +1,22 @@
-"""The turns of a story: a flap, a failover, a reversal, and the captures of a cluster before or
-after them."""
+"""Flaps, failovers, reversals and captures; the end of a mirror, after which its destination is
+promoted and the cluster that was given up follows it.
+
+The end of a cluster whose mirror truncates: one transaction stays open, and other records are
+acknowledged after its first record, so that their mirrored copies are truncated with it. If
+transactions `overlap`, truncating one opens the one before it. On the destination, no reader gets
+any of the truncated records, because a destination must keep what it has served. Only a
+read_uncommitted reader gets records of the transactions that stay open.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.scenario import FaultSpec
-from tests.faithful.clusters import Cluster, Spot, cleaned_again
+from tests.faithful.clients import Producer
+from tests.faithful.clusters import ABORT, TRUNCATING_RULES, Cluster, Spot, cleaned_again
 from tests.faithful.coordinators import ticked
 from tests.faithful.doing import (
     all_finish,
@@ -22,15 +30,186 @@ from tests.faithful.doing import (
     sample,
     sync,
 )
-from tests.faithful.endings import TRUNCATING_RULES
-from tests.faithful.entries import ABORT
-from tests.faithful.handovers import hand_over, turn_back
-from tests.faithful.links import Connector, Link
+from tests.faithful.links import Connector, Link, Shadow
 from tests.faithful.made import Captured, LogKey
+from tests.faithful.observers import Clock, Notes
 from tests.faithful.relays import GROUP as RELAYS
 from tests.faithful.spec import GROUP
-from tests.faithful.tails import after_the_truncation, tail
 from tests.faithful.world import World, link_of
+
+
+def hand_over(
+    link: Link,
+    notes: Notes,
+    clock: Clock,
+    *,
+    kind: str,
+    fault_time: int,
+    behind: Sequence[Link] = (),
+) -> dict[Spot, int]:
+    """Ends the mirror and its open transactions, and makes the destination writable. Returns the
+    promotion offsets."""
+    destination, name = link.destination, f"{link.source.name}->{link.destination.name}"
+    opened = (
+        sum(len(log.open) for log in destination.logs.values()) if isinstance(link, Shadow) else 0
+    )
+    offsets = stop(link, notes, clock, drained=kind == "planned", behind=behind)
+    for (topic, partition), offset in offsets.items():
+        notes.event(
+            clock.tick(1, 1),
+            "promotion",
+            name,
+            cluster=destination.name,
+            topic=topic,
+            partition=partition,
+            offset=offset,
+        )
+    notes.event(
+        clock.tick(1, 1),
+        "failover",
+        name,
+        kind=kind,
+        fault_time=fault_time,
+        open_transactions=opened,
+    )
+    return offsets
+
+
+def stop(
+    link: Link, notes: Notes, clock: Clock, *, drained: bool, behind: Sequence[Link] = ()
+) -> dict[Spot, int]:
+    """Ends a mirror, and records its journal. Returns where clients of the destination may
+    begin."""
+    name, spots = f"{link.source.name}->{link.destination.name}", sorted(link.destination.logs)
+    if isinstance(link, Shadow):
+        ends = {spot: link.end(spot, clock.ms, behind) for spot in spots}
+        notes.event(
+            clock.tick(),
+            "mirror-stopped",
+            name,
+            drained=drained,
+            partitions=[row for _, row in ends.values()],
+        )
+        return {spot: kept for spot, (kept, _) in ends.items()}
+    offsets = {spot: link.destination.logs[spot].end for spot in spots}
+    for log in link.destination.logs.values():
+        log.epoch += 1
+    notes.event(clock.tick(), "mirror-stopped", name, drained=drained)
+    return offsets
+
+
+def turn_back(
+    old: Cluster, new: Cluster, parted: dict[Spot, int], notes: Notes, clock: Clock
+) -> None:
+    """The cluster that was given up truncates what the new owner never had, and follows it."""
+    for spot, log in sorted(old.logs.items()):
+        end, truncated_to = log.end, parted[spot]
+        log.truncate(truncated_to)
+        # A truncation is recorded for every log that is taken over, even if it had no tail.
+        data = {
+            "cluster": old.name,
+            "topic": spot[0],
+            "partition": spot[1],
+            "offset": truncated_to,
+            "end": end,
+        }
+        notes.event(clock.tick(1, 2), "truncation", f"{new.name}->{old.name}", **data)
+        log.epoch = max(log.epoch, new.logs[spot].epoch) + 1
+    notes.event(
+        clock.tick(),
+        "mirror-started",
+        f"{new.name}->{old.name}",
+        mirror="shadow",
+        options={},
+        seconds=0.1,
+    )
+
+
+def tail(world: World, link: Link) -> None:
+    """Plays until the source of a link dies."""
+    all_finish(world)
+    drain(world)
+    look(world)
+    if world.spec.overlap:
+        _overlapping(world)
+    else:
+        _begin(world, world.producers[0])
+        drain(world)
+        _uncommitted_poll(world)
+    for producer in world.producers[2:]:
+        operation(world, producer, "")
+        _mirror(world, link)
+    for _ in range(world.rng.randint(0, 3)):
+        sample(world)
+    _at_home(world)
+    _mirror(world, link)
+    if not world.spec.overlap and world.rng.random() < 0.3:
+        # Acknowledged, and its marker is never mirrored.
+        _commit(world.producers[0])
+
+
+def _overlapping(world: World) -> None:
+    """Two producers alternate; each begins before the other commits, and the last transaction stays
+    open."""
+    first, second = world.producers[:2]
+    for _ in range(world.rng.randint(2, 4)):
+        _begin(world, second)
+        _commit(first)
+        first, second = second, first
+    world.producers[:2] = [first, second]
+
+
+def _begin(world: World, producer: Producer) -> None:
+    producer.begin(world.spots, world.rng, ending="commit")
+    while producer.write(world.rng, appended=world.spec.append_time):
+        pass
+
+
+def _commit(producer: Producer) -> None:
+    if producer.writing is not None:
+        producer.end()
+
+
+def _mirror(world: World, link: Link) -> None:
+    for one in (link, *world.links):
+        for spot in world.everywhere:
+            one.fetch(spot, world.rng, everything=world.rng.random() < 0.5)
+
+
+def _uncommitted_poll(world: World) -> None:
+    for reader in world.readers:
+        if (
+            reader.cluster is not world.owner
+            and reader.isolation == "read_uncommitted"
+            and world.rng.random() < 0.7
+        ):
+            reader.poll(world.rng, everything=True)
+
+
+def _at_home(world: World) -> None:
+    """Readers of the dying cluster, and the relay, continue."""
+    for reader in world.readers:
+        if reader.cluster is world.owner:
+            reader.poll(world.rng)
+    if world.relay is not None and world.rng.random() < 0.5:
+        world.relay.step(world.rng, appended=world.spec.append_time)
+
+
+def after_the_truncation(world: World, link: Link) -> None:
+    """Readers after the truncation are set back to it; or they do not notice it, and wait at their
+    positions."""
+    destinations = {link.destination.name, *(one.destination.name for one in world.links)}
+    for reader in world.readers:
+        cluster = reader.cluster
+        if cluster is None or cluster.name not in destinations:
+            continue
+        held = {
+            spot: min(position, cluster.logs[spot].end)
+            for spot, position in reader.positions.items()
+        }
+        if held != reader.positions and world.rng.random() < 0.5:
+            reader.assign(cluster, held)
+
 
 OWN_SETTINGS = {"retention.ms": "604800000", "min.insync.replicas": "1"}
 MIRRORED_SETTINGS = {

@@ -19,12 +19,10 @@ from linkflap.harness.model.scenario import (
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from linkflap.harness.model.values import Values
 from tests.faithful.clients import Producer
-from tests.faithful.clusters import Cluster, Log, Spot
-from tests.faithful.entries import WRAP
+from tests.faithful.clusters import WRAP, Cluster, Log, Spot
 from tests.faithful.links import Connector, Link, Shadow
 from tests.faithful.made import Made
-from tests.faithful.notes import SECOND, Clock, Notes
-from tests.faithful.observers import Reader, Sampler
+from tests.faithful.observers import SECOND, Clock, Notes, Reader, Sampler
 from tests.faithful.relays import GROUP as RELAYS
 from tests.faithful.relays import NAME, Relay
 from tests.faithful.spec import GROUP, OUTPUTS, TOPIC, Spec

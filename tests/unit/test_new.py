@@ -19,8 +19,7 @@ from linkflap.spark_verify.checks.base import Check, Examined
 from tests import new
 from tests.faithful.mutations.base import CATALOGUE
 from tests.oracles.plain import plain
-from tests.unit.checks.histories import view
-from tests.unit.checks.logs import Log
+from tests.unit.checks.histories import Log, view
 
 NAMES: Final = {
     "check": "stale-copy",

@@ -5,9 +5,7 @@ from __future__ import annotations
 from linkflap.harness.model.payload import FOREIGN
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.read.assemble import _nameless
-from tests.unit.checks.clients import poll
-from tests.unit.checks.histories import view
-from tests.unit.checks.logs import Log
+from tests.unit.checks.histories import Log, poll, view
 
 
 def test_neither_in_the_logs_nor_in_what_readers_got() -> None:

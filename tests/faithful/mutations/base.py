@@ -16,7 +16,7 @@ from random import Random
 from typing import Literal
 
 from linkflap.harness.model.history import EventRow, Operation, Watermark
-from tests.faithful.entries import ABORT, COMMIT, RESET, Entry
+from tests.faithful.clusters import ABORT, COMMIT, RESET, Entry
 from tests.faithful.made import Made
 from tests.faithful.spec import spec
 from tests.faithful.stories import story

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+from tests.faithful.clusters import Entry
 from tests.faithful.coordinators import (
     COMMITS,
     COMPLETE_ABORT,
@@ -29,7 +30,6 @@ from tests.faithful.coordinators import (
     with_timeout,
     with_update,
 )
-from tests.faithful.entries import Entry
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import (
     FORCED,

@@ -1,4 +1,6 @@
-"""Bytes that are lost, torn, changed, or where they should not be."""
+"""Logs and their replicas: bytes that are lost, torn, changed, or where they should not be;
+replicas that differ; what an unclean election loses; leader epochs that fall, or that nobody
+assigned."""
 
 from __future__ import annotations
 
@@ -6,27 +8,252 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from tests.faithful.entries import ABORT, COMMIT, Entry, Rec
-from tests.faithful.made import Made
+from linkflap.harness.model.history import EventRow, SendGroup
+from linkflap.harness.model.scenario import FaultSpec
+from tests.faithful.clusters import ABORT, COMMIT, Entry, Rec, compacted
+from tests.faithful.made import LogKey, Made
 from tests.faithful.mutations.base import (
+    COPIED,
     FORCED,
     MM2_FORCED,
     MM2_PAIR,
     MM2_PLANNED,
     PAIR,
     PLANNED,
+    ROUND_TRIP,
     Afterwards,
+    NothingToChange,
+    change_mark,
     data,
     kept_out,
     known_committed,
     mapped,
+    marks,
     mutation,
     promised,
+    promotion,
     put,
+    returned,
+    states,
 )
-from tests.faithful.mutations.order import SEEN
-from tests.faithful.mutations.polls import forget
-from tests.faithful.mutations.replicas import changed_records
+from tests.faithful.mutations.readers import forget
+from tests.faithful.mutations.writes import SEEN
+from tests.faithful.observers import MS
+
+
+def changed_records(records: tuple[Rec, ...]) -> tuple[Rec, ...]:
+    first, *rest = records
+    value = bytearray(first.value or b"v")
+    value[-1] ^= 1
+    return (first._replace(value=bytes(value)), *rest)
+
+
+@mutation(
+    PAIR, must="replica-agreement/corrupt-batch byte-equality/byte-divergence", unknown="recording"
+)
+def crc_wrong(made: Made, rng: Random) -> None:
+    """A mirrored batch has a wrong CRC, in every replica of B."""
+    made.change("B", 0, put(known_committed(made, "B", rng, native=False), crc_flip=0x5A))
+
+
+@mutation(PAIR, must="replica-agreement/replica-disagreement", may="leader-epochs/epoch-reuse")
+def one_replica_changed(made: Made, rng: Random) -> None:
+    """In a follower's replica on B, one byte of a record has changed, and the CRC was
+    recomputed."""
+    batch = known_committed(made, "B", rng, native=False)
+    made.rewrite(made.log_keys("B", 0)[1], put(batch, records=changed_records(batch.records)))
+
+
+@mutation(COPIED, must="replica-agreement/replica-disagreement leader-epochs/epoch-reuse")
+def compacted_batch_of_another(made: Made, rng: Random) -> None:
+    """In a cleaned segment of A's follower, a batch has another producer epoch. The log cleaner
+    never writes that."""
+    file = made.log_keys("A", 0)[1]
+    held = {e.offset for e in made.log("A")}
+    cleaned = made.logs[file].bounds.compacted
+    batch = next(
+        e
+        for e in made.logs[file].entries
+        if e.pid >= 0 and e.ends is None and e.end <= cleaned and e.offset in held
+    )
+    made.rewrite(file, put(batch, epoch=batch.epoch + 1))
+
+
+def _last_of_a_key(made: Made, rng: Random) -> tuple[LogKey, Entry, Rec]:
+    """Of what A's cleaners compacted, a record that none of them takes, on the replica that does
+    not lead."""
+    file = made.log_keys("A", 0)[1]
+    cleaned = made.logs[file].bounds.compacted
+    held = {e.offset: set(e.uids) for e in made.log("A")}
+    newest: dict[bytes | None, tuple[Entry, Rec]] = {}
+    for entry in made.logs[file].entries:
+        for record in entry.records if entry.end <= cleaned and not entry.transactional else ():
+            newest[record.key] = entry, record
+    mine = [
+        (e, r)
+        for key, (e, r) in newest.items()
+        if None not in (key, r.value) and r.uid in held.get(e.offset, ())
+    ]
+    later = {
+        r.key
+        for e in made.logs[file].entries
+        if e.transactional or e.end > cleaned
+        for r in e.records
+    }
+    entry, record = rng.choice([(e, r) for e, r in mine if r.key not in later])
+    return file, entry, record
+
+
+@mutation(COPIED, must="replica-agreement/replica-missing")
+def compacted_key_without_its_last(made: Made, rng: Random) -> None:
+    """In a cleaned segment of A's follower, the last record of a key is missing. The log cleaner
+    never removes that."""
+    file, entry, record = _last_of_a_key(made, rng)
+    left = tuple(r for r in entry.records if r is not record)
+    made.rewrite(file, lambda log: [replace(e, records=left) if e is entry else e for e in log])
+
+
+@mutation(COPIED, must="replica-agreement/replica-disagreement")
+def compacted_value_of_another(made: Made, rng: Random) -> None:
+    """In a cleaned segment of A's follower, the last record of a key has another value."""
+    file, entry, record = _last_of_a_key(made, rng)
+    other = tuple(r._replace(value=b"another") if r is record else r for r in entry.records)
+    made.rewrite(file, lambda log: [replace(e, records=other) if e is entry else e for e in log])
+
+
+@mutation(COPIED, must="byte-equality/byte-divergence")
+def compacted_batch_of_another_on_the_mirror(made: Made, rng: Random) -> None:
+    """Below A's cleaner checkpoint a batch has another producer epoch on all replicas of B. No log
+    cleaner writes that."""
+    cleaned = min(made.logs[key].bounds.compacted for key in made.log_keys("A", 0))
+    batch = next(e for e in made.log("B") if e.pid >= 0 and e.ends is None and e.end <= cleaned)
+    made.change("B", 0, put(batch, epoch=batch.epoch + 1))
+
+
+def _clean(made: Made, cluster: str, rng: Random) -> list[Entry]:
+    """Compacts a cluster's log, but for its last batch, on every replica in the same way. Returns
+    what is left below."""
+    config = {"cleanup.policy": "compact", "delete.retention.ms": "0"}
+    made.scenario = replace(made.scenario, topics=replace(made.scenario.topics, config=config))
+    log = made.log(cluster)
+    below = log[-1].offset
+    ended = states(log)
+    below = min([below, *(o for o, state in ended.state.items() if state == "open")])
+    aborted = frozenset(o for o, state in ended.state.items() if state == "aborted")
+    left = compacted(log, below, aborted, rng)
+    for key in made.log_keys(cluster, 0):
+        made.logs[key].entries = list(left)
+        made.logs[key].bounds = replace(made.logs[key].bounds, compacted=below)
+    return [e for e in left if e.end <= below]
+
+
+@mutation(PAIR, verdict="valid")
+def compacted_while_mirrored(made: Made, rng: Random) -> None:
+    """A's cleaners have compacted what B still has: replaced and aborted records, expired
+    tombstones."""
+    _clean(made, "A", rng)
+
+
+@mutation(PAIR, verdict="valid")
+def compacted_on_the_mirror(made: Made, rng: Random) -> None:
+    """B's cleaners have compacted what A still has."""
+    _clean(made, "B", rng)
+
+
+def _lose_a_key(made: Made, cluster: str, rng: Random) -> None:
+    outcome = states(made.log(cluster)).state
+    newest: dict[bytes | None, tuple[Entry, Rec]] = {}
+    for entry in made.log(cluster):
+        for record in entry.records if outcome.get(entry.offset) != "aborted" else ():
+            newest[record.key] = entry, record
+    cleaned = _clean(made, cluster, rng)
+    offsets = {e.offset for e in cleaned}
+    entry, record = rng.choice(
+        [
+            (e, r)
+            for key, (e, r) in newest.items()
+            if key and r.value and e.offset in offsets and promised(made, e)
+        ]
+    )
+    made.change(
+        cluster,
+        0,
+        lambda log: [
+            replace(e, records=tuple(r for r in e.records if r.delta != record.delta))
+            if e.offset == entry.offset
+            else e
+            for e in log
+        ],
+    )
+
+
+@mutation(
+    PAIR,
+    must="record-equality/record-stranger lost-write/lost-write ghost-ack/ghost-ack",
+    may="torn-transaction/torn-transaction",
+)
+def key_lost_at_the_source_by_compaction(made: Made, rng: Random) -> None:
+    """The last record of a key is missing on all of A's replicas, below their checkpoints; A had
+    acknowledged it, and B has it."""
+    _lose_a_key(made, "A", rng)
+
+
+@mutation(PAIR, must="record-equality/record-hole")
+def key_lost_on_the_mirror_by_compaction(made: Made, rng: Random) -> None:
+    """The last record of a key is missing on all of B's replicas, below their checkpoints, and A
+    has it."""
+    _lose_a_key(made, "B", rng)
+
+
+@mutation(mapped(PAIR, producer_ids="complement"), must="record-equality/record-hole")
+def key_lost_by_compaction_where_ids_are_mapped(made: Made, rng: Random) -> None:
+    """The last record of a key is missing on all of B's replicas, below their checkpoints, where
+    the mirror maps producer ids."""
+    _lose_a_key(made, "B", rng)
+
+
+@mutation(MM2_PAIR, verdict="valid")
+def compacted_while_mirrored_by_mm2(made: Made, rng: Random) -> None:
+    """A's cleaners have compacted what MirrorMaker 2 copied before."""
+    _clean(made, "A", rng)
+
+
+@mutation(MM2_PAIR, verdict="valid")
+def compacted_behind_mm2(made: Made, rng: Random) -> None:
+    """B's cleaners have compacted what MirrorMaker 2 copied from A, which still has it."""
+    _clean(made, "B", rng)
+
+
+@mutation(
+    MM2_PAIR,
+    must="order-equality/mirror-phantom lost-write/lost-write ghost-ack/ghost-ack",
+    may="torn-transaction/torn-transaction",
+)
+def key_lost_at_the_source_of_mm2_by_compaction(made: Made, rng: Random) -> None:
+    """The last record of a key is missing on all of A's replicas, below their checkpoints; A had
+    acknowledged it, and B has it."""
+    _lose_a_key(made, "A", rng)
+
+
+@mutation(MM2_PAIR, must="order-equality/mirror-hole lost-write/lost-write")
+def key_lost_behind_mm2_by_compaction(made: Made, rng: Random) -> None:
+    """The last record of a key is missing on all of B's replicas, below their checkpoints, and A
+    has it."""
+    _lose_a_key(made, "B", rng)
+
+
+@mutation(PAIR, must="replica-agreement/replica-missing")
+def one_replica_without(made: Made, rng: Random) -> None:
+    """A's follower lacks a batch."""
+    made.rewrite(made.log_keys("A", 0)[1], kept_out(made.log("A")[2]))
+
+
+@mutation(PAIR, must="replica-agreement/log-disorder")
+def file_out_of_order(made: Made, rng: Random) -> None:
+    """Two batches have changed places in the file of A's follower, and keep their offsets."""
+    file = made.log_keys("A", 0)[1]
+    made.logs[file].edges_at = ()
+    made.rewrite(file, lambda log: [log[0], log[2], log[1], *log[3:]])
 
 
 @mutation(
@@ -294,3 +521,167 @@ def _without(entry: Entry, operation: int) -> Entry:
 def torn_by_a_forced_failover(made: Made, rng: Random) -> None:
     """One partition of a committed transaction was not mirrored when A died, because each partition
     is mirrored independently."""
+
+
+LOST = "lost-write/lost-write ghost-ack/ghost-ack inconsistent-offset/inconsistent-offset"
+
+
+def _replaced(made: Made) -> Entry:
+    """A batch of A that a new leader may have written where the deposed one had another."""
+    plain = [e for e in data(made, "A", native=True, state="plain") if e.uids and e.uids[0] >= 0]
+    known = [e for e in plain if returned(made, e.uids[0]).outcome == "ok"]
+    if not known:
+        raise NothingToChange("no client had a plain batch acknowledged")
+    return known[len(known) // 2]
+
+
+def _acknowledged(made: Made, entry: Entry, at: int) -> SendGroup:
+    """A client sent a record at a time, and the deposed leader acknowledged it where that batch is
+    now."""
+    row = returned(made, entry.uids[0])
+    invoke = next(o for o in made.operations if (o.number, o.phase) == (row.number, "invoke"))
+    number = row.number + 100_000
+    group = SendGroup(
+        topic=row.sends[0].topic, partition=0, first_uid=(row.process << 40) + 700_000, count=1
+    )
+    acked = replace(group, acks=((0, 1, entry.offset),))
+    made.operations += [
+        replace(invoke, number=number, time=at, sends=(group,)),
+        replace(row, number=number, time=at + MS // 2, sends=(acked,)),
+    ]
+    return group
+
+
+def _elected(made: Made, entry: Entry, group: SendGroup, *, before: int) -> dict[str, object]:
+    """The fault, whose bite lists one record of the deposed leader; it was over a moment before the
+    new leader's batch was sent."""
+    lost: dict[str, object] = {
+        "topic": group.topic,
+        "partition": 0,
+        "start": entry.offset,
+        "end": entry.offset + 1,
+        "deposed_epoch": entry.leader_epoch,
+        "elected_epoch": -1,
+        "elected": before - 5,
+        "records": [[group.first_uid, entry.offset, 1, entry.pid]],
+        "markers": [],
+    }
+    bite = {"bit": True, "observable": "it", "measured": 1, "expected": 1, "lost": [lost]}
+    facts: tuple[tuple[str, dict[str, object]], ...] = (
+        ("fault-start", {"fault": "unclean-election", "options": {}, "restores": True}),
+        ("fault-bite", bite),
+        ("fault-heal", {"healed": True, "checked": []}),
+        ("fault-end", {}),
+    )
+    made.events += [
+        EventRow(time=before - 6 + n, kind=kind, subject="A", data={"id": "unclean", **rest})
+        for n, (kind, rest) in enumerate(facts)
+    ]
+    made.events.sort(key=lambda event: event.time)
+    fault = FaultSpec(id="unclean", fault="unclean-election", target="A", at=1.0, duration=0.0)
+    made.scenario = replace(made.scenario, schedule=(*made.scenario.schedule, fault))
+    return lost
+
+
+def _sent(made: Made, entry: Entry) -> int:
+    """When a batch was sent."""
+    number = returned(made, entry.uids[0]).number
+    return next(o.time for o in made.operations if (o.number, o.phase) == (number, "invoke"))
+
+
+@mutation(PAIR, must=LOST, may="unseen/unseen-write", verdict="valid")
+def lost_by_an_unclean_election(made: Made, rng: Random) -> None:
+    """The deposed leader acknowledged a record that the elected replica did not have."""
+    entry = _replaced(made)
+    sent = _sent(made, entry)
+    _elected(made, entry, _acknowledged(made, entry, sent - MS), before=sent)
+
+
+@mutation(PAIR, must=LOST, may="unseen/unseen-write")
+def lost_after_an_unclean_election(made: Made, rng: Random) -> None:
+    """A record was acknowledged after the election, at an offset that the election had taken away,
+    and is lost."""
+    entry = _replaced(made)
+    sent = _sent(made, entry)
+    _elected(made, entry, _acknowledged(made, entry, sent + MS), before=sent)
+
+
+@mutation(PAIR, must=LOST, may="unseen/unseen-write")
+def lost_beside_an_unclean_election(made: Made, rng: Random) -> None:
+    """A record is lost at an offset where the deposed leader had another one."""
+    entry = _replaced(made)
+    sent = _sent(made, entry)
+    lost = _elected(made, entry, _acknowledged(made, entry, sent - MS), before=sent)
+    lost["records"] = [[(9 << 40) + 1, entry.offset, 1, entry.pid]]
+
+
+@mutation(PAIR, must=LOST, may="unseen/unseen-write")
+def lost_on_another_cluster_than_the_election(made: Made, rng: Random) -> None:
+    """A lost a record, and the election was on B."""
+    entry = _replaced(made)
+    sent = _sent(made, entry)
+    _elected(made, entry, _acknowledged(made, entry, sent - MS), before=sent)
+    made.events = [
+        replace(e, subject="B") if e.data.get("id") == "unclean" else e for e in made.events
+    ]
+
+
+@mutation(FORCED, must="leader-epochs/leader-epoch-regression leader-epochs/epoch-not-raised")
+def epoch_of_a_batch_fell(made: Made, rng: Random) -> None:
+    """B's last batch has the leader epoch of the mirrored batches."""
+    log = made.log("B")
+    made.change("B", 0, put(log[-1], leader_epoch=log[0].leader_epoch))
+
+
+@mutation(FORCED, must="leader-epochs/epoch-not-raised")
+def epoch_not_raised_by_the_promotion(made: Made, rng: Random) -> None:
+    """The batches of B's clients have the leader epoch of the mirrored batches."""
+    epoch = made.log("B")[0].leader_epoch
+    made.change("B", 0, lambda log: [replace(e, leader_epoch=epoch) for e in log])
+
+
+@mutation(PAIR, must="leader-epochs/epoch-behind")
+def leader_behind_its_batches(made: Made, rng: Random) -> None:
+    """The last sample of A has a leader epoch below that of batches under its high watermark."""
+    made.change("A", 0, lambda log: [replace(e, leader_epoch=e.leader_epoch + 3) for e in log])
+
+
+@mutation(PAIR, must="leader-epochs/sampled-epoch-regression")
+def epoch_that_nobody_assigned(made: Made, rng: Random) -> None:
+    """One sample of A has leader epoch 1000; the samples before and after it do not."""
+    sampled = marks(made, "A")
+    if len(sampled) < 3:
+        raise NothingToChange("nothing later contradicts the last sample")
+    change_mark(made, sampled[len(sampled) // 2], leader_epoch=1000)
+
+
+@mutation(
+    mapped(FORCED, leader_epochs="keep"),
+    must="leader-epochs/epoch-behind",
+    may="truncation-accounting/epoch-mismatch",
+)
+def destination_behind_its_source(made: Made, rng: Random) -> None:
+    """B's leader reported an epoch below the source's, with a mirror that keeps leader epochs
+    (KIP-1279: DLE >= SLE)."""
+    for cluster in "AB":
+        made.change(
+            cluster, 0, lambda log: [replace(e, leader_epoch=e.leader_epoch + 1) for e in log]
+        )
+    for mark in marks(made, "A"):
+        change_mark(made, mark, leader_epoch=mark.leader_epoch + 1)
+
+
+@mutation(ROUND_TRIP, must="leader-epochs/epoch-reuse", may="truncation-accounting/epoch-mismatch")
+def epoch_used_again(made: Made, rng: Random) -> None:
+    """After the truncation of A's tail, A has other batches at these offsets in the leader epoch of
+    the tail."""
+    parted = promotion(made, "B")
+    epoch = made.log("A", moment="1-reverse")[-1].leader_epoch
+    home = promotion(made, "A")
+    made.change(
+        "A",
+        0,
+        lambda log: [
+            replace(e, leader_epoch=epoch) if parted <= e.offset < home else e for e in log
+        ],
+    )

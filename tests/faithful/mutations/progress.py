@@ -8,7 +8,7 @@ from random import Random
 from linkflap.harness.model.history import EventRow
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import PAIR, NothingToChange, change_return, mutation
-from tests.faithful.notes import SECOND
+from tests.faithful.observers import SECOND
 
 WAITED = 90
 

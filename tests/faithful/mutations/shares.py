@@ -9,7 +9,7 @@ from random import Random
 from linkflap.harness.model.history import Poll
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import PAIR, NothingToChange, data, mutation
-from tests.faithful.notes import MS
+from tests.faithful.observers import MS
 from tests.faithful.shares import CONFIRMED, GROUP
 
 SHARED = {**PAIR, "shares": True, "steps": 60}

@@ -1,27 +1,30 @@
-"""Markers that are wrong, missing or early, and what transactions leave open."""
+"""Markers that are wrong, missing or early, and transactions that stay open; outcomes that differ
+between a dead cluster and its destination; producers that write on although they are fenced."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
 
+from tests.faithful.clusters import ABORT, COMMIT, Entry
 from tests.faithful.coordinators import (
     COMPLETE_COMMIT,
     EMPTY,
     ONGOING,
     STATES,
+    decided_in,
     name_in,
     state_in,
     with_state,
     with_timeout,
 )
-from tests.faithful.entries import ABORT, COMMIT, Entry
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import (
     CHAIN,
     FORCED,
     MM2_PAIR,
     PAIR,
+    RESETS,
     V1,
     V2,
     NothingToChange,
@@ -34,7 +37,8 @@ from tests.faithful.mutations.base import (
     put,
     states,
 )
-from tests.faithful.notes import SECOND
+from tests.faithful.observers import SECOND
+from tests.faithful.stories import without_history
 
 
 @mutation(
@@ -299,3 +303,129 @@ def torn_over_partitions(made: Made, rng: Random) -> None:
     ][-1]
     marker = next(e for e in log if e.offset == states(log).marker[batch.offset])
     made.change("B", 0, put(marker, ends=ABORT))
+
+
+SPLIT = "marker-pairing/outcome-split"
+
+
+def _commit(first: Entry, last: Entry) -> Entry:
+    """The COMMIT of a transaction, behind the end of its log."""
+    return replace(
+        first, offset=last.end, records=(), span=1, sequence=-1, ends=COMMIT, codec="none",
+        appended=None,
+        leader_epoch=last.leader_epoch, coordinator=9,
+    )  # fmt: skip
+
+
+def _sent_with(made: Made, uid: int) -> set[int]:
+    """All payloads of the transaction that has this one."""
+    rows = [
+        o
+        for o in made.operations
+        if any(g.first_uid <= uid < g.first_uid + g.count for g in o.sends)
+    ]
+    return {one for o in rows for g in o.sends for one in range(g.first_uid, g.first_uid + g.count)}
+
+
+def _committed_late(made: Made) -> None:
+    """A commits what B's mirror has aborted: its coordinator decides, and every partition gets a
+    marker."""
+    there = {
+        uid
+        for partition in range(made.scenario.topics.partitions)
+        for e in made.log("A", partition)
+        for uid in e.uids
+    }
+    ended: set[int] = set()
+    for partition in range(made.scenario.topics.partitions):
+        state = states(made.log("A", partition)).state
+        opened = {
+            e.pid: e for e in reversed(made.log("A", partition)) if state.get(e.offset) == "open"
+        }
+        for pid, first in sorted(opened.items()):
+            if not _sent_with(made, first.uids[0]) <= there:
+                raise NothingToChange("A commits nothing of which a part never arrived")
+            made.change("A", partition, lambda log, first=first: [*log, _commit(first, log[-1])])  # type: ignore[misc]
+            ended.add(pid)
+    for pid in sorted(ended):
+        made.change("A", STATES[1], lambda all_, pid=pid: decided_in(all_, pid), topic=STATES[0])  # type: ignore[misc]
+
+
+@mutation(
+    {**FORCED, **V1, "open_at_death": True},
+    must=SPLIT,
+    may="torn-transaction/torn-by-failover",
+    verdict="valid",
+)
+def committed_where_it_was_given_up(made: Made, rng: Random) -> None:
+    """A transaction was open at a forced failover. B's mirror aborted it, and A committed it while
+    dying."""
+    _committed_late(made)
+
+
+@mutation({**RESETS, **V1, "open_at_death": True}, must=SPLIT)
+def two_outcomes_in_copied_logs(made: Made, rng: Random) -> None:
+    """The same in copied logs, which do not record that the failover was forced."""
+    _committed_late(made)
+    without_history(made)
+
+
+@mutation(
+    {**FORCED, **V2},
+    must="marker-pairing/marker-epoch",
+    may="internal-topics/marker-missing internal-topics/marker-unexplained",
+)
+def marker_of_an_older_epoch(made: Made, rng: Random) -> None:
+    """A COMMIT marker of B's own has a producer epoch below that of the data that it ends."""
+    marker = own_marker(made, "B", COMMIT)
+    made.change("B", 0, put(marker, epoch=marker.epoch - 2))
+
+
+@mutation(
+    {**FORCED, **V2, "steps": 90},
+    must="marker-pairing/stale-data",
+    may="sequence-continuity",
+)
+def fenced_producer_wrote(made: Made, rng: Random) -> None:
+    """Data of B's own has the producer epoch before that of the marker that it follows."""
+    _fenced(made, 1)
+
+
+@mutation(
+    {**FORCED, **V2, "steps": 90},
+    must="sequence-continuity/epoch-regression marker-pairing/stale-data",
+    may="producer-id-uniqueness/producer-id-collision",
+)
+def epoch_went_back(made: Made, rng: Random) -> None:
+    """Data of B's own has a producer epoch below that of the same producer's earlier data."""
+    _fenced(made, 2)
+
+
+def _fenced(made: Made, epochs: int) -> None:
+    """Data of one transaction gets an epoch so many below; the marker before it in the partition
+    has the epoch it had."""
+    log, mine = made.log("B"), data(made, "B", native=True, state="committed")
+    for entry in mine:
+        before = [
+            e
+            for e in log
+            if e.pid == entry.pid and e.offset < entry.offset and e.epoch <= entry.epoch
+        ]
+        earlier = [e for e in before if e.ends is None and e.epoch < entry.epoch]
+        markers = [e for e in before if e.ends is not None]
+        if entry.epoch >= epochs and earlier and markers and markers[-1].epoch == entry.epoch:
+            break
+    else:
+        raise NothingToChange("no producer of B wrote in two epochs")
+    made.change(
+        "B",
+        0,
+        lambda all_: [
+            (
+                replace(e, epoch=e.epoch - epochs)
+                if (e.pid, e.epoch, e.ends) == (entry.pid, entry.epoch, None)
+                else e
+            )
+            for e in all_
+        ],
+    )

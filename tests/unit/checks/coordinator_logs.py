@@ -22,9 +22,7 @@ from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Found, PartialFinding, Unjudged
 from linkflap.spark_verify.facts.partition_facts import Window
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.clients import poll
-from tests.unit.checks.histories import History, view
-from tests.unit.checks.logs import Header, Log
+from tests.unit.checks.histories import Header, History, Log, poll, view
 from tests.unit.checks.verdicts import found_in
 
 CHECK = REGISTRY["internal-topics"]

@@ -11,9 +11,7 @@ from typing import Unpack
 
 from linkflap.spark_verify.facts.partition_facts import Promotion, Truncation
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.clients import send
-from tests.unit.checks.histories import WholeHistory, promoted, reversed_, view
-from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.histories import SECOND, Log, WholeHistory, promoted, reversed_, send, view
 
 BACK = reversed_("A->B", at=600)
 AWAY = promoted(2)

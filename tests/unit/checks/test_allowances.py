@@ -13,7 +13,7 @@ from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.partition_facts import Window
 from linkflap.spark_verify.verdict.allowances import why_allowed
-from tests.unit.checks.logs import SECOND
+from tests.unit.checks.histories import SECOND
 
 AT_LEAST_ONCE = mm2.guarantee({"delivery": "at-least-once"})
 EXACTLY_ONCE = mm2.guarantee({"delivery": "exactly-once"})

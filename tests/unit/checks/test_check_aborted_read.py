@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.checks.clients import commit, poll, send
-from tests.unit.checks.histories import view
-from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.histories import SECOND, Log, commit, poll, send, view
 from tests.unit.checks.round_trip import trip
 from tests.unit.checks.verdicts import (
     Rejected,

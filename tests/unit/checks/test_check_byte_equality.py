@@ -30,8 +30,7 @@ from tests.kafka_log import (
 )
 from tests.oracles import agreement
 from tests.run_views import views
-from tests.unit.checks.histories import History, but, promoted, view
-from tests.unit.checks.logs import SECOND, Header, Log
+from tests.unit.checks.histories import SECOND, Header, History, Log, but, promoted, view
 from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,

@@ -7,9 +7,7 @@ from dataclasses import replace
 import pytest
 
 from linkflap.spark_verify.facts.partition_facts import Window
-from tests.unit.checks.clients import commit
-from tests.unit.checks.histories import promoted, view
-from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.histories import SECOND, Log, commit, promoted, view
 from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,

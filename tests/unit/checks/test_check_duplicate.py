@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.checks.histories import promoted, samples, view
-from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.histories import SECOND, Log, promoted, samples, view
 from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,

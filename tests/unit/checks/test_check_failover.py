@@ -11,9 +11,7 @@ from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import PartialFinding
 from linkflap.spark_verify.facts.partition_facts import Refusal
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.clients import commit, poll, send
-from tests.unit.checks.histories import promoted, samples, view
-from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.histories import SECOND, Log, commit, poll, promoted, samples, send, view
 from tests.unit.checks.round_trip import trip
 from tests.unit.checks.verdicts import (
     Rejected,

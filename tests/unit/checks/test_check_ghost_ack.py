@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.checks.clients import commit, send
-from tests.unit.checks.histories import promoted, view
-from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.histories import SECOND, Log, commit, promoted, send, view
 from tests.unit.checks.round_trip import ACKED as TRIP
 from tests.unit.checks.round_trip import on_b, trip
 from tests.unit.checks.verdicts import (

@@ -8,23 +8,16 @@ from dataclasses import replace
 import pytest
 
 from linkflap.harness.guarantees import declared
+from linkflap.harness.log.coordinators import GROUPS, GroupCommit, GroupMembers
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
-from linkflap.spark_verify.facts.partition_facts import Window
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks.base import Found, PartialFinding, Unjudged
+from linkflap.spark_verify.facts.partition_facts import Truncation, Window
 from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.topologies import parse
-from tests.unit.checks.clients import poll
-from tests.unit.checks.group_coordinators import (
-    BYTES,
-    NAME,
-    beside,
-    committed,
-    killed,
-    together,
-)
-from tests.unit.checks.histories import promoted, samples, view
-from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.histories import SECOND, Log, poll, promoted, samples, view
 from tests.unit.checks.verdicts import (
     Rejected,
     assert_accepted,
@@ -34,6 +27,124 @@ from tests.unit.checks.verdicts import (
     findings,
     unjudged,
 )
+
+NAME = "group-offsets"
+
+
+def coordinator(
+    cluster: str, *written: int | str | tuple[int, ...], group: str = "g", start: int = 0
+) -> tuple[Log, tuple[GroupCommit | GroupMembers, ...]]:
+    """Entries of a group coordinator: committed offsets, "members", "empty", or, in a tuple, the
+    commits of one transaction."""
+    log = Log(cluster, start=start)
+    entries: list[GroupCommit | GroupMembers] = []
+    for one in written:
+        at = log.end
+        if isinstance(one, str):
+            log.data(-1)
+            entries.append(
+                GroupMembers(offset=at, group=group, member="", present=one == "members")
+            )
+            continue
+        offsets = one if isinstance(one, tuple) else (one,)
+        log = log.txn(*[-1] * len(offsets), pid=9) if isinstance(one, tuple) else log.data(-1)
+        entries += [
+            GroupCommit(offset=at + n, group=group, topic="A.t", partition=0, committed=offset)
+            for n, offset in enumerate(offsets)
+        ]
+    return log, tuple(entries)
+
+
+def coordinators(
+    *logs: tuple[Log, tuple[GroupCommit | GroupMembers, ...]], disturbed: str = ""
+) -> PartitionView:
+    """`__consumer_offsets` of clusters, in a run in which brokers of one cluster may have been
+    killed."""
+    seen = view([log for log, _ in logs], topic=GROUPS)
+    seen = replace(
+        seen,
+        replicas=[replace(r, entries=e) for r, (_, e) in zip(seen.replicas, logs, strict=True)],
+    )
+    if not disturbed:
+        return seen
+    window = Window(id="f", fault="broker-kill", target=f"{disturbed}/1", start=0, end=0)
+    return replace(
+        seen,
+        partition_facts=replace(
+            seen.partition_facts, facts=replace(seen.partition_facts.facts, windows=[window])
+        ),
+    )
+
+
+READ_ON_A = [poll((0, 1), group="g")]
+
+
+BYTES = view(
+    [Log("A").data(1, 2).data(3, 4), Log("B").data(1, 2).data(3, 4)],
+    reads=READ_ON_A,
+    mirror_kind="shadow",
+)
+"""A group reads on A, and nothing fails over; B's log may end at 2 or 4."""
+
+
+def beside(
+    *mirror: int | str | tuple[int, int],
+    source: tuple[int | str, ...] = ("members", 1, 3),
+    disturbed: str = "",
+    start: int = 0,
+) -> PartitionView:
+    """The group's commits on A, and its entries on B."""
+    return coordinators(
+        coordinator("A", *source), coordinator("B", *mirror, start=start), disturbed=disturbed
+    )
+
+
+def together(*seen: PartitionView) -> tuple[list[tuple[str, int]], list[str]]:
+    """The findings in the partitions of one run, (kind, offset), and the reasons why something is
+    unknown."""
+    raw = [(one, f) for one in seen for f in REGISTRY[NAME].kernel(one)]
+    partials = [
+        replace(f, topic=one.topic, partition=one.partition)
+        for one, f in raw
+        if isinstance(f, PartialFinding)
+    ]
+    combine = REGISTRY[NAME].combine
+    assert combine is not None
+    every = [*(f for _, f in raw), *(c.found for c in combine(partials))]
+    return [(f.kind, f.offset) for f in every if isinstance(f, Found)], [
+        f.reason for f in every if isinstance(f, Unjudged)
+    ]
+
+
+def killed(seen: PartitionView, second: int = 299) -> PartitionView:
+    """The same, with a broker of B killed by that second."""
+    window = Window(
+        id="f", fault="broker-kill", target="B/1", start=second * SECOND, end=second * SECOND
+    )
+    return replace(
+        seen,
+        partition_facts=replace(
+            seen.partition_facts, facts=replace(seen.partition_facts.facts, windows=[window])
+        ),
+    )
+
+
+def committed(
+    *offsets: int, start: int = 0, group: str = "g", end: str | None = None
+) -> PartitionView:
+    """The commits of B's group coordinator, in a run in which a broker of B was killed; `end`: in a
+    transaction."""
+    log = Log("B", start=start)
+    for _ in offsets if end is None else ():
+        log.data(-1)
+    log = log if end is None else log.txn(*[-1] * len(offsets), pid=9, end=end)
+    entries = [
+        GroupCommit(offset=start + n, group=group, topic="A.t", partition=0, committed=offset)
+        for n, offset in enumerate(offsets)
+    ]
+    seen = killed(view([log], topic=GROUPS))
+    return replace(seen, replicas=[replace(r, entries=tuple(entries)) for r in seen.replicas])
+
 
 AFTER = 600 * SECOND
 
@@ -306,3 +417,131 @@ def test_without_the_coordinators_log_a_step_back_after_a_fault_is_unknown(
         " of __consumer_offsets is "
     )
     assert together(killed(BACK), *logs) == ([], [why + "there to say why"])
+
+
+MOVED = view(
+    [Log("A").data(1, 2).data(3, 4), Log("B").data(-1, 1, 2).data(3, 4)],
+    reads=READ_ON_A,
+)
+"""MirrorMaker 2 has shifted every record by one."""
+
+
+def truncated(offset: int) -> PartitionView:
+    """The same, and B's log was truncated there once."""
+    note = Truncation(link="A->B", cluster="B", offset=offset, end=9, time=SECOND)
+    return replace(BYTES, partition_facts=replace(BYTES.partition_facts, truncations=[note]))
+
+
+@pytest.mark.parametrize(
+    ("seen", "internal"),
+    [
+        (BYTES, beside(1, 3, 3)),
+        (BYTES, beside(0, 1, 2, 3)),
+        (BYTES, beside(3, 1, source=("members", 1, 3, 1))),
+        (BYTES, beside(3, 1, source=("members", 1, 3), disturbed="A")),
+        (BYTES, beside(3, "members", 4, 5, "empty", 1)),
+        (BYTES, beside("members", 4, 3)),
+        (BYTES, beside((4, 3))),
+        (BYTES, beside(4, 1, source=(1, 3))),
+        (BYTES, coordinators(coordinator("A", "members", 1, 3), coordinator("B", 4, 1, group="h"))),
+        (truncated(2), beside(3, 2)),
+        (truncated(1), beside(1, source=("members", 3))),
+        (MOVED, beside(2, 4)),
+        (MOVED, beside(2, 1, source=("members", 3, 1))),
+        (replace(BYTES, reads=[]), beside(4)),
+        (
+            replace(BYTES, reads=[*BYTES.reads, poll(kind="commit", group="g", position=4)]),
+            beside(4),
+        ),
+    ],
+    ids=[
+        "as on the source",
+        "taken back to where the log ends",
+        "the group went back on the source",
+        "the source's coordinator answered late",
+        "the group itself was there in between",
+        "the group itself",
+        "in a transaction",
+        "a group without members commits like a mirror",
+        "another group",
+        "the destination was truncated",
+        "taken back to where the destination was truncated",
+        "translated",
+        "translated, and the group went back",
+        "no group was seen",
+        "acknowledged on the source, whose log has lost it",
+    ],
+)
+def test_what_a_mirror_may_commit_for_a_group(seen: PartitionView, internal: PartitionView) -> None:
+    assert together(seen, internal) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("seen", "internal", "found"),
+    [
+        (BYTES, beside(3, 1), ("checkpoint-regression", 1)),
+        (BYTES, beside(3, 2), ("checkpoint-regression", 2)),
+        (
+            BYTES,
+            beside(3, 1, source=("members", 1, 3), disturbed="B"),
+            ("checkpoint-regression", 1),
+        ),
+        (BYTES, beside("members", 9, "empty", 4), ("checkpoint-beyond-commit", 4)),
+        (truncated(2), beside(3, 1, source=("members", 3)), ("checkpoint-stranger", 1)),
+        (MOVED, beside(4, 2), ("checkpoint-regression", 2)),
+        (MOVED, beside(5), ("checkpoint-beyond-commit", 5)),
+    ],
+    ids=[
+        "back",
+        "back to where the log ended",
+        "back, and only the destination's coordinator may have answered late",
+        "beyond, after the group was there",
+        "what was never committed, in a log that was truncated behind it",
+        "translated, and back",
+        "translated too far",
+    ],
+)
+def test_what_a_mirror_may_not_commit_for_a_group(
+    seen: PartitionView, internal: PartitionView, found: tuple[str, int]
+) -> None:
+    assert together(seen, internal) == ([found], [])
+
+
+def test_a_translated_offset_may_be_that_of_the_first_copy() -> None:
+    """B has 3 and 4 twice: a group that continues at the second 3 skips nothing."""
+    twice = view(
+        [Log("A").data(1, 2).data(3, 4), Log("B").data(1, 2).data(3, 4).data(3, 4)], reads=READ_ON_A
+    )
+    assert together(twice, beside(4, source=("members", 2))) == ([], [])
+    assert together(twice, beside(5, source=("members", 2))) == (
+        [("checkpoint-beyond-commit", 5)],
+        [],
+    )
+
+
+@pytest.mark.parametrize(
+    "internal",
+    [
+        beside(4, start=3),
+        beside(4, source=("members", 3), start=3),
+        coordinators(coordinator("A", "members", 1, start=2), coordinator("B", 4)),
+    ],
+    ids=["the destination's", "both", "the source's"],
+)
+def test_where_a_coordinators_log_has_lost_its_beginning_nothing_is_proven(
+    internal: PartitionView,
+) -> None:
+    why = (
+        "what the mirror committed for group g in A.t-0 on B looks wrong, and not all of "
+        "__consumer_offsets is there to say so"
+    )
+    assert together(BYTES, internal) == ([], [why])
+
+
+def test_a_step_back_of_a_translating_mirror_is_unknown_after_a_fault_on_the_destination() -> None:
+    why = (
+        "the mirror took the offset of group g on B back from 4 to 2; after a fault on its "
+        "brokers, "
+    )
+    why += "its coordinator may have answered late"
+    assert together(MOVED, beside(4, 2, disturbed="B")) == ([], [why])

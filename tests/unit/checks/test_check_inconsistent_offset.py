@@ -6,9 +6,7 @@ import pytest
 
 from linkflap.spark_verify.facts.partition_facts import MirrorStop
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.clients import commit, poll, send
-from tests.unit.checks.histories import promoted, view
-from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.histories import SECOND, Log, commit, poll, promoted, send, view
 from tests.unit.checks.round_trip import before, trip
 from tests.unit.checks.verdicts import (
     Rejected,

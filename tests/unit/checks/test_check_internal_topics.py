@@ -48,8 +48,7 @@ from tests.unit.checks.coordinator_logs import (
     twice,
     written,
 )
-from tests.unit.checks.histories import but, promoted, view
-from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.histories import SECOND, Log, but, promoted, view
 from tests.unit.checks.verdicts import Rejected
 
 DONE = (ONGOING, PREPARE_COMMIT, COMPLETE_COMMIT)

@@ -4,31 +4,240 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linkflap.harness.log.coordinators import COMPLETE_COMMIT, ONGOING
+from linkflap.harness.log.coordinators import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    EMPTY,
+    FORGOTTEN,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+)
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks.base import PartialFinding, Unjudged
 from linkflap.spark_verify.checks.parts.last_stable import high_watermarks_of, recompute_last_stable
 from linkflap.spark_verify.checks.parts.logs import read
-from linkflap.spark_verify.facts.partition_facts import MirrorStop
+from linkflap.spark_verify.facts.partition_facts import (
+    MirrorStop,
+    Refusal,
+    ReplicaSample,
+    Truncation,
+    Window,
+)
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.clients import commit
-from tests.unit.checks.coordinator_logs import TOPIC_PARTITION, state, states
-from tests.unit.checks.histories import promoted, samples, view
-from tests.unit.checks.logs import ENDED, SECOND, Log, ints
-from tests.unit.checks.replica_histories import REPLICAS_ACCEPTED, replica
-from tests.unit.checks.test_high_watermark_ahead import led
+from tests.unit.checks.coordinator_logs import TOPIC_PARTITION, set_to, state, states
+from tests.unit.checks.histories import (
+    ENDED,
+    SECOND,
+    History,
+    Log,
+    commit,
+    ints,
+    promoted,
+    samples,
+    view,
+)
 from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
     assert_accepted,
     assert_rejected,
+    findings,
 )
 
+
+def replica(
+    *ends: int,
+    broker: int = 2,
+    high: Sequence[int] = (2, 2, 2, 2),
+    epochs: Sequence[int] | None = None,
+    truncations: Sequence[Truncation] = (),
+    windows: Sequence[Window] = (),
+    leaders: Sequence[int] | None = None,
+    stops: Sequence[MirrorStop] = (),
+    every: float = 0.5,
+    cluster: str = "A",
+) -> PartitionView:
+    """Ends of one replica of a log that broker 1 leads, each so many seconds from second 1.1 on;
+    and high watermarks, one each second from second 1 on."""
+    asked = [SECOND + int(number * every * SECOND) + SECOND // 10 for number in range(len(ends))]
+    return view(
+        [Log("A").data(1, 2)],
+        watermarks={
+            cluster: replace(
+                samples(*((mark, mark) for mark in high), epochs=epochs),
+                leader=ints(*(leaders or [1] * len(high))),
+            )
+        },
+        windows=windows,
+        truncations=truncations,
+        stops=stops,
+        replica_samples=[
+            ReplicaSample(
+                cluster=cluster,
+                broker=broker,
+                log_start=0,
+                log_end=end,
+                asked=at,
+                returned=at + SECOND // 10,
+            )
+            for at, end in zip(asked, ends, strict=True)
+        ],
+    )
+
+
+def stop(at: int, truncated: Sequence[tuple[int, int]] = ()) -> MirrorStop:
+    """A mirror's end in the log, which truncated it or did not."""
+    return MirrorStop(
+        link="B->A",
+        cluster="A",
+        time=at * SECOND,
+        mirrored=2,
+        promoted=2,
+        truncated=truncated,
+        appended=(),
+    )
+
+
+def fault(name: str, target: str, at: int) -> Window:
+    """A fault of one second."""
+    return Window(id="f", fault=name, target=target, start=at * SECOND, end=(at + 1) * SECOND)
+
+
+REPLICAS_ACCEPTED = {
+    "an old leader that a partition kept from learning it appended, and truncates": (
+        replica(
+            1,
+            2,
+            1,
+            windows=[fault("partition", "A/3", 0)],
+        ),
+        {"A/native": 4},
+    ),
+    "an epoch with two leaders: one of the names is old": (
+        replica(2, 1, broker=1, leaders=(1, 1, 1, 2)),
+        {"A/native": 4},
+    ),
+    "a replica that grows": (replica(0, 1, 2), {"A/native": 4}),
+    "a replica lost what was not committed": (
+        replica(1, 2, 1, high=(1, 1, 1, 2)),
+        {"A/native": 4},
+    ),
+    "a replica had not fetched from this leader before": (replica(2, 1), {"A/native": 4}),
+    "another leader's records, before the election": (
+        replica(1, 2, 1, high=(1, 1, 2, 2), epochs=(0, 0, 1, 1)),
+        {"A/native": 4},
+    ),
+    "an unclean election took it": (
+        replica(1, 2, 1, windows=[fault("unclean-election", "A", 2)]),
+        {"A/native": 4},
+    ),
+    "its own broker was paused when it grew, and may have led without knowing better": (
+        replica(1, 2, 1, windows=[fault("broker-pause", "A/2", 0)]),
+        {"A/native": 4},
+    ),
+    "the leader is unknown": (replica(1, 2, 1, epochs=(-1, -1, -1, -1)), {"A/native": 4}),
+    "a mirror truncated the log": (
+        replica(
+            1,
+            2,
+            1,
+            truncations=[Truncation(link="B->A", cluster="A", offset=1, end=2, time=2 * SECOND)],
+        ),
+        {"A/native": 4},
+    ),
+    "a mirror truncated the log when it stopped": (
+        replica(1, 2, 1, stops=[stop(2, truncated=[(2, 1)])]),
+        {"A/native": 4},
+    ),
+    "the leader before appended what it still had to send, without knowing of the election": (
+        replica(1, 1, 2, 1, high=(1, 1, 2, 2), epochs=(0, 1, 1, 1), leaders=(2, 1, 1, 1)),
+        {"A/native": 4},
+    ),
+    "the leader's replica lost what was not committed": (
+        replica(2, 1, broker=1, high=(1, 1, 1, 2)),
+        {"A/native": 4},
+    ),
+}
+
+
 NAME = "last-stable-offset"
+FOUND = [("high-watermark-ahead", "B", 1)]
+
+
+def led(
+    *highs: int,
+    ends: Sequence[int],
+    leaders: Sequence[int] | None = None,
+    epochs: Sequence[int] | None = None,
+    beside: float = 0.1,
+    **rest: Any,
+) -> PartitionView:
+    """High watermarks of B's partition, one each second from second 1 on, led by a mirror; and the
+    ends of broker 2's log, each right after one of them."""
+    return view(
+        [Log("A").data(1, 2), Log("B").data(1, 2)],
+        mirror_kind="shadow",
+        topology="A->B:3",
+        watermarks={
+            "B": replace(
+                samples(*((high, high) for high in highs), epochs=epochs),
+                leader=ints(*(leaders or [1000] * len(highs))),
+            )
+        },
+        replica_samples=[
+            ReplicaSample(
+                cluster="B", broker=2, log_start=0, log_end=end,
+                asked=int((at + beside) * SECOND), returned=int((at + beside) * SECOND) + 1,
+            )
+            for at, end in enumerate(ends, start=1)
+        ],
+        **rest,
+    )  # fmt: skip
+
+
+def test_a_follower_in_sync_has_what_readers_were_shown() -> None:
+    assert anomalies(NAME, led(0, 1, 2, 2, ends=[0, 1, 2, 2])) == []
+    assert anomalies(NAME, led(0, 1, 2, 2, ends=[0, 1, 1, 2])) == FOUND
+
+
+FAULT = Window(id="f", fault="broker-pause", target="B/2", start=SECOND, end=2 * SECOND)
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        led(0, 1, 2, 2, ends=[0, 0, 0, 2]),
+        led(0, 0, 1, 1, 1, 2, 2, ends=[0, 1, 1, 1, 1, 1, 2]),
+        led(0, 1, 2, 2, ends=[0, 1, 1, 2], leaders=[1, 1, 1, 1]),
+        led(0, 1, 2, 2, ends=[0, 1, 1, 2], leaders=[1000, 1000, 1000, 3]),
+        led(0, 1, 2, 2, ends=[0, 1, 1, 2], epochs=[4, 5, 5, 5]),
+        led(0, 1, 2, 1, ends=[0, 1, 1, 1], epochs=[4, 4, 4, 5]),
+        led(0, 1, 2, 2, ends=[0, 1, 1, 2], windows=[FAULT]),
+        led(0, 1, 2, 2, ends=[0, 1, 1, 2], stops=[replace(stop(3, [(2, 1)]), cluster="B")]),
+    ],
+    ids=[
+        "it never fetched",
+        "it had not fetched for seconds",
+        "a broker leads",
+        "the mirror led no more",
+        "a new leader epoch",
+        "the log was truncated",
+        "a fault of its broker",
+        "its mirror's end truncated it",
+    ],
+)
+def test_what_proves_nothing(history: PartitionView) -> None:
+    assert "high-watermark-ahead" not in [kind for kind, *_ in anomalies(NAME, history)]
+
+
 OPEN = Log("A").txn(1, pid=7, end=None)
 SINCE = ENDED // 1_000_000
 GOES_ON = [state(ONGOING, TOPIC_PARTITION, timeout=900_000, updated=SINCE, started=SINCE)]
@@ -295,3 +504,256 @@ def test_the_closed_form_is_the_search(steps: list[tuple[int, str]]) -> None:
         at = np.flatnonzero(searched == value)
         closed = [h for h in range(log.end + 1) if first[value] <= h <= last[value]]
         assert closed == at.tolist()
+
+
+LONG_LOG = (2,) * 50
+
+
+def test_a_leader_that_nobody_writes_to_is_judged_by_what_it_had() -> None:
+    """The sampler records it every few seconds, also in the epoch in which it leads."""
+    idle = replica(
+        *(2, 2, 2, 0), broker=2, high=(1, 2, 2, 2), epochs=(0, 1, 1, 1), leaders=(1, 2, 2, 2)
+    )
+    assert anomalies(NAME, idle) == [("replica-end-regression", "A", 0)]
+
+
+def test_the_leaders_own_replica_needs_no_earlier_sample() -> None:
+    assert anomalies(NAME, replica(2, 1, broker=1)) == [("replica-end-regression", "A", 1)]
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        replica(1, 2, 1, epochs=(0, 0, 1, 1)),
+        replica(1, 2, 1, epochs=(0, 0, 1, 1), leaders=(1, 1, 3, 3)),
+        replica(1, 2, 1, windows=[fault("broker-pause", "A/3", 0)]),
+        replica(1, 2, 2, 1, windows=[fault("broker-kill", "A/2", 2)]),
+        replica(1, 2, 1, leaders=(-1, 1, 1, 1)),
+        replica(1, 2, 3, 1, windows=[fault("broker-pause", "A/2", 2)]),
+        replica(1, 2, 1, every=15, high=LONG_LOG, windows=[fault("broker-pause", "A/2", 13)]),
+        replica(1, 1, 2, 1, every=15, high=LONG_LOG, windows=[fault("partition", "A/2", 2)]),
+        replica(1, 1, 2, 1, every=15, high=LONG_LOG, windows=[fault("unclean-election", "A", 2)]),
+        replica(1, 2, 1, stops=[stop(2)]),
+    ],
+    ids=[
+        "a new epoch",
+        "another leader",
+        "another broker was paused",
+        "killed after it had them",
+        "the first sample of an epoch has no name",
+        "grew again after its broker was paused",
+        "its broker was paused when it knew the leader",
+        "long after a partition",
+        "long after an unclean election",
+        "a mirror stopped and truncated nothing",
+    ],
+)
+def test_no_election_or_restart_takes_committed_records(history: PartitionView) -> None:
+    assert anomalies(NAME, history) == [("replica-end-regression", "A", 1)]
+
+
+@pytest.mark.parametrize(
+    ("on", "found"), [("A", []), ("B", [("replica-end-regression", "B", 1)])], ids=["A", "B"]
+)
+def test_a_mirror_follows_an_unclean_election_of_its_source(on: str, found: list[object]) -> None:
+    """On B itself it is over soon; B may follow the one of A at any time."""
+    history = replica(
+        1, 1, 2, 1, every=15, high=LONG_LOG, cluster="B", windows=[fault("unclean-election", on, 2)]
+    )
+    assert anomalies(NAME, history) == found
+
+
+class Last(TypedDict, total=False):
+    """What a state has beside its kind."""
+
+    pid: int
+    epoch: int
+    timeout: int
+    started: int
+
+
+BEGAN = ENDED // 1_000_000
+"""When the transactions here began, in milliseconds."""
+LONG = 900_000
+
+
+def open_for(seconds: int, **rest: Unpack[History]) -> PartitionView:
+    """A has a transaction of producer 7 in epoch 2 that is open at the end, so long after it was
+    written."""
+    given: History = {"watermarks": {"A": samples((0, 1))}, "ended": ENDED + seconds * SECOND}
+    return view([Log("A").txn(1, pid=7, epoch=2, end=None)], **(given | rest))
+
+
+def last(
+    kind: int, *, at: int = BEGAN, log: Log | None = None, **rest: Unpack[Last]
+) -> PartitionView:
+    """The coordinator's last state of a transactional id: of that transaction, unless the rest says
+    otherwise. `at` is when it was written."""
+    given: Last = {"pid": 7, "epoch": 2, "timeout": LONG, "started": BEGAN}
+    partitions = () if kind in (EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT) else (TOPIC_PARTITION,)
+    return states(state(kind, *partitions, updated=at, **(given | rest)), log=log)
+
+
+HANGS, LINGERS = [("hanging-transaction", "A", 0)], [("lingering-transaction", "A", 0)]
+
+
+@pytest.mark.parametrize(
+    ("state_", "seconds", "found"),
+    [
+        (last(ONGOING), 80, LINGERS),
+        (last(ONGOING), 899, LINGERS),
+        # Behind the timeout are the coordinator's interval, and 5 s.
+        (last(ONGOING), 915, LINGERS),
+        (last(ONGOING), 916, HANGS),
+        (last(ONGOING, timeout=10_000), 25, LINGERS),
+        (last(ONGOING, timeout=10_000), 26, HANGS),
+        (last(ONGOING, started=BEGAN - 600_000), 400, HANGS),
+        # It has only begun.
+        (last(ONGOING), 9, []),
+        (last(PREPARE_COMMIT, epoch=3), 13, LINGERS),
+        (last(PREPARE_COMMIT), 13, LINGERS),
+        (last(PREPARE_ABORT, epoch=3), 16, HANGS),
+        # At once: nobody will end it.
+        (last(EMPTY), 1, HANGS),
+        (last(COMPLETE_COMMIT), 4, HANGS),
+        (last(COMPLETE_ABORT, epoch=3), 4, HANGS),
+        (last(FORGOTTEN), 1, HANGS),
+        (last(ONGOING, pid=8), 1, HANGS),
+        (last(ONGOING, epoch=3), 1, HANGS),
+        (last(ONGOING, epoch=1), 1, HANGS),
+        (last(PREPARE_COMMIT, epoch=1), 1, HANGS),
+        (states(state(ONGOING, ("A.t", 1), pid=7, epoch=2, timeout=LONG)), 1, HANGS),
+    ],
+)  # fmt: skip
+def test_the_coordinator_decides_where_its_log_is_there(
+    state_: PartitionView, seconds: int, found: list[tuple[str, str, int]]
+) -> None:
+    assert anomalies(NAME, open_for(seconds), state_) == found
+
+
+def test_the_last_state_of_an_id_counts() -> None:
+    began = state(ONGOING, TOPIC_PARTITION, pid=7, epoch=2, timeout=LONG, started=BEGAN)
+    ended = state(COMPLETE_COMMIT, pid=7, epoch=2, timeout=LONG, started=BEGAN)
+    assert anomalies(NAME, open_for(80), states(began, ended)) == HANGS
+    assert anomalies(NAME, open_for(80), states(ended, began)) == LINGERS
+    other = replace(ended, transactional_id="u", producer_id=8)
+    assert anomalies(NAME, open_for(80), states(began, other)) == LINGERS
+
+
+def test_without_the_coordinators_log_the_brokers_longest_timeout_decides() -> None:
+    assert anomalies(NAME, open_for(80)) == LINGERS
+    assert anomalies(NAME, open_for(914)) == LINGERS
+    assert anomalies(NAME, open_for(916)) == HANGS
+    short = set_to(open_for(80), "transaction.max.timeout.ms", 60_000)
+    assert anomalies(NAME, short) == HANGS
+    swept = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+    assert anomalies(NAME, set_to(open_for(916), swept, 60_000)) == LINGERS
+    elsewhere = replace(last(COMPLETE_COMMIT), replicas=[])
+    assert anomalies(NAME, open_for(80), elsewhere) == LINGERS
+
+
+def test_a_coordinator_that_was_down_looks_again_once_it_is_back() -> None:
+    until = ENDED + 950 * SECOND
+    down = Window(id="f", fault="broker-kill", target="A/1", start=ENDED, end=until)
+    assert anomalies(NAME, open_for(960, windows=[down]), last(ONGOING)) == LINGERS
+    assert anomalies(NAME, open_for(970, windows=[down]), last(ONGOING)) == HANGS
+
+
+def test_a_coordinators_log_with_a_hole_does_not_decide() -> None:
+    hole = last(COMPLETE_COMMIT, log=Log("A").skip(1).data(-1))
+    hole = replace(hole, replicas=[replace(r, log_start=0) for r in hole.replicas])
+    assert anomalies(NAME, open_for(80), hole) == []
+    check = REGISTRY[NAME]
+    partials = [
+        replace(f, topic=seen.topic, partition=seen.partition)
+        for seen in (open_for(80), hole)
+        for f in check.kernel(seen)
+        if isinstance(f, PartialFinding)
+    ]
+    assert check.combine is not None
+    (one,) = check.combine(partials)
+    assert isinstance(one.found, Unjudged)
+    assert anomalies(NAME, open_for(916), hole) == HANGS
+
+
+def test_what_was_aborted_while_it_was_captured_is_unknown() -> None:
+    """Its coordinator does that by itself; clients have finished by then."""
+    now = (ENDED + 80 * SECOND) // 1_000_000
+    assert anomalies(NAME, open_for(80), last(COMPLETE_ABORT, at=now - 1000)) == []
+    assert anomalies(NAME, open_for(80), last(COMPLETE_ABORT, at=now - 3000)) == HANGS
+    assert anomalies(NAME, open_for(80), last(COMPLETE_COMMIT, at=now - 1000)) == HANGS
+
+
+def test_a_lingering_transaction_says_until_when() -> None:
+    (one,) = findings(NAME, open_for(80), last(ONGOING))
+    assert one.evidence["open_seconds"] == 80
+    assert one.evidence["timeout_seconds"] == 900
+    assert one.evidence["why"] == (
+        "its coordinator ends it: t is Ongoing; at most 900 s after it began"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"), [("shadow", [("hanging-transaction", "B", 1)]), ("mm2", [])]
+)
+def test_a_transaction_left_open_by_an_offset_keeping_mirror_hangs(
+    kind: str, found: list[tuple[str, str, int]]
+) -> None:
+    """MirrorMaker 2 writes its own transactions, which a coordinator on B ends."""
+    b = Log("B").data(1).txn(2, pid=7, end=None)
+    seen = view([b], promotions=[promoted(2)], watermarks={"B": samples((1, 2))}, mirror_kind=kind)
+    assert anomalies(NAME, seen) == found
+
+
+@pytest.mark.parametrize(
+    ("kind", "mirror", "dead", "found"),
+    [
+        ("forced", "shadow", "A", [("hanging-transaction", "B", 0)]),
+        ("planned", "shadow", "", []),
+        ("forced", "shadow", "", []),
+        ("forced", "mm2", "A", []),
+    ],
+    ids=["source dead", "source alive", "source alive again", "the transaction is the mirror's"],
+)
+def test_a_refused_failover_leaves_the_dead_sources_transactions_open(
+    kind: str, mirror: str, dead: str, found: list[tuple[str, str, int]]
+) -> None:
+    """At once, not only after the timeout: no coordinator is left that could end it."""
+    refusal = Refusal(link="A->B", kind=kind, error="NOT_STOPPED", code=145, seconds=60.0)
+    logs = [Log("A").txn(1, pid=7), Log("B").txn(1, pid=7, end=None)]
+    seen = view(
+        logs,
+        watermarks={"B": samples((0, 1))},
+        mirror_kind=mirror,
+        refusals=[refusal],
+        deaths={dead: ENDED} if dead else {},
+    )
+    assert anomalies(NAME, seen) == found
+    for each in findings(NAME, seen):
+        assert each.evidence["refused_over"] == "A->B"
+        assert each.evidence["mirrored"]
+
+
+@pytest.mark.parametrize(
+    ("link", "found"),
+    [
+        ("A->B", [("hanging-transaction", "B", 0), ("hanging-transaction", "C", 0)]),
+        ("B->C", [("hanging-transaction", "C", 0)]),
+        ("C->D", []),
+    ],
+)
+def test_down_the_chain_nothing_ends_it_either(
+    link: str, found: list[tuple[str, str, int]]
+) -> None:
+    refusal = Refusal(link=link, kind="forced", error="NOT_STOPPED", code=145, seconds=60.0)
+    logs = [Log("A").txn(1, pid=7), *(Log(name).txn(1, pid=7, end=None) for name in "BC")]
+    marks = {name: samples((0, 1)) for name in "BC"}
+    seen = view(
+        logs,
+        watermarks=marks,
+        mirror_kind="shadow",
+        refusals=[refusal],
+        deaths={link[0]: ENDED},
+        topology="A->B->C",
+    )
+    assert sorted(anomalies(NAME, seen)) == found

@@ -9,8 +9,7 @@ import pytest
 
 from linkflap.spark_verify.facts.partition_facts import MirrorStop, Window
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.histories import History, promoted, samples, view
-from tests.unit.checks.logs import SECOND, Header, Log
+from tests.unit.checks.histories import SECOND, Header, History, Log, promoted, samples, view
 from tests.unit.checks.round_trip import before, emptied, on_b, trip
 from tests.unit.checks.verdicts import (
     Rejected,

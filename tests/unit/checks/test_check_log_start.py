@@ -11,9 +11,19 @@ import pytest
 from linkflap.spark_verify.facts.partition_facts import Deletion, ReplicaSample, Window
 from linkflap.spark_verify.facts.view import PartitionView, Watermarks
 from linkflap.topologies import parse
-from tests.unit.checks.clients import poll, send
-from tests.unit.checks.histories import History, but, promoted, samples, view
-from tests.unit.checks.logs import ENDED, SECOND, Log, ints
+from tests.unit.checks.histories import (
+    ENDED,
+    SECOND,
+    History,
+    Log,
+    but,
+    ints,
+    poll,
+    promoted,
+    samples,
+    send,
+    view,
+)
 from tests.unit.checks.verdicts import Rejected, anomalies, assert_accepted, assert_rejected
 
 NAME = "log-start"

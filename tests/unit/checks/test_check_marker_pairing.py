@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Unpack
 
+import numpy as np
 import pytest
 
-from tests.unit.checks.histories import but, promoted, view
-from tests.unit.checks.logs import Header, Log
-from tests.unit.checks.promoted_pair import LEFT, SPLIT, pair
+from linkflap.spark_verify.facts.partition_facts import MirrorStop
+from linkflap.spark_verify.facts.view import PartitionView
+from tests.unit.checks.histories import SECOND, Header, History, Log, but, promoted, view
 from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
@@ -17,6 +19,20 @@ from tests.unit.checks.verdicts import (
     findings,
     unjudged,
 )
+
+
+def pair(a: Log, b: Log, **rest: Unpack[History]) -> PartitionView:
+    given: History = {"mirror_kind": "exact", "promotions": [promoted(1)]}
+    return view([a, b], **(given | rest))
+
+
+LEFT = pair(
+    Log("A").txn(1, pid=7, end=None), Log("B").txn(1, pid=7, end=None).marker("reset", pid=-1)
+)
+
+
+SPLIT = pair(Log("A").txn(1, pid=7), Log("B").txn(1, pid=7, end="abort"))
+
 
 NAME = "marker-pairing"
 ACCEPTED = {
@@ -296,3 +312,188 @@ def test_a_split_is_a_failovers_only_if_the_commit_was_behind_all_that_was_mirro
         if each.kind == "outcome-split"
     ]
     assert ("failover" in found.evidence) == forced
+
+
+def test_a_split_outcome_names_both_markers() -> None:
+    assert findings(NAME, SPLIT)[0].evidence == {
+        "producer_id": 7, "producer_epoch": 0, "first_offset": 0, "source": "A", "source_marker": 1,
+        "outcomes": ["COMMIT", "ABORT"], "failover": "forced",
+        "not_arrived": "COMMIT at offset 1 of A",
+    }  # fmt: skip
+
+
+def stopped(mirrored: int) -> MirrorStop:
+    """The mirror ended with the run, and aborted open transactions."""
+    appended = ((1, "ABORT of producer 7, epoch 0"),)
+    return MirrorStop(
+        link="A->B",
+        cluster="B",
+        time=900 * SECOND,
+        mirrored=mirrored,
+        promoted=2,
+        truncated=(),
+        appended=appended,
+    )
+
+
+@pytest.mark.parametrize(
+    ("seen", "failover"),
+    [
+        (but(SPLIT, recorded=False), None),
+        (
+            pair(
+                Log("A").txn(1, pid=7),
+                Log("B").txn(1, pid=7, end="abort"),
+                promotions=[promoted(1, kind="planned")],
+            ),
+            "planned",
+        ),
+        (
+            pair(
+                Log("A").txn(1, pid=7),
+                Log("B").txn(1, pid=7, end="abort"),
+                promotions=[promoted(2)],
+            ),
+            None,
+        ),
+        (pair(Log("A").txn(1, pid=7), Log("B").txn(1, pid=7, end="abort"), promotions=[]), None),
+        (
+            pair(
+                Log("A").txn(1, pid=7),
+                Log("B").txn(1, pid=7, end="abort"),
+                promotions=[],
+                stops=[stopped(1)],
+            ),
+            "run-end",
+        ),
+        (
+            pair(
+                Log("A").txn(1, pid=7),
+                Log("B").txn(1, pid=7, end="abort"),
+                promotions=[],
+                stops=[stopped(2)],
+            ),
+            None,
+        ),
+        (pair(Log("A").txn(1, pid=7, end="abort"), Log("B").txn(1, pid=7)), None),
+    ],
+    ids=[
+        "copied",
+        "planned",
+        "mirrored marker",
+        "no promotion",
+        "behind at the end",
+        "not behind at the end",
+        "committed there",
+    ],
+)
+def test_only_transactions_open_at_the_end_of_a_lagging_mirror_are_allowed(
+    seen: PartitionView, failover: str | None
+) -> None:
+    assert anomalies(NAME, seen) == [("outcome-split", "B", 1)]
+    assert findings(NAME, seen)[0].evidence.get("failover") == failover
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Log("B").txn(2, pid=8, end="abort"),
+        Log("B").txn(1, pid=7, epoch=1, end="abort"),
+        Log("B").data(0).txn(1, pid=7),
+    ],
+)
+def test_another_transaction_may_have_another_outcome(other: Log) -> None:
+    assert anomalies(NAME, pair(Log("A").txn(1, pid=7), other)) == []
+
+
+def test_ids_that_a_mirror_maps_are_of_one_transaction() -> None:
+    seen = pair(
+        Log("A").txn(1, pid=7),
+        Log("B").txn(1, pid=2**63 - 9, end="abort"),
+        mirror={"producer_ids": "complement"},
+    )
+    assert anomalies(NAME, seen) == [("outcome-split", "B", 1)]
+
+
+def test_a_batch_that_rotted_may_have_been_another_producers() -> None:
+    """The bytes of 2 and 3 are damaged: the producer epochs in their headers prove nothing."""
+    rotten = (
+        Log("A")
+        .txn(1, pid=7, epoch=1, end=None)
+        .data(2, pid=7, epoch=9, transactional=True, crc_ok=False)
+    )
+    rotten.marker("commit", pid=7, epoch=1).data(3, pid=7, epoch=0, crc_ok=False)
+    assert anomalies(NAME, view([rotten])) == []
+    whole = (
+        Log("A")
+        .txn(1, pid=7, epoch=1, end=None)
+        .data(2, pid=7, epoch=9, transactional=True)
+        .marker("commit", pid=7, epoch=1)
+    )
+    found = {kind for kind, *_ in anomalies(NAME, view([whole.data(3, pid=7, epoch=0)]))}
+    assert found >= {"marker-epoch", "stale-data"}
+
+
+def test_without_a_marker_the_kind_that_an_id_has_less_of_is_wrong() -> None:
+    mixed = (
+        Log("A")
+        .data(1, pid=7, transactional=True)
+        .data(2, pid=7, transactional=True, operation=1)
+        .data(3, pid=7)
+    )
+    assert anomalies(NAME, view([mixed])) == [("not-transactional", "A", 2)]
+    mixed = Log("A").data(1, pid=7, transactional=True).data(2, pid=7).data(3, pid=7)
+    assert anomalies(NAME, view([mixed])) == [("not-transactional", "A", 0)]
+
+
+@pytest.mark.parametrize(("rotten", "found"), [(False, [("stale-data", "A", 2)]), (True, [])])
+def test_a_damaged_marker_fences_no_producer(
+    rotten: bool, found: list[tuple[str, str, int]]
+) -> None:
+    log = Log("A").txn(1, pid=7, marker_epoch=1).data(2, pid=7, transactional=True, sequence=1)
+    log.batches[1]["crc_ok"] = not rotten
+    assert [
+        anomaly for anomaly in anomalies(NAME, view([log])) if anomaly[0] == "stale-data"
+    ] == found
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        Log("A").data(1, transactional=True, base_sequence=0, producer_epoch=0),
+        Log("A").data(1, pid=7, producer_epoch=-1),
+        Log("A").marker("commit", pid=-1),
+        Log("A").marker("abort", pid=7, epoch=-1),
+    ],
+    ids=[
+        "a transaction of nobody",
+        "an id alone",
+        "a marker of nobody",
+        "a marker without an epoch",
+    ],
+)
+def test_a_header_that_names_a_producer_in_part(log: Log) -> None:
+    assert anomalies(NAME, view([log])) == [("impossible-header", "A", 0)]
+
+
+def test_a_marker_is_transactional() -> None:
+    seen = view([Log("A").txn(1, pid=7)])
+    (replica,) = seen.replicas
+    batches = replace(replica.batches, transactional=np.array([True, False]))
+    assert anomalies(NAME, replace(seen, replicas=[replace(replica, batches=batches)])) == [
+        ("impossible-header", "A", 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        Log("A").data(1),
+        Log("A").data(1, base_sequence=0),
+        Log("A").data(1, base_sequence=0, producer_epoch=0),
+        Log("A").data(1, pid=-9, producer_epoch=0),
+        Log("A").marker("reset", pid=-1),
+    ],
+)
+def test_a_header_without_a_producer_or_with_a_mirrors_id_is_none(log: Log) -> None:
+    assert anomalies(NAME, view([log])) == []

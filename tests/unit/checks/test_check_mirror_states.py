@@ -18,9 +18,7 @@ from linkflap.spark_verify.facts.partition_facts import (
 )
 from linkflap.spark_verify.facts.sends_and_reads import Send
 from linkflap.spark_verify.facts.view import PartitionView, Watermarks
-from tests.unit.checks.clients import send
-from tests.unit.checks.histories import promoted, reversed_, samples, view
-from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.histories import SECOND, Log, promoted, reversed_, samples, send, view
 from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,

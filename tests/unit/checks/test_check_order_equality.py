@@ -7,9 +7,7 @@ import pytest
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.partition_facts import Window
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.clients import commit, send
-from tests.unit.checks.histories import promoted, view
-from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.histories import SECOND, Log, commit, promoted, send, view
 from tests.unit.checks.round_trip import emptied
 from tests.unit.checks.verdicts import (
     Rejected,

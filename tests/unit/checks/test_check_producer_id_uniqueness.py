@@ -8,9 +8,7 @@ from typing import TypedDict, Unpack
 import pytest
 
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.clients import commit, send
-from tests.unit.checks.histories import promoted, view
-from tests.unit.checks.logs import Log, uid
+from tests.unit.checks.histories import Log, commit, promoted, send, uid, view
 from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,

@@ -18,8 +18,7 @@ from linkflap.spark_verify.facts.partition_facts import Copying, Promotion, Wind
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.topologies import parse
 from tests.oracles.agreement import disagreement, findings
-from tests.unit.checks.histories import but, promoted, view
-from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.histories import SECOND, Log, but, promoted, view
 from tests.unit.checks.verdicts import due_at
 
 NAME = "program-copies"

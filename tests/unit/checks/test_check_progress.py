@@ -14,9 +14,7 @@ from linkflap.spark_verify.checks.base import PartialFinding, Unjudged
 from linkflap.spark_verify.facts.partition_facts import Awaited, Window
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.view import PartitionView, Watermarks
-from tests.unit.checks.clients import commit, poll, send
-from tests.unit.checks.histories import view
-from tests.unit.checks.logs import SECOND, Log, ints
+from tests.unit.checks.histories import SECOND, Log, commit, ints, poll, send, view
 from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,

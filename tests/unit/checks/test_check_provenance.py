@@ -6,9 +6,7 @@ import pytest
 
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Unjudged
-from tests.unit.checks.clients import commit, send
-from tests.unit.checks.histories import but, promoted, reversed_, view
-from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.histories import SECOND, Log, but, commit, promoted, reversed_, send, view
 from tests.unit.checks.round_trip import trip
 from tests.unit.checks.verdicts import (
     Rejected,

@@ -13,8 +13,7 @@ from linkflap.spark_verify.facts.partition_facts import MirrorStop
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.topologies import parse
 from tests.kafka_log import crc_with_id
-from tests.unit.checks.histories import History, but, promoted, view
-from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.histories import SECOND, History, Log, but, promoted, view
 from tests.unit.checks.round_trip import on_a, on_b, trip
 from tests.unit.checks.verdicts import (
     Rejected,

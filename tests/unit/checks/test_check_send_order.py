@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.checks.histories import promoted, view
-from tests.unit.checks.logs import Log, uid
+from tests.unit.checks.histories import Log, promoted, uid, view
 from tests.unit.checks.round_trip import on_b, trip
 from tests.unit.checks.verdicts import (
     Rejected,

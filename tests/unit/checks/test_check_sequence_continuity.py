@@ -14,9 +14,7 @@ from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.facts.sends_and_reads import Send
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.verdict.allowances import why_allowed
-from tests.unit.checks.clients import Sent, send
-from tests.unit.checks.histories import History, but, promoted, view
-from tests.unit.checks.logs import SECOND, Log, uid
+from tests.unit.checks.histories import SECOND, History, Log, Sent, but, promoted, send, uid, view
 from tests.unit.checks.round_trip import AWAY, BACK, home_again
 from tests.unit.checks.verdicts import (
     Rejected,

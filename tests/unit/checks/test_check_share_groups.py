@@ -10,9 +10,7 @@ import pytest
 from linkflap.spark_verify.facts.partition_facts import Window
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.clients import commit, send
-from tests.unit.checks.histories import view
-from tests.unit.checks.logs import SECOND, Log, ints
+from tests.unit.checks.histories import SECOND, Log, commit, ints, send, view
 from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,

@@ -12,9 +12,7 @@ from linkflap.spark_verify.checks.base import Found, PartialFinding
 from linkflap.spark_verify.facts.partition_facts import Description, Refusal, Truncation, Window
 from linkflap.spark_verify.facts.sends_and_reads import Send
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.clients import send
-from tests.unit.checks.histories import History, promoted, view
-from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.histories import SECOND, History, Log, promoted, send, view
 from tests.unit.checks.round_trip import ACKED, emptied, on_b, trip
 from tests.unit.checks.verdicts import (
     Rejected,

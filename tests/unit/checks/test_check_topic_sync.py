@@ -11,8 +11,7 @@ import pytest
 from linkflap.spark_verify.facts.eras import FOREVER
 from linkflap.spark_verify.facts.partition_facts import Comparison, TopicSettings, Window
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.histories import promoted, view
-from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.histories import SECOND, Log, promoted, view
 from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,

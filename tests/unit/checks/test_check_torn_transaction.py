@@ -14,9 +14,7 @@ from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Found, PartialFinding
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.verdict.allowances import why_allowed
-from tests.unit.checks.clients import commit, poll
-from tests.unit.checks.histories import History, promoted, view
-from tests.unit.checks.logs import Log
+from tests.unit.checks.histories import History, Log, commit, poll, promoted, view
 from tests.unit.checks.verdicts import (
     Rejected,
     assert_accepted,

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from linkflap.spark_verify.facts.partition_facts import MirrorStop
-from tests.unit.checks.clients import commit, poll, send
-from tests.unit.checks.histories import promoted, samples, view
-from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.histories import SECOND, Log, commit, poll, promoted, samples, send, view
 from tests.unit.checks.round_trip import trip
 from tests.unit.checks.verdicts import (
     Rejected,

@@ -11,9 +11,7 @@ from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.spark_verify.facts.partition_facts import Promotion
 from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.topologies import parse
-from tests.unit.checks.clients import commit, poll, send
-from tests.unit.checks.histories import promoted, samples, view
-from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.histories import SECOND, Log, commit, poll, promoted, samples, send, view
 from tests.unit.checks.round_trip import ACKED, trip
 from tests.unit.checks.verdicts import (
     Rejected,

@@ -15,9 +15,7 @@ from linkflap.spark_verify.checks.base import PartialFinding
 from linkflap.spark_verify.checks.write_cycles import components
 from linkflap.spark_verify.facts.sends_and_reads import Send
 from linkflap.topologies import parse
-from tests.unit.checks.clients import Committed, commit
-from tests.unit.checks.histories import view
-from tests.unit.checks.logs import Log, ints
+from tests.unit.checks.histories import Committed, Log, commit, ints, view
 from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,

@@ -16,13 +16,21 @@ from linkflap.harness.model.scenario import TopicSpec
 from linkflap.harness.model.values import Values
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.partition_facts import Window
-from linkflap.spark_verify.facts.sends_and_reads import Send
+from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.view import NULL, PartitionView, digested, no_parts
 from linkflap.spark_verify.read.partition_events import compacted_below
 from tests.kafka_log import batch, record, segment
-from tests.unit.checks.clients import commit, poll, send
-from tests.unit.checks.histories import History, OtherStory, but, promoted, view
-from tests.unit.checks.logs import Log
+from tests.unit.checks.histories import (
+    History,
+    Log,
+    OtherStory,
+    but,
+    commit,
+    poll,
+    promoted,
+    send,
+    view,
+)
 from tests.unit.checks.verdicts import anomalies, findings, unjudged
 
 A = Log("A").data(1).data(2).data(3)
@@ -749,3 +757,67 @@ def test_a_promoted_log_leaves_the_last_record_of_each_key_too() -> None:
             compacted={"B": 2},
         )
         assert anomalies("lost-write", but(one, values=[SEEDED])) == lost
+
+
+KILLED = commit(2, outcome="info")
+GOT = poll((1, 2))
+
+
+def of(start: int, *, sends: Sequence[Send] = (), reads: Sequence[Read] = (GOT,)) -> PartitionView:
+    """A's log begins at `start`, with payload 9 there; B has it too."""
+    logs = [Log("A", start=start).data(9), Log("B", start=start).data(9)]
+    return view(logs, sends=[KILLED, *sends], reads=reads)
+
+
+def test_records_read_below_the_log_start_were_deleted() -> None:
+    seen = of(2)
+    for check in ("lost-write", "torn-transaction"):
+        assert anomalies(check, seen) == []
+        assert not unjudged(check, seen)
+
+
+def test_records_read_at_the_log_start_or_above_are_lost() -> None:
+    assert anomalies("lost-write", of(1)) == [("lost-write", "A", -1)]
+
+
+TWO = commit(2, 3, outcome="info")
+"""Nobody read 3: 2 shows that it was committed."""
+
+
+@pytest.mark.parametrize(
+    ("later", "lost", "known"),
+    [
+        ([send(5, acked=2)], [], True),
+        ([send(5, acked=3)], [], True),
+        ([send(5, acked=4)], [], False),
+        ([], [], False),
+    ],
+    ids=["before the start", "at the start", "behind it", "nothing"],
+)
+def test_a_record_is_before_the_next_of_its_producer(
+    later: list[Send], lost: list[tuple[str, str, int]], known: bool
+) -> None:
+    logs = [Log(cluster, start=3).data(8, 5) for cluster in "AB"]
+    seen = view(logs, sends=[TWO, *later], reads=[poll((1, 2))])
+    assert anomalies("lost-write", seen) == lost
+    assert bool(unjudged("lost-write", seen)) is not known
+    assert anomalies("torn-transaction", seen) == []
+
+
+def test_a_record_behind_one_that_is_still_there_was_not_deleted() -> None:
+    logs = [Log("A", start=3).data(2), Log("B", start=3).data(2)]
+    seen = view(logs, sends=[TWO], reads=[poll((3, 2))])
+    assert anomalies("lost-write", seen) == [("lost-write", "A", -1)]
+
+
+def test_another_producers_records_say_nothing() -> None:
+    other = 1 << 40
+    logs = [Log("A", start=3).data(other), Log("B", start=3).data(other)]
+    seen = view(logs, sends=[TWO, send(other, acked=3)], reads=[poll((1, 2))])
+    assert anomalies("lost-write", seen) == []
+    assert unjudged("lost-write", seen)
+
+
+def test_where_nothing_was_deleted_it_is_lost() -> None:
+    seen = view([Log("A").data(9), Log("B").data(9)], sends=[KILLED], reads=[GOT])
+    assert anomalies("lost-write", seen) == [("lost-write", "A", -1)]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import TypedDict
 
+import msgspec
 import pytest
 
 from linkflap.harness.model.clock import now
@@ -14,15 +16,18 @@ from linkflap.harness.model.history import Ending, Operation, OperationKind, Pha
 from linkflap.harness.model.scenario import (
     FaultSpec,
     Minimums,
+    MirrorSpec,
     WorkloadSpec,
     least_of,
     unread,
 )
 from linkflap.harness.model.verdict import Verdict
+from linkflap.harness.rundir import RunReader
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.read.plan import plan
 from linkflap.spark_verify.spark.finding_rows import FindingName, FindingRow, damaged
-from linkflap.spark_verify.verdict.judge import Judgement, judge
+from linkflap.spark_verify.verdict.judge import EXAMPLES, Judgement, judge
+from tests.unit.checks.histories import SECOND
 from tests.unit.checks.judged_runs import (
     LINK,
     Recorded,
@@ -33,7 +38,6 @@ from tests.unit.checks.judged_runs import (
     scenario,
     verdict_of,
 )
-from tests.unit.checks.logs import SECOND
 
 
 def test_nothing_found_is_valid(recorded: Recorded) -> None:
@@ -378,3 +382,215 @@ def test_an_empty_history_of_clients_that_record_one_is_no_verdict_by_bytes(tmp_
     folder = run.close(commits=0, aborts=0, reads=0)
     judgement = by_bytes(folder, looked(folder, "leader-epochs"), "leader-epochs")
     assert (judgement.verdict, judgement.judged.by_bytes) == (Verdict.UNKNOWN, "")
+
+
+def test_the_document_explains_every_era(tmp_path: Path) -> None:
+    run = Recorded(tmp_path / "run")
+    run.event("failover", LINK, kind="forced", fault_time=now())
+    run.event("promotion", LINK, cluster="B", topic="A.t", partition=0, offset=3)
+    folder = run.close()
+    rows = [
+        row(
+            folder,
+            "duplicate",
+            "examined",
+            cluster="A",
+            origin="native",
+            count=5,
+            offset=0,
+            data={"generation": 0},
+        ),
+        row(
+            folder,
+            "duplicate",
+            "examined",
+            cluster="B",
+            origin="mirrored",
+            count=3,
+            offset=0,
+            data={"generation": 0},
+        ),
+        row(
+            folder,
+            "duplicate",
+            "examined",
+            cluster="B",
+            origin="native",
+            count=2,
+            offset=3,
+            data={"generation": 0},
+        ),
+        row(folder, "duplicate", "found", cluster="B", kind="duplicate", offset=4),
+    ]
+    eras = document_of(verdict_of(folder, rows, "duplicate"))["eras"]
+    shown = [
+        (
+            e["cluster"],
+            e["origin"],
+            e["start"],
+            e["end"],
+            e["compared"],
+            e["anomalies"],
+            e["verdict"],
+        )
+        for e in eras
+    ]
+    assert shown == [
+        ("A", "native", 0, None, {"records": 5}, 0, "valid"),
+        ("B", "mirrored", 0, 3, {"records": 3}, 0, "valid"),
+        ("B", "native", 3, None, {"records": 2}, 1, "invalid"),
+    ]
+
+
+def test_examples_are_capped_and_counts_are_not(recorded: Recorded) -> None:
+    folder = recorded.close()
+    many = [
+        row(folder, "duplicate", "found", cluster="A", kind="duplicate", offset=i)
+        for i in range(EXAMPLES + 5)
+    ]
+    judgement = verdict_of(folder, [*looked(folder, "duplicate"), *many], "duplicate")
+    assert len(document_of(judgement)["anomalies"]) == EXAMPLES
+    assert document_of(judgement)["anomalies_left_out"] == 5
+    assert result(judgement, "duplicate").anomalies == EXAMPLES + 5
+    assert [a["offset"] for a in document_of(judgement)["anomalies"]] == list(range(EXAMPLES))
+
+
+def test_the_document_is_what_the_design_promises(recorded: Recorded) -> None:
+    folder = recorded.close()
+    found = row(
+        folder,
+        "duplicate",
+        "found",
+        cluster="A",
+        kind="duplicate",
+        offset=4,
+        data={"uid": 7, "first_offset": 2},
+    )
+    document = document_of(verdict_of(folder, [*looked(folder, "duplicate"), found], "duplicate"))
+    assert {
+        "verdict",
+        "run",
+        "seed",
+        "scenario",
+        "runtime",
+        "mirror",
+        "checks",
+        "failovers",
+        "anomalies",
+    } <= set(document)
+    assert (document["seed"], document["scenario"], document["runtime"]) == (5, "test", "process")
+    assert document["mirror"] == "mm2 delivery=at-least-once"
+    assert {"name", "verdict", "examined", "anomalies", "reason"} <= set(document["checks"][0])
+    assert document["anomalies"] == [
+        {
+            "check": "duplicate", "kind": "duplicate", "cluster": "A", "topic": "A.t",
+            "partition": 0, "offset": 4,
+            "allowed": False, "cause": 1,
+            "sentence": "A has producer 0 #7 at A.t-0 @ 4 again, first at offset 2",
+            "evidence": {"uid": 7, "first_offset": 2},
+        }
+    ]  # fmt: skip
+    assert msgspec.json.decode(msgspec.json.encode(document)) == document
+
+
+def test_the_whole_directory_is_read_once_it_is_closed(recorded: Recorded) -> None:
+    folder = recorded.close()
+    assert RunReader(folder).damage() == []
+
+
+def failed_over(
+    folder: Path, *, partition_writes: Sequence[int | None], fault_time: int = 100 * SECOND
+) -> list[FindingRow]:
+    return [
+        row(
+            folder, "failover", "partial", cluster="B", offset=3,
+            data={"link": LINK, "kind": "forced", "fault_time": fault_time, "rpo_records": 2,
+                "first_write": write},
+        )
+        for write in partition_writes
+    ]  # fmt: skip
+
+
+def test_failovers_are_added_up_over_partitions(recorded: Recorded) -> None:
+    folder = recorded.close()
+    judgement = verdict_of(
+        folder, failed_over(folder, partition_writes=[None, 104 * SECOND, 103 * SECOND]), "failover"
+    )
+    (row,) = document_of(judgement)["failovers"]
+    assert [row[name] for name in ("link", "kind", "promoted", "rpo_records", "rto_seconds")] == [
+        LINK,
+        "forced",
+        3,
+        6,
+        3.0,
+    ]
+    assert [each["rto_seconds"] for each in row["partitions"]] == [None, 4.0, 3.0]
+    assert result(judgement, "failover").verdict is Verdict.NOT_DUE, (
+        "no promotion was recorded in this run"
+    )
+
+
+def test_a_failover_after_which_nothing_was_written_is_unknown(recorded: Recorded) -> None:
+    folder = recorded.close()
+    judgement = verdict_of(folder, failed_over(folder, partition_writes=[None]), "failover")
+    assert judgement.failovers[0].rto_seconds is None
+    assert result(judgement, "failover").verdict is Verdict.UNKNOWN
+
+
+def test_a_failover_that_promoted_nothing_is_unknown(recorded: Recorded) -> None:
+    recorded.event("failover", LINK, kind="forced", fault_time=1)
+    folder = recorded.close()
+    assert "promoted no partition" in result(verdict_of(folder, [], "failover"), "failover").reason
+
+
+def followed(tmp_path: Path) -> Path:
+    """A run in which A became a mirror of B."""
+    reverse = FaultSpec(id="r", fault="mirror-reverse", target=LINK, at=1.0, duration=0.0)
+    run = Recorded(tmp_path / "run", mirror=MirrorSpec(kind="shadow"), schedule=(reverse,))
+    run.event("promotion", LINK, cluster="B", topic="A.t", partition=0, offset=3)
+    run.event("failover", LINK, kind="forced", fault_time=now())
+    run.fault("r", fault="mirror-reverse")
+    run.event("mirror-started", "B->A", mirror="shadow", options={}, seconds=1.0)
+    return run.close()
+
+
+def everywhere(folder: Path, check: str, *, mirrored_to_a: bool) -> list[FindingRow]:
+    where = [
+        ("A", "native"),
+        ("B", "mirrored"),
+        ("B", "native"),
+        *([("A", "mirrored")] if mirrored_to_a else []),
+    ]
+    return [
+        row(folder, check, "examined", cluster=cluster, origin=origin, count=3)
+        for cluster, origin in where
+    ]
+
+
+def test_records_mirrored_back_must_have_been_compared(tmp_path: Path) -> None:
+    folder = followed(tmp_path)
+    checked = result(
+        verdict_of(folder, everywhere(folder, "byte-equality", mirrored_to_a=False), "duplicate"),
+        "duplicate",
+    )
+    assert checked.verdict is Verdict.UNKNOWN
+    rows = everywhere(folder, "duplicate", mirrored_to_a=False)
+    checked = result(verdict_of(folder, rows, "duplicate"), "duplicate")
+    assert (checked.verdict, checked.reason) == (
+        Verdict.UNKNOWN,
+        "no mirrored records of A were there to examine",
+    )
+    rows = everywhere(folder, "duplicate", mirrored_to_a=True)
+    assert result(verdict_of(folder, rows, "duplicate"), "duplicate").verdict is Verdict.VALID
+
+
+def test_no_reader_is_needed_on_a_cluster_that_follows_and_the_verdict_tells(
+    tmp_path: Path,
+) -> None:
+    folder = followed(tmp_path)
+    rows = everywhere(folder, "aborted-read", mirrored_to_a=False)
+    checked = result(verdict_of(folder, rows, "aborted-read"), "aborted-read")
+    assert (checked.verdict, checked.reason) == (
+        Verdict.VALID,
+        "no reader read the records mirrored to A after the failback",
+    )

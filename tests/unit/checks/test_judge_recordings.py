@@ -9,11 +9,17 @@ from typing import TypedDict
 import msgspec
 import pytest
 
-from linkflap.harness.model.scenario import FaultSpec, Minimums, WorkloadSpec
-from linkflap.harness.model.verdict import Verdict
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.events import Event
+from linkflap.harness.model.history import PollKind
+from linkflap.harness.model.scenario import FaultSpec, Minimums, WorkloadSpec, clients
+from linkflap.harness.model.verdict import CheckResult, Verdict
 from linkflap.harness.rundir.values import Status
+from linkflap.harness.workloads.crew import ClientNames
+from linkflap.spark_verify.read.failed_mirror_parts import failed_parts
 from linkflap.spark_verify.spark.finding_rows import FindingRow
 from linkflap.topologies import parse
+from tests.events import event
 from tests.unit.checks.judged_runs import LINK, Recorded, looked, result, row, verdict_of
 
 
@@ -268,3 +274,279 @@ def test_a_mirror_whose_source_was_given_up_need_not_catch_up(tmp_path: Path) ->
     assert (
         result(judgement, "recording").reason == "captures: cluster C is in no finished capture"
     ), "and nothing of A->B"
+
+
+GROUP = WorkloadSpec(kind="readers", home="A", clients=2, options={"group": "g"})
+FIXED = WorkloadSpec(kind="readers", home="A", options={"cluster": "B", "assign": True})
+RELAY = WorkloadSpec(kind="relay", home="A")
+Row = tuple[PollKind, str, str, str]
+"""A reader's step: what it did, its name, the cluster and its group."""
+
+
+def heard(
+    tmp_path: Path, *rows: Row, moved: bool = False, status: Status = "finished"
+) -> dict[str, CheckResult]:
+    """The rows of two members of a group, a reader of B and a relay; partition 0 of A and B was
+    captured."""
+    run = Recorded(
+        tmp_path / "run",
+        workloads=(WorkloadSpec(kind="transactional", home="A"), GROUP, FIXED, RELAY),
+    )
+    if moved:
+        run.event("clients-moved", "A", to="B")
+    for kind, reader, cluster, group in rows:
+        run.read(kind, reader, cluster=cluster, group=group)
+    folder = run.close(status=status)
+    names = ("aborted-read", "lost-write", "exactly-once", "duplicate")
+    where = (("A", "native"), ("B", "mirrored"), ("A", "checkpoints"))
+    found = [
+        row(folder, name, "examined", cluster=cluster, origin=origin, count=3)
+        for name in names
+        for cluster, origin in where
+    ]
+    judgement = verdict_of(folder, found, *names)
+    return {name: result(judgement, name) for name in (*names, "recording")}
+
+
+ASSIGNED: list[Row] = [
+    ("assign", "readers-1", "A", "g"),
+    ("assign", "readers-2", "A", "g"),
+    ("assign", "relay-1", "A", "r"),
+]
+TO_THE_END: list[Row] = [("drained", "readers-1", "A", "g"), ("drained", "readers-3", "B", "")]
+
+
+def test_readers_that_read_to_the_end_leave_nothing_open(tmp_path: Path) -> None:
+    assert {r.verdict for r in heard(tmp_path, *ASSIGNED, *TO_THE_END).values()} == {Verdict.VALID}
+
+
+@pytest.mark.parametrize(
+    ("lost", "reader", "unknown"),
+    [
+        ("readers-3", "readers-3", {"aborted-read", "lost-write"}),
+        ("readers-2", "readers-2", {"aborted-read", "lost-write"}),
+        ("relay-1", "relay-1", {"aborted-read", "lost-write", "exactly-once"}),
+    ],
+)
+def test_a_reader_that_left_no_row_is_named_by_all_that_rests_on_it(
+    tmp_path: Path, lost: str, reader: str, unknown: set[str]
+) -> None:
+    checked = heard(
+        tmp_path,
+        *(row for row in (*ASSIGNED, *TO_THE_END) if row[1] != lost),
+        ("error", lost, "A", ""),
+    )
+    said = f"missing: run.json names {reader}, and no row says what it read"
+    assert {name for name, each in checked.items() if said in each.reason} == {
+        *unknown,
+        "recording",
+    }
+    assert {name for name, each in checked.items() if each.verdict is Verdict.UNKNOWN} == {
+        *unknown,
+        "recording",
+    }
+
+
+@pytest.mark.parametrize(
+    ("rows", "moved", "said"),
+    [
+        (
+            (*ASSIGNED, TO_THE_END[0], ("poll", "readers-3", "B", "")),
+            False,
+            "readers-3 ends in the middle: it never read A.t-0 of B",
+        ),
+        (
+            (*ASSIGNED, TO_THE_END[1]),
+            False,
+            "readers-1 ends in the middle: it never read A.t-0 of A",
+        ),
+        ((*ASSIGNED, *TO_THE_END), True, "readers-1 ends in the middle: it never read A.t-0 of B"),
+    ],
+    ids=["a reader of fixed partitions", "no member of a group", "a group that others left behind"],
+)
+def test_a_reader_that_ends_in_the_middle_is_unknown(
+    tmp_path: Path, rows: tuple[Row, ...], moved: bool, said: str
+) -> None:
+    checked = heard(tmp_path, *rows, moved=moved)
+    assert {name for name, each in checked.items() if f"{said} to the end" in each.reason} == {
+        "aborted-read",
+        "recording",
+    }
+    assert {name for name, each in checked.items() if each.verdict is Verdict.UNKNOWN} == {
+        "aborted-read",
+        "recording",
+    }
+
+
+def test_a_failed_run_needs_no_readers(tmp_path: Path) -> None:
+    checked = heard(tmp_path, *ASSIGNED, status="interrupted")
+    assert {name for name, each in checked.items() if each.verdict is Verdict.UNKNOWN} == {
+        "recording"
+    }
+
+
+def test_clients_are_called_what_the_scenario_says() -> None:
+    specs = (GROUP, RELAY, FIXED)
+    names = ClientNames()
+    assert [name for name, _ in clients(specs)] == [
+        names.next(s.kind) for s in specs for _ in range(s.clients)
+    ]
+
+
+def group_failed_over(tmp_path: Path, *states: tuple[str, int, str, str]) -> Path:
+    """A run whose group followed a failover; `states` of its mirror's connectors were recorded
+    before."""
+    readers = WorkloadSpec(kind="readers", home="A", options={"group": "g"})
+    run = Recorded(
+        tmp_path / "run", workloads=(WorkloadSpec(kind="transactional", home="A"), readers)
+    )
+    for connector, task, state, trace in states:
+        run.event("mirror-state", LINK, connector=connector, task=task, state=state, trace=trace)
+    run.event("failover", LINK, kind="forced", fault_time=now())
+    run.event("promotion", LINK, cluster="B", topic="A.t", partition=0, offset=3)
+    run.event("clients-moved", "A", to="B")
+    run.read("drained", "readers-1", cluster="B", group="g")
+    return run.close()
+
+
+NEVER_SAMPLED = (
+    "no committed offset of a group was ever sampled on A, so how far groups were there is unknown"
+)
+NEVER_SYNCED = (
+    "no committed offset of a group was seen on B before the failover: the mirror had synced none"
+)
+
+
+@pytest.mark.parametrize(
+    ("looked_at", "verdict", "reason"),
+    [
+        ((), Verdict.UNKNOWN, f"{NEVER_SAMPLED}; no mirrored records of B were there to examine"),
+        ((("B", "mirrored"),), Verdict.UNKNOWN, NEVER_SAMPLED),
+        ((("B", "mirrored"), ("A", "checkpoints")), Verdict.VALID, NEVER_SYNCED),
+        ((("B", "mirrored"), ("A", "checkpoints"), ("B", "checkpoints")), Verdict.VALID, ""),
+    ],
+)
+def test_a_group_that_failed_over_and_was_not_sampled_is_unknown(
+    tmp_path: Path, looked_at: tuple[tuple[str, str], ...], verdict: Verdict, reason: str
+) -> None:
+    folder = group_failed_over(tmp_path)
+    rows = [
+        row(folder, "group-offsets", "examined", cluster=c, origin=o, count=2) for c, o in looked_at
+    ]
+    checked = result(verdict_of(folder, rows, "group-offsets"), "group-offsets")
+    assert (checked.verdict, checked.reason) == (verdict, reason)
+    assert checked.examined == {f"{c}/{o}": 2 for c, o in sorted(looked_at)}
+
+
+CHECKPOINTS, SOURCE = "MirrorCheckpointConnector", "MirrorSourceConnector"
+TRACE = (
+    "java.util.regex.PatternSyntaxException: Unclosed character class near index 0\n\tat "
+    "java.base/java.util.regex.Pattern"
+)
+FAILED = (CHECKPOINTS, -1, "FAILED", TRACE)
+
+
+@pytest.mark.parametrize(
+    ("states", "why"),
+    [
+        (
+            [FAILED],
+            (
+                f"{CHECKPOINTS} of the mirror of A->B failed: "
+                "java.util.regex.PatternSyntaxException: Unclosed"
+            ),
+        ),
+        (
+            [FAILED, (CHECKPOINTS, -1, "UNASSIGNED", "")],
+            f"{CHECKPOINTS} of the mirror of A->B failed: java.util.regex",
+        ),
+        (
+            [(CHECKPOINTS, 0, "FAILED", TRACE)],
+            f"task 0 of {CHECKPOINTS} of the mirror of A->B failed: java.util.regex",
+        ),
+        ([(CHECKPOINTS, -1, "PAUSED", "")], f"{CHECKPOINTS} of the mirror of A->B was paused"),
+        ([(CHECKPOINTS, -1, "STOPPED", "")], f"{CHECKPOINTS} of the mirror of A->B was stopped"),
+        (
+            [(CHECKPOINTS, -1, "NONE", "started\nno such class")],
+            f"{CHECKPOINTS} of the mirror of A->B never had a state: no such",
+        ),
+    ],
+)
+@pytest.mark.parametrize("synced", [False, True])
+def test_a_failed_connector_of_groups_makes_synced_offsets_unknown(
+    tmp_path: Path, states: list[tuple[str, int, str, str]], why: str, synced: bool
+) -> None:
+    folder = group_failed_over(tmp_path, *states)
+    where = [("B", "mirrored"), ("A", "checkpoints"), *([("B", "checkpoints")] if synced else [])]
+    rows = [
+        row(folder, "group-offsets", "examined", cluster=c, origin=o, count=2) for c, o in where
+    ]
+    checked = result(verdict_of(folder, rows, "group-offsets"), "group-offsets")
+    assert checked.verdict is Verdict.UNKNOWN
+    assert f"group offsets were not synced to B from then on: {why}" in checked.reason
+    assert "\tat" not in checked.reason
+
+
+@pytest.mark.parametrize(
+    "states",
+    [
+        [FAILED, (CHECKPOINTS, -1, "RUNNING", "")],
+        [(CHECKPOINTS, -1, "RUNNING", "")],
+        [(SOURCE, 0, "FAILED", TRACE)],  # of partitions, not of groups
+    ],
+)
+def test_a_connector_that_runs_again_and_one_of_something_else_say_nothing_of_groups(
+    tmp_path: Path, states: list[tuple[str, int, str, str]]
+) -> None:
+    folder = group_failed_over(tmp_path, *states)
+    rows = [
+        row(folder, "group-offsets", "examined", cluster=c, origin=o, count=2)
+        for c, o in EVERYWHERE
+    ]
+    assert (
+        result(verdict_of(folder, rows, "group-offsets"), "group-offsets").verdict is Verdict.VALID
+    )
+
+
+EVERYWHERE = [("B", "mirrored"), ("A", "checkpoints"), ("B", "checkpoints")]
+
+
+def test_what_failed_is_named_where_nothing_was_mirrored(recorded: Recorded) -> None:
+    recorded.event(
+        "mirror-state",
+        LINK,
+        connector=SOURCE,
+        task=0,
+        state="FAILED",
+        trace="RecordTooLargeException: 2 of 1\n\tat",
+    )
+    recorded.event("mirror-stopped", LINK, drained=False)
+    folder = recorded.close()
+    rows = [row(folder, "duplicate", "examined", cluster="A", origin="native", count=2)]
+    judgement = verdict_of(folder, rows, "duplicate")
+    why = f"task 0 of {SOURCE} of the mirror of A->B failed: RecordTooLargeException: 2 of 1"
+    assert (
+        result(judgement, "duplicate").reason
+        == f"no mirrored records of B were there to examine; {why}"
+    )
+    assert (
+        result(judgement, "recording").reason
+        == f"the mirror of A->B had not caught up when the run ended; {why}"
+    )
+
+
+def test_a_killed_worker_takes_its_states_with_it_and_a_dead_source_counts_for_nothing() -> None:
+    def at(time: int, kind: str, **data: str | int) -> Event:
+        return event(kind, LINK, at=time, **data)
+
+    def failed(time: int, task: int) -> Event:
+        return at(time, "mirror-state", connector=SOURCE, task=task, state="FAILED", trace="why")
+
+    assert [part.task for part in failed_parts([failed(1, 0), failed(2, 1)])] == [0, 1]
+    assert [
+        part.task for part in failed_parts([failed(1, 0), at(2, "mirror-crashed"), failed(3, 1)])
+    ] == [1]
+    assert [
+        part.task
+        for part in failed_parts([failed(1, 0), at(5, "failover", fault_time=4), failed(6, 1)])
+    ] == [0]

@@ -20,9 +20,7 @@ from linkflap.spark_verify.facts.partition_facts import Loss, Window
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.verdict.allowances import why_allowed
-from tests.unit.checks.clients import commit, poll, send
-from tests.unit.checks.histories import promoted, samples, view
-from tests.unit.checks.logs import SECOND, Log
+from tests.unit.checks.histories import SECOND, Log, commit, poll, promoted, samples, send, view
 from tests.unit.checks.verdicts import findings
 
 BEFORE, ELECTED, AFTER = 10 * SECOND, 50 * SECOND, 60 * SECOND

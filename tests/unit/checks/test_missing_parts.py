@@ -4,27 +4,95 @@ proven."""
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.scenario import FaultSpec, MirrorSpec
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.rundir import RunReader
+from linkflap.harness.rundir.values import Status
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.read.plan import plan
 from linkflap.spark_verify.verdict.judge import judge
 from tests.events import event
 from tests.synthetic import append_events
-from tests.unit.checks.judged_runs import Recorded, looked, result, row
-from tests.unit.checks.recorded_parts import (
-    AWAY,
-    BACK,
-    captured,
-    failed_over,
-    missing,
-    promises,
-    stopped,
+from tests.unit.checks.judged_runs import LINK, Recorded, looked, result, row
+
+BACK = "B->A"
+
+
+def captured(run: Recorded, *partitions: str, moment: str = "end") -> None:
+    for cluster in partitions:
+        folder = run.folder / "captures" / moment / cluster / "1" / "A.t-0"
+        folder.mkdir(parents=True)
+        (folder / "0.log").write_bytes(b"")
+        run.event("captured", cluster, moment=moment, replicas=1)
+
+
+def stopped(run: Recorded, *partitions: tuple[str, int], link: str = LINK) -> None:
+    rows = [
+        {"topic": topic, "partition": partition, "mirrored": 3, "promoted": 3}
+        for topic, partition in partitions
+    ]
+    run.event("mirror-stopped", link, drained=True, partitions=rows)
+
+
+def failed_over(
+    run: Recorded,
+    *partitions: int,
+    link: str = LINK,
+    journal: Sequence[tuple[str, int]] | None = None,
+) -> None:
+    if journal is not None:
+        stopped(run, *journal, link=link)
+    for partition in partitions:
+        run.event("promotion", link, cluster=link[-1], topic="A.t", partition=partition, offset=3)
+    run.event("failover", link, kind="planned", fault_time=now())
+
+
+def missing(folder: Path) -> list[tuple[str, str]]:
+    """The damage of a directory, without its files."""
+    return [
+        (d.path, d.reason)
+        for d in plan(folder).damage
+        if (folder / d.path).is_dir() or not (folder / d.path).exists()
+    ]
+
+
+def promises(folder: Path) -> list[str]:
+    return [d.reason for d in plan(folder).damage if d.path == "events.jsonl"]
+
+
+AWAY = FaultSpec(id="away", fault="failover-forced", target=LINK, at=1.0, duration=0.0)
+
+
+HOME = FaultSpec(
+    id="home", fault="mirror-reverse", target=LINK, at=1.0, duration=0.0, when="after:away"
 )
+
+
+def played(run: Recorded, *, lacks: tuple[str, ...] = (), bit: bool = True) -> None:
+    """The failover and the reversal, as a run records them, without the events of these kinds."""
+
+    def event(kind: str, subject: str, **data: object) -> None:
+        if f"{data.get('id', subject)} {kind}" not in lacks and kind not in lacks:
+            run.event(kind, subject, **data)
+
+    for spec in (AWAY, HOME):
+        event("fault-start", LINK, id=spec.id, fault=spec.fault)
+        if spec is HOME:
+            event("mirror-started", BACK, mirror="shadow")
+        elif "failover" not in lacks:
+            failed_over(run, 0, journal=None if "mirror-stopped" in lacks else [("A.t", 0)])
+        if spec is AWAY:
+            event("clients-moved", "A", to="B")
+        event("fault-bite", LINK, id=spec.id, bit=bit)
+        event("fault-heal", LINK, id=spec.id, healed=bit)
+        event("fault-end", LINK, id=spec.id)
 
 
 def test_every_recorded_capture_exists(recorded: Recorded) -> None:
@@ -182,3 +250,117 @@ def test_the_source_of_a_forced_failover_is_dead_unless_it_was_alive_in_the_end(
     bounds = [replace(Recorded._bounds(cluster), alive=alive or cluster == "B") for cluster in "AB"]
     recorded.writer.write_bounds("end", bounds)
     assert set(plan(folder).facts.deaths) == dead
+
+
+@pytest.fixture
+def scheduled(tmp_path: Path) -> Recorded:
+    return Recorded(tmp_path / "scheduled", schedule=(AWAY, HOME), mirror=MirrorSpec(kind="shadow"))
+
+
+def test_a_schedule_that_was_played_is_all_there(scheduled: Recorded) -> None:
+    played(scheduled)
+    assert promises(scheduled.close()) == []
+
+
+def test_faults_that_were_given_up_promise_nothing(scheduled: Recorded) -> None:
+    for spec in (AWAY, HOME):
+        scheduled.event("fault-bite", LINK, id=spec.id, bit=False, observable=spec.when)
+    assert promises(scheduled.close()) == []
+
+
+def test_a_run_that_broke_off_promises_no_fault(scheduled: Recorded) -> None:
+    assert promises(scheduled.close(status="failed")) == []
+
+
+ALL_OF_AWAY = (
+    "failover",
+    "clients-moved",
+    *(f"away fault-{kind}" for kind in ("start", "bite", "heal", "end")),
+)
+
+
+ALL_OF_HOME = (
+    "mirror-started",
+    *(f"home fault-{kind}" for kind in ("start", "bite", "heal", "end")),
+)
+
+
+TOOK_EFFECT = "fault away (failover-forced on A->B) took effect, and no failover of A->B is there"
+
+
+MOVED = "clients were moved along A->B, and no failover over it is there"
+
+
+@pytest.mark.parametrize(
+    ("lacks", "says"),
+    [
+        (("failover",), [TOOK_EFFECT, MOVED]),
+        (("failover", "clients-moved"), [TOOK_EFFECT]),
+        (("failover", "away fault-bite", "away fault-heal"), [MOVED]),
+        (
+            ("mirror-stopped",),
+            ["the failover over A->B has no journal of its mirror (mirror-stopped)"],
+        ),
+        (ALL_OF_AWAY, ["nothing says whether fault away (failover-forced on A->B) took effect"]),
+        (
+            ("away fault-start",),
+            ["fault away (failover-forced on A->B) took effect, and nothing says when it began"],
+        ),
+        (
+            ("mirror-started",),
+            [
+                "fault home (mirror-reverse on A->B) took effect, and no mirror-started of B->A is "
+                "there"
+            ],
+        ),
+        (
+            ("home fault-start",),
+            [
+                "nothing says when it began",
+                "a mirror of B->A ran, and no mirror-reverse of A->B is there",
+            ],
+        ),
+        (ALL_OF_HOME, ["nothing says whether fault home (mirror-reverse on A->B) took effect"]),
+    ],
+)
+def test_events_of_a_failover_and_a_reversal_show_that_others_are_missing(
+    scheduled: Recorded, lacks: tuple[str, ...], says: list[str]
+) -> None:
+    played(scheduled, lacks=lacks)
+    found = promises(scheduled.close())
+    assert all(any(sentence in reason for reason in found) for sentence in says), found
+
+
+@pytest.mark.parametrize("status", ["finished", "failed"])
+@pytest.mark.parametrize(
+    ("lacks", "says"),
+    [
+        ("home fault-end", "fault home on A->B began, and nothing says when it ended"),
+        ("home fault-start", "fault home on A->B ended, and nothing says when it began"),
+    ],
+)
+def test_a_fault_has_a_beginning_and_an_end(
+    scheduled: Recorded, lacks: str, says: str, status: Status
+) -> None:
+    played(scheduled, lacks=(lacks,))
+    # A failed run may have stopped waiting for a fault.
+    assert (says in promises(scheduled.close(status=status))) == (
+        status == "finished" or "began" in says.partition("says")[2]
+    )
+
+
+def test_a_failover_that_is_gone_makes_no_violation_of_what_clients_then_wrote(
+    scheduled: Recorded,
+) -> None:
+    played(scheduled, lacks=ALL_OF_AWAY)
+    folder = scheduled.close()
+    name, (kind, *_) = "standby-isolation", REGISTRY["standby-isolation"].anomalies
+    rows = [
+        *looked(folder, name),
+        row(folder, name, "found", cluster="B", kind=kind.name, offset=4),
+    ]
+    shown = result(judge(folder, rows, [REGISTRY[name]]), name)
+    assert (shown.verdict, shown.reason.startswith("events.jsonl is damaged")) == (
+        Verdict.UNKNOWN,
+        True,
+    )

@@ -1,5 +1,5 @@
-"""Producer ids that collide, on a cluster, across a link and across two; sequence numbers; ids and
-acknowledgements that lie."""
+"""Producer ids that collide, on a cluster and across links; sequence numbers; records that are on a
+cluster twice, in another order, or although they were refused."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from random import Random
 
 from linkflap.harness.model.history import SendGroup
 from linkflap.harness.model.payload import PROCESS_SHIFT
-from tests.faithful.entries import WRAP, Entry
+from tests.faithful.clusters import WRAP, Entry
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import (
     CHAIN,
     FORCED,
+    MM2_PAIR,
     PAIR,
     V1,
     NothingToChange,
@@ -24,6 +25,7 @@ from tests.faithful.mutations.base import (
     put,
     returned,
 )
+from tests.faithful.mutations.readers import forget
 
 COLLISION = "producer-id-uniqueness/producer-id-collision"
 
@@ -223,3 +225,167 @@ def id_not_mapped(made: Made, rng: Random) -> None:
 
 def _mirrored_as(made: Made, old: int, new: int) -> None:
     made.change("B", 0, lambda log: [replace(e, pid=new) if e.pid == old else e for e in log])
+
+
+def _batch(made: Made, state: str) -> Entry:
+    """A batch of A that was acknowledged, of a transaction that was committed, or of none."""
+    found = [
+        e
+        for e in data(made, "A", native=True, state=state)[2:-2]
+        if promised(made, e) and e.pid >= 0
+    ]
+    if not found:
+        raise NothingToChange(f"A has no {state} batch that was acknowledged")
+    return found[0]
+
+
+def _not_acknowledged(made: Made, entry: Entry, *, refused: bool) -> None:
+    """The client has no acknowledgement of a batch's records; `refused`: but the word that they
+    were not written."""
+    row = returned(made, entry.uids[0])
+    sends = tuple(_without(group, entry, refused=refused) for group in row.sends)
+    change_return(
+        made, row, sends=sends, outcome=row.outcome if row.kind == "transaction" else "info"
+    )
+
+
+def _without(group: SendGroup, entry: Entry, *, refused: bool) -> SendGroup:
+    gone = {
+        uid - group.first_uid
+        for uid in entry.uids
+        if group.first_uid <= uid < group.first_uid + group.count
+    }
+    if not gone:
+        return group
+    single = [(i + n, 1, offset + n) for i, count, offset in group.acks for n in range(count)]
+    acks = tuple(ack for ack in single if ack[0] not in gone)
+    return replace(
+        group, acks=acks, refused=tuple((i, 1) for i in sorted(gone)) if refused else group.refused
+    )
+
+
+@mutation(PAIR, must="provenance/refused-write aborted-read/refused-read")
+def refused_was_written(made: Made, rng: Random) -> None:
+    """A send outside of a transaction was refused for certain, and is in A's log; readers got
+    it."""
+    _not_acknowledged(made, _batch(made, "plain"), refused=True)
+
+
+@mutation(PAIR, must="provenance/refused-write aborted-read/refused-read")
+def refused_in_a_committed_transaction(made: Made, rng: Random) -> None:
+    """Some records of a committed transaction were refused for certain, and are in A's log; readers
+    got them."""
+    _not_acknowledged(made, _batch(made, "committed"), refused=True)
+
+
+@mutation(PAIR, must="provenance/refused-write", may="poll-continuity read-committed-visibility")
+def refused_was_written_and_not_read(made: Made, rng: Random) -> None:
+    """A send outside of a transaction was refused for certain, and is in A's log; no reader got
+    it."""
+    batch = _batch(made, "plain")
+    _not_acknowledged(made, batch, refused=True)
+    for cluster in "AB":
+        forget(made, set(range(batch.offset, batch.end)), cluster)
+
+
+@mutation(PAIR, verdict="valid")
+def given_up_and_written(made: Made, rng: Random) -> None:
+    """A send outside of a transaction was given up in flight, so its outcome is unknown. It is in
+    A's log, and readers got it."""
+    _not_acknowledged(made, _batch(made, "plain"), refused=False)
+
+
+@mutation(
+    PAIR, must="commit-aborted/abort-committed aborted-read/aborted-read", may="torn-transaction"
+)
+def never_asked_for_and_committed(made: Made, rng: Random) -> None:
+    """A commit was certainly never requested, and the transaction ends in COMMIT."""
+    row = returned(made, _batch(made, "committed").uids[0])
+    change_return(made, row, outcome="fail")
+
+
+SEEN = "read-committed-visibility/phantom-read"
+"""What else is true of a record that readers got and that is not there any more, or not visible."""
+
+
+@mutation(FORCED, must="duplicate/duplicate sequence-continuity/sequence-repeat")
+def native_batch_repeated(made: Made, rng: Random) -> None:
+    """An idempotent batch of B's own is repeated at the end of the log."""
+    batch = next(e for e in data(made, "B", native=True, state="plain") if e.pid >= 0)
+    made.change(
+        "B",
+        0,
+        lambda log: [*log, replace(batch, offset=log[-1].end, leader_epoch=log[-1].leader_epoch)],
+    )
+
+
+@mutation(MM2_PAIR, must="order-equality/mirrored-duplicate duplicate/mirrored-duplicate")
+def moved_batch_repeated(made: Made, rng: Random) -> None:
+    """MirrorMaker 2 wrote a batch again, although nothing had failed."""
+    mirrored = data(made, "B", native=False)
+    again = mirrored[rng.randrange(len(mirrored))]
+    sequence = mirrored[-1].sequence + len(mirrored[-1].records)
+    made.change("B", 0, lambda log: [*log, replace(again, offset=log[-1].end, sequence=sequence)])
+
+
+@mutation(
+    {**MM2_PAIR, "flap": True},
+    must="order-equality/mirrored-duplicate",
+    may="duplicate/mirrored-duplicate",
+)
+def one_batch_repeated_after_a_fault(made: Made, rng: Random) -> None:
+    """After a fault MirrorMaker 2 wrote an earlier batch again, and did not go on from there."""
+    mirrored = data(made, "B", native=False)
+    again = mirrored[-2]
+    sequence = mirrored[-1].sequence + len(mirrored[-1].records)
+    made.change("B", 0, lambda log: [*log, replace(again, offset=log[-1].end, sequence=sequence)])
+
+
+@mutation(
+    MM2_PAIR, must="order-equality/mirror-inversion", may="send-order inconsistent-offset " + SEEN
+)
+def moved_batches_swapped(made: Made, rng: Random) -> None:
+    """Two neighbouring batches that MirrorMaker 2 wrote have changed places."""
+    mirrored = data(made, "B", native=False)
+    at = rng.randrange(len(mirrored) - 1)
+    one, two = mirrored[at], mirrored[at + 1]
+    first = replace(two, offset=one.offset, sequence=one.sequence)
+    second = replace(one, offset=first.end, sequence=one.sequence + len(two.records))
+    made.change(
+        "B", 0, lambda log: [{one.offset: first, two.offset: second}.get(e.offset, e) for e in log]
+    )
+
+
+@mutation(
+    FORCED,
+    must="send-order/internal-inversion ghost-ack/ghost-ack",
+    may="inconsistent-offset " + SEEN,
+)
+def records_swapped(made: Made, rng: Random) -> None:
+    """Two records of one of B's own batches have changed places."""
+    batch = next(e for e in data(made, "B", native=True) if len(e.records) > 1)
+    one, two, *rest = batch.records
+    swapped = (two._replace(delta=0), one._replace(delta=1), *rest)
+    made.change("B", 0, put(batch, records=swapped))
+
+
+@mutation(
+    {**FORCED, "steps": 200},
+    must="send-order/send-inversion ghost-ack/ghost-ack",
+    may="inconsistent-offset send-order " + SEEN,
+)
+def batches_swapped(made: Made, rng: Random) -> None:
+    """Two sends of a producer without an id are on B in the wrong order."""
+    plain = [e for e in data(made, "B", native=True) if e.pid < 0]
+    pairs = ((a, b) for a in plain for b in plain if a.offset < b.offset and a.span == b.span)
+    one, two = next(
+        (a, b) for a, b in pairs if _one_incarnation(a.records[0].operation, b.records[0].operation)
+    )
+    made.change("B", 0, put(one, records=two.records))
+    made.change("B", 0, put(two, records=one.records))
+
+
+def _one_incarnation(one: int, other: int) -> bool:
+    """Two operations of one process: one that took the place of a dead client keeps no order with
+    that."""
+    return one != other and one >> 40 == other >> 40
