@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -103,10 +104,20 @@ def seal(root: Path, *, digests: bool = False) -> None:
     """Writes the manifest of a run directory again for its present files, as if they were recorded
     like this: as old versions did, or with digests. A test that changes a run directory calls this
     after each change; without digests it may change segments afterwards."""
+    _says(root, digests=digests)
     found = inventory(root)
     if not digests:
         found = {name: _size(name, was) for name, was in found.items() if name != "run.json"}
     write(root, found)
+
+
+def _says(root: Path, *, digests: bool) -> None:
+    """Makes run.json say whether the manifest has digests, whatever else is in it."""
+    path = root / "run.json"
+    if not path.is_file():
+        return
+    says = b'"digests": ' + (b"true" if digests else b"false")
+    path.write_bytes(re.sub(rb'"digests":\s*(true|false)', says, path.read_bytes()))
 
 
 def _size(name: str, was: int | Content) -> int:

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import takewhile
+from itertools import chain, count, takewhile
 from pathlib import Path
 from typing import Final, Literal
 
@@ -23,8 +23,10 @@ import numpy as np
 from linkflap.harness.capture.logs_named import (
     Folder,
     LogsRequest,
+    check_ids,
     check_mirror_named,
     check_promotions,
+    check_promotions_within,
     chosen,
     homes_of,
     named_by,
@@ -32,7 +34,15 @@ from linkflap.harness.capture.logs_named import (
     topology_of,
 )
 from linkflap.harness.capture.promotions_from_bytes import promotions_in
-from linkflap.harness.capture.replicas import log_end, offsets_in
+from linkflap.harness.capture.replicas import (
+    CLEANED,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    checkpoints_in,
+    cleaned_to,
+    log_end,
+    unreadable,
+)
 from linkflap.harness.log import batches, records
 from linkflap.harness.log.batch_headers import Bools
 from linkflap.harness.log.segments import offset_in
@@ -129,7 +139,8 @@ def _numbered(
     kafka-1/data); else the next number that is free.
 
     A broker may have several log directories, which share no partition. Raises InputError for two
-    folders of one node id that do, and for folders of two clusters.
+    folders of one node id that do, for folders of two clusters, and for a folder whose name ends
+    with the number of another.
     """
     properties = {path: _properties(path) for path in kept}
     known = {path: int(own["node"]) for path, own in properties.items() if "node" in own}
@@ -144,17 +155,33 @@ def _numbered(
                 raise InputError(
                     f"{cluster}: {other} and {path} both have {topic}-{partition} and "
                     f"node.id={broker} in their meta.properties, and a cluster has a node id once; "
-                    "give one of them, or each as a cluster of its own"
+                    "give one of them"
                 )
-    numbers, used = dict(known), {*known.values()}
-    for path in kept:
-        if path not in known:
-            number = _called(path, root)
-            while number in used:
-                number += 1
-            numbers[path] = number
-            used.add(number)
-    return numbers
+    return {**known, **_by_name(cluster, root, known, [path for path in kept if path not in known])}
+
+
+def _by_name(
+    cluster: str, root: Path, known: Mapping[Path, int], unknown: Sequence[Path]
+) -> Mapping[Path, int]:
+    """The broker of each folder without a meta.properties that names it. InputError where two have
+    the same number."""
+    taken = {number: path for path, number in known.items()}
+    numbers: dict[Path, int] = {}
+    called = {path: _called(path, root) for path in unknown}
+    for path, number in called.items():
+        if number is None:
+            continue
+        if other := taken.get(number):
+            why = "its meta.properties" if other in known else "its name"
+            raise InputError(
+                f"{cluster}: {path} has no meta.properties with a node.id, and is taken for broker"
+                f" {number} by its name, which {other} is by {why}; copy meta.properties with each"
+                " log directory, or end each folder's name with the number of its broker"
+            )
+        numbers[path] = number
+        taken[number] = path
+    free = (number for number in count() if number not in taken)
+    return numbers | {path: next(free) for path in unknown if called[path] is None}
 
 
 def _check_one_cluster(cluster: str, ids: Mapping[Path, str]) -> None:
@@ -178,14 +205,14 @@ def _properties(root: Path) -> Mapping[str, str]:
     return {name: match[1] for name, match in found.items() if match}
 
 
-def _called(path: Path, root: Path) -> int:
-    """The number at the end of its name, or of the name of a folder between it and `root`; 0
+def _called(path: Path, root: Path) -> int | None:
+    """The number at the end of its name, or of the name of a folder between it and `root`; None
     without one."""
     between = takewhile(lambda each: each != root, (path, *path.parents))
     for each in between if path != root else (root,):
         if called := _NUMBER.search(each.name):
             return int(called[1])
-    return 0
+    return None
 
 
 class _Tree:
@@ -271,34 +298,31 @@ def bounds(found: Iterable[Folder], scanned: Mapping[Path, int] | None = None) -
     by_partition: dict[tuple[str, TopicPartition], list[Folder]] = defaultdict(list)
     for folder in found:
         by_partition[folder.cluster, folder.tp].append(folder)
+    notes = {root: checkpoints_in(root) for root in {f.root for f in chain(*by_partition.values())}}
     known = []
     for same in by_partition.values():
         ends = {f.path: log_end(f.path) if scanned is None else scanned[f.path] for f in same}
-        noted = {
-            f.path: offsets_in(f.root / "replication-offset-checkpoint").get(f.on_disk, -1)
-            for f in same
-        }
+        noted = {f.path: notes[f.root][HIGH_WATERMARKS].offsets.get(f.on_disk, -1) for f in same}
         checkpointed = max(noted.values()) >= 0
         high = max(noted.values()) if checkpointed and len(same) > 1 else min(ends.values())
         for folder in same:
+            of_broker, tp = notes[folder.root], folder.on_disk
             noted_above = noted[folder.path] > ends[folder.path]
             first = min((at for p in folder.segments if (at := offset_in(p.name)) >= 0), default=0)
+            compacted = cleaned_to(of_broker, tp, folder.path)
+            needed = {HIGH_WATERMARKS: True, LOG_STARTS: True, CLEANED: compacted > 0}
             known.append(
                 Bounds(
                     cluster=folder.cluster, broker=folder.broker, topic=folder.topic,
                     partition=folder.partition,
                     leader=False, alive=False,
-                    log_start=max(
-                        first,
-                        offsets_in(folder.root / "log-start-offset-checkpoint").get(
-                            folder.on_disk, 0),
-                    ),
+                    log_start=max(first, of_broker[LOG_STARTS].offsets.get(tp, 0)),
                     high_watermark=max(min(high, ends[folder.path]), noted[folder.path]),
                     high_watermark_from=_origin(folder)
                     if noted_above or (checkpointed and len(same) > 1)
                     else "recomputed",
-                    compacted=offsets_in(folder.root / "cleaner-offset-checkpoint").get(
-                        folder.on_disk, 0),
+                    compacted=compacted,
+                    unreadable=unreadable(of_broker, tp, needed=needed),
                 )
             )  # fmt: skip
     return known
@@ -331,6 +355,9 @@ def record(folder: Path, asked: LogsRequest, command: str) -> None:
     logs = kept_offsets(longest(found, ends), asked)
     events, ended = promotions_in(logs, asked.links, asked.promotions)
     known = bounds(found, ends)
+    reached = [((f.cluster, *f.tp), ends[f.path]) for f in found]
+    reached += [((b.cluster, b.topic, b.partition), b.high_watermark) for b in known]
+    check_promotions_within(asked, reached)
     scenario = scenario_of("copied logs", topology, homes, asked)
     run = replace(Run.begun(scenario, RUNTIME, command), recorded=False, homes=homes)
     writer = RunWriter(folder, run)
@@ -345,8 +372,13 @@ def record(folder: Path, asked: LogsRequest, command: str) -> None:
     writer.close("finished")
 
 
-def _check_apart(found: Iterable[Folder]) -> None:
-    """Raises InputError for a folder that two clusters share: it is a mirror of itself."""
+def _check_apart(found: Sequence[Folder]) -> None:
+    """Raises InputError for two clusters that are one, by their id or by a folder: it is a mirror
+    of itself."""
+    ids: dict[str, str] = {}
+    for cluster, root in dict.fromkeys((f.cluster, f.root) for f in found):
+        ids[cluster] = ids.get(cluster) or _properties(root).get("cluster", "")
+    check_ids(ids)
     owners: dict[tuple[int, int], str] = {}
     for folder in found:
         owner = owners.setdefault(_identity(folder.path), folder.cluster)

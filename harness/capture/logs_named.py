@@ -80,6 +80,17 @@ class LogsRequest:
         return self.mirror.guarantee.offsets_kept
 
 
+def check_ids(ids: Mapping[str, str]) -> None:
+    """Raises InputError for two clusters with the same id; one of which it is unknown has none."""
+    names: dict[str, str] = {}
+    for name, id_ in ids.items():
+        if (other := names.setdefault(id_, name)) != name and id_:
+            raise InputError(
+                f"{other} and {name} are one cluster (cluster.id {id_}), and none is a mirror of "
+                f"itself; give the address or the logs of the other cluster for one of them"
+            )
+
+
 def check_promotions(asked: LogsRequest, known: Collection[tuple[str, str, int]]) -> None:
     """Raises InputError for a promotion of what is not `known` (cluster, topic, partition), or that
     no link explains."""
@@ -93,6 +104,24 @@ def check_promotions(asked: LogsRequest, known: Collection[tuple[str, str, int]]
             raise InputError(
                 f"--promotion names {promotion[0]}, to which no link leads; add --link with what "
                 "was mirrored there"
+            )
+
+
+def check_promotions_within(
+    asked: LogsRequest, ends: Iterable[tuple[tuple[str, str, int], int]]
+) -> None:
+    """Raises InputError for a promotion beyond the end of its log; `ends` has one of each replica
+    of a (cluster, topic, partition)."""
+    last: dict[tuple[str, str, int], int] = {}
+    for key, end in ends:
+        last[key] = max(end, last.get(key, 0))
+    for key, offsets in asked.promotions.items():
+        if max(offsets) > last[key]:
+            cluster, topic, partition = key
+            raise InputError(
+                f"--promotion {cluster}:{topic}-{partition}={max(offsets)} is beyond the end of "
+                f"that log, which is {last[key]}; give the first offset that {cluster}'s own "
+                "records have, or could have had"
             )
 
 

@@ -94,7 +94,9 @@ def bounds_of(replica: PartitionFolder, copied: Path, known: Known) -> Bounds:
     tp, broker = replica.tp, replica.broker
     leads = known.leaders.get(tp) == broker.id
     high, source = _high_watermark(replica, copied, known, leads=leads)
-    checkpoint = offsets_in(broker.log_dir / "log-start-offset-checkpoint").get(tp, 0)
+    notes = checkpoints_in(broker.log_dir)
+    asked = leads and tp in known.starts
+    compacted = cleaned_to(notes, tp, copied)
     first = min(
         (at for path in copied.glob("*.log") if (at := segments.offset_in(path.name)) >= 0),
         default=0,
@@ -106,12 +108,23 @@ def bounds_of(replica: PartitionFolder, copied: Path, known: Known) -> Bounds:
         partition=replica.partition,
         leader=leads,
         alive=broker.state != "stopped",
-        log_start=max(first, checkpoint, known.starts.get(tp, 0) if leads else 0),
+        log_start=max(
+            first, notes[LOG_STARTS].offsets.get(tp, 0), known.starts[tp] if asked else 0
+        ),
         high_watermark=high,
         high_watermark_from=source,
-        compacted=offsets_in(broker.log_dir / "cleaner-offset-checkpoint").get(tp, 0),
+        compacted=compacted,
         thinned=_thinned(copied),
         unfinished=_unfinished(copied, high),
+        unreadable=unreadable(
+            notes,
+            tp,
+            needed={
+                HIGH_WATERMARKS: source == "checkpoint",
+                LOG_STARTS: not asked,
+                CLEANED: compacted > 0,
+            },
+        ),
     )
 
 
@@ -221,10 +234,8 @@ def _left(replicas: list[PartitionFolder], sampled: Watermark | None) -> HighWat
     """The greatest lower bound of the high watermark that samples and checkpoint files give."""
     if replicas[0].topic == METADATA:
         return min(log_end(replica.folder) for replica in replicas), "checkpoint"
-    files = [
-        offsets_in(replica.broker.log_dir / "replication-offset-checkpoint") for replica in replicas
-    ]
-    checkpoint = max(file.get(replicas[0].tp, 0) for file in files)
+    files = [_checkpoint(replica.broker.log_dir / HIGH_WATERMARKS) for replica in replicas]
+    checkpoint = max(file.offsets.get(replicas[0].tp, 0) for file in files)
     if sampled is not None and sampled.high_watermark >= checkpoint:
         return sampled.high_watermark, "sampled"
     return checkpoint, "checkpoint"
@@ -237,11 +248,80 @@ def epochs_in(folder: Path) -> dict[int, int]:
     return {int(epoch): int(offset) for epoch, offset in rows if _numbers(epoch, offset)}
 
 
-def offsets_in(path: Path) -> dict[TopicPartition, int]:
-    """A broker's offset checkpoint file: version, count, then `topic partition offset` per line;
-    other lines are ignored."""
-    rows = (row for row in _rows(path) if len(row) == 3 and _numbers(row[1], row[2]))
-    return {(topic, int(partition)): int(offset) for topic, partition, offset in rows}
+CHECKPOINTS: Final = (
+    "replication-offset-checkpoint",
+    "log-start-offset-checkpoint",
+    "cleaner-offset-checkpoint",
+    "recovery-point-offset-checkpoint",
+)
+"""The files in which a broker notes offsets of its partitions."""
+HIGH_WATERMARKS, LOG_STARTS, CLEANED, _ = CHECKPOINTS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """An offset checkpoint file: version, count, then `topic partition offset` in each line.
+    `wrong`: what of it cannot be read, empty if all can."""
+
+    offsets: Mapping[TopicPartition, int]
+    wrong: str = ""
+
+
+def checkpoints_in(log_dir: Path) -> Mapping[str, Checkpoint]:
+    """By name, the offset checkpoint files of a broker's log directory."""
+    return {name: _checkpoint(log_dir / name) for name in CHECKPOINTS}
+
+
+def _checkpoint(path: Path) -> Checkpoint:
+    """A file that is not there, or is empty, notes nothing; Kafka's `CheckpointFile` refuses any
+    other that is not of its format."""
+    try:
+        lines = untrusted_files.text(path, most=_LARGEST_NOTES).splitlines()
+    except FileNotFoundError:
+        return Checkpoint(offsets={})
+    except OSError as error:
+        return Checkpoint(offsets={}, wrong=f"it {error.strerror}")
+    offsets: dict[TopicPartition, int] = {}
+    bad = 0 if not lines or lines[0] == "0" else 1
+    for number, line in enumerate(lines[2:], start=3):
+        row = line.split()
+        if len(row) == 3 and _numbers(row[1], row[2]):
+            offsets[row[0], int(row[1])] = int(row[2])
+        else:
+            bad = bad or number
+    counted = len(lines) < 2 or lines[1] == str(len(lines) - 2)
+    wrong = f"line {bad} is none of its format" if bad else ""
+    if lines and not (bad or (counted and len(lines) > 1)):
+        wrong = f"it has {max(len(lines) - 2, 0)} lines of offsets, and does not say so in line 2"
+    return Checkpoint(offsets=offsets, wrong=wrong)
+
+
+def unreadable(
+    notes: Mapping[str, Checkpoint], tp: TopicPartition, *, needed: Mapping[str, bool]
+) -> tuple[tuple[str, bool], ...]:
+    """What cannot be read of a broker's checkpoint files, and whether that matters for a partition:
+    whether the file is `needed`, and may have had a line of it."""
+    return tuple(
+        (
+            f"{name} cannot be read: {each.wrong}",
+            needed.get(name, False) and tp not in each.offsets,
+        )
+        for name, each in notes.items()
+        if each.wrong
+    )
+
+
+def cleaned_to(notes: Mapping[str, Checkpoint], tp: TopicPartition, folder: Path) -> int:
+    """The offset below which a cleaner may have removed records. Where its checkpoint cannot be
+    read and offsets are missing, that is the last segment, in which no cleaner ever is."""
+    known, paths = notes[CLEANED].offsets.get(tp), sorted(folder.glob("*.log"))
+    if known is not None or not notes[CLEANED].wrong or len(paths) < 2:
+        return known or 0
+    from linkflap.harness.log import batches
+
+    found, end = batches.scan(paths[:-1]).headers, max(segments.offset_in(paths[-1].name), 0)
+    held = int(found.count[found.crc_ok].sum())
+    return end if held < end - max(segments.offset_in(paths[0].name), 0) else 0
 
 
 def _numbers(*texts: str) -> bool:

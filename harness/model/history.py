@@ -202,7 +202,8 @@ class Bounds:
     broker was writing when it was captured or killed: no broker has confirmed it, and the recovery
     of a killed one truncates it (`LogSegment.recover`). `last_stable` is the answer of a running
     cluster's leader, after it had answered `stable_above` as its high watermark; -1 if it was not
-    asked.
+    asked. `unreadable`: what could not be read of its broker's checkpoint files, and whether that
+    matters for these bounds.
     """
 
     cluster: str
@@ -219,3 +220,4 @@ class Bounds:
     unfinished: Small = 0
     last_stable: OffsetOrNone = -1
     stable_above: OffsetOrNone = -1
+    unreadable: tuple[tuple[str, bool], ...] = ()

@@ -3,7 +3,9 @@ not what they were.
 
 It is written when a capture ends, for the captured files, and when the run ends, for all. A digest
 is a CRC-32C: it is to find damage, and it costs little where every byte is read anyway (a tenth of
-the time that BLAKE2 takes). Directories of older versions have sizes alone, and -1 for segments.
+the time that BLAKE2 takes). Directories of older versions have sizes alone, and -1 for segments;
+that a segment of theirs was shortened is not seen, and the verdict says so. (Their run.json does
+not say that there are digests.)
 
 A file that has not its recorded bytes is damage, and is not read: what it would show did not happen
 in the run. The same goes for a file that was not there, and in a manifest with digests for a file
@@ -105,9 +107,10 @@ def _content(path: str, _device: int, _inode: int, _size: int, _modified: int) -
 
 
 class Manifest:
-    """The manifest of a run directory, and the files as they are now."""
+    """The manifest of a run directory, and the files as they are now. `digests`: the run was
+    recorded with those of all files."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, digests: bool = False) -> None:
         self._root = root
         self._recorded: Recorded = {}
         self._torn = ""
@@ -125,8 +128,9 @@ class Manifest:
             for name, was in self._recorded.items()
             if isinstance(was, Content)
         }
-        self._ended = _HISTORIES[0] in self._digests
+        self._ended = digests or _HISTORIES[0] in self._digests
         """Whether it has the digests of all files, as those that this version writes at the end."""
+        self.has_digests = self._ended or bool(self._digests)
         self._linked = {
             name.rpartition("/")[0] for name, was in self._recorded.items() if was == -1
         }

@@ -114,7 +114,7 @@ class RunReader:
         _refuse_monsters(root, run.scenario)
         self.run = _with_guarantee(root, run)
         self._clusters = frozenset(cluster.name for cluster in run.scenario.topology.clusters)
-        self._manifest = Manifest(root)
+        self._manifest = Manifest(root, digests=run.digests and run.status != "running")
 
     def damage(self) -> list[Damage]:
         """Files that are not as the manifest has them, or are no files; and what a run that never
@@ -132,6 +132,11 @@ class RunReader:
             and not path.startswith("logs/")
             and (self.run.recorded or what != untrusted_files.A_LINK)
         ]
+
+    @property
+    def has_digests(self) -> bool:
+        """Whether a file that was shortened since it was written would be seen."""
+        return self._manifest.has_digests
 
     def events(self) -> tuple[list[Event], list[Damage]]:
         """Every readable event. The damage names the kinds that this linkflap does not know, each

@@ -24,7 +24,8 @@ class Run:
     (`harness.capture.folders`). `homes` are the home clusters of topics whose names do not begin
     with them. `leaders_only`: only one replica of every partition could be read, so whether the
     others agree is unknown. `environment`: the machine and software of the recording, for people
-    (`linkflap.recording.surroundings`); empty in runs of older versions.
+    (`linkflap.recording.surroundings`); empty in runs of older versions. `digests`: its manifest
+    has the size and digest of every file; false in runs of older versions.
     """
 
     format: int
@@ -41,6 +42,7 @@ class Run:
     homes: Mapping[str, str] = field(default_factory=dict)
     leaders_only: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
+    digests: bool = False
 
     @classmethod
     def begun(cls, scenario: Scenario, runtime: str, command: str = "") -> Self:

@@ -115,6 +115,7 @@ class RunWriter:
             ended=now(),
             error=error,
             versions=versions or self._run.versions,
+            digests=True,
         )
         try:
             self._save()

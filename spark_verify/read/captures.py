@@ -96,10 +96,30 @@ def replicas(
             if last or c.canonical
         ]
 
-    return (
-        [c for _, capture in sorted(latest.items()) for c in read(capture, last=True)],
-        [c for capture in before for c in read(capture, last=False)],
-    )
+    final = [c for _, capture in sorted(latest.items()) for c in read(capture, last=True)]
+    earlier = [c for capture in before for c in read(capture, last=False)]
+    damage.extend(note.damage for note in notes_of((*final, *earlier)) if note.matters)
+    return final, earlier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadableNote:
+    """A checkpoint file of a broker that could not be read when its logs were captured."""
+
+    damage: Damage
+    matters: bool
+
+
+def notes_of(captured: Iterable[CapturedReplica]) -> list[UnreadableNote]:
+    """The checkpoint files that could not be read, each once. One matters if it does to the bounds
+    of any of these replicas."""
+    found: dict[Damage, bool] = {}
+    for each in captured:
+        path = f"captures/{each.moment}/{each.bounds.cluster}/{each.bounds.broker}"
+        for reason, matters in each.bounds.unreadable:
+            damage = Damage(path=path, reason=f"its broker's {reason}")
+            found[damage] = found.get(damage, False) or matters
+    return [UnreadableNote(damage=damage, matters=each) for damage, each in found.items()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,7 +77,14 @@ from linkflap.spark_verify.verdict.causes import CauseGroup as Ranked
 from linkflap.spark_verify.verdict.causes import rank
 from linkflap.spark_verify.verdict.certificate import certificate
 from linkflap.spark_verify.verdict.due import foreign_homes
-from linkflap.spark_verify.verdict.run_checks import Done, copied, done_in, run_checks, unwritten
+from linkflap.spark_verify.verdict.run_checks import (
+    Done,
+    copied,
+    done_in,
+    limits,
+    run_checks,
+    unwritten,
+)
 from linkflap.spark_verify.verdict.sentences import (
     SentenceNames,
     begin,
@@ -642,6 +649,7 @@ def _of_the_run(
         planned.facts.ended,
         done,
         unfinished,
+        limited=limits(reader, [*planned.replicas, *planned.earlier]),
         foreign=foreign,
     )
 

@@ -33,7 +33,7 @@ from linkflap.harness.model.topology import is_recreated
 from linkflap.harness.model.verdict import CheckResult, Verdict
 from linkflap.harness.rundir import Damage, Run, RunReader
 from linkflap.spark_verify.facts.partition_facts import Window
-from linkflap.spark_verify.read.captures import CapturedReplica
+from linkflap.spark_verify.read.captures import CapturedReplica, notes_of
 from linkflap.spark_verify.read.failed_mirror_parts import failed_parts
 from linkflap.spark_verify.read.reader_histories import Histories
 
@@ -64,12 +64,16 @@ def run_checks(
     done: Done,
     unfinished: Sequence[str] = (),
     *,
+    limited: Sequence[str] = (),
     foreign: bool = False,
 ) -> tuple[CheckResult, CheckResult]:
     """The results of both checks; `unfinished` says which readers did not read to the end.
-    `foreign`: everything was written by programs that record no history."""
+    `limited`: what is not known, and makes no verdict worse. `foreign`: everything was written by
+    programs that record no history."""
     return (
-        recording(reader, done, windows, damage, ended, unfinished, foreign=foreign),
+        recording(
+            reader, done, windows, damage, ended, unfinished, limited=limited, foreign=foreign
+        ),
         fault_bite([f.id for f in reader.run.scenario.schedule], events),
     )
 
@@ -93,10 +97,24 @@ def copied(
         reason="no history was recorded",
     )
     counts = {"run/logs": len(replicas), "run/bytes": sum(c.size for c in replicas)}
+    reasons = [*_status(reader), *(f"{d.path}: {d.reason}" for d in named)]
     return (
-        result("recording", counts, [*_status(reader), *(f"{d.path}: {d.reason}" for d in named)]),
+        result("recording", counts, reasons, limits(reader, replicas)),
         nothing,
     )
+
+
+def limits(reader: RunReader, replicas: Sequence[CapturedReplica]) -> Sequence[str]:
+    """What is not known of a run directory, and makes no verdict worse."""
+    shortened = (
+        "manifest.json has no digests, as an older linkflap wrote it: that a segment was shortened "
+        "since would not be seen"
+    )
+    notes = [note.damage for note in notes_of(replicas) if not note.matters]
+    return [
+        *([] if reader.has_digests or not reader.run.recorded else [shortened]),
+        *(f"{d.path}: {d.reason}" for d in notes),
+    ]
 
 
 def _name_of(captured: CapturedReplica) -> str:
@@ -167,6 +185,7 @@ def recording(
     ended: int,
     unfinished: Sequence[str] = (),
     *,
+    limited: Sequence[str] = (),
     foreign: bool = False,
 ) -> CheckResult:
     """Whether the record is complete and says enough."""
@@ -181,7 +200,8 @@ def recording(
         *_behind(reader.events()[0]),
         *_given_up(reader.events()[0]),
     ]
-    return result("recording", {f"run/{name}": count for name, count in counts.items()}, reasons)
+    examined = {f"run/{name}": count for name, count in counts.items()}
+    return result("recording", examined, reasons, limited)
 
 
 def _distance(damage: Damage) -> int:
@@ -293,15 +313,17 @@ def fault_bite(scheduled: Sequence[str], events: Sequence[Event]) -> CheckResult
     return result("fault-bite", {"run/faults": len(started)}, reasons)
 
 
-def result(name: str, examined: Mapping[str, int], reasons: Sequence[str]) -> CheckResult:
-    """Valid without reasons, else unknown with the first few of them."""
+def result(
+    name: str, examined: Mapping[str, int], reasons: Sequence[str], limited: Sequence[str] = ()
+) -> CheckResult:
+    """Unknown for the first few of these reasons; without any valid, with what `limited` it."""
     return CheckResult(
         name=name,
         verdict=Verdict.UNKNOWN if reasons else Verdict.VALID,
         examined=examined,
         anomalies=0,
         allowed=0,
-        reason=in_short(reasons),
+        reason=in_short(reasons or limited),
     )
 
 

@@ -141,7 +141,7 @@ def refused_for_what_is_wrong(
     deployment: Deployment, bootstrap: dict[str, str], made: Certificates, tmp_path: Path
 ) -> None:
     """One sentence each: a password, a certificate authority, a topic that is not visible, a
-    cluster that does not exist."""
+    cluster that does not exist, one cluster twice, a promotion that cannot have been."""
 
     def said(
         *more: str,
@@ -164,6 +164,10 @@ def refused_for_what_is_wrong(
     known = properties(tmp_path / "plain.properties", made, mechanism="PLAIN")
     hidden = said(*with_file(known), "--topics", "secret")
     assert "no topic of A, B matches --topics 'secret': they have A." in hidden
+    twice = said(*with_file(known), where={**bootstrap, "B": bootstrap["A"]})
+    assert re.search(r"A and B are one cluster \(cluster.id \S+\)", twice)
+    late = said(*with_file(known), "--promotion", f"B:{TOPIC}-0=1000000")
+    assert f"B:{TOPIC}-0=1000000 is beyond the end of that log" in late
     nowhere = {**bootstrap, "A": f"127.0.0.1:{deployment.free_port()}"}
     assert "cluster A does not answer at 127.0.0.1:" in said(
         *with_file(known), where=nowhere, kind=EnvironmentFailure

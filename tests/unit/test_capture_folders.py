@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from linkflap.harness.model.topology import LinkSpec, TopicPartition
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.rundir import RunReader
 from linkflap.spark_verify.read.plan import plan
+from linkflap.spark_verify.verdict.judge import Judgement
 from tests.copied_logs import KIP_1279, asked, judged, sound
 from tests.kafka_log import (
     ABORT,
@@ -84,10 +86,25 @@ def test_folders_of_two_clusters_are_refused_and_named(tmp_path: Path) -> None:
         folders("A", tmp_path)
 
 
-def test_a_node_id_is_never_taken_by_a_folder_that_is_only_called_so(tmp_path: Path) -> None:
-    sound(tmp_path / "1" / "orders-0")
-    log_directory(tmp_path / "spare", "orders-0", broker_id=1)
+def test_folders_whose_names_end_alike_are_refused_and_named(tmp_path: Path) -> None:
+    for name in ("east-1", "west-1"):
+        sound(tmp_path / name / "orders-0")
+    refused = r"west-1 has no meta.properties .* broker 1 by its name, which .*east-1 is by its"
+    with pytest.raises(InputError, match=rf"{refused} name; copy meta.properties"):
+        folders("A", tmp_path)
+    log_directory(tmp_path / "east-1", "orders-0", broker_id=1)
+    with pytest.raises(InputError, match=f"{refused} meta.properties; copy meta.properties"):
+        folders("A", tmp_path)
+    log_directory(tmp_path / "east-1", "orders-0", broker_id=2)
     assert where_found(folders("A", tmp_path)) == [(2, "orders", 0), (1, "orders", 0)]
+    log_directory(tmp_path / "west-1", "orders-0", broker_id=1)
+    assert where_found(folders("A", tmp_path)) == [(2, "orders", 0), (1, "orders", 0)]
+
+
+def test_folders_without_a_number_get_those_that_are_free(tmp_path: Path) -> None:
+    for name in ("east", "kafka-0", "west"):
+        sound(tmp_path / name / "orders-0")
+    assert [broker for broker, *_ in where_found(folders("A", tmp_path))] == [1, 0, 2]
 
 
 def test_log_directories_are_found_at_any_depth(tmp_path: Path) -> None:
@@ -387,3 +404,83 @@ def test_a_segment_that_is_gone_since_it_was_listed_is_named(tmp_path: Path) -> 
     judgement = judged(tmp_path / "run", asked({name: tmp_path / name for name in "AB"}, "A->B"))
     assert judgement.verdict is Verdict.UNKNOWN
     assert "unreadable-file" in next(c.reason for c in judgement.checks if c.name == "recording")
+
+
+def test_a_promotion_beyond_the_end_of_its_log_is_refused(tmp_path: Path) -> None:
+    for cluster in "AB":
+        sound(tmp_path / cluster / "orders-0")
+    logs = {name: tmp_path / name for name in "AB"}
+    for offset in (0, 10):
+        wanted = asked(logs, "A->B", promotions={("B", "orders", 0): [offset]})
+        capture_folders.record(tmp_path / f"run-{offset}", wanted, "")
+    beyond = asked(logs, "A->B", promotions={("B", "orders", 0): [4, 11]})
+    with pytest.raises(InputError, match=r"--promotion B:orders-0=11 is beyond the end .* is 10;"):
+        capture_folders.record(tmp_path / "run", beyond, "")
+    (tmp_path / "B" / "replication-offset-checkpoint").write_text("0\n1\norders 0 12\n")
+    capture_folders.record(tmp_path / "run", beyond, "")
+
+
+def test_two_folders_of_one_cluster_are_no_mirrors_of_each_other(tmp_path: Path) -> None:
+    for broker, name in enumerate("AB"):
+        log_directory(tmp_path / name, "orders-0", node_id=broker, cluster_id="x")
+    wanted = asked({name: tmp_path / name for name in "AB"}, "A->B")
+    with pytest.raises(InputError, match=r"A and B are one cluster \(cluster.id x\)"):
+        capture_folders.record(tmp_path / "run", wanted, "")
+    log_directory(tmp_path / "B", "orders-0", node_id=1, cluster_id="y")
+    capture_folders.record(tmp_path / "run", wanted, "")
+
+
+@dataclass(frozen=True)
+class Garbage:
+    """A checkpoint file, whether its content matters for a sound log, and what is said of it."""
+
+    name: str
+    content: str
+    matters: bool
+    said: str
+
+
+GARBAGE = {
+    "no offset": Garbage("replication", "0\n1\norders 0 x\n", True, "line 3 is none of its format"),
+    "another version": Garbage("log-start", "7\n0\n", True, "line 1 is none of its format"),
+    "no text": Garbage("log-start", "\0\0\0", True, "line 1 is none"),
+    "cut off": Garbage("replication", "0\n2\nother 0 3\n", True, "it has 1 lines of offsets"),
+    "of another line": Garbage("replication", "0\n2\norders 0 10\no\n", False, "line 4 is none"),
+    "of a log without holes": Garbage("cleaner", "x", False, "line 1 is none"),
+    "that nothing is read from": Garbage("recovery-point", "x", False, "line 1 is none"),
+}
+
+
+@pytest.mark.parametrize("case", GARBAGE)
+def test_a_checkpoint_that_cannot_be_read_is_said_and_unknown_where_it_matters(
+    tmp_path: Path, case: str
+) -> None:
+    for cluster in "AB":
+        sound(tmp_path / cluster / "orders-0")
+    given = GARBAGE[case]
+    wanted = asked({name: tmp_path / name for name in "AB"}, "A->B")
+    name = f"{given.name}-offset-checkpoint"
+    for content in ("", "0\n0\n"):
+        (tmp_path / "B" / name).write_text(content)
+        whole = judged(tmp_path / f"whole{len(content)}", wanted)
+        assert (whole.verdict, recording_of(whole)) == (Verdict.VALID, "")
+    (tmp_path / "B" / name).write_text(given.content)
+    judgement = judged(tmp_path / "run", wanted)
+    assert judgement.verdict is (Verdict.UNKNOWN if given.matters else Verdict.VALID)
+    assert f"B/0: its broker's {name} cannot be read: {given.said}" in recording_of(judgement)
+
+
+def recording_of(judgement: Judgement) -> str:
+    return next(check.reason for check in judgement.checks if check.name == "recording")
+
+
+def test_a_cleaner_s_checkpoint_matters_where_offsets_are_missing(tmp_path: Path) -> None:
+    path = sound(tmp_path / "A" / "orders-0")
+    data = [each for _, each in batches_in(path)]
+    segment(path.parent, [batch(10, [record(b"last")])], base_offset=10)
+    (tmp_path / "A" / "cleaner-offset-checkpoint").write_text("x")
+    (whole,) = bounds(folders("A", tmp_path / "A"))
+    assert (whole.compacted, [matters for _, matters in whole.unreadable]) == (0, [False])
+    rewrite(path, [*data[:1], *data[2:]])
+    (cleaned,) = bounds(folders("A", tmp_path / "A"))
+    assert (cleaned.compacted, [matters for _, matters in cleaned.unreadable]) == (10, [True])

@@ -173,6 +173,18 @@ def test_directories_of_older_versions_have_no_digests(run: Path) -> None:
     ]
 
 
+def test_a_run_that_was_recorded_with_digests_has_them(run: Path) -> None:
+    recorded = msgspec.json.decode((run / MANIFEST).read_bytes())
+    assert RunReader(run).has_digests
+    (run / MANIFEST).write_bytes(msgspec.json.encode(dict.fromkeys(recorded, -1)))
+    assert {*damaged(run)} == {*recorded}
+    path = run / "run.json"
+    path.write_bytes(path.read_bytes().replace(b'"digests": true', b'"digests": false'))
+    assert (damaged(run), RunReader(run).has_digests) == ([], False)
+    (run / MANIFEST).write_bytes(b"{}")
+    assert damaged(run) == [MANIFEST]
+
+
 def test_of_a_killed_run_the_captures_that_were_finished_have_digests(run: Path) -> None:
     listed = msgspec.json.decode((run / MANIFEST).read_bytes())
     captured = {name: was for name, was in listed.items() if name.startswith("captures/")}

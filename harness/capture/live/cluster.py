@@ -191,6 +191,8 @@ class LiveCluster:
         self, name: str, bootstrap: Sequence[str], access: Access, *, patience: float = PATIENCE
     ) -> None:
         self.name, self.patience = name, patience
+        self.id = ""
+        """As its brokers say, once it was entered."""
         self._bootstrap, self._access = tuple(bootstrap), access
         self._peers: dict[str, Peer] = {}
         self._addresses: dict[int, str] = {}
@@ -345,6 +347,7 @@ class LiveCluster:
             except Unanswered as error:
                 reasons.append(str(error))
                 continue
+            self.id = str(answer.cluster_id or "")
             self._addresses = {int(b.node_id): f"{b.host}:{b.port}" for b in answer.brokers}
             self._leaders = {
                 (str(t.name), int(p.partition_index)): int(p.leader_id)

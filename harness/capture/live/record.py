@@ -35,8 +35,10 @@ from linkflap.harness.capture.folders import folders, kept_offsets, longest, sce
 from linkflap.harness.capture.live.cluster import PATIENCE, Bound, GivenUp, LiveCluster
 from linkflap.harness.capture.logs_named import (
     LogsRequest,
+    check_ids,
     check_mirror_named,
     check_promotions,
+    check_promotions_within,
     homes_of,
     named_by,
     names_of,
@@ -360,6 +362,14 @@ def record(folder: Path, asked: LiveLogsRequest, command: str, tell: ShowsProgre
         starts, first, stable, last = _bounds(
             clusters, partitions, far_first(list(clusters), asked.request.links)
         )
+        check_promotions_within(
+            asked.request,
+            [
+                ((name, names[name, t], n), end)
+                for name, own in last.items()
+                for (t, n), end in own.items()
+            ],
+        )
         homes = homes_of(
             {(name, names[name, t]) for name, own in partitions.items() for t, _ in own},
             asked.request,
@@ -393,6 +403,7 @@ def _chosen(
         name: sorted(p for p in cluster.enter() if not p[0].startswith("__"))
         for name, cluster in clusters.items()
     }
+    check_ids({name: cluster.id for name, cluster in clusters.items()})
     there = {name: {topic for topic, _ in own} for name, own in shown.items()}
     check_mirror_named(there, request)
     names = named_by(request.topics, names_of(there, request))

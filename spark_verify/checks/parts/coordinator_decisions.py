@@ -265,7 +265,8 @@ def _decisions(states: Sequence[PartialFinding]) -> _Decisions:
     known: dict[int, int] = {}
     for partial in states:
         for _, pid, epoch, *_ in rows_of(partial.data["states"], 6):
-            known[pid] = min(epoch, known.get(pid, epoch))
+            if epoch >= 0:
+                known[pid] = min(epoch, known.get(pid, epoch))
         for decided in _transactions(partial.data):
             for tp in decided.partitions:
                 found[tp][decided.producer_id].append(decided)
@@ -348,8 +349,8 @@ def _groups(
     data: Mapping[str, Any],
 ) -> Iterator[tuple[int, _Group]]:
     """The epochs of a producer id, in order. They rise along both logs: of an epoch above one that
-    a log has, that log has all."""
-    lowest = min((marker.epoch for marker in markers), default=-1)
+    a log has, that log has all. An epoch below 0 is of a changed header, and shows nothing."""
+    lowest = min((marker.epoch for marker in markers if marker.epoch >= 0), default=-1)
     known = decisions.known.get(pid, -1)
     epochs = sorted({*(each.epoch for each in wanted), *(each.epoch for each in markers)})
     shared = _last_shared_epoch(wanted, markers)

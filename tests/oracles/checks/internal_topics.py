@@ -120,7 +120,8 @@ def _outcomes(cluster: str, views: Sequence[Plain], states: Sequence[Plain]) -> 
         )
         for state in states_of(plain, cluster):
             pid = state.producer_id
-            lowest[pid] = min(state.producer_epoch, lowest.get(pid, state.producer_epoch))
+            if state.producer_epoch >= 0:
+                lowest[pid] = min(state.producer_epoch, lowest.get(pid, state.producer_epoch))
     yield from _shared(cluster, states)
     for plain in views:
         if plain.topic in ("__transaction_state", "__cluster_metadata"):
@@ -150,7 +151,8 @@ def _compared(
 ) -> Iterator[Anomaly]:  # fmt: skip
     """The markers of one log, by producer id and epoch, with what was decided."""
     first: dict[int, int] = {}
-    for b in own:
+    # No producer has an epoch below 0, so such a marker says nothing of what was before another.
+    for b in (marker for marker in own if marker.producer_epoch >= 0):
         first[b.producer_id] = min(b.producer_epoch, first.get(b.producer_id, 1 << 15))
     producers = {(b.producer_id, b.producer_epoch) for b in own}
     for producer in sorted(producers | {row["producer"] for row in rows}):

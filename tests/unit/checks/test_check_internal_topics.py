@@ -166,6 +166,10 @@ NEIGHBOURS = {
     "a marker of an epoch that nobody had": (
         [coordinator(*DONE, epoch=1, partitions=()), data("commit")], "marker-unexplained", 1,
     ),
+    "a marker without an epoch says nothing of a deleted beginning": (
+        [coordinator(*UNDONE), view([Log("A", start=5).txn(2, pid=7, marker_epoch=-1)])],
+        "marker-unexplained", 6,
+    ),
     "acknowledged and not written": ([groups(3), acknowledged(4)], "commit-missing", 4),
     "acknowledged and aborted": ([groups(3, log=transaction("abort")), acknowledged(3)],
         "commit-missing", 3),

@@ -20,6 +20,7 @@ from linkflap.spark_verify.read.failed_mirror_parts import failed_parts
 from linkflap.spark_verify.spark.finding_rows import FindingRow
 from linkflap.topologies import parse
 from tests.events import event
+from tests.run_copy import seal
 from tests.unit.checks.judged_runs import LINK, Recorded, looked, result, row, verdict_of
 
 
@@ -58,6 +59,23 @@ def test_of_a_killed_run_the_first_reason_is_that_it_was_killed(recorded: Record
         "recording: run.json: the run never ended: its harness was killed, or it still runs; "
     )
     assert "duplicate: no log of A was captured" in reason
+
+
+def test_a_run_without_digests_is_valid_and_says_that_it_has_none(recorded: Recorded) -> None:
+    folder = recorded.close()
+    said = "manifest.json has no digests, as an older linkflap wrote it"
+    recording = result(verdict_of(folder, looked(folder, "duplicate"), "duplicate"), "recording")
+    assert recording.verdict is Verdict.VALID
+    assert said in recording.reason
+    seal(folder, digests=True)
+    judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate")
+    assert result(judgement, "recording").reason == ""
+    manifest = folder / "manifest.json"
+    recorded_ = msgspec.json.decode(manifest.read_bytes())
+    manifest.write_bytes(msgspec.json.encode(dict.fromkeys(recorded_, -1)))
+    judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate")
+    assert judgement.verdict is Verdict.UNKNOWN
+    assert "has no digest in manifest.json; it had one" in result(judgement, "recording").reason
 
 
 def test_a_missing_file_is_unknown(recorded: Recorded) -> None:
