@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -12,6 +13,8 @@ from pyspark.sql import SparkSession
 
 from linkflap.spark_verify.spark import session
 from tests.on_runtimes import NOT_TESTED
+
+INTEGRATION = Path(__file__).parent / "integration"
 
 pytest.register_assert_rewrite(
     "tests.consequences",
@@ -40,6 +43,16 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests of tests/integration. Tests that share a Spark run in one xdist worker."""
+    for item in items:
+        if INTEGRATION in item.path.parents:
+            item.add_marker("integration")
+        if item.get_closest_marker("spark") and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
     """Reports what was not tested at the end of the output, after all other lines."""
@@ -59,7 +72,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterat
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """One Spark per test process. Mark its tests with `spark` and `xdist_group("spark")`, so that
-    there is only one in total."""
+    """One Spark per test process. Its tests are marked `spark`, so that one worker has them all."""
     yield session.session()
     session.close()

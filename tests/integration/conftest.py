@@ -67,8 +67,8 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A link-flap run on one broker and three, recorded with real clusters. Its users are in
-    xdist_group("spark")."""
+    """A link-flap run on one broker and three, recorded with real clusters. Its users are marked
+    `spark`: one worker has them all."""
     folder = tmp_path_factory.mktemp("recorded") / "run"
     chosen = scenario(
         "link-flap", ScenarioRequest(seed=3, topology=parse("A->B:3"), mirror="mm2", duration=16.0)

@@ -12,7 +12,7 @@ from linkflap import World
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunReader
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 
 def transact(producer: linkflap.Producer, records: int, *, commit: bool = True) -> None:

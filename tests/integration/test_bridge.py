@@ -16,8 +16,6 @@ from linkflap.harness.machine.java import java_for
 from linkflap.harness.model.topology import DEFAULT_KAFKA
 from linkflap.harness.runtimes.distribution.kafka import kafka
 
-pytestmark = pytest.mark.integration
-
 
 def test_objects_that_outlive_their_jvm_are_collected_in_silence(
     tmp_path: Path, caplog: pytest.LogCaptureFixture

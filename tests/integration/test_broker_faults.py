@@ -17,7 +17,7 @@ from linkflap.harness.rundir import EventLog
 from linkflap.harness.runtimes import runtime
 from linkflap.topologies import parse
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("broker-faults")]
+pytestmark = pytest.mark.xdist_group("broker-faults")
 
 
 @pytest.fixture(scope="module")

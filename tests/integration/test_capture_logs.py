@@ -24,7 +24,7 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import Run, RunReader, RunWriter
 from linkflap.harness.wire.offsets import bounds, quiet
 
-pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A:3->B")]
+pytestmark = pytest.mark.linkflap(topology="A:3->B")
 
 TOPIC = "A.records"
 RELEASED = [topic for topic in INTERNAL_TOPICS if topic != MIRROR_STATE]

@@ -16,8 +16,6 @@ from linkflap.chaos.cases.results import STORED, load, tallies
 from linkflap.chaos.cases.runner import Benches, run_case
 from linkflap.harness.model.wait import until
 
-pytestmark = pytest.mark.integration
-
 
 def test_a_commit_that_loses_its_marker_and_its_control(tmp_path: Path) -> None:
     with Benches(tmp_path / "runs") as benches:

@@ -20,8 +20,6 @@ from linkflap.harness.machine import cleanup, ledger
 from linkflap.harness.model.wait import until
 from tests.command_line import ledger_of_its_own
 
-pytestmark = pytest.mark.integration
-
 HARNESS = """
 import json, os, pathlib, sys
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology

@@ -15,8 +15,6 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution.kafka import kafka, pinned
 from tests.command_line import environment, linkflap
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture
 def work(tmp_path: Path) -> Path:

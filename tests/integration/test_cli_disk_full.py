@@ -13,7 +13,7 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunReader
 from tests.command_line import environment, linkflap
 
-pytestmark = [pytest.mark.integration, pytest.mark.nightly]
+pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture

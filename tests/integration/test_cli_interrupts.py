@@ -17,8 +17,6 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunReader
 from tests.command_line import Running, environment, linkflap, start
 
-pytestmark = pytest.mark.integration
-
 INTERRUPTED = "linkflap: interrupted; everything that was started is stopped"
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.command_line import unprivileged
 from tests.synthetic import write_run
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 
 def test_one_bad_directory_spoils_no_other(tmp_path: Path) -> None:

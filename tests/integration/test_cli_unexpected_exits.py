@@ -13,8 +13,6 @@ import pytest
 from linkflap.harness.rundir import RunReader
 from tests.command_line import environment, linkflap, start
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.mark.parametrize(
     ("program", "kind", "subject", "says"),

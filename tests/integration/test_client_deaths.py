@@ -7,7 +7,6 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-import pytest
 from confluent_kafka.admin import AdminClient
 
 from linkflap.harness.model.clock import now
@@ -17,8 +16,6 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import bounds, quiet
 from tests.truthful import assert_polls_match, assert_truthful, returns, uids_in, uids_of
 from tests.workload_rig import PARTITIONS, TOPIC, Rig
-
-pytestmark = pytest.mark.integration
 
 
 def test_clients_that_are_killed_leave_what_they_wrote_and_those_after_them_go_on(rig: Rig) -> None:

@@ -3,14 +3,10 @@ one."""
 
 from __future__ import annotations
 
-import pytest
-
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.wait import until
 from tests.truthful import acked, assert_truthful, returns
 from tests.workload_rig import Rig
-
-pytestmark = pytest.mark.integration
 
 
 def test_clients_leave_a_dead_cluster_and_say_what_nobody_knows(rig: Rig) -> None:

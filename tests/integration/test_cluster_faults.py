@@ -30,7 +30,6 @@ from linkflap.recording.run import check
 from tests.disks import skip_without_slow_disks, skip_without_small_disks
 from tests.on_runtimes import EVERY, QUIET, Events, skip_without, topology, values
 
-pytestmark = pytest.mark.integration
 TOPIC = "replicated"
 
 

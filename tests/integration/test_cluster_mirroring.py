@@ -49,7 +49,6 @@ def _named_build() -> str:
 
 LIBS = _named_build()
 pytestmark = [
-    pytest.mark.integration,
     pytest.mark.skipif(
         not LIBS,
         reason="LINKFLAP_KIP1279_LIBS names no build of KIP-1279 (docs/cluster-mirroring.md)",

@@ -35,7 +35,7 @@ from tests.oracles.words import (
     without_position,
 )
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("decoder-oracle")]
+pytestmark = pytest.mark.xdist_group("decoder-oracle")
 
 
 @pytest.fixture(scope="module")

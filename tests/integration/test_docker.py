@@ -25,8 +25,6 @@ from tests.command_line import environment, ledger_of_its_own, linkflap
 from tests.containers import HARNESS, of
 from tests.on_runtimes import Events, skip_without, topology
 
-pytestmark = pytest.mark.integration
-
 
 def test_a_container_that_somebody_removed_is_a_dead_broker(engine: Any, tmp_path: Path) -> None:
     with runtime("docker")(

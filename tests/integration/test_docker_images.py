@@ -23,8 +23,6 @@ from tests.command_line import linkflap
 from tests.containers import of, volumes
 from tests.on_runtimes import Events, create, produce, topology
 
-pytestmark = pytest.mark.integration
-
 
 def laid_out_as_released(engine: Any, name: str, *lines: str) -> None:
     """An image as others build them: with an entry point, a user and volumes of its own."""

@@ -24,8 +24,6 @@ from tests.command_line import ledger_of_its_own, linkflap
 from tests.containers import HARNESS, of, volumes
 from tests.on_runtimes import Events, topology
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture
 def bystanders(engine: Any) -> Iterator[None]:

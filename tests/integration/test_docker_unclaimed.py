@@ -15,7 +15,6 @@ from linkflap.harness.machine import engine_leftovers, process_identity
 from linkflap.harness.machine.process_identity import Identity
 from tests.on_runtimes import skip_without
 
-pytestmark = pytest.mark.integration
 DAY = 24 * 3600
 
 

@@ -19,7 +19,7 @@ from linkflap.harness.model.wait import until
 from tests.command_line import environment
 from tests.on_runtimes import skip_without
 
-pytestmark = [pytest.mark.integration, pytest.mark.nightly]
+pytestmark = pytest.mark.nightly
 WORKERS = 4
 TESTS = """
 import pytest

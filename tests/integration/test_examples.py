@@ -19,7 +19,7 @@ from tests import foreign_project
 from tests.command_line import ledger_of_its_own
 
 # Their Spark is one of their own: they need not wait for the worker that has ours.
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("examples")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("examples")]
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 PROJECTS = sorted(folder.parent.name for folder in EXAMPLES.glob("*/tests"))
 

@@ -19,7 +19,7 @@ from linkflap.harness.model.scenario import FaultSpec, MirrorSpec
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import bounds, quiet
 
-pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
+pytestmark = pytest.mark.linkflap(topology="A->B")
 
 TOPIC = "A.records"
 TOPIC_PARTITIONS = [(TOPIC, 0), (TOPIC, 1)]

@@ -20,7 +20,7 @@ from linkflap.spark_verify.verify import verify
 from tests import mutations, run_copy
 from tests.run_copy import Site
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 MUTATIONS = {
     how.__name__: how

@@ -36,8 +36,6 @@ from linkflap.spark_verify.spark import job
 from tests.cells import topology
 from tests.run_views import views
 
-pytestmark = pytest.mark.integration
-
 WRITES = {"rate": 20.0, "records": 10}
 EVERY = (
     WorkloadSpec(
@@ -249,7 +247,7 @@ def test_clients_whose_jvm_dies_begin_anew(tmp_path: Path) -> None:
     assert found(folder) == {}
 
 
-NIGHTLY = [pytest.mark.nightly, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+NIGHTLY = [pytest.mark.nightly, pytest.mark.spark]
 
 
 def of(scenario: str, clients: str, **more: str) -> ParameterSet:

@@ -24,7 +24,7 @@ from linkflap.topologies import parse
 from tests.link_world import world
 
 # One group: the last test kills a cluster that the others use.
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("link-faults")]
+pytestmark = pytest.mark.xdist_group("link-faults")
 
 
 @pytest.fixture(scope="module")

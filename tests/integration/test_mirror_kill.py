@@ -21,7 +21,6 @@ from linkflap.harness.runtimes import runtime
 from linkflap.topologies import parse
 from tests.shadows import TOPIC, drained, ends, make_topic, own_write, shadow
 
-pytestmark = pytest.mark.integration
 KILL = FaultSpec(id="crash", fault="mirror-kill", target="A->B", at=0, duration=1)
 
 

@@ -15,7 +15,7 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import bounds, quiet
 from tests.mm2_pair import TOPIC_PARTITIONS, drained, mirrored, seen
 
-pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
+pytestmark = pytest.mark.linkflap(topology="A->B")
 
 
 def distinct(values: list[bytes]) -> list[bytes]:

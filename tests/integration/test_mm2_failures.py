@@ -18,7 +18,7 @@ from linkflap.harness.wire.offsets import quiet
 from tests.events import Rows
 from tests.mm2_pair import TOPIC, drained, mirrored
 
-pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
+pytestmark = pytest.mark.linkflap(topology="A->B")
 
 
 def states(events: Rows) -> dict[tuple[str, int], list[str]]:

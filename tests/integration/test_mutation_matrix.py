@@ -26,7 +26,7 @@ from tests.faithful.mutations.base import Mutation
 from tests.faithful.spec import Spec, spec
 from tests.faithful.stories import story
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 TRUNCATING = {
     "mirror": "shadow",

@@ -14,7 +14,7 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.rundir import RunReader
 from tests import run_copy
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 
 def command(*words: str | Path) -> subprocess.CompletedProcess[str]:

@@ -11,7 +11,7 @@ import linkflap
 from linkflap.harness.model.events import ProgramStarted
 from linkflap.harness.rundir import RunReader
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 BOTH = f"""
 schema = 1

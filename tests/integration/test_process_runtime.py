@@ -12,8 +12,6 @@ from linkflap.harness.model.errors import SetupError
 from linkflap.harness.runtimes.kraft.configuration import BrokerPorts
 from linkflap.harness.runtimes.process import ProcessCluster, install
 
-pytestmark = pytest.mark.integration
-
 
 def test_a_cluster_without_its_releases_features_is_refused(tmp_path: Path) -> None:
     """The trap of formatting by copy: such a broker starts silently without transactions v2."""

@@ -12,7 +12,6 @@ from linkflap.harness.machine import ledger
 from linkflap.harness.model.wait import until
 from tests.command_line import ledger_of_its_own
 
-pytestmark = pytest.mark.integration
 pytest_plugins = ["pytester"]
 
 
@@ -77,7 +76,6 @@ def test_two_tests_have_clusters_of_their_own_at_the_same_time(project: pytest.P
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 def test_runs_of_two_workers_are_judged_by_one_spark_what_is_wrong_fails_the_test_and_spark_ends(
     project: pytest.Pytester,
 ) -> None:

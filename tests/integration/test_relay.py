@@ -33,8 +33,6 @@ from tests.cells import BEFORE_KAFKA_20734, topology
 from tests.run_copy import seal
 from tests.run_views import views
 
-pytestmark = pytest.mark.integration
-
 WORKLOADS = (
     WorkloadSpec(
         kind="transactional", home="A", options={"rate": 20.0, "records": 10, "open_share": 0.0}
@@ -180,7 +178,7 @@ def rewritten(folder: Path, change: Callable[[Operation], Operation | None]) -> 
     seal(folder)
 
 
-SPARK = [pytest.mark.nightly, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+SPARK = [pytest.mark.nightly, pytest.mark.spark]
 SEED = secrets.randbits(32)
 CLUSTERS = topology("relay", "")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from confluent_kafka import Producer
 
 from linkflap.harness.capture.replica_ends import samplers
@@ -17,7 +16,6 @@ from tests.on_runtimes import QUIET, Events
 TOPIC = "A.t"
 
 
-@pytest.mark.integration
 def test_the_log_of_every_replica_is_sampled_while_its_broker_runs(tmp_path: Path) -> None:
     events = Events()
     with deploy(parse("A:3->B"), folder=tmp_path, recorder=events) as deployment:

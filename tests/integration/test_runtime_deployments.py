@@ -16,8 +16,6 @@ from linkflap.harness.runtimes import runtime
 from linkflap.harness.runtimes.kraft import readiness
 from tests.on_runtimes import Events, create, in_sync, produce, topology, values
 
-pytestmark = pytest.mark.integration
-
 
 def test_three_brokers_survive_kill_9_of_one(tmp_path: Path, on: str) -> None:
     asked = topology(ClusterSpec(name="A", brokers=3))

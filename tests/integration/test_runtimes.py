@@ -28,8 +28,6 @@ from tests.on_runtimes import (
     values,
 )
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture(scope="module")
 def pair(on: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Deployment, Events]]:

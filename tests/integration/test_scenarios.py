@@ -14,7 +14,7 @@ import pytest
 
 from linkflap.api.fixtures import FixtureRun
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 NO_RELAY = {
     "write-cycles",

@@ -22,7 +22,7 @@ from linkflap.recording.run import check
 from tests.cells import topology
 from tests.on_runtimes import EVERY, skip_without
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 IN_CI = {("link-flap", "shadow", "docker"), ("baseline", "mm2", "docker")}
 
 

@@ -25,7 +25,6 @@ from linkflap.harness.wire.access import access
 from tests.cells import CLIENTS, SECURITIES, pairwise, topology
 from tests.on_runtimes import EVERY, skip_without
 
-pytestmark = pytest.mark.integration
 WITHIN = 60
 
 
@@ -221,7 +220,7 @@ def judged(name: str, topology: str, **more: str) -> ParameterSet:
     )
 
 
-NIGHTLY = [pytest.mark.nightly, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+NIGHTLY = [pytest.mark.nightly, pytest.mark.spark]
 COPIER = Path(__file__).resolve().parents[2] / "docs/examples/replicator/mirror.toml"
 WORDS = (
     ("link-flap", "A{tls}->B{tls}", "mm2"),

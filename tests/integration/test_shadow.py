@@ -22,7 +22,7 @@ from linkflap.harness.wire.offsets import quiet
 from tests.shadow_pair import Writer, assert_equal, count, drained, ends, own_write, shadowed
 from tests.shadows import TOPIC, TOPIC_PARTITIONS, headers
 
-pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
+pytestmark = pytest.mark.linkflap(topology="A->B")
 
 
 def test_bytes_are_equal_across_a_kill_and_a_failover_aborts_what_was_open(

@@ -28,8 +28,6 @@ from linkflap.topologies import parse
 from tests.shadow_sides import Shadowed, shadow
 from tests.shadows import TOPIC, TOPIC_PARTITIONS, headers
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:

@@ -18,7 +18,7 @@ from linkflap.harness.runtimes.distribution.kafka import kafka
 from linkflap.harness.wire.offsets import quiet
 from tests.shadows import TOPIC, Writer, drained, make_topic, shadow, stray
 
-pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
+pytestmark = pytest.mark.linkflap(topology="A->B")
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 

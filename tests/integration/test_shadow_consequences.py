@@ -34,7 +34,7 @@ from tests.consequences import (
     run_of,
 )
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 OUT_OF_ORDER = re.compile(r"Out of order sequence number for producer (\d+) at offset")
 CHAIN = parse("A->B->C")

@@ -14,7 +14,7 @@ from tests.failback import away, led_by_its_own, revived, same_everywhere, trunc
 from tests.shadow_pair import Writer, drained, ends, own_write, shadowed
 from tests.shadows import TOPIC, TOPIC_PARTITIONS, headers
 
-pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
+pytestmark = pytest.mark.linkflap(topology="A->B")
 
 
 def test_a_round_trip(linkflap_deployment: Deployment) -> None:

@@ -22,7 +22,7 @@ from tests.failback import away, led_by_its_own, revived, same_everywhere, trunc
 from tests.shadow_pair import Writer, drained, ends, own_write, shadowed
 from tests.shadows import SAME, TOPIC, headers
 
-pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
+pytestmark = pytest.mark.linkflap(topology="A->B")
 
 
 @pytest.mark.nightly

@@ -15,7 +15,6 @@ from linkflap.topologies import parse
 from tests.shadow_cells import BREAKS, FAILING_OVER, run_cell
 from tests.shadow_sides import Sides, shadow
 
-pytestmark = pytest.mark.integration
 CONTINUOUS = {("appended", "kill"), ("handing-over", "disconnect")}
 """Cells that run every time; the others run nightly."""
 MATRIX = [

@@ -11,7 +11,7 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
 from tests.shadows import TOPIC, Writer, drained, ends, make_topic, shadow
 
-pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
+pytestmark = pytest.mark.linkflap(topology="A->B")
 
 
 def commit(bootstrap: str, group: str, offset: int, partition: int = 0) -> None:

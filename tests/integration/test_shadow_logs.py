@@ -23,7 +23,7 @@ from tests.shadows import (
     shadow,
 )
 
-pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
+pytestmark = pytest.mark.linkflap(topology="A->B")
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 BATCHES = (16_384, 1_048_576)
 

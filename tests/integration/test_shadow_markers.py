@@ -23,7 +23,7 @@ from tests.shadows import (
     shadow,
 )
 
-pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
+pytestmark = pytest.mark.linkflap(topology="A->B")
 
 
 def begun(bootstrap: str, name: str, partitions: range) -> Producer:

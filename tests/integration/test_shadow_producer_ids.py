@@ -22,7 +22,7 @@ from tests.quorum import active_controller
 from tests.shadow_sides import Shadowed, shadow
 from tests.shadows import TOPIC, drained, ends, headers, make_topic
 
-pytestmark = [pytest.mark.integration, pytest.mark.nightly]
+pytestmark = pytest.mark.nightly
 OWN = "B.own"
 
 

@@ -21,7 +21,7 @@ from linkflap.spark_verify.verify import verify
 from tests.consequences import PAIR, TOPIC, run_of
 from tests.shadows import drained
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 STALLED = run_of("stalled", *default_workloads(PAIR, "A"), duration=4.0)
 
 

@@ -34,7 +34,7 @@ from tests.shadows import (
     shadow,
 )
 
-pytestmark = [pytest.mark.integration, pytest.mark.nightly]
+pytestmark = pytest.mark.nightly
 
 HERE = (TOPIC, 0)
 

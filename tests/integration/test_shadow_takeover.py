@@ -17,7 +17,7 @@ from tests.shadow_pair import Writer, drained, ends, own_write, shadowed
 from tests.shadow_sides import Shadowed, Sides, forgotten
 from tests.shadows import TOPIC_PARTITIONS
 
-pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
+pytestmark = pytest.mark.linkflap(topology="A->B")
 TAKING_OVER = ("planned", "joined", "claimed", "elected", "alone", "truncating", "truncated")
 """Steps of a takeover (failback), in order: other shadows do not reach them."""
 

@@ -15,7 +15,6 @@ from tests.events import Rows
 from tests.mirrored_topics import OTHER, admin_of, configs_of, given_up, grow, write_to
 from tests.shadows import TOPIC, all_end, drained, make_topic, own_write, shadow
 
-pytestmark = pytest.mark.integration
 AT_HOME = {
     "cleanup.policy": "compact,delete",
     "retention.ms": "7200000",

@@ -20,8 +20,6 @@ from tests.mirrored_topics import OTHER, admin_of, configs_of, given_up, grow, w
 from tests.shadow_sides import Shadowed
 from tests.shadows import TOPIC, all_end, assert_equal, drained, ends, make_topic, own_write, shadow
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.mark.linkflap(topology="A->B")
 @pytest.mark.parametrize("again", [False, True], ids=["deleted", "made again"])

@@ -34,8 +34,6 @@ from tests.shadows import (
     stray,
 )
 
-pytestmark = pytest.mark.integration
-
 
 def chain(deployment: Deployment, **options: str) -> tuple[Writer, ShadowMirror, ShadowMirror]:
     """Topic, writer on A, and both mirrors of A->B->C, started."""
@@ -225,7 +223,6 @@ def test_a_ring_under_one_topic_is_refused(linkflap_deployment: Deployment) -> N
 
 @pytest.mark.nightly
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize(
     "topology",
     [

@@ -16,7 +16,7 @@ from tests.events import Rows
 from tests.shadow_pair import drained, ends, own_write, shadowed
 from tests.shadows import SAME, TOPIC, headers
 
-pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
+pytestmark = pytest.mark.linkflap(topology="A->B")
 
 
 @pytest.mark.nightly

@@ -19,7 +19,7 @@ from tests.shadows import (
     stray,
 )
 
-pytestmark = [pytest.mark.integration, pytest.mark.nightly]
+pytestmark = pytest.mark.nightly
 
 
 def mirrored(deployment: Deployment) -> None:

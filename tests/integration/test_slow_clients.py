@@ -18,10 +18,8 @@ from linkflap.chaos.scenarios import SCENARIOS
 from tests.command_line import environment, start
 
 pytestmark = [
-    pytest.mark.integration,
     pytest.mark.nightly,
     pytest.mark.spark,
-    pytest.mark.xdist_group("spark"),
 ]
 
 CLIENTS = "linkflap.harness.workloads.process"

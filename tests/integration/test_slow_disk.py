@@ -10,8 +10,6 @@ import pytest
 from linkflap.harness.runtimes.disks import SlowDisk
 from tests.disks import skip_without_slow_disks
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.mark.nightly
 def test_a_limit_is_that_of_one_process_and_ends(tmp_path: Path) -> None:

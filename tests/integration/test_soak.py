@@ -17,10 +17,8 @@ from linkflap.suite.folder import SuiteFolder
 from tests.command_line import environment, linkflap, start
 
 pytestmark = [
-    pytest.mark.integration,
     pytest.mark.spark,
     pytest.mark.nightly,
-    pytest.mark.xdist_group("spark"),
 ]
 
 

@@ -28,7 +28,7 @@ from tests.command_line import environment
 from tests.copied_logs import sound
 from tests.kafka_log import batches_in, changed, rewrite
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 HERE = Path(__file__).parents[2]
 DRIVER = """
 import dataclasses, json, os, pathlib, signal, sys

@@ -58,7 +58,6 @@ def error_of(tmp_path: Path, master: str) -> str:
     return done.stderr.splitlines()[-1]
 
 
-@pytest.mark.integration
 def test_a_master_that_is_not_there_is_one_sentence_and_there_was_no_verdict(
     tmp_path: Path, closed: int
 ) -> None:
@@ -67,7 +66,6 @@ def test_a_master_that_is_not_there_is_one_sentence_and_there_was_no_verdict(
     assert said.endswith("omit --master to use local[2]")
 
 
-@pytest.mark.integration
 def test_what_is_no_master_is_one_sentence_and_there_was_no_verdict(tmp_path: Path) -> None:
     assert error_of(tmp_path, "7077").startswith(
         "linkflap: '7077' is no Spark master; give spark://HOST:7077"
@@ -78,9 +76,7 @@ def greedy(view: PartitionView) -> list[Finding]:
     return [] if view.partition else [bytearray(1 << 60)]  # type: ignore[list-item]
 
 
-@pytest.mark.integration
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 def test_a_check_that_runs_out_of_memory_is_unknown_and_hides_no_other(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,9 +96,7 @@ def test_a_check_that_runs_out_of_memory_is_unknown_and_hides_no_other(
 
 
 @pytest.mark.nightly
-@pytest.mark.integration
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 def test_when_spark_runs_out_of_memory_during_the_checks_the_verdict_is_unknown(
     tmp_path: Path,
 ) -> None:

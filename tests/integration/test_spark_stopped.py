@@ -13,7 +13,7 @@ import pytest
 from tests.faithful.spec import spec
 from tests.faithful.stories import story
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 STOPPED = """
 import json, os, signal, sys, threading

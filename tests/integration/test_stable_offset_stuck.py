@@ -27,10 +27,8 @@ from linkflap.harness.wire.offsets import answered_bounds, quiet
 from tests.shadows import TOPIC, make_topic
 
 pytestmark = [
-    pytest.mark.integration,
     pytest.mark.spark,
     pytest.mark.nightly,
-    pytest.mark.xdist_group("spark"),
 ]
 
 

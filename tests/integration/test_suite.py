@@ -13,7 +13,7 @@ from linkflap.suite.folder import SuiteFolder
 from tests.command_line import environment, linkflap
 from tests.planted import environment as planted
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 
 def struck(log: Path) -> set[int]:

@@ -22,9 +22,7 @@ from tests.command_line import Running, environment, linkflap, start
 from tests.planted import environment as planted
 
 pytestmark = [
-    pytest.mark.integration,
     pytest.mark.spark,
-    pytest.mark.xdist_group("spark"),
     pytest.mark.nightly,
 ]
 RUNS = 2

@@ -22,9 +22,7 @@ from linkflap.suite.folder import RunResult, SuiteFolder
 from tests.command_line import Running, environment, linkflap, start
 
 pytestmark = [
-    pytest.mark.integration,
     pytest.mark.spark,
-    pytest.mark.xdist_group("spark"),
     pytest.mark.nightly,
 ]
 KILLS = 10

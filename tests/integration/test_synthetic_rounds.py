@@ -17,7 +17,7 @@ from tests.hand_written import Made, operation
 from tests.kafka_log import ABORT
 from tests.rounds import END, HOME, LOST, OF_B, PARTED, TAIL, chain, round_trip
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 
 def tail_not_truncated() -> Made:

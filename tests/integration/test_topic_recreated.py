@@ -11,7 +11,7 @@ from linkflap.harness.model.events import FaultBite, FaultHeal, TopicGivenUp, of
 from linkflap.harness.rundir import RunReader
 from tests.command_line import environment, linkflap
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 EXAMPLE = (
     Path(__file__).resolve().parents[2] / "docs" / "examples" / "faults" / "topic-recreated.toml"
 )

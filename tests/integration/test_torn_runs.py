@@ -23,7 +23,7 @@ from tests import run_copy
 from tests.kafka_log import batches_in, field_of
 from tests.run_copy import TOPIC, Copy
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from linkflap.report.progress import Progress
 from linkflap.spark_verify.verify import verify
 from linkflap.topologies import parse
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 PAIR = parse("A->B")
 

@@ -24,7 +24,6 @@ from linkflap.harness.runtimes.toxiproxy.server import (
     Unreachable,
 )
 
-pytestmark = pytest.mark.integration
 CHUNK = b"x" * 65_536
 
 

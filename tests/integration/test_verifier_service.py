@@ -17,7 +17,7 @@ from linkflap.harness.model.wait import until
 from tests.command_line import environment
 from tests.synthetic import write_run
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 USER = """
 import signal, sys
 from pathlib import Path

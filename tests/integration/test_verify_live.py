@@ -48,7 +48,7 @@ from tests.shadows import (
     shadow,
 )
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 
 def invoked(bootstrap: dict[str, str], out: Path, *more: str) -> Result:

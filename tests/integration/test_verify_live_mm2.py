@@ -21,8 +21,6 @@ from tests.kafka_log import batches_in
 from tests.mm2_pair import TOPIC, drained, mirrored
 from tests.run_copy import seal
 
-pytestmark = [pytest.mark.integration]
-
 
 def fetched(deployment: Deployment, folder: Path, *, named: bool = True) -> Judgement:
     addresses = {name: [deployment.clusters[name].bootstrap] for name in "AB"}

@@ -17,7 +17,7 @@ from linkflap.spark_verify.verdict.judge import Judgement
 from linkflap.spark_verify.verify import verify
 from tests.copied_logs import BAD, KIP_1279, asked, judged_again, sound
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 MOMENTS = ("1-before-stop", "2-after-stop", "3-diverged", "4-after-failback", "5-a-stopped")
 
 

@@ -37,7 +37,6 @@ commands.main()
 """
 
 
-@pytest.mark.integration
 def test_without_java_it_is_one_sentence_and_there_was_no_verdict(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     kept = {
@@ -73,9 +72,7 @@ def test_without_java_it_is_one_sentence_and_there_was_no_verdict(tmp_path: Path
     assert not (run / VERDICT_FILE).exists()
 
 
-@pytest.mark.integration
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize(
     "victim",
     [

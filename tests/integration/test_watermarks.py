@@ -6,7 +6,6 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -34,7 +33,6 @@ def run_writer(folder: Path, topology: Topology) -> RunWriter:
     return RunWriter(folder / "run", run)
 
 
-@pytest.mark.integration
 def test_bounds_groups_and_a_dead_cluster(tmp_path: Path) -> None:
     topology = Topology(clusters=(ClusterSpec(name="A"),), links=())
     writer = run_writer(tmp_path, topology)

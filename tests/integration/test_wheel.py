@@ -14,7 +14,7 @@ from tests import foreign_project
 from tests.command_line import ledger_of_its_own
 from tests.unit.test_api import SNIPPET
 
-pytestmark = [pytest.mark.integration, pytest.mark.nightly]
+pytestmark = pytest.mark.nightly
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 
 

@@ -9,7 +9,7 @@ from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import answered_bounds, bounds, quiet
 
-pytestmark = [pytest.mark.integration, pytest.mark.nightly]
+pytestmark = pytest.mark.nightly
 TOPIC_PARTITION = ("t", 0)
 
 

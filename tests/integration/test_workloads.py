@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
@@ -22,8 +21,6 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunReader
 from tests.truthful import assert_polls_match, assert_truthful, returns, uids_in, uids_of
 from tests.workload_rig import PARTITIONS, TOPIC, Rig
-
-pytestmark = pytest.mark.integration
 
 
 def test_a_history_says_what_the_log_has(rig: Rig) -> None:

@@ -58,7 +58,6 @@ def test_patterns_that_java_refuses_are_refused_with_the_reason(pattern: str, wh
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 def test_no_pattern_that_java_refuses_is_accepted(spark: SparkSession) -> None:
     """Compared with Java itself, on random patterns."""
     rng = random.Random(5)

@@ -21,7 +21,7 @@ from tests.oracles.views import views
 from tests.oracles.worlds import World
 from tests.oracles.written import write
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 RUNS = 24
 IN_MEMORY_ONLY = {"_change_promotion", "map_ids", "overlap"}

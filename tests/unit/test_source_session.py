@@ -27,7 +27,6 @@ sys.stdin.read()
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 def test_a_killed_harness_leaves_no_jvm_and_nothing_that_it_wrote(tmp_path: Path) -> None:
     env = {name: value for name, value in os.environ.items() if name != "SPARK_LOCAL_DIRS"} | {
         "TMPDIR": str(tmp_path)

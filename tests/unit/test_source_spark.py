@@ -30,7 +30,7 @@ from tests.kafka_log import batches_in, field_of, segment
 from tests.run_views import views
 from tests.synthetic import ENDED, TOPIC, Shape, same, write_run
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 
 def check(name: str, kernel: object, combine: object = None) -> Check:

@@ -15,7 +15,7 @@ from tests.shadow_sides import Shadowed
 from tests.shadow_watch import Watch, assert_failed_over, ends, mirroring
 from tests.shadows import TOPIC, TOPIC_PARTITIONS
 
-pytestmark = [pytest.mark.integration, pytest.mark.nightly]
+pytestmark = pytest.mark.nightly
 
 
 @pytest.mark.parametrize(

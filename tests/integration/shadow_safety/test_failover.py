@@ -26,7 +26,7 @@ from tests.shadow_sides import Shadowed, forgotten
 from tests.shadow_watch import assert_failed_over, mirroring
 from tests.shadows import TOPIC_PARTITIONS
 
-pytestmark = [pytest.mark.integration, pytest.mark.nightly]
+pytestmark = pytest.mark.nightly
 
 
 @pytest.mark.parametrize("dead", [False, True], ids=["black-hole", "dead"])

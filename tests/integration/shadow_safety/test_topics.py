@@ -20,7 +20,7 @@ from tests.shadow_sides import Shadowed, forgotten
 from tests.shadow_watch import Watch, assert_failed_over, mirroring
 from tests.shadows import TOPIC, TOPIC_PARTITIONS
 
-pytestmark = [pytest.mark.integration, pytest.mark.nightly]
+pytestmark = pytest.mark.nightly
 OTHER = "A.other"
 SESSION_SECONDS = 2.0
 """A shadow's session may end after this long without heartbeats (broker.session.timeout.ms, less

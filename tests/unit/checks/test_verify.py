@@ -48,7 +48,6 @@ def test_a_folder_that_is_no_run_directory_is_wrong_input(tmp_path: Path) -> Non
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 def test_two_runs_in_one_job_get_a_verdict_each(spark: SparkSession, tmp_path: Path) -> None:
     large = write_run(tmp_path / "large", Shape(partitions=3, transactions=20))
     small = asking_for(write_run(tmp_path / "small", Shape(partitions=1)), "duplicate")
