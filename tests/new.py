@@ -107,7 +107,7 @@ python -m tests.faithful.matrix > docs/matrix.md""",
             ),
         ),
         example="mm2",
-        then=f"pytest tests/unit/test_new_name.py tests/unit/test_guarantees.py\n{SCHEMA}",
+        then=f"pytest tests/unit/test_new_name.py tests/unit/test_events.py\n{SCHEMA}",
     ),
     "workload": Skeleton(
         files={"harness/workloads/new_name.py": "workload.txt",
@@ -124,7 +124,7 @@ python -m tests.faithful.matrix > docs/matrix.md""",
             ),
         ),
         example="idempotent",
-        then=f"pytest tests/unit/test_new_name.py tests/unit/test_workloads_options.py\n{SCHEMA}",
+        then=f"pytest tests/unit/test_new_name.py tests/unit/test_workloads.py\n{SCHEMA}",
     ),
     "scenario": Skeleton(
         files={"chaos/scenarios/new_name.py": "scenario.txt",
@@ -132,7 +132,7 @@ python -m tests.faithful.matrix > docs/matrix.md""",
         registries=(_of_modules("chaos/scenarios/__init__.py", "SCENARIOS",
             '"new-name": new_name.new_name,'), ),
         example="link-flap",
-        then="pytest tests/unit/test_new_name.py tests/unit/test_topology_homes.py   "
+        then="pytest tests/unit/test_new_name.py tests/unit/test_topologies.py   "
         "and docs/scenarios.md (or move the function to the module of its subject first)",
     ),
     "case": Skeleton(

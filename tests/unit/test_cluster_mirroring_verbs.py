@@ -1,15 +1,31 @@
-"""Verbs against their model, on a mirror in use and in random sequences."""
+"""Verbs of a cluster mirror against their model; what the bytes and the topics of both clusters
+show afterwards."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import shutil
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from linkflap.harness import mirrors
+from linkflap.harness.log import batches
+from linkflap.harness.log.batch_headers import Headers
+from linkflap.harness.mirrors.cluster_mirroring import logs, mirror
 from linkflap.harness.mirrors.cluster_mirroring.admin import DescribeRow, MirrorAdmin, VerbRefused
 from linkflap.harness.mirrors.cluster_mirroring.administration import (
     Administration,
@@ -20,6 +36,16 @@ from linkflap.harness.mirrors.cluster_mirroring.administration import (
     play_in_use,
     steps_of,
 )
+from linkflap.harness.mirrors.cluster_mirroring.comparison import (
+    LEFT_OUT,
+    acls_of,
+    agreed,
+    agrees,
+    compared,
+    make_acls,
+    with_acls,
+)
+from linkflap.harness.mirrors.cluster_mirroring.logs import TruncationWatch
 from linkflap.harness.mirrors.cluster_mirroring.verbs import (
     MIRRORING,
     NAMES,
@@ -35,8 +61,17 @@ from linkflap.harness.mirrors.cluster_mirroring.verbs import (
     sequence,
 )
 from linkflap.harness.model.errors import FaultError, InputError
-from linkflap.harness.model.events import Event, Kind, SourceMoved, VerbsPlayed, stamped
+from linkflap.harness.model.events import (
+    ComparedTopic,
+    Event,
+    Kind,
+    SourceMoved,
+    VerbsPlayed,
+    stamped,
+)
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Scenario
+from linkflap.harness.model.topology import LinkSpec
+from linkflap.harness.model.wait import until
 from linkflap.topologies import parse
 
 TOPICS = ["A.x", "A.y"]
@@ -493,3 +528,266 @@ def test_a_momentary_refusal_is_counted_and_is_no_disagreement() -> None:
     steps = [(verb("create"),), (verb("start", "x"),), (verb("stop", "x"),)]
     seen = play(Modelled(refused), steps, within=5)
     assert [(step.wrong, step.early) for step in seen] == [("", 0), ("", 0), ("", 1)]
+
+
+# Topics of a cluster mirror's source and destination are compared: configs, partitions, ACLs.
+
+
+ROW = ComparedTopic(topic="A.x", there=1, here=1, compared=0)
+
+
+def answered(value: object) -> Future[object]:
+    future: Future[object] = Future()
+    if isinstance(value, Exception):
+        future.set_exception(value)
+    else:
+        future.set_result(value)
+    return future
+
+
+def cluster(answer: object) -> AdminClient:
+    def create_acls(asked: list[AclBinding], **_: object) -> dict[AclBinding, Future[object]]:
+        return {acl: answered(answer) for acl in asked}
+
+    fake = SimpleNamespace(describe_acls=lambda _, **__: answered(answer), create_acls=create_acls)
+    return cast(AdminClient, fake)
+
+
+def refusing_comparison(code: int) -> AdminClient:
+    return cluster(KafkaException(KafkaError(code)))
+
+
+def reading(topic: str) -> AclBinding:
+    return AclBinding(
+        ResourceType.TOPIC,
+        topic,
+        ResourcePatternType.LITERAL,
+        "User:r",
+        "*",
+        AclOperation.READ,
+        AclPermissionType.ALLOW,
+    )
+
+
+def test_acls_are_by_topic_and_those_of_others_are_left_out() -> None:
+    found = acls_of(cluster([reading("A.x"), reading("A.other")]), ["A.x", "A.y"])
+    assert found == {"A.x": {"allow read to User:r from *"}, "A.y": set()}
+
+
+def test_a_cluster_without_an_authorizer_keeps_none_and_another_refusal_is_raised() -> None:
+    without = refusing_comparison(KafkaError.SECURITY_DISABLED)
+    assert acls_of(without, ["A.x"]) is None
+    assert not make_acls(without, ["A.x"])
+    refuses = refusing_comparison(KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+    with pytest.raises(KafkaException):
+        acls_of(refuses, ["A.x"])
+    with pytest.raises(KafkaException):
+        make_acls(refuses, ["A.x"])
+
+
+def test_they_are_made_where_they_are_kept() -> None:
+    assert make_acls(cluster(None), ["A.x"])
+
+
+def test_what_is_missing_and_what_is_beside_differs() -> None:
+    row = with_acls(ROW, {"A.x": {"a", "b"}}, {"A.x": {"b", "c"}})
+    assert (row.acls, row.missing, row.beside) == (3, ("a",), ("c",))
+    assert not agrees(row)
+    assert agrees(with_acls(ROW, {"A.x": {"a"}}, {"A.x": {"a"}}))
+
+
+SAME = ComparedTopic(topic="A.x", there=2, here=2, compared=1)
+LATE = ComparedTopic(topic="A.x", there=2, here=0, compared=0)
+
+
+def test_a_topic_that_is_the_same_has_nothing_that_differs() -> None:
+    there = {"A.x": {"retention.ms": "1", "min.insync.replicas": "2"}}
+    here = {"A.x": {"retention.ms": "1", "mirror.name": "A-B", "min.insync.replicas": "1"}}
+    assert compared({"A.x": 2}, {"A.x": 2, "A.own": 1}, there, here) == (SAME,)
+
+
+@pytest.mark.parametrize("name", sorted(LEFT_OUT))
+def test_settings_that_mirrors_do_not_sync_by_default_may_differ(name: str) -> None:
+    (row,) = compared({"A.x": 1}, {"A.x": 1}, {"A.x": {name: "1"}}, {})
+    assert row.differing is None
+
+
+def test_a_setting_that_is_not_set_there_or_of_another_value_differs() -> None:
+    there, here = (
+        {"A.x": {"retention.ms": "1", "segment.ms": "2"}},
+        {"A.x": {"retention.ms": "3", "delete.retention.ms": "4"}},
+    )
+    (row,) = compared({"A.x": 1}, {"A.x": 1}, there, here)
+    assert row.differing == {
+        "retention.ms": ("1", "3"),
+        "segment.ms": ("2", None),
+    }
+    assert row.compared == 2
+
+
+def test_settings_that_the_source_has_not_set_are_not_compared() -> None:
+    (row,) = compared({"A.x": 1}, {"A.x": 1}, {"A.x": {}}, {"A.x": {"retention.ms": "1"}})
+    assert (row.differing, row.compared) == (None, 0)
+
+
+def test_a_missing_topic_is_reported_as_missing_only() -> None:
+    (row,) = compared({"A.x": 2}, {}, {"A.x": {"retention.ms": "1"}}, {})
+    assert (row.there, row.here, row.differing) == (2, 0, None)
+
+
+def test_it_is_waited_until_all_agree_and_a_cluster_that_never_answers_proves_nothing() -> None:
+    answers: Iterator[Sequence[ComparedTopic]] = iter([(LATE,), (SAME,)])
+    found = agreed("A->B", lambda: next(answers), within=5)
+    assert found is not None
+    assert found.rows == (SAME,)
+    late = agreed("A->B", lambda: (LATE,), within=0.05)
+    assert late is not None
+    assert late.rows == (LATE,)
+
+    def silent() -> Sequence[ComparedTopic]:
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    assert agreed("A->B", silent, within=0.05) is None
+
+
+# Truncations of a log by its new mirror: recorded when the bytes show them.
+
+
+def copied(folder: Path, brokers: int = 1, moment: str = "3-diverged") -> SimpleNamespace:
+    """Cluster A with the log of tx-0 on each of its brokers; it diverges from B's at 21."""
+    found = {}
+    for number in range(1, brokers + 1):
+        shutil.copytree(LOGS / moment / "A" / "tx-0", folder / str(number) / "tx-0")
+        found[number] = SimpleNamespace(log_dir=folder / str(number), state="running")
+    return SimpleNamespace(brokers=found)
+
+
+def log_file(cluster: SimpleNamespace, number: int = 1) -> Path:
+    folder: Path = cluster.brokers[number].log_dir / "tx-0"
+    return max(folder.glob("*.log"))
+
+
+def truncate_at(cluster: SimpleNamespace, offset: int, number: int = 1) -> None:
+    """Truncates a log's file, and appends B's bytes from there on at once."""
+    mine, theirs = headers("3-diverged", "A"), headers("3-diverged", "B")
+    position, there = (int(h.position[(h.base_offset >= offset).argmax()]) for h in (mine, theirs))
+    tail = max((LOGS / "3-diverged" / "B" / "tx-0").glob("*.log")).read_bytes()[there:]
+    with log_file(cluster, number).open("r+b") as file:
+        file.truncate(position)
+        file.seek(position)
+        file.write(tail)
+
+
+def watched(
+    cluster: SimpleNamespace, source: Headers
+) -> tuple[TruncationWatch, list[tuple[str, int, int, int]]]:
+    noted = []
+    read = logs.logs_of(cluster, [("tx", 0)])
+    tails = {tp: logs.expected_tails(log, source) for tp, log in read.items()}
+    return (
+        logs.TruncationWatch(tails, lambda tp, where: noted.append((*tp, where.offset, where.end))),
+        noted,
+    )
+
+
+@pytest.mark.parametrize("brokers", [1, 3])
+def test_a_truncation_is_noted_when_the_bytes_show_it_whatever_follows_at_once(
+    tmp_path: Path, brokers: int
+) -> None:
+    cluster = copied(tmp_path, brokers)
+    end = logs.end_of(headers("3-diverged", "A"))
+    watch, noted = watched(cluster, headers("3-diverged", "B"))
+    assert noted == []
+    truncate_at(cluster, 21)
+    until(lambda: bool(noted), within=60, what="the truncation to be noted")
+    watch.close()
+    assert noted == [("tx", 0, 21, end)]
+
+
+def test_a_log_that_was_not_truncated_is_not_noted(tmp_path: Path) -> None:
+    watch, noted = watched(copied(tmp_path), headers("3-diverged", "B"))
+    watch.close()
+    assert noted == []
+
+
+def test_a_log_with_nothing_of_its_own_is_noted_when_it_grows(tmp_path: Path) -> None:
+    cluster = copied(tmp_path, moment="1-before-stop")
+    end = logs.end_of(headers("1-before-stop", "A"))
+    watch, noted = watched(cluster, headers("3-diverged", "B"))
+    with log_file(cluster).open("ab") as file:
+        file.write(b"the source's next batch")
+    watch.close()
+    assert noted == [("tx", 0, end, end)]
+
+
+def test_a_replica_that_is_behind_grows_by_the_old_log_and_that_is_no_truncation(
+    tmp_path: Path,
+) -> None:
+    cluster = copied(tmp_path, 2)
+    whole = log_file(cluster, 2).read_bytes()
+    log_file(cluster, 2).write_bytes(whole[: int(headers("3-diverged", "A").position[5])])
+    watch, noted = watched(cluster, headers("3-diverged", "B"))
+    log_file(cluster, 2).write_bytes(whole)
+    watch.close()
+    assert noted == []
+
+
+def test_truncations_are_looked_for_until_the_mirror_ends_and_not_only_until_it_mirrors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A build reports MIRRORING before it has truncated, and another topic's record has been
+    mirrored by then."""
+    cluster = copied(tmp_path)
+    watch, noted = watched(cluster, headers("3-diverged", "B"))
+    made = object.__new__(mirror.ClusterMirror)
+    made._watching, made._running, made._mirrored, made._stopping = (
+        watch,
+        True,
+        True,
+        threading.Lock(),
+    )
+    made.link, made._recorder = (
+        LinkSpec(source="B", destination="A"),
+        SimpleNamespace(write=lambda event: event),
+    )
+    made._destination = SimpleNamespace(brokers={})
+    monkeypatch.setattr(mirror.ClusterMirror, "lag", lambda self: None)
+    truncate_at(cluster, 21)
+    made.stop()
+    assert [(partition, offset) for _, partition, offset, _ in noted] == [(0, 21)]
+
+
+def test_what_is_truncated_after_the_end_is_not_noted(tmp_path: Path) -> None:
+    cluster = copied(tmp_path)
+    watch, noted = watched(cluster, headers("3-diverged", "B"))
+    watch.stop()
+    truncate_at(cluster, 21)
+    watch.close()
+    assert noted == []
+
+
+def test_logs_that_have_something_to_lose_are_owed_until_they_lost_it(tmp_path: Path) -> None:
+    (tmp_path / "tail").mkdir()
+    cluster = copied(tmp_path / "tail")
+    watch, noted = watched(cluster, headers("3-diverged", "B"))
+    assert watch.not_yet_truncated == [("tx", 0)]
+    truncate_at(cluster, 21)
+    until(lambda: bool(noted), within=60, what="the truncation to be noted")
+    assert watch.not_yet_truncated == []
+    watch.close()
+    (tmp_path / "none").mkdir()
+    nothing, _ = watched(
+        copied(tmp_path / "none", moment="1-before-stop"), headers("3-diverged", "B")
+    )
+    assert nothing.not_yet_truncated == []
+    nothing.close()
+
+
+# Logs of a failover that a build was recorded with: before and after its stop.
+
+
+LOGS = Path(__file__).parents[1] / "data" / "logs" / "kip-1279"
+
+
+def headers(moment: str, cluster: str, partition: int = 0) -> Headers:
+    return batches.scan(sorted((LOGS / moment / cluster / f"tx-{partition}").glob("*.log"))).headers

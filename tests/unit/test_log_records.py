@@ -1,11 +1,5 @@
 """The columnar decoder against the reference decoder: on any batch both read the same records, or
-neither reads any.
-
-Logs in windows: the same batches and records as the whole log, whatever the window size; and
-whose records they are.
-
-Which record of which replica differs, and in which field: from bytes to the finding.
-"""
+neither reads any; also control records and the entries of coordinators."""
 
 from __future__ import annotations
 
@@ -24,11 +18,19 @@ from hypothesis import strategies as st
 
 from linkflap.harness.log import batches, codecs, layout, records, reference, segments
 from linkflap.harness.log.batch_headers import Headers
-from linkflap.harness.log.reference import MalformedBatch
+from linkflap.harness.log.coordinators import (
+    GroupCommit,
+    GroupMembers,
+    Undecodable,
+    group_entry,
+    transaction_state,
+)
+from linkflap.harness.log.reference import MalformedBatch, Record
 from linkflap.harness.model.payload import FOREIGN, HEADER, LAYOUT, encode
 from linkflap.spark_verify.checks.base import Found
 from linkflap.spark_verify.checks.replica_agreement import kernel
 from tests.kafka_log import (
+    ABORT,
     CODECS,
     COMMIT,
     Plain,
@@ -36,6 +38,7 @@ from tests.kafka_log import (
     batches_in,
     changed,
     marker,
+    mirror_pid_reset,
     ours,
     record,
     recrc,
@@ -434,3 +437,180 @@ def test_a_batch_that_cannot_be_read_is_named_as_a_whole(tmp_path: Path) -> None
     with_first_batch(replica(root, 2), bytes(changed))
     (found,) = disagreements(root)
     assert (found.offset, found.evidence["changed"], found.evidence["uids"]) == (0, [], UIDS)
+
+
+# Control records of a log: markers, resets of producer ids, and unknown ones.
+
+
+FOLDER = "A.t-0"
+
+
+@pytest.mark.parametrize(
+    ("control", "kind"),
+    [
+        (marker(0, ABORT, pid=1, epoch=0), layout.ABORT),
+        (marker(0, COMMIT, pid=1, epoch=0, version=1), layout.COMMIT),
+        (mirror_pid_reset(0), layout.OTHER_CONTROL),
+        (marker(0, 4, pid=1, epoch=0), layout.SKIPPED_CONTROL),
+        (marker(0, 8, pid=1, epoch=0), layout.SKIPPED_CONTROL),
+        (marker(0, -2, pid=1, epoch=0), layout.SKIPPED_CONTROL),
+    ],
+)
+def test_control_records_are_read_as_consumers_read_them(
+    tmp_path: Path, control: bytes, kind: int
+) -> None:
+    found = batches.scan([segment(tmp_path / FOLDER, [control])])
+    assert (found.headers.control.tolist(), found.damage) == ([kind], ())
+
+
+@pytest.mark.parametrize(
+    "control",
+    [
+        marker(0, ABORT, pid=1, epoch=0, version=-1),
+        batch(0, [Plain(key=None, value=None)], control=True),
+        batch(0, [Plain(key=b"\x00\x00", value=None)], control=True),
+    ],
+)
+def test_control_records_that_consumers_refuse_are_damage(tmp_path: Path, control: bytes) -> None:
+    found = batches.scan([segment(tmp_path / FOLDER, [control])])
+    assert [d.kind for d in found.damage] == ["unknown-control"]
+    assert found.headers.control.tolist() == [layout.SKIPPED_CONTROL]
+
+
+def test_a_control_batch_that_compaction_emptied_is_no_reset_and_no_damage(tmp_path: Path) -> None:
+    emptied = batch(4, [], control=True, transactional=True, pid=7, epoch=0, last_delta=0)
+    found = batches.scan([segment(tmp_path / FOLDER, [marker(3, ABORT, pid=7, epoch=0), emptied])])
+    assert (found.headers.control.tolist(), found.damage) == ([layout.ABORT, layout.EMPTIED], ())
+
+
+def test_a_marker_has_the_epoch_of_its_coordinator(tmp_path: Path) -> None:
+    """As brokers write it; with a delete horizon, which moves the field; and with a value that is
+    too short for it."""
+    short = batch(
+        2,
+        [Plain(key=b"\x00\x00\x00\x01", value=b"\x00\x00")],
+        control=True,
+        transactional=True,
+        pid=7,
+        epoch=0,
+    )
+    later = Plain(
+        key=b"\x00\x00\x00\x01", value=b"\x00\x00\x00\x00\x00\x05", timestamp=1_700_000_000_000
+    )
+    compacted = batch(
+        3, [later], control=True, transactional=True, pid=7, epoch=0, horizon=1_700_000_900_000
+    )
+    usual = (
+        marker(0, COMMIT, pid=7, epoch=0, coordinator=4),
+        marker(1, ABORT, pid=8, epoch=0, coordinator=2**31 - 1),
+    )
+    data = batch(4, [record(b"one")], pid=7, epoch=0, seq=0)
+    found = batches.scan([segment(tmp_path / FOLDER, [*usual, short, compacted, data])])
+    assert found.headers.coordinator_epoch.tolist() == [4, 2**31 - 1, -1, 5, -1]
+
+
+def test_mirror_pid_reset_is_control_of_another_kind(tmp_path: Path) -> None:
+    h = batches.scan([segment(tmp_path / FOLDER, [mirror_pid_reset(0, leader_epoch=13)])]).headers
+    assert (h.control.tolist(), h.transactional.tolist(), h.producer_id.tolist()) == (
+        [layout.OTHER_CONTROL],
+        [False],
+        [-1],
+    )
+
+
+# Entries of group coordinators, from bytes: commits, and whether a group has members.
+
+
+def coordinator_record(key: bytes, value: bytes | None) -> Record:
+    return Record(offset=5, timestamp=0, key=key, value=value, headers=())
+
+
+def text(word: str) -> bytes:
+    return struct.pack(">h", len(word)) + word.encode()
+
+
+def compact(word: str) -> bytes:
+    return bytes([len(word) + 1]) + word.encode()
+
+
+def classic(version: int, members: int, *, named: bool = True) -> bytes:
+    """The beginning of a GroupMetadataValue; what follows the number of members is not decoded."""
+    flexible = version >= 4
+    word = compact if flexible else text
+    null = b"\0" if flexible else struct.pack(">h", -1)
+    value = struct.pack(">h", version) + word("consumer") + struct.pack(">i", 7)
+    value += word("range") + word("m-1") if named else null + null
+    value += struct.pack(">q", 1) if version >= 2 else b""
+    return (
+        value
+        + (bytes([members + 1]) if flexible else struct.pack(">i", members))
+        + b"whatever follows"
+    )
+
+
+CLASSIC = struct.pack(">h", 2) + text("g")
+
+
+@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize(("members", "named"), [(2, True), (0, True), (0, False)])
+def test_a_classic_group_has_members_or_none(version: int, members: int, named: bool) -> None:
+    found = group_entry(coordinator_record(CLASSIC, classic(version, members, named=named)))
+    assert found == GroupMembers(offset=5, group="g", member="", present=members > 0)
+
+
+def test_a_group_that_was_deleted_has_no_members() -> None:
+    assert group_entry(coordinator_record(CLASSIC, None)) == GroupMembers(
+        offset=5, group="g", member="", present=False
+    )
+
+
+@pytest.mark.parametrize(("value", "present"), [(b"\0\0", True), (None, False)])
+def test_a_member_of_a_group_of_the_new_protocol_comes_and_goes(
+    value: bytes | None, present: bool
+) -> None:
+    found = group_entry(coordinator_record(struct.pack(">h", 5) + text("g") + text("m-1"), value))
+    assert found == GroupMembers(offset=5, group="g", member="m-1", present=present)
+
+
+def test_a_commit_and_one_that_is_taken_back() -> None:
+    key = struct.pack(">h", 1) + text("g") + text("A.t") + struct.pack(">i", 3)
+    commit = GroupCommit(offset=5, group="g", topic="A.t", partition=3, committed=42)
+    assert group_entry(coordinator_record(key, struct.pack(">hq", 4, 42) + b"rest")) == commit
+    taken_back = group_entry(coordinator_record(key, None))
+    assert isinstance(taken_back, GroupCommit)
+    assert taken_back.committed == -1
+
+
+@pytest.mark.parametrize("kind", [3, 4, 6, 7, 8, 17])
+def test_assignments_and_groups_of_other_kinds_are_left_out(kind: int) -> None:
+    assert group_entry(coordinator_record(struct.pack(">h", kind) + text("g"), b"\0\0")) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (CLASSIC, struct.pack(">h", 5)),
+        (CLASSIC, classic(3, 0)[:9]),
+        (CLASSIC[:3], b""),
+        (b"", b""),
+        (struct.pack(">h", 5) + text("g"), b""),
+    ],
+    ids=["a newer version", "value ends early", "key ends early", "no key", "no member"],
+)
+def test_what_no_coordinator_writes_is_refused(key: bytes, value: bytes) -> None:
+    with pytest.raises(Undecodable):
+        group_entry(coordinator_record(key, value))
+
+
+def test_tagged_fields_are_passed_over() -> None:
+    """A state of version 1 in which each topic has a tagged field of three bytes."""
+    value = struct.pack(">hqhib", 1, 9, 0, 1000, 1) + bytes([3])
+    for topic in ("t", "u"):
+        value += compact(topic) + bytes([2]) + struct.pack(">i", 1) + bytes([1, 0, 3]) + b"xyz"
+    value += struct.pack(">qq", 20, 10) + bytes([3, 1, 8]) + struct.pack(">q", 11)
+    value += bytes([2, 2]) + struct.pack(">h", 2) + bytes([9, 1]) + b"?"
+    found = transaction_state(coordinator_record(struct.pack(">h", 0) + text("id"), value))
+    assert found is not None
+    assert found.partitions == (("t", 1), ("u", 1))
+    assert (found.timeout, found.updated, found.started) == (1000, 20, 10)
+    assert (found.previous_id, found.next_id, found.version) == (-1, 11, 2)

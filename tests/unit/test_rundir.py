@@ -1,8 +1,4 @@
-"""A run directory on a full disk: the record ends at the first write that fails, and the reason is
-kept.
-
-Impossible rows of a run directory are reported and left out.
-"""
+"""A run directory: its columns and manifest, a full disk, and impossible rows."""
 
 from __future__ import annotations
 
@@ -10,7 +6,8 @@ import errno
 import json
 import os
 import resource
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +15,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from linkflap.harness import rundir
 from linkflap.harness.machine import disk_full
@@ -35,11 +36,18 @@ from linkflap.harness.model.history import (
     Watermark,
 )
 from linkflap.harness.model.scenario import TopicSpec, WorkloadSpec
-from linkflap.harness.rundir import Appender, RunReader, RunWriter
+from linkflap.harness.model.verdict import Anomaly
+from linkflap.harness.rundir import Appender, Damage, RunReader, RunWriter
+from linkflap.harness.rundir.manifest import MANIFEST, content
 from linkflap.recording import run_end
 from linkflap.spark_verify.read.pieces import history_rows
 from linkflap.spark_verify.read.plan import plan
+from linkflap.spark_verify.spark.finding_rows import FindingRow, packed, unpacked
+from linkflap.spark_verify.verdict import parquet
 from tests.events import append_row
+from tests.faithful.spec import spec
+from tests.faithful.stories import story
+from tests.run_copy import seal
 from tests.unit.recorded_run import ROW, START, run
 
 NO_SPACE = (
@@ -416,3 +424,296 @@ def test_the_keys_of_producers_take_no_memory(tmp_path: Path) -> None:
     RunWriter(tmp_path / "run", made).close("finished")
     with pytest.raises(InputError, match="keys = 1000000000000000 of a workload transactional"):
         plan(tmp_path / "run")
+
+
+# The manifest of a run directory: a file that differs from it is damage, and is not read.
+
+
+Change = Callable[[Path], object]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return story(spec(1, shape="failover")).write(tmp_path_factory.mktemp("made") / "run")
+
+
+@pytest.fixture
+def manifested(made: Path, tmp_path: Path) -> Path:
+    copied = shutil.copytree(made, tmp_path / "run")
+    seal(copied, digests=True)
+    return copied
+
+
+def segment_in(manifested: Path) -> Path:
+    return next(
+        p for p in sorted(manifested.glob("captures/*/B/*/A.*/*.log")) if p.stat().st_size > 200
+    )
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def replaced(by: Callable[[Path], object]) -> Change:
+    def replace(path: Path) -> None:
+        path.unlink()
+        by(path)
+
+    return replace
+
+
+CHANGES: dict[str, Change] = {
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:100]),
+    "emptied": lambda path: path.write_bytes(b""),
+    "extended": lambda path: path.write_bytes(path.read_bytes() + b"\0"),
+    "one bit": flip,
+    "removed": Path.unlink,
+    "a FIFO": replaced(os.mkfifo),
+    "a directory": replaced(Path.mkdir),
+    "a device": replaced(lambda path: path.symlink_to("/dev/zero")),
+    "a link to itself": replaced(lambda path: path.symlink_to(path)),
+    "a link to another": replaced(
+        lambda path: path.symlink_to(next(p for p in path.parents[2].rglob("*.log") if p != path))
+    ),
+}
+FILES: dict[str, Callable[[Path], Path]] = {
+    "segment": segment_in,
+    "bounds": lambda manifested: next(manifested.glob("captures/*/bounds.json")),
+    "events": lambda manifested: manifested / "events.jsonl",
+    "polls": lambda manifested: next(manifested.glob("polls/*.jsonl")),
+}
+
+
+def of_a_capture(name: str) -> bool:
+    return name.startswith("captures/")
+
+
+def damaged(manifested: Path) -> list[str]:
+    return [damage.path for damage in RunReader(manifested).damage()]
+
+
+def test_files_as_they_were_are_no_damage(manifested: Path) -> None:
+    assert not damaged(manifested)
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_file_is_damage_and_is_not_read(manifested: Path, change: str, file: str) -> None:
+    path = FILES[file](manifested)
+    CHANGES[change](path)
+    reader = RunReader(manifested)
+    name = str(path.relative_to(manifested))
+    assert [d.path for d in reader.damage()] == [name]
+    moment = next(iter(reader.moments()), "") if "captures" not in name else name.split("/")[1]
+    if file == "segment":
+        assert path not in [p for b in reader.bounds(moment)[0] for p in reader.segments(moment, b)]
+    elif file == "bounds":
+        assert not reader.bounds(moment)[0]
+    else:
+        assert not (reader.events()[0] if file == "events" else [*reader.each(Poll, [])])
+
+
+@pytest.mark.parametrize(
+    "name", ["polls/again.jsonl", "operations/again.jsonl", "captures/{}/B/1/{}/{:020}.log"]
+)
+def test_a_file_that_was_not_there_is_damage_and_is_not_read(manifested: Path, name: str) -> None:
+    there = segment_in(manifested).relative_to(manifested).parts
+    added = manifested / name.format(there[1], there[4], 7)
+    like = segment_in(manifested) if added.suffix == ".log" else next(added.parent.glob("*.jsonl"))
+    added.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(like, added)
+    reader = RunReader(manifested)
+    assert damaged(manifested) == [str(added.relative_to(manifested))]
+    assert not any(
+        added in reader.segments(m, b) for m in reader.moments() for b in reader.bounds(m)[0]
+    )
+
+
+def test_two_segments_that_were_exchanged_are_both_damage(manifested: Path) -> None:
+    one = segment_in(manifested)
+    other = next(
+        p for p in manifested.glob("captures/*/A/*/A.*/*.log") if content(p) != content(one)
+    )
+    content_of_one = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(content_of_one)
+    assert sorted(damaged(manifested)) == sorted(
+        str(path.relative_to(manifested)) for path in (one, other)
+    )
+
+
+@pytest.mark.parametrize("left", [-1, 7, None])
+@pytest.mark.parametrize("of", ["segment", "captures"])
+def test_a_file_whose_digest_is_gone_is_damage_and_is_not_read(
+    manifested: Path, left: int | None, of: str
+) -> None:
+    path, manifest = segment_in(manifested), manifested / MANIFEST
+    recorded = msgspec.json.decode(manifest.read_bytes())
+    gone = (
+        [str(path.relative_to(manifested))]
+        if of == "segment"
+        else [*filter(of_a_capture, recorded)]
+    )
+    kept = {name: was for name, was in recorded.items() if name not in gone}
+    left_of = {} if left is None else dict.fromkeys(gone, left)
+    manifest.write_bytes(msgspec.json.encode(kept | left_of))
+    reader = RunReader(manifested)
+    assert sorted(damaged(manifested)) == sorted(gone)
+    assert path not in [
+        p for m in reader.moments() for b in reader.bounds(m)[0] for p in reader.segments(m, b)
+    ]
+
+
+def test_a_link_is_damage_whatever_it_leads_to(manifested: Path, tmp_path: Path) -> None:
+    path = segment_in(manifested)
+    shutil.move(path, tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    assert damaged(manifested) == [str(path.relative_to(manifested))]
+
+
+@pytest.mark.parametrize("digests", [True, False])
+def test_a_torn_manifest_is_damage_by_itself(manifested: Path, digests: bool) -> None:
+    seal(manifested, digests=digests)
+    path = manifested / MANIFEST
+    path.write_bytes(path.read_bytes()[:-10])
+    assert damaged(manifested) == [MANIFEST]
+    path.unlink()
+    assert damaged(manifested) == [MANIFEST]
+    os.mkfifo(path)
+    assert damaged(manifested) == [MANIFEST]
+
+
+def test_directories_of_older_versions_have_no_digests(manifested: Path) -> None:
+    seal(manifested)
+    flip(segment_in(manifested))
+    assert not damaged(manifested)
+    segment_in(manifested).unlink()
+    assert RunReader(manifested).damage() == [
+        Damage(path=damaged(manifested)[0], reason="missing: it was there when the run ended")
+    ]
+
+
+def test_a_run_that_was_recorded_with_digests_has_them(manifested: Path) -> None:
+    recorded = msgspec.json.decode((manifested / MANIFEST).read_bytes())
+    assert RunReader(manifested).has_digests
+    (manifested / MANIFEST).write_bytes(msgspec.json.encode(dict.fromkeys(recorded, -1)))
+    assert {*damaged(manifested)} == {*recorded}
+    path = manifested / "run.json"
+    path.write_bytes(path.read_bytes().replace(b'"digests": true', b'"digests": false'))
+    assert (damaged(manifested), RunReader(manifested).has_digests) == ([], False)
+    (manifested / MANIFEST).write_bytes(b"{}")
+    assert damaged(manifested) == [MANIFEST]
+
+
+def test_of_a_killed_run_the_captures_that_were_finished_have_digests(manifested: Path) -> None:
+    listed = msgspec.json.decode((manifested / MANIFEST).read_bytes())
+    captured = {name: was for name, was in listed.items() if name.startswith("captures/")}
+    (manifested / MANIFEST).write_bytes(msgspec.json.encode(captured))
+    assert damaged(manifested) == [MANIFEST], "it ended, and its manifest does not have all"
+    path = manifested / "run.json"
+    path.write_text(path.read_text().replace('"finished"', '"running"'))
+    segment = segment_in(manifested)
+    flip(segment)
+    assert damaged(manifested) == ["run.json", str(segment.relative_to(manifested))]
+
+
+# Columns of numbers as text: they are read back unchanged, and numbers that rise by one cost
+# almost nothing.
+
+
+LOWEST, HIGHEST = -(2**63), 2**63 - 1
+
+
+def crossed(data: dict[str, object]) -> dict[str, object]:
+    return unpacked(json.loads(json.dumps(packed(data))))
+
+
+@given(st.lists(st.one_of(st.integers(LOWEST, HIGHEST), st.sampled_from([LOWEST, -1, 0, HIGHEST]))))
+def test_a_column_comes_back(numbers: list[int]) -> None:
+    column = crossed({"of": np.array(numbers, np.int64)})["of"]
+    assert isinstance(column, np.ndarray)
+    assert column.dtype == np.int64
+    assert column.tolist() == numbers
+
+
+def test_other_values_are_unchanged() -> None:
+    data: dict[str, object] = {
+        "list": [1, 2],
+        "object": {"int64": "x", "more": 1},
+        "word": "int64",
+        "nothing": None,
+        "numbers": {},
+    }
+    assert crossed(data) == data
+
+
+def test_a_value_that_is_no_integer_is_refused() -> None:
+    with pytest.raises(TypeError):
+        packed({"of": np.array([0.5])})
+
+
+def test_the_size_of_columns() -> None:
+    """10,000 numbers: of a log with markers, of four producers in turn, and of no order at all."""
+    n = np.arange(10_000)
+    offsets, uids = n // 10 * 11 + n % 10, (n // 10 % 4 << 40) + n // 40 * 10 + n % 10
+    anything = np.random.default_rng(1).integers(LOWEST, HIGHEST, len(n))
+
+    def each(column: np.ndarray) -> float:
+        return len(json.dumps(packed({"of": column}))) / len(column)
+
+    assert each(offsets) < 0.2
+    assert each(uids) < 0.3
+    assert each(anything) < 11
+
+
+# The Parquet files of a verdict: every anomaly and everything examined, also if there is none.
+
+
+def examined(partition: int, count: int) -> FindingRow:
+    return FindingRow(
+        run="r", topic="A.t", partition=partition, check="duplicate", finding="examined",
+        cluster="B", origin="mirrored",
+        count=count, offset=7, data={"generation": 1},
+    )  # fmt: skip
+
+
+def test_nothing_is_left_out(tmp_path: Path) -> None:
+    anomalies = [
+        Anomaly(
+            check="duplicate", kind="duplicate", cluster="B", topic="A.t", partition=0, offset=n,
+            evidence={"uid": n, "why": ["a"]}, allowed=n == 0,
+        )
+        for n in range(100)
+    ]  # fmt: skip
+    other = FindingRow(
+        run="r",
+        topic="A.t",
+        partition=0,
+        check="duplicate",
+        finding="unjudged",
+        data={"reason": "because"},
+    )
+    parquet.write(tmp_path, anomalies, [examined(0, 3), other, examined(1, 4)], run=str(tmp_path))
+    found = pq.read_table(tmp_path / parquet.FINDINGS_FILE).to_pylist()
+    assert [row["offset"] for row in found] == list(range(100))
+    assert [row["allowed"] for row in found].count(True) == 1
+    assert json.loads(found[5]["evidence"]) == {"uid": 5, "why": ["a"]}
+    counted = pq.read_table(tmp_path / parquet.EXAMINED_FILE).to_pylist()
+    assert [
+        (r["partition"], r["count"], r["era"], r["generation"], r["origin"]) for r in counted
+    ] == [
+        (0, 3, 7, 1, "mirrored"),
+        (1, 4, 7, 1, "mirrored"),
+    ]
+    assert {path.name for path in tmp_path.iterdir()} == {
+        parquet.FINDINGS_FILE,
+        parquet.EXAMINED_FILE,
+    }
+
+
+def test_without_anomalies_the_columns_are_there(tmp_path: Path) -> None:
+    parquet.write(tmp_path, [], [], run=str(tmp_path))
+    assert pq.read_schema(tmp_path / parquet.FINDINGS_FILE).equals(parquet.FOUND)
+    assert pq.read_schema(tmp_path / parquet.EXAMINED_FILE).equals(parquet.EXAMINED)

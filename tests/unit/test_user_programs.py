@@ -1,21 +1,46 @@
-"""The user's programs: the process group is killed as a whole, and their environment is never
-logged."""
+"""The user's programs as workloads and mirrors: their settings, process groups, environment,
+guarantees and reports. No broker runs here."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
+from click.testing import CliRunner
 
+from linkflap.chaos import scenario_file
+from linkflap.chaos.scenario_file import read as read_scenario
+from linkflap.harness import mirrors
 from linkflap.harness.machine.children import Child
-from linkflap.harness.machine.user_programs import HIDDEN, Foreign, program, redacted
-from linkflap.harness.model.errors import DeadlineExceeded, SetupError
+from linkflap.harness.machine.user_programs import HIDDEN, Foreign, redacted
+from linkflap.harness.machine.user_programs import program as start_program
+from linkflap.harness.mirrors.command import mirror
+from linkflap.harness.mirrors.command.mirror import Order
+from linkflap.harness.model.errors import (
+    DeadlineExceeded,
+    EnvironmentFailure,
+    InputError,
+    SetupError,
+)
+from linkflap.harness.model.events import ClientDied
+from linkflap.harness.model.guarantee import Allowance, Guarantee
+from linkflap.harness.model.scenario import MirrorSpec, Option, WorkloadSpec
 from linkflap.harness.model.wait import until
+from linkflap.harness.rundir import RunReader, RunWriter
+from linkflap.harness.workloads import groups, topics, topics_for
+from linkflap.harness.workloads.clients import WorkloadClients
+from linkflap.harness.workloads.command import Command, check
+from linkflap.harness.workloads.make_crew import make_all
+from tests.unit.recorded_run import run
 
 PARENT = """
 import pathlib, subprocess, sys
@@ -158,10 +183,562 @@ def test_values_that_the_user_gave_are_in_no_log(tmp_path: Path) -> None:
 def test_programs_are_paths_from_the_folder_or_names_in_the_path(tmp_path: Path) -> None:
     script = tmp_path / "mine.sh"
     script.write_text("#!/bin/sh\n")
-    assert program("./mine.sh", tmp_path) is None, "it cannot be executed"
+    assert start_program("./mine.sh", tmp_path) is None, "it cannot be executed"
     script.chmod(0o755)
-    assert program("./mine.sh", tmp_path) == str(script)
-    assert program("mine.sh", tmp_path) is None, "the folder is not in PATH"
-    assert program("sh", tmp_path)
+    assert start_program("./mine.sh", tmp_path) == str(script)
+    assert start_program("mine.sh", tmp_path) is None, "the folder is not in PATH"
+    assert start_program("sh", tmp_path)
     with pytest.raises(SetupError, match=r"no program 'mine\.sh'"):
         foreign(tmp_path).start(["mine.sh"])
+
+
+# Addresses for a program: two clusters, and the client links into them.
+
+
+ADDRESSES = SimpleNamespace(
+    clusters={
+        name: SimpleNamespace(bootstrap=f"127.0.0.1:{port}") for name, port in (("A", 1), ("B", 2))
+    },
+    links={
+        "*->A": SimpleNamespace(bootstrap="127.0.0.1:11"),
+        "*->B": SimpleNamespace(bootstrap="127.0.0.1:12"),
+    },
+)
+
+
+# A user's program as a workload: its settings in scenario files, and how it is started, moved,
+# killed, paused and stopped. No broker runs here.
+
+
+SCENARIO = """
+schema = 1
+name = "mine"
+topology = "A->B"
+[[workload]]
+command = ["python3", "app.py"]
+home = "A"
+folder = "service"
+reads = ["orders"]
+writes = ["paid"]
+[workload.options]
+group = "mine"
+"""
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[RunWriter]:
+    made = RunWriter(tmp_path / "run", run())
+    yield made
+    made.close("finished")
+
+
+def test_a_scenario_file_has_it_with_its_folder_from_there(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(SCENARIO)
+    read = scenario_file.read(path, seed=1)
+    (spec,) = read.workloads
+    assert (spec.kind, spec.command, spec.folder) == (
+        "command",
+        ("python3", "app.py"),
+        str(tmp_path / "service"),
+    )
+    again = tmp_path / "again.toml"
+    scenario_file.save(read, again)
+    assert scenario_file.read(again, seed=1) == read
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        ('command = ["python3", "app.py"]\n', "", "line 5: 'kind' is missing; add kind"),
+        ('command = ["python3", "app.py"]', "command = []", "'kind' is missing"),
+        (
+            'command = ["python3", "app.py"]',
+            'command = "python3 app.py"',
+            "line 6: workload.0.command is wrong",
+        ),
+        (
+            'command = ["python3", "app.py"]',
+            'command = ["./nothing"]',
+            "there is no program './nothing'",
+        ),
+        (
+            'command = ["python3", "app.py"]',
+            'kind = "transactional"',
+            "no option of transactional 'group'",
+        ),
+        (
+            '[workload.options]\ngroup = "mine"\n',
+            'kind = "transactional"\n',
+            "command is of a program of your own, and transactional is linkflap's",
+        ),
+        (
+            'group = "mine"',
+            'groop = "mine"',
+            "line 12: there is no option of command 'groop' (did you mean 'group'?)",
+        ),
+    ],
+)
+def test_a_mistake_in_the_file_is_named_with_its_line(
+    tmp_path: Path, before: str, after: str, says: str
+) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(SCENARIO.replace(before, after))
+    with pytest.raises(InputError) as raised:
+        scenario_file.read(path, seed=1)
+    assert says in str(raised.value)
+
+
+def test_a_program_that_asks_for_java_finds_one_and_the_jars_of_the_clients(
+    writer: RunWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = SimpleNamespace(classpath="/libs/*"), SimpleNamespace(path="/java")
+    monkeypatch.setattr("linkflap.harness.workloads.jvms._installed", lambda _: installed)
+    given = {}
+    for library in ("librdkafka", "java@4.3.1"):
+        spec = WorkloadSpec(
+            kind="command", home="A", command=("true",), folder=str(tmp_path), library=library
+        )
+        given[library] = Command(spec, "command-1", ADDRESSES, writer)._given()
+    assert "LINKFLAP_JAVA" not in given["librdkafka"]
+    assert (given["java@4.3.1"]["LINKFLAP_JAVA"], given["java@4.3.1"]["LINKFLAP_CLASSPATH"]) == (
+        "/java",
+        "/libs/*",
+    )
+
+
+def test_a_program_has_one_library() -> None:
+    with pytest.raises(InputError, match="a program takes no turns"):
+        check(WorkloadSpec(kind="command", home="A", command=("true",), library="java,librdkafka"))
+
+
+def test_a_file_gives_java_to_a_program_only_where_the_program_asks(tmp_path: Path) -> None:
+    text = """
+schema = 1
+name = "x"
+topology = "A->B"
+clients = "java"
+[[workload]]
+kind = "readers"
+home = "A"
+[[workload]]
+command = ["true"]
+home = "A"
+[[workload]]
+command = ["true"]
+home = "A"
+library = "java"
+"""
+    path = tmp_path / "x.toml"
+    path.write_text(text)
+    read = scenario_file.read(path, seed=1)
+    assert [spec.library for spec in read.workloads] == ["java", "librdkafka", "java"]
+    again = tmp_path / "again.toml"
+    again.write_text(scenario_file.render(read))
+    assert [spec.library for spec in scenario_file.read(again, seed=1).workloads] == [
+        "java",
+        "librdkafka",
+        "java",
+    ]
+
+
+SAYS = """
+import json, os, pathlib, signal, sys
+said = {name: value for name, value in os.environ.items() if name.startswith("LINKFLAP_")}
+file = pathlib.Path(os.environ["LINKFLAP_ADDRESS_FILE"])
+def moved(*_): print("moved to", file.read_text().strip(), flush=True)
+signal.signal(signal.SIGUSR1, moved)
+signal.signal(signal.SIGUSR2, lambda *_: print("quiet", flush=True))
+signal.signal(signal.SIGTERM, lambda *_: (print("stopped", flush=True), sys.exit(0)))
+print(json.dumps(said), flush=True)
+while True: signal.pause()
+"""
+
+
+@pytest.fixture
+def program(writer: RunWriter, tmp_path: Path) -> Iterator[Callable[..., Command]]:
+    """Makes one, with options; it prints its environment."""
+    made: list[Command] = []
+
+    def make(**options: str) -> Command:
+        spec = WorkloadSpec(
+            kind="command",
+            home="A",
+            command=(sys.executable, "-c", SAYS),
+            folder=str(tmp_path),
+            reads=("orders",),
+            options=options,
+        )
+        made.append(Command(spec, "command-1", ADDRESSES, writer))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.stop()
+
+
+def output(writer: RunWriter) -> str:
+    log = writer.logs / "commands" / "command-1" / "output.log"
+    return log.read_text() if log.exists() else ""
+
+
+def said(writer: RunWriter, starts: int) -> dict[str, str]:
+    """The output of its n-th start."""
+
+    def lines() -> list[str]:
+        return [line for line in output(writer).splitlines() if line.startswith("{")]
+
+    until(lambda: len(lines()) >= starts, within=60, what="the program to start")
+    environment: dict[str, str] = json.loads(lines()[starts - 1])
+    return environment
+
+
+def test_it_finds_addresses_and_topics_in_its_environment(
+    program: Callable[..., Command], writer: RunWriter
+) -> None:
+    program().start()
+    found = said(writer, 1)
+    assert found["LINKFLAP_CLUSTER"] == "A"
+    assert found["LINKFLAP_BOOTSTRAP"] == found["LINKFLAP_BOOTSTRAP_A"] == "127.0.0.1:1"
+    assert found["LINKFLAP_BOOTSTRAP_B"] == "127.0.0.1:2"
+    assert (found["LINKFLAP_READS"], found["LINKFLAP_WRITES"]) == ("A.orders", "")
+
+
+def test_through_the_proxy_it_is_given_the_path_of_clients(
+    program: Callable[..., Command], writer: RunWriter
+) -> None:
+    program(via="proxy").start()
+    assert said(writer, 1)["LINKFLAP_BOOTSTRAP"] == "127.0.0.1:11"
+
+
+def test_it_is_moved_by_a_restart_with_the_other_address(
+    program: Callable[..., Command], writer: RunWriter
+) -> None:
+    mine = program()
+    mine.start()
+    said(writer, 1)
+    assert mine.ask_to_move("B", "A", drained=True) == []
+    mine.pause("A")
+    assert not mine.alive
+    mine.ask_to_move("A", "B", drained=True)
+    assert said(writer, 2)["LINKFLAP_BOOTSTRAP"] == "127.0.0.1:2"
+    assert output(writer).count("stopped") == 1
+
+
+def test_it_is_moved_by_a_signal_where_it_says_so(
+    program: Callable[..., Command], writer: RunWriter
+) -> None:
+    mine = program(move="signal")
+    mine.start()
+    said(writer, 1)
+    mine.pause("A")
+    until(
+        lambda: "quiet" in output(writer),
+        within=60,
+        what="the program to be asked to write no more",
+    )
+    mine.ask_to_move("A", "B", drained=False)
+    until(
+        lambda: "moved to 127.0.0.1:2" in output(writer),
+        within=60,
+        what="the program to be asked to move",
+    )
+    assert mine.alive
+    assert "stopped" not in output(writer)
+
+
+def test_one_that_is_killed_is_started_again_and_the_death_is_written_down(
+    program: Callable[..., Command], writer: RunWriter
+) -> None:
+    mine = program()
+    clients = WorkloadClients([mine], writer)
+    mine.start()
+    said(writer, 1)
+    death = clients.kill("A", workload="command", moment="any", by="kill", within=10)
+    assert (death.status, death.process) == (-signal.SIGKILL, "command-1")
+    said(writer, 2)
+    assert clients.done_since_restart("command-1") == 1
+    with pytest.raises(InputError, match="no program of a workload with a command runs at B"):
+        clients.kill("B", workload="command", moment="any", by="kill", within=10)
+    events, _ = RunReader(writer.root).events()
+    (died,) = [event for event in events if isinstance(event, ClientDied)]
+    assert (died.by, died.signal, died.again) == ("kill", "SIGKILL", True)
+
+
+def test_one_that_ends_by_itself_is_started_again(writer: RunWriter, tmp_path: Path) -> None:
+    spec = WorkloadSpec(
+        kind="command",
+        home="A",
+        command=(sys.executable, "-c", "print('up'); raise SystemExit(3)"),
+        folder=str(tmp_path),
+    )
+    mine = Command(spec, "command-1", ADDRESSES, writer)
+    mine.start()
+    try:
+        until(
+            lambda: mine.look() or output(writer).count("up") >= 2,
+            within=60,
+            what="the program to be started again",
+        )
+    finally:
+        mine.stop()
+    events, _ = RunReader(writer.root).events()
+    assert next(event.status for event in events if isinstance(event, ClientDied)) == 3
+
+
+def test_it_can_be_suspended_and_continued(
+    program: Callable[..., Command], writer: RunWriter
+) -> None:
+    mine = program()
+    mine.start()
+    said(writer, 1)
+    mine.freeze()
+    assert mine.frozen
+    mine.thaw()
+    assert not mine.frozen
+    mine.stop()
+    mine.thaw()
+    with pytest.raises(InputError, match="does not run"):
+        mine.freeze()
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"command": ()}, "has no command"),
+        ({"command": ("./no-such",)}, "there is no program './no-such'"),
+        ({"clients": 2}, "cannot have 2 clients"),
+        ({"options": {"speed": 3}}, "has no option 'speed'; it has via, move, group"),
+        ({"options": {"move": "hope"}}, "move='hope'; give restart or signal"),
+        ({"options": {"group": 3}}, "group=3; give a text"),
+        ({"writes": ("../etc",)}, "cannot have the topic '../etc'"),
+    ],
+)
+def test_every_error_is_one_sentence(changed: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError) as raised:
+        check(WorkloadSpec(**{"kind": "command", "home": "A", "command": ("true",), **changed}))
+    assert says in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_its_topics_are_only_read_by_linkflaps_clients(writer: RunWriter) -> None:
+    app = WorkloadSpec(
+        kind="command",
+        home="A",
+        command=("true",),
+        reads=("orders",),
+        writes=("paid",),
+        options={"group": "mine"},
+    )
+    specs = [
+        app,
+        WorkloadSpec(kind="transactional", home="A"),
+        WorkloadSpec(kind="readers", home="A", options={"assign": True}),
+    ]
+    every = dict.fromkeys(topics(specs), 2)
+    assert sorted(every) == ["A.orders", "A.paid"]
+    assert [sorted(topics_for(spec, specs, every)) for spec in specs[1:]] == [
+        ["A.orders"],
+        ["A.orders", "A.paid"],
+    ]
+    assert groups(specs) == ["mine"]
+    crews = make_all(specs, addresses=ADDRESSES, topics=every, writer=writer, seed=1)
+    assert [type(crew).__name__ for crew in crews] == ["Command", "Producers", "Readers"]
+
+
+# A mirror of commands: its manifest, its guarantees, its reports, and its lag. No broker runs
+# here.
+
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "replicator"
+SMALLEST = """
+schema = 1
+name = "mine"
+[guarantee]
+equality = "order"
+offsets_kept = false
+producer_ids = "replaced"
+[commands]
+start = ["python3", "mine.py"]
+"""
+
+
+def written(tmp_path: Path, text: str = SMALLEST) -> Path:
+    path = tmp_path / "mirror.toml"
+    path.write_text(text)
+    return path
+
+
+def resolved(path: Path) -> MirrorSpec:
+    return mirrors.resolve(MirrorSpec(kind="command", options={"manifest": str(path)}))
+
+
+def test_the_smallest_manifest_declares_its_guarantee(tmp_path: Path) -> None:
+    promised = Guarantee(
+        equality="order", offsets_kept=False, producer_ids="replaced", delivery="at-least-once"
+    )
+    assert resolved(written(tmp_path)).guarantee == promised
+
+
+def test_the_example_has_the_declared_allowances() -> None:
+    guarantee = resolved(EXAMPLE / "mirror.toml").guarantee
+    assert [(type(line), line.kind, line.reach_after) for line in guarantee.allowed] == [
+        (Allowance, "mirrored-duplicate", 30.0)
+    ]
+
+
+def test_run_json_has_the_commands_and_only_names_of_the_environment(tmp_path: Path) -> None:
+    spec = resolved(
+        written(tmp_path, SMALLEST + 'stop = ["kill", "a b"]\n[environment]\nTOKEN = "geheim"\n')
+    )
+    assert spec.resolved["commands"] == "start: python3 mine.py; stop: kill 'a b'"
+    assert spec.resolved["environment"] == "TOKEN"
+    assert "geheim" not in json.dumps(dict(spec.resolved))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("schema = 1", "schema = 2", "schema is 2; this linkflap reads schema = 1"),
+        ("schema = 1", "", "schema is missing"),
+        ('name = "mine"', 'name = "../mine"', "name"),
+        (
+            'equality = "order"',
+            'equality = "bits"',
+            "invalid enum value 'bits' - at 'guarantee.equality'",
+        ),
+        (
+            'equality = "order"',
+            'equality = "bytes"',
+            "equality is bytes, which compares records at the same offset",
+        ),
+        ("offsets_kept = false", "offsets_kept = 0", "guarantee.offsets_kept"),
+        ("offsets_kept = false", "offset_kept = false", "offset"),
+        ('start = ["python3", "mine.py"]', "start = []", "commands.start"),
+        ('start = ["python3", "mine.py"]', 'start = "python3 mine.py"', "commands.start"),
+        (
+            'start = ["python3", "mine.py"]',
+            'start = ["./no-such"]',
+            "command start: there is no program './no-such'",
+        ),
+        ('start = ["python3", "mine.py"]', 'ready = ["true"]', "'start'"),
+        (
+            "[commands]",
+            '[environment]\nLINKFLAP_LINK = "x"\n[commands]',
+            "'LINKFLAP_LINK' cannot be set",
+        ),
+        ("[commands]", "[commands", "it is not TOML"),
+        (
+            'name = "mine"',
+            'name = "mine"\nkafka = "1.0"',
+            "kafka: no list of jars is kept for Kafka '1.0'",
+        ),
+        ('name = "mine"', 'name = "mine"\nkafka = "./libs"', "kafka: there is no directory"),
+    ],
+)
+def test_every_error_is_one_sentence_with_the_file(
+    tmp_path: Path, before: str, after: str, said: str
+) -> None:
+    path = written(tmp_path, SMALLEST.replace(before, after))
+    with pytest.raises(InputError) as raised:
+        resolved(path)
+    sentence = str(raised.value)
+    assert sentence.startswith(f"manifest {path}: ")
+    assert said in sentence
+    assert "\n" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "mirror command needs a manifest"),
+        ({"manifest": ""}, "mirror command needs a manifest"),
+        ({"manifest": "nowhere.toml"}, "there is no manifest .*nowhere.toml"),
+        ({"manifest": "/"}, "cannot be read"),
+        ({"manifest": "mine.toml", "speed": 3}, "has no option 'speed'"),
+    ],
+)
+def test_a_mirror_without_a_manifest_is_refused(options: dict[str, Option], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        mirrors.check(MirrorSpec(kind="command", options=options))
+
+
+def test_a_manifest_is_looked_for_beside_the_scenario_file() -> None:
+    scenario = read_scenario(EXAMPLE / "crash.toml", seed=1)
+    assert scenario.mirror.options == {"manifest": str(EXAMPLE / "mirror.toml")}
+
+
+def test_a_failback_needs_a_command_for_it(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError,
+        match="use cluster-mirroring, shadow, or a command whose manifest has",
+    ):
+        mirrors.check(
+            MirrorSpec(kind="command", options={"manifest": str(written(tmp_path))}),
+            reversible=True,
+        )
+    able = written(tmp_path, SMALLEST + 'failback = ["true"]\n')
+    mirrors.check(MirrorSpec(kind="command", options={"manifest": str(able)}), reversible=True)
+    assert resolved(able).guarantee.reversible
+
+
+def test_a_dry_run_shows_the_commands() -> None:
+    from linkflap.cli.run import run
+
+    done = CliRunner().invoke(
+        run,
+        [str(EXAMPLE / "crash.toml"), "--dry-run", "--runtime", "process"],
+        standalone_mode=False,
+    )
+    assert "mirror, start" in done.output, done.exception
+    assert "python3 copier.py" in done.output
+
+
+@pytest.mark.parametrize(
+    ("printed", "said"),
+    [
+        ('{"lag": 12}\n', 12),
+        ('connecting …\n{"lag": 0}\nbye\n', 0),
+        ("", None),
+        ('{"lag": -1}', None),
+        ('{"lag": "3"}', None),
+        ("7", None),
+    ],
+)
+def test_a_lag_is_the_last_json_object_that_was_printed(printed: str, said: int | None) -> None:
+    assert mirror.printed_lag(printed) == said
+
+
+def test_a_reported_promotion_has_topic_and_partition() -> None:
+    assert mirror.printed_promotion('{"promoted": {"A.orders": [4, 7]}}\n', "mine") == {
+        ("A.orders", 0): 4,
+        ("A.orders", 1): 7,
+    }
+    assert mirror.printed_promotion("done\n", "mine") == {}
+    with pytest.raises(EnvironmentFailure, match="a malformed promotion"):
+        mirror.printed_promotion('{"promoted": {"A.orders": [-1]}}', "mine")
+
+
+def behind(*steps: str) -> int:
+    """`s1` is a record of the source, `a1` its arrival."""
+    order = Order()
+    for step in steps:
+        (order.sent if step[0] == "s" else order.arrived)(int(step[1:]))
+    return order.behind
+
+
+def test_records_after_the_last_arrival_are_the_lag() -> None:
+    assert behind() == 0
+    assert behind("s1", "s2", "s3") == 3
+    assert behind("s1", "s2", "s3", "a1", "a2") == 1
+    assert behind("s1", "s2", "s3", "a1", "a2", "a3") == 0
+
+
+def test_records_lost_before_an_arrival_are_no_lag() -> None:
+    assert behind("s1", "s2", "s3", "a1", "a3") == 0
+
+
+def test_an_arrival_may_be_seen_before_its_record_and_a_repeat_after_it() -> None:
+    assert behind("a1", "s1", "s2") == 1
+    assert behind("s1", "a1", "a1", "s2", "a2", "a1") == 0
+    assert behind("a2", "s1", "s2", "s3") == 1

@@ -1,0 +1,416 @@
+"""Damaged batches: every kind of wrong bytes is a value that names file and position; nothing
+raises, and nothing takes more memory than a batch may have."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import subprocess
+import sys
+import tempfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import cramjam
+import pytest
+import zstandard
+from crc32c import crc32c
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from linkflap.harness.log import batches, coordinators, layout, records, reference, segments
+from linkflap.harness.log.codecs import GZIP, LZ4, SNAPPY, XERIAL, ZSTD, CannotInflate, inflate
+from tests.kafka_log import (
+    ABORT,
+    COMMIT,
+    batch,
+    batches_in,
+    changed,
+    field_of,
+    marker,
+    mirror_pid_reset,
+    ours,
+    record,
+    recrc,
+    rewrite,
+    segment,
+    with_marker_kind,
+)
+
+# Headers and damage: every kind of wrong bytes is a value that names file and position; nothing
+# raises.
+
+
+FOLDER = "A.t-0"
+NAME = f"{FOLDER}/{0:020}.log"
+DATA = [
+    batch(0, [ours(1), ours(2)], pid=5, epoch=1, seq=7, transactional=True, leader_epoch=3),
+    marker(2, COMMIT, pid=5, epoch=1),
+]
+
+
+def damage(found: batches.ReplicaLog) -> list[tuple[str, str, int]]:
+    return [(d.kind, d.file, d.position) for d in found.damage]
+
+
+def test_every_header_field(tmp_path: Path) -> None:
+    found = batches.scan([segment(tmp_path / FOLDER, DATA)])
+    h = found.headers
+    assert not found.damage
+    assert (h.base_offset.tolist(), h.last_offset.tolist()) == ([0, 2], [1, 2])
+    assert h.length.tolist() == [len(one) for one in DATA]
+    assert h.position.tolist() == [0, len(DATA[0])]
+    assert h.count.tolist() == [2, 1]
+    assert h.crc.tolist() == [crc32c(one[layout.CRC_FROM :]) for one in DATA]
+    assert h.crc_ok.all()
+    assert h.leader_epoch.tolist() == [3, 0]
+    assert (h.producer_id.tolist(), h.producer_epoch.tolist()) == ([5, 5], [1, 1])
+    assert (h.base_sequence.tolist(), h.last_sequence.tolist()) == ([7, -1], [8, -1])
+    assert h.transactional.all()
+    assert h.control.tolist() == [layout.DATA, layout.COMMIT]
+    assert found.where(1) == (NAME, len(DATA[0]))
+
+
+def test_sequences_wrap_at_two_to_the_31(tmp_path: Path) -> None:
+    one = batch(0, [ours(i) for i in range(4)], pid=1, epoch=0, seq=2**31 - 2)
+    h = batches.scan([segment(tmp_path / FOLDER, [one])]).headers
+    assert h.last_sequence.tolist() == [1]
+    assert [b.last_sequence for b in reference.batches(one)] == [1]
+
+
+def test_nothing_at_all_is_an_empty_log(tmp_path: Path) -> None:
+    for found in (batches.scan([]), batches.scan([segment(tmp_path / FOLDER, [])])):
+        assert len(found.headers) == 0
+        assert not found.damage
+        assert len(records.decode(found)[0]) == 0
+
+
+def test_a_preallocated_tail_is_no_damage(tmp_path: Path) -> None:
+    found = batches.scan([segment(tmp_path / FOLDER, DATA, tail=bytes(4096))])
+    assert len(found.headers) == 2
+    assert not found.damage
+
+
+def test_bytes_after_zeros_are_damage(tmp_path: Path) -> None:
+    found = batches.scan([segment(tmp_path / FOLDER, DATA, tail=bytes(100) + b"x")])
+    assert damage(found) == [("bytes-after-zeros", NAME, sum(map(len, DATA)))]
+
+
+@pytest.mark.parametrize("kept", [8, 11, 16, 17, 40, 60, 61, -1])
+def test_a_torn_tail_is_reported_with_its_position(tmp_path: Path, kept: int) -> None:
+    torn = batch(3, [record(b"value")])[:kept]
+    found = batches.scan([segment(tmp_path / FOLDER, DATA, tail=torn)])
+    assert len(found.headers) == 2
+    assert damage(found) == [("torn-tail", NAME, sum(map(len, DATA)))]
+    assert str(len(torn)) in found.damage[0].detail
+
+
+@pytest.mark.parametrize("length", [-1, 0, 48, 2**31 - 1])
+def test_an_impossible_length_ends_the_file(tmp_path: Path, length: int) -> None:
+    bad = bytearray(batch(2, [record(b"v")]))
+    struct.pack_into(">i", bad, layout.LENGTH_AT, length)
+    found = batches.scan(
+        [segment(tmp_path / FOLDER, [DATA[0], bytes(bad), batch(3, [record(b"w")])])]
+    )
+    assert found.headers.base_offset.tolist() == [0]
+    assert damage(found) == [("impossible-length", NAME, len(DATA[0]))]
+
+
+def test_a_corrupt_batch_is_kept_and_flagged(tmp_path: Path) -> None:
+    bad = bytearray(DATA[0])
+    bad[-1] ^= 0x40
+    found = batches.scan([segment(tmp_path / FOLDER, [bytes(bad), DATA[1]])])
+    assert found.headers.crc_ok.tolist() == [False, True]
+    assert found.headers.producer_id.tolist() == [5, 5]
+    assert damage(found) == [("corrupt-batch", NAME, 0)]
+    assert "offsets 0 to 1" in str(found.damage[0])
+
+
+def test_leader_epoch_and_base_offset_are_not_under_the_crc(tmp_path: Path) -> None:
+    moved = bytearray(DATA[0])
+    struct.pack_into(">q", moved, 0, 40)
+    struct.pack_into(">i", moved, layout.LENGTH_ENDS, 9)
+    h = batches.scan([segment(tmp_path / FOLDER, [bytes(moved)])]).headers
+    assert (h.crc_ok.tolist(), h.base_offset.tolist(), h.leader_epoch.tolist()) == (
+        [True],
+        [40],
+        [9],
+    )
+
+
+@pytest.mark.parametrize("magic", [3, 4, 0x80])
+def test_an_unknown_magic_is_reported_once_for_its_run(tmp_path: Path, magic: int) -> None:
+    old = bytearray(batch(3, [record(b"v")]))
+    old[layout.MAGIC_AT] = magic
+    found = batches.scan(
+        [segment(tmp_path / FOLDER, [*DATA, bytes(old), bytes(old), batch(9, [record(b"w")])])]
+    )
+    assert found.headers.base_offset.tolist() == [0, 2, 9]
+    assert damage(found) == [("unknown-magic", NAME, sum(map(len, DATA)))]
+    assert "2 batches" in found.damage[0].detail
+
+
+def test_a_repeated_batch_and_one_out_of_order_are_overlaps(tmp_path: Path) -> None:
+    repeated = batches.scan([segment(tmp_path / FOLDER, [DATA[0], DATA[0], DATA[1]])])
+    assert damage(repeated) == [("overlap", NAME, len(DATA[0]))]
+    assert len(repeated.headers) == 3, "the evidence stays"
+    swapped = batches.scan([segment(tmp_path / "A.t-1", [DATA[1], DATA[0]])])
+    assert [d.kind for d in swapped.damage] == ["overlap"]
+
+
+def test_segments_overlap_and_order(tmp_path: Path) -> None:
+    folder = tmp_path / FOLDER
+    first = segment(folder, [batch(0, [ours(1), ours(2)])])
+    second = segment(folder, [batch(2, [ours(3)])], base_offset=2)
+    assert not batches.scan([first, second]).damage
+    segment(folder, [batch(1, [ours(3)])], base_offset=2)
+    assert [d.kind for d in batches.scan([first, second]).damage] == [
+        "overlap",
+        "misplaced-segment",
+    ]
+
+
+def test_a_missing_file_is_damage(tmp_path: Path) -> None:
+    found = batches.scan([tmp_path / FOLDER / "00000000000000000000.log"])
+    assert damage(found) == [("unreadable-file", NAME, 0)]
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=300), st.booleans())
+def test_any_bytes_are_read_without_raising(noise: bytes, behind: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        found = batches.scan([segment(Path(folder) / FOLDER, DATA if behind else [], tail=noise)])
+        columns, unreadable = records.decode(found)
+    assert len(found.headers) >= (2 if behind else 0)
+    assert bool(found.damage) or bool(unreadable) or not noise.strip(b"\x00")
+    assert all(0 <= d.position <= len(noise) + sum(map(len, DATA)) for d in found.damage)
+    assert len(columns) >= (2 if behind else 0)
+
+
+@settings(max_examples=200)
+@given(st.integers(0, len(DATA[0]) * 8 - 1))
+def test_any_flipped_bit_is_noticed_or_is_not_under_the_crc(bit: int) -> None:
+    flipped = bytearray(DATA[0])
+    flipped[bit // 8] ^= 1 << bit % 8
+    with tempfile.TemporaryDirectory() as folder:
+        found = batches.scan([segment(Path(folder) / FOLDER, [bytes(flipped)])])
+    assert found.damage or bit // 8 < layout.CRC_AT
+
+
+def test_rewriting_a_captured_segment(tmp_path: Path) -> None:
+    path = segment(tmp_path / FOLDER, DATA, tail=bytes(64))
+    taken = [one for _, one in batches_in(path)]
+    assert taken == DATA
+    rewrite(path, [changed(taken[0], pid=77, base_offset=5), with_marker_kind(taken[1], ABORT)])
+    h = batches.scan([path]).headers
+    assert h.crc_ok.all()
+    assert (h.producer_id.tolist(), h.control.tolist()) == ([77, 5], [layout.DATA, layout.ABORT])
+    assert field_of(batches_in(path)[0][1], "base_offset") == 5
+    longer = recrc(taken[0] + b"xyz")
+    rewrite(path, [longer])
+    assert batches.scan([path]).headers.length.tolist() == [len(longer)]
+
+
+def test_the_slow_crc_is_the_published_one() -> None:
+    assert reference.crc32c(b"123456789") == 0xE3069283
+
+
+@pytest.mark.parametrize("offset", [-5, (1 << 62) + 1, (1 << 63) - 2])
+def test_a_batch_whose_offset_no_log_has_is_left_out_and_reported(
+    tmp_path: Path, offset: int
+) -> None:
+    path = segment(tmp_path / FOLDER, [DATA[0], changed(DATA[1], base_offset=offset)])
+    found = batches.scan([path])
+    assert found.headers.base_offset.tolist() == [0]
+    assert damage(found) == [("impossible-offset", NAME, len(DATA[0]))]
+    assert str(offset) in found.damage[0].detail
+    assert segments.log_end([path]) == (2, [])
+    assert batches.log_end(found) == 2
+
+
+def test_a_log_of_nothing_that_can_be_has_no_end(tmp_path: Path) -> None:
+    path = segment(tmp_path / FOLDER, [changed(DATA[0], base_offset=-1)])
+    assert len(batches.scan([path]).headers) == 0
+    assert segments.log_end([path]) == (0, [])
+    assert batches.log_end(batches.scan([path])) == 0
+
+
+THREE = batch(0, [ours(1), ours(2), ours(3)], pid=5, epoch=0, seq=0, transactional=True)
+RESET = mirror_pid_reset(0)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (changed(THREE, count=4), "tells of 4 records"),
+        (changed(THREE, last_delta=1), "tells of 3 records"),
+        (changed(THREE, count=-1), "tells of -1 records"),
+        (changed(THREE, pid=-1), "of no producer"),
+        (changed(DATA[1], attributes=layout.CONTROL), "not transactional"),
+    ],
+)
+def test_a_header_that_no_broker_writes_is_reported_and_stays(
+    tmp_path: Path, data: bytes, said: str
+) -> None:
+    found = batches.scan([segment(tmp_path / FOLDER, [data])])
+    assert damage(found) == [("impossible-header", NAME, 0)]
+    assert said in found.damage[0].detail
+    assert len(found.headers) == 1
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        changed(batch(0, [ours(1), ours(3)], pid=5, epoch=0, seq=0), last_delta=9),  # compacted
+        batch(0, [], pid=5, epoch=0, seq=0, transactional=True, last_delta=4),  # and nothing left
+        changed(THREE, pid=-7),  # a mirror that negates ids
+        RESET,
+        changed(RESET, pid=4),
+        changed(THREE, pid=-1, attributes=0, seq=-1, epoch=-1),
+    ],
+)
+def test_headers_that_are_odd_and_right_are_no_damage(tmp_path: Path, data: bytes) -> None:
+    assert not batches.scan([segment(tmp_path / FOLDER, [data])]).damage
+
+
+def test_a_file_is_named_by_an_offset_or_by_nothing() -> None:
+    names = {
+        "00000000000000000020.log": 20,
+        "7.log": 7,
+        "x.log": -1,
+        "٣.log": -1,
+        f"{(1 << 62) + 1}.log": -1,
+        "9" * 30 + ".log": -1,
+    }
+    assert {name: segments.offset_in(name) for name in names} == names
+
+
+# Bytes that decompress to far more than they are, and headers that tell of far more than there
+# is, are unreadable, and cost no more memory than a batch may have.
+
+
+MIB: Final = 1 << 20
+BIG: Final = bytes(MIB)
+
+
+def _zstd(size: int) -> bytes:
+    frame = zstandard.ZstdCompressor().compressobj()
+    return b"".join(frame.compress(BIG) for _ in range(size)) + frame.flush()
+
+
+def _gzip(size: int) -> bytes:
+    member = zlib.compressobj(9, zlib.DEFLATED, 31)
+    return b"".join(member.compress(BIG) for _ in range(size)) + member.flush()
+
+
+def _xerial(size: int) -> bytes:
+    block = bytes(cramjam.snappy.compress_raw(BIG))
+    return XERIAL + struct.pack(">ii", 1, 1) + (struct.pack(">i", len(block)) + block) * size
+
+
+BOMBS: Final = {
+    "zstd": (ZSTD, _zstd),
+    "zstd-frames": (ZSTD, lambda size: zstandard.ZstdCompressor().compress(BIG) * size),
+    "gzip": (GZIP, _gzip),
+    "gzip-members": (GZIP, lambda size: gzip.compress(BIG) * size),
+    "lz4": (LZ4, lambda size: bytes(cramjam.lz4.compress(BIG * size))),
+    "snappy": (SNAPPY, lambda size: bytes(cramjam.snappy.compress_raw(BIG * size))),
+    "snappy-xerial": (SNAPPY, _xerial),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_what_decompresses_to_more_than_a_batch_has_is_unreadable(name: str) -> None:
+    codec, made = BOMBS[name]
+    assert inflate(codec, made(2), 2 * MIB) == BIG * 2
+    with pytest.raises(CannotInflate, match="more than"):
+        inflate(codec, made(5), 2 * MIB)
+
+
+@pytest.mark.parametrize("name", ["zstd", "gzip", "gzip-members"])
+def test_memory_is_used_up_to_the_limit_and_no_further(name: str, tmp_path: Path) -> None:
+    codec, made = BOMBS[name]
+    (tmp_path / "bomb").write_bytes(made(1024))
+    program = (
+        "import resource, sys\n"
+        "from linkflap.harness.log.codecs import CannotInflate, inflate\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
+        "try:\n    inflate(int(sys.argv[1]), open(sys.argv[2], 'rb').read())\n"
+        "except CannotInflate as error:\n    print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(codec), str(tmp_path / "bomb")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert "decompress to more than 67108864" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("length", [b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\x07", b"\xff" * 9])
+def test_the_length_that_a_snappy_block_begins_with_is_not_believed(length: bytes) -> None:
+    with pytest.raises(CannotInflate):
+        inflate(SNAPPY, length + b"\0\0")
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstandard.ZstdCompressor().compress])
+def test_empty_frames_without_end_take_little_time(pack: Callable[[bytes], bytes]) -> None:
+    codec = GZIP if pack is gzip.compress else ZSTD
+    assert inflate(codec, pack(b"") * 20_000) == b""
+
+
+def _batch(count: int, body: bytes, codec: int = 0, base: int = 0, delta: int = 0) -> bytes:
+    rest = struct.pack(">hiqqqhii", codec, delta or count - 1, 0, 0, -1, -1, -1, count) + body
+    length = len(rest) + layout.CRC_FROM - layout.LENGTH_ENDS
+    return struct.pack(">qiibI", base, length, 0, 2, crc32c(rest)) + rest
+
+
+def _record(delta: int) -> bytes:
+    def varint(value: int) -> bytes:
+        value, out = value << 1, b""
+        while value > 0x7F:
+            out, value = out + bytes([value & 0x7F | 0x80]), value >> 7
+        return out + bytes([value])
+
+    inside = b"\0\0" + varint(delta) + b"\x01\x01\0"
+    return varint(len(inside)) + inside
+
+
+def _scanned(folder: Path, content: bytes) -> batches.ReplicaLog:
+    path = folder / "orders-0" / "00000000000000000000.log"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)
+    return batches.scan([path])
+
+
+@pytest.mark.parametrize("count", [2**31 - 1, layout.MOST_RECORDS + 1, 1000, -1, -(2**31)])
+def test_a_count_of_records_that_are_not_there(tmp_path: Path, count: int) -> None:
+    good = _batch(1, _record(0), base=2**31)
+    log = _scanned(tmp_path, _batch(count, _record(0), delta=2**31 - 1) + good)
+    decoded, damage = records.decode(log)
+    assert decoded.offset.tolist() == [2**31]
+    assert [d.kind for d in damage] == ["unreadable-records"]
+    assert [*records.spans(log)] == [(0, 2)]
+    assert coordinators.entries(log, "__consumer_offsets")[1]
+
+
+def test_records_that_are_alike_may_not_fill_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "_RECORDS_FOR_NOTHING", 5000)
+    monkeypatch.setattr(records, "_RECORDS_EACH_BYTE", 0)
+    packed = zstandard.ZstdCompressor().compress(b"".join(map(_record, range(4000))))
+    every = b"".join(_batch(4000, packed, ZSTD, base=4000 * n) for n in range(9))
+    decoded, damage = records.decode(_scanned(tmp_path, every))
+    assert 4000 <= len(decoded) < 36_000
+    assert [d.kind for d in damage] == ["unreadable-records"]
+    assert "more records than its size allows" in damage[0].detail
+
+
+def test_a_file_of_other_bytes_behind_zeros_takes_no_memory(tmp_path: Path) -> None:
+    log = _scanned(tmp_path, bytes(5 * MIB) + b"\x01" * 5 * MIB)
+    assert [d.kind for d in log.damage] == ["bytes-after-zeros"]
+    assert f"{5 * MIB} bytes from byte {5 * MIB} on" in log.damage[0].detail

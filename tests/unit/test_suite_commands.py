@@ -1,0 +1,330 @@
+"""The commands of suites: programs of a scenario file, soaks, and directories that somebody else
+made."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from linkflap.chaos.generator import Coverage, GeneratorBounds, baseline, generate
+from linkflap.chaos.scenario_file import save
+from linkflap.chaos.scenarios import ScenarioRequest, scenario
+from linkflap.cli.commands import linkflap as command
+from linkflap.cli.suite import kind_of
+from linkflap.harness.model.errors import EnvironmentFailure, InputError
+from linkflap.harness.model.protocols import Deployment
+from linkflap.harness.model.scenario import FaultSpec
+from linkflap.recording import rounds as recorded_rounds
+from linkflap.recording.rounds import LivingClusters, killed_by
+from linkflap.recording.soak import Size
+from linkflap.suite import rounds
+from linkflap.suite.folder import RunResult, SuiteFolder
+from linkflap.suite.merge import merge
+from linkflap.suite.plan import Plan
+from linkflap.suite.reports import era_in
+from linkflap.suite.summary import summary
+from linkflap.suite.triage import CHOSEN, triage
+from linkflap.suite.work import Workers
+from linkflap.topologies import parse
+from tests.fuzzing import SHARDS, NoWorkers, shards
+
+# A suite of a scenario file that starts programs: only if that is allowed, and they are shown
+# first.
+
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
+FILES = (EXAMPLES / "application" / "failover.toml", EXAMPLES / "replicator" / "crash.toml")
+
+
+@pytest.mark.parametrize("path", FILES, ids=["application", "mirror"])
+def test_programs_are_started_only_where_that_is_allowed(tmp_path: Path, path: Path) -> None:
+    with pytest.raises(
+        InputError,
+        match=r"starts programs of yours \(python3 .*; allow this with --allow-commands",
+    ):
+        command.main(["suite", str(path), "--out", str(tmp_path / "suite")], standalone_mode=False)
+    assert not (tmp_path / "suite").exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "program"),
+    list(zip(FILES, ("payments.py", "copier.py"), strict=True)),
+    ids=["application", "mirror"],
+)
+def test_a_dry_run_shows_them(capsys: pytest.CaptureFixture[str], path: Path, program: str) -> None:
+    assert command.main(["suite", str(path), "--dry-run"], standalone_mode=False) == 0
+    assert f"python3 {program}" in capsys.readouterr().out
+
+
+def test_allowed_commands_are_stored_with_full_paths() -> None:
+    kind, given = kind_of(str(FILES[1]), allow_commands=True)
+    assert kind == "own"
+    assert str(EXAMPLES / "replicator" / "mirror.toml") in given
+    assert str(EXAMPLES / "application") in kind_of(str(FILES[0]), allow_commands=True)[1]
+
+
+@pytest.mark.parametrize("where", ["topology", "clients"])
+def test_a_folder_of_jars_is_code_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], where: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "libs").mkdir()
+    with zipfile.ZipFile(tmp_path / "libs" / "kafka-clients-9.9.9.jar", "w") as jar:
+        jar.writestr("kafka/kafka-version.properties", "version=9.9.9")
+    built = scenario(
+        "baseline", ScenarioRequest(seed=1, clients="java@./libs" if where == "clients" else None)
+    )
+    if where == "topology":
+        built = replace(built, topology=parse("A@./libs->B"))
+    path = tmp_path / "mine.toml"
+    save(built, path)
+    with pytest.raises(
+        InputError, match=r"no release \(c.*: \./libs\); allow this with --allow-commands"
+    ):
+        command.main(["suite", str(path), "--out", str(tmp_path / "suite")], standalone_mode=False)
+    assert not (tmp_path / "suite").exists()
+    assert command.main(["suite", str(path), "--dry-run"], standalone_mode=False) == 0
+    assert "on ./libs" in capsys.readouterr().out
+    kind, given = kind_of(str(path), allow_commands=True)
+    assert kind == "own"
+    assert f"@{tmp_path}/libs" in given, "a suite runs it from another folder"
+
+
+# A soak: what it refuses, what it may use, and what it reports of clusters that keep running.
+
+
+PLAN = Plan(
+    name="soak",
+    seed=7,
+    seconds=3600,
+    jobs=1,
+    bounds=GeneratorBounds(faults=rounds.faults("process")),
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> SuiteFolder:
+    folder = SuiteFolder.create(tmp_path / "suite", PLAN)
+    (folder.root / rounds.ROUNDS).mkdir()
+    return folder
+
+
+def measured(folder: SuiteFolder, number: int, **values: int) -> None:
+    given: dict[str, Any] = {
+        "round": number + 1,
+        "age": 60.0 * number,
+        "disk": 100 << 20,
+        "memory": 700 << 20,
+        **values,
+    }
+    size = Size(**given)
+    (folder.root / rounds.ROUNDS / f"{number:04d}.json").write_bytes(msgspec.json.encode(size))
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (
+            ("--topologies", "A->B", "--topologies", "A->B->C"),
+            "it has one topology and one Kafka release",
+        ),
+        (("--kafka", "4.3.1,4.1.2"), "it has one topology and one Kafka release"),
+        (("--mirrors", "mm2"), "a soak needs the mirror shadow"),
+        (
+            ("--faults", "rolling-upgrade"),
+            "a soak cannot play rolling-upgrade",
+        ),
+        (("--shard", "1/2"), "a soak has no shards"),
+    ],
+)
+def test_options_that_a_soak_cannot_play_are_refused(
+    tmp_path: Path, given: tuple[str, ...], why: str
+) -> None:
+    with pytest.raises(InputError, match=why):
+        command.main(
+            ["suite", "soak", "--out", str(tmp_path / "suite"), *given], standalone_mode=False
+        )
+    assert not (tmp_path / "suite").exists()
+
+
+def test_no_round_ends_with_other_clusters_than_it_began_with() -> None:
+    made = [
+        generate(seed, number, Coverage(), PLAN.bounds)
+        for seed in range(3)
+        for number in range(1, 9)
+    ]
+    drawn = {fault.fault for scenario in made for fault in scenario.schedule}
+    assert drawn
+    assert not drawn & rounds.NOT_IN_ROUNDS
+    assert drawn >= {"failover-planned", "failover-forced", "mirror-reverse"}
+    assert all(
+        scenario.topology == made[0].topology for scenario in (*made, baseline(7, PLAN.bounds))
+    )
+
+
+def test_the_summary_shows_how_clusters_have_grown(folder: SuiteFolder) -> None:
+    for number in range(9):
+        measured(folder, number, disk=(100 + number) << 20)
+    text = summary(folder)
+    assert "limits: 1500 MiB of disk and 1200 MiB of memory" in text
+    assert "| 0 | 1 | 0 | 100 | 700 |" in text
+    assert "| 8 | 9 | 480 | 108 | 700 |" in text
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [({"disk": 1501 << 20}, "1501 MiB of disk"), ({"memory": 2 << 30}, "2048 MiB of memory")],
+)
+def test_clusters_that_outgrow_their_bounds_end_the_soak(
+    folder: SuiteFolder, values: dict[str, int], why: str
+) -> None:
+    measured(folder, 0)
+    measured(folder, 1, **values)
+    with pytest.raises(EnvironmentFailure, match=f"took {why} after 2 rounds"):
+        rounds.Rounds(folder).start(
+            2, folder.scenario_path(2), folder.run_path(2), runtime="process"
+        )
+
+
+def test_a_suite_that_is_no_soak_reports_no_clusters(tmp_path: Path) -> None:
+    assert (
+        rounds.table(SuiteFolder.create(tmp_path / "suite", Plan(name="smoke", seed=7, seconds=60)))
+        == []
+    )
+
+
+class Brokers:
+    """A cluster of one broker, without topics and groups."""
+
+    def __init__(self, name: str, state: str) -> None:
+        self.name, self.brokers = name, {1: self}
+        self.cluster, self.id, self.state = name, 1, state
+
+    def start(self) -> None:
+        self.state = "running"
+
+
+@pytest.mark.parametrize(("killed", "goes_on"), [({"A"}, True), (set(), False), ({"B"}, False)])
+def test_what_a_forced_failover_killed_is_started_again_and_nothing_else(
+    killed: set[str], goes_on: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    living = LivingClusters.__new__(LivingClusters)
+    clusters = {"A": Brokers("A", "stopped"), "B": Brokers("B", "running")}
+    living.folder, living._killed = tmp_path, frozenset(killed)
+    living.deployment = cast(Deployment, SimpleNamespace(clusters=clusters))
+    monkeypatch.setattr(living, "_remove_topics", lambda _cluster: None)
+    monkeypatch.setattr(recorded_rounds, "_remove_groups", lambda _cluster: None)
+    monkeypatch.setattr(recorded_rounds, "folder_at", lambda _cluster: tmp_path)
+    if not goes_on:
+        with pytest.raises(EnvironmentFailure, match="broker A/1 does not run after a round"):
+            living._clear()
+        return
+    living._clear()
+    assert clusters["A"].state == "running"
+
+
+def test_forced_failovers_kill_their_sources() -> None:
+    def fault(name: str, target: str) -> FaultSpec:
+        return FaultSpec(id=name, fault=name, target=target, at=0, duration=0)
+
+    made = baseline(7, PLAN.bounds)
+    assert killed_by(made) == frozenset()
+    steps = (fault("failover-planned", "A->B"), fault("failover-forced", "B->A"))
+    assert killed_by(replace(made, schedule=steps)) == {"B"}
+
+
+# A suite directory that somebody else made or changed: nothing outside of it is read, written
+# or run, and what cannot be read is one sentence.
+
+
+KIND = "lost-write:lost-write"
+
+
+def _resume(root: Path) -> None:
+    command.main(["suite", "--resume", str(root)], standalone_mode=False)
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    folder = SuiteFolder.create(tmp_path / "suite", Plan(name="nightly", seed=7, seconds=60))
+    folder.write_scenario(0, baseline(7, GeneratorBounds()))
+    folder.append(RunResult(number=0, verdict="invalid", kinds=(KIND,)))
+    return folder.root
+
+
+@pytest.mark.parametrize(
+    "name", ["summary.md", "runs/0000", "passed", "failures/x", "failures/x/tries.jsonl", "lock"]
+)
+def test_a_suite_with_links_is_not_resumed(tmp_path: Path, suite: Path, name: str) -> None:
+    (tmp_path / "theirs").mkdir()
+    path = suite / name
+    path.parent.mkdir(exist_ok=True)
+    if path.is_dir():
+        path.rmdir()
+    path.symlink_to(tmp_path / "theirs")
+    with pytest.raises(InputError, match=f"{name} is a symbolic link, .* remove it"):
+        _resume(suite)
+    assert not [*(tmp_path / "theirs").iterdir()]
+
+
+def test_programs_in_a_suite_are_started_only_where_that_is_allowed(suite: Path) -> None:
+    program = (
+        '[[workload]]\nkind = "command"\ncommand = ["touch", "x"]\nwrites = ["t"]\nhome = "A"\n'
+    )
+    path = suite / "scenarios" / "0001.toml"
+    path.write_text((suite / "scenarios" / "0000.toml").read_text() + program)
+    with pytest.raises(InputError, match=r"0001.toml starts programs .*with --allow-commands"):
+        _resume(suite)
+
+
+def test_a_build_of_kafka_in_a_suite_is_run_only_where_that_is_allowed(tmp_path: Path) -> None:
+    plan = Plan(name="nightly", seed=7, seconds=60, bounds=GeneratorBounds(kafka=("/tmp/libs",)))
+    root = SuiteFolder.create(tmp_path / "suite", plan).root
+    with pytest.raises(InputError, match=r"no release \(/tmp/libs\); allow this with --allow-comm"):
+        _resume(root)
+
+
+def test_holes_of_a_shard_are_not_copied(tmp_path: Path) -> None:
+    root = shards(tmp_path)[0]
+    sparse = root / SHARDS[0] / "runs" / "0002" / "x.log"
+    sparse.write_bytes(b"begin")
+    os.truncate(sparse, 100 << 30)
+    with sparse.open("r+b") as file:
+        file.seek(50 << 30)
+        file.write(b"middle")
+    merged = merge([SuiteFolder.open(root / name) for name in SHARDS], tmp_path / "all")
+    copied = merged.root / "runs" / "0002" / "x.log"
+    assert copied.stat().st_size == 100 << 30
+    assert copied.stat().st_blocks < 1 << 10
+    with copied.open("rb") as file:
+        assert file.read(6) == b"begin\0"
+        file.seek(50 << 30)
+        assert file.read(7) == b"middle\0"
+
+
+@pytest.mark.parametrize("made", [os.mkfifo, Path.mkdir, lambda path: path.write_text("9" * 5000)])
+def test_a_chosen_run_that_cannot_be_read_is_chosen_again(
+    suite: Path, made: Callable[[Path], object]
+) -> None:
+    own = suite / "failures" / "lost-write-lost-write"
+    own.mkdir(parents=True)
+    made(own / CHOSEN)
+    folder = SuiteFolder(suite, Plan(name="nightly", seed=7, seconds=60, replays=1))
+    (report,) = triage(folder, cast(Workers, NoWorkers()), lambda text: None)
+    assert report.found == (0,)
+
+
+@pytest.mark.parametrize("text", ['{"anomalies": "x"}', '{"anomalies": [{}]}', '{"eras": 3}', "[]"])
+def test_a_verdict_that_is_none_has_no_era(suite: Path, text: str) -> None:
+    (suite / "runs" / "0000").mkdir()
+    (suite / "runs" / "0000" / "verdict.json").write_text(text)
+    folder = SuiteFolder.open(suite)
+    assert era_in(folder, folder.results[0], KIND) == ""
