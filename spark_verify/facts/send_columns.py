@@ -9,6 +9,7 @@ original.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Any, Final, overload
 
 import numpy as np
@@ -17,27 +18,12 @@ from numpy.typing import NDArray
 from linkflap.spark_verify.facts.sends_and_reads import Send
 from linkflap.spark_verify.facts.view import Bools, Ints
 
-NUMBERS: Final = (
-    "number", "process", "invoked", "ended_at", "returned", "producer_id", "producer_epoch",
-    "first_uid", "input_partition",
-    "position",
-)  # fmt: skip
-WORDS: Final = (
-    "client",
-    "cluster",
-    "kind",
-    "ending",
-    "outcome",
-    "transactional_id",
-    "group",
-    "input_topic",
-    "error",
-)
+NUMBERS: Final = tuple(each.name for each in fields(Send) if each.type == "int")
+WORDS: Final = tuple(each.name for each in fields(Send) if each.type == "str")
 ARRAYS: Final[Mapping[str, str]] = {
-    "offsets": "<i8",
-    "refused": "?",
-    "inputs": "<i8",
-    "input_uids": "<i8",
+    each.name: "?" if each.type == "Bools" else "<i8"
+    for each in fields(Send)
+    if each.type in ("Ints", "Bools")
 }
 _AT_ONCE: Final = 4096
 

@@ -39,13 +39,13 @@ class Send:
     producer_id: int
     producer_epoch: int
     first_uid: int
-    offsets: Ints
-    refused: Bools
     group: str = ""
     input_topic: str = ""
     input_partition: int = -1
     position: int = -1
     error: str = ""
+    offsets: Ints
+    refused: Bools
     inputs: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     input_uids: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 

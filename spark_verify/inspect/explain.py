@@ -480,7 +480,7 @@ def _captures_of(planned: RunPlan, anomaly: Anomaly) -> Iterator[tuple[CapturedR
     mine = [
         c
         for c in (*planned.replicas, *planned.earlier)
-        if (c.bounds.topic, c.bounds.partition) == (anomaly.topic, anomaly.partition)
+        if c.key == (anomaly.topic, anomaly.partition)
     ]
     brokers = anomaly.evidence.get("brokers")
     wanted = brokers if isinstance(brokers, list) else [anomaly.evidence.get("broker")]

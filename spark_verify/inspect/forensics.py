@@ -27,6 +27,7 @@ from linkflap.harness.model.payload import FOREIGN
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks.base import grouped
 from linkflap.spark_verify.checks.marker_pairing import LEFT_OPEN, NOT_TRANSACTIONAL
 from linkflap.spark_verify.checks.parts.generations import compacted
 from linkflap.spark_verify.checks.parts.logs import NOWHERE, read
@@ -208,9 +209,7 @@ class ForensicReport:
 
 def look(cluster: str, replicas: Sequence[CapturedReplica], report: ForensicReport) -> None:
     """Adds what is wrong in the logs of one cluster."""
-    by_partition: dict[Key, list[CapturedReplica]] = defaultdict(list)
-    for captured in replicas:
-        by_partition[captured.bounds.topic, captured.bounds.partition].append(captured)
+    by_partition = grouped(replicas, lambda captured: captured.key)
     uses, partial = IdUses(), list[FindingRow]()
     open_ones: list[tuple[ForensicCase, int]] = []
     newest = 0

@@ -420,15 +420,6 @@ def rows_of(column: pa.BinaryArray, kind: str) -> list[NDArray[Any]]:
     return [numbers[start:stop] for start, stop in pairwise(edges.tolist())]
 
 
-_WATERMARK_FIELDS: Final = (
-    "time",
-    "returned",
-    "leader",
-    "log_start",
-    "last_stable",
-    "high_watermark",
-    "leader_epoch",
-)
 _WATERMARKS: Final = pa.schema(list(HISTORY.field("watermark").type))
 _ABOVE_ALL: Final = 1 << 62
 """Names of records that are only on a destination begin here."""
@@ -441,8 +432,7 @@ def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch
     and not kept.
     """
     captured, before = (
-        [c for c in some if (c.bounds.topic, c.bounds.partition) == (topic, partition)]
-        for some in (run.replicas, run.earlier)
+        [c for c in some if c.key == (topic, partition)] for some in (run.replicas, run.earlier)
     )
     gathered = PartitionRows()
     for batch in rows:
@@ -741,5 +731,7 @@ def _watermarks(parts: Sequence[pa.StructArray]) -> Mapping[str, Watermarks]:
         own = table.filter(pc.field("cluster") == cluster).sort_by(
             [("time", "ascending"), ("returned", "ascending")]
         )
-        found[cluster] = Watermarks(**{name: numbers_of(own[name]) for name in _WATERMARK_FIELDS})
+        found[cluster] = Watermarks(
+            **{name: numbers_of(own[name]) for name in own.column_names if name != "cluster"}
+        )
     return found

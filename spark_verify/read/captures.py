@@ -51,6 +51,11 @@ class CapturedReplica:
     records: Literal["every", "ours", "none"] = "every"
     piece: int = 0
 
+    @property
+    def key(self) -> Key:
+        """The partition."""
+        return self.bounds.topic, self.bounds.partition
+
 
 def is_judged(topology: Topology, homes: Mapping[str, str], topic: str) -> bool:
     """Whether a topic is data: its home was recorded, or its name begins with it."""

@@ -37,6 +37,11 @@ EVENTS: Final = "events.jsonl"
 _OfLink = TypeVar("_OfLink", bound=OfLink)
 
 
+def in_events(reason: str) -> Damage:
+    """What is missing or wrong in the events of a run."""
+    return Damage(path=EVENTS, reason=reason)
+
+
 def absent_captures(reader: RunReader, events: Sequence[Event]) -> Mapping[tuple[str, str], Damage]:
     """By (cluster, moment), in the order of the events: captures that were taken and of which
     nothing is there."""
@@ -70,10 +75,7 @@ def unnoted_captures(reader: RunReader, events: Sequence[Event]) -> Iterator[Dam
     for cluster, moments in found.items():
         for moment in moments if len(moments) > 1 else ():
             if (cluster, moment) not in noted:
-                yield Damage(
-                    path=EVENTS,
-                    reason=f"{cluster} was captured as {moment}, and no event says when",
-                )
+                yield in_events(f"{cluster} was captured as {moment}, and no event says when")
 
 
 def rests_on_a_capture(damage: Damage) -> bool:
@@ -104,10 +106,7 @@ def _moved_without_failover(events: Sequence[Event]) -> Iterator[Damage]:
             sum(time <= move for time in failovers) < number
             for number, move in enumerate(moves, start=1)
         ):
-            yield Damage(
-                path=EVENTS,
-                reason=f"clients were moved along {link}, and no failover over it is there",
-            )
+            yield in_events(f"clients were moved along {link}, and no failover over it is there")
 
 
 def _reversed_without_fault(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
@@ -115,10 +114,7 @@ def _reversed_without_fault(run: Run, events: Sequence[Event]) -> Iterator[Damag
     begun = {e.target for e in of_kind(events, FaultStart) if e.name.reverses}
     for link in dict.fromkeys(e.link for e in of_kind(events, MirrorStarted)):
         if link in reverse and link not in reverse.values() and not begun & {reverse[link], link}:
-            yield Damage(
-                path=EVENTS,
-                reason=f"a mirror of {link} ran, and no {REVERSE} of {reverse[link]} is there",
-            )
+            yield in_events(f"a mirror of {link} ran, and no {REVERSE} of {reverse[link]} is there")
 
 
 def absent_ends(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
@@ -131,16 +127,10 @@ def absent_ends(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
     started, ended = ({e.id: e for e in of_kind(events, kind)} for kind in (FaultStart, FaultEnd))
     for name, fault in started.items():
         if run.status == "finished" and name not in ended:
-            yield Damage(
-                path=EVENTS,
-                reason=f"fault {name} on {fault.target} began, and nothing says when it ended",
-            )
+            yield in_events(f"fault {name} on {fault.target} began, and nothing says when it ended")
     for name, fault in ended.items():
         if name not in started:
-            yield Damage(
-                path=EVENTS,
-                reason=f"fault {name} on {fault.target} ended, and nothing says when it began",
-            )
+            yield in_events(f"fault {name} on {fault.target} ended, and nothing says when it began")
 
 
 def out_of_time(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
@@ -153,7 +143,7 @@ def out_of_time(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
             when = f"{(event.time - run.ended) / 1e9:.1f} s after the run had ended"
         else:
             continue
-        yield Damage(path=EVENTS, reason=f"{event.kind} of {event.subject} is {when}")
+        yield in_events(f"{event.kind} of {event.subject} is {when}")
 
 
 def _unplayed(
@@ -169,20 +159,18 @@ def _unplayed(
         if (isinstance(e, FaultBite) and e.bit) or (isinstance(e, FaultHeal) and e.healed)
     ]
     if not bites and run.status == "finished":
-        yield Damage(
-            path=EVENTS, reason=f"the run finished, and nothing says whether {name} took effect"
-        )
+        yield in_events(f"the run finished, and nothing says whether {name} took effect")
     if not over:
         return  # it may have been given up before it came to anything
     began = next((e.time for e in of_kind(steps, FaultStart)), None)
     if began is None:
-        yield Damage(path=EVENTS, reason=f"{name} took effect, and nothing says when it began")
+        yield in_events(f"{name} took effect, and nothing says when it began")
     link, sign = fault.target, "failover"
     signs: Sequence[OfLink] = of_kind(events, Failover)
     if fault.name.reverses:
         link, sign, signs = fault.on.back, "mirror-started", of_kind(events, MirrorStarted)
     if not _within(signs, link, began or 0, over[-1].time):
-        yield Damage(path=EVENTS, reason=f"{name} took effect, and no {sign} of {link} is there")
+        yield in_events(f"{name} took effect, and no {sign} of {link} is there")
 
 
 def _within(events: Sequence[_OfLink], link: str, since: int, until: int) -> Sequence[_OfLink]:
@@ -212,11 +200,8 @@ def absent_promotions(
             journals = _within(of_kind(events, MirrorStopped), link, before + 1, time)
             yield from _unpromoted(link, promoted, {*_named(journals[-1:], judges)})
             if journal and not journals:
-                yield Damage(
-                    path=EVENTS,
-                    reason=(
-                        f"the failover over {link} has no journal of its mirror (mirror-stopped)"
-                    ),
+                yield in_events(
+                    f"the failover over {link} has no journal of its mirror (mirror-stopped)"
                 )
 
 
@@ -230,16 +215,14 @@ def _unpromoted(
     link: str, promoted: set[TopicPartition], named: set[TopicPartition]
 ) -> Iterator[Damage]:
     if not promoted:
-        yield Damage(
-            path=EVENTS, reason=f"the failover over {link} has no promotion of any partition"
-        )
+        yield in_events(f"the failover over {link} has no promotion of any partition")
         return
     for topic, partition in sorted(named - promoted):
         reason = (
             f"the mirror of {link} says that it promoted {topic}-{partition}, and no promotion of "
             "it is there"
         )
-        yield Damage(path=EVENTS, reason=reason)
+        yield in_events(reason)
 
 
 def _named(

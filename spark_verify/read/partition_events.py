@@ -4,8 +4,8 @@ mirrors."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from linkflap.harness.model import events as happened
 from linkflap.harness.model.events import Event, of_kind
@@ -28,6 +28,7 @@ from linkflap.spark_verify.facts.partition_facts import (
     Truncation,
 )
 from linkflap.spark_verify.read.captures import Key
+from linkflap.spark_verify.read.missing_parts import in_events
 
 Row = TypeVar("Row")
 
@@ -229,7 +230,7 @@ def contradicted(events: Sequence[Event]) -> Iterator[Damage]:
                 reason = (
                     f"a truncation of {where} says {recorded}, its mirror {reported} (offset, end)"
                 )
-                yield Damage(path="events.jsonl", reason=reason)
+                yield in_events(reason)
 
 
 def truncated_upstream(topology: Topology, events: Sequence[Event]) -> Iterator[Damage]:
@@ -248,7 +249,7 @@ def truncated_upstream(topology: Topology, events: Sequence[Event]) -> Iterator[
                 f"a failback, and {cluster} mirrors it: what {cluster} and its readers had of it "
                 "is in no capture"
             )
-            yield Damage(path="events.jsonl", reason=reason)
+            yield in_events(reason)
 
 
 def _journal_after(
@@ -268,44 +269,36 @@ def partition_facts(
     facts: RunFacts, events: Sequence[Event], bounds: Sequence[Bounds], topics: TopicSpec
 ) -> Mapping[Key, PartitionFacts]:
     """The facts about each partition that was captured or that an event names."""
-    promoted, truncated, stopped = promotions(events), truncations(events), stops(events)
-    described, disagreed = descriptions(events), disagreements(events)
-    compared, owner_unclear = comparisons(events), unclear(events)
-    own, unknown = settings(events), unknown_settings(events)
-    compacted, replicas = compacted_below(bounds, topics), replica_samples(events)
-    deleted = deletions(events)
-    keys = {(b.topic, b.partition) for b in bounds}.union(
-        promoted,
-        truncated,
-        stopped,
-        described,
-        disagreed,
-        compared,
-        owner_unclear,
-        replicas,
-        own,
-        deleted,
-    )
+    rows = {name: of_events(events) for name, of_events in _OF_EVENTS.items()}
+    owner_unclear, unknown = unclear(events), unknown_settings(events)
+    compacted = compacted_below(bounds, topics)
+    keys = {(b.topic, b.partition) for b in bounds}.union(owner_unclear, *rows.values())
     return {
         key: PartitionFacts(
             facts=facts,
             topic=key[0],
             partition=key[1],
-            promotions=tuple(promoted.get(key, ())),
-            truncations=tuple(truncated.get(key, ())),
-            stops=tuple(stopped.get(key, ())),
-            descriptions=tuple(described.get(key, ())),
-            disagreements=tuple(disagreed.get(key, ())),
-            comparisons=tuple(compared.get(key, ())),
-            replica_samples=tuple(replicas.get(key, ())),
-            settings=tuple(own.get(key, ())),
             unknown_settings=frozenset(unknown.get(key, ())),
-            deletions=tuple(deleted.get(key, ())),
             compacted=compacted.get(key, {}),
             unclear=dict(owner_unclear.get(key, ())),
+            **{name: tuple(mine.get(key, ())) for name, mine in rows.items()},
         )
         for key in sorted(keys)
     }
+
+
+_OF_EVENTS: Final[Mapping[str, Callable[[Sequence[Event]], Mapping[Key, Sequence[Any]]]]] = {
+    "promotions": promotions,
+    "truncations": truncations,
+    "stops": stops,
+    "descriptions": descriptions,
+    "disagreements": disagreements,
+    "comparisons": comparisons,
+    "replica_samples": replica_samples,
+    "settings": settings,
+    "deletions": deletions,
+}
+"""The facts about partitions, by their names in `PartitionFacts`."""
 
 
 def compacted_below(

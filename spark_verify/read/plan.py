@@ -47,13 +47,14 @@ from linkflap.spark_verify.facts.partition_facts import (
 from linkflap.spark_verify.read import captures, partition_events
 from linkflap.spark_verify.read.captures import CapturedReplica, Key, is_judged
 from linkflap.spark_verify.read.missing_parts import (
-    EVENTS,
     absent_ends,
     absent_promotions,
     absent_steps,
+    in_events,
     out_of_time,
     unnoted_captures,
 )
+from linkflap.spark_verify.read.reader_histories import ends_at
 
 _LISTED: Final = 1 << 20
 """Records that the bites of a run may list."""
@@ -128,7 +129,7 @@ def _of(
     if kind is None:
         return None
     within = _within(spec, run)
-    cluster, until = _cluster(spec, events), wait.ends if _reads_only(spec) else wait.settles
+    cluster, until = ends_at(spec, events), wait.ends if _reads_only(spec) else wait.settles
     if not within or cluster not in wait.clusters:
         until = wait.since
     group = group_of(spec)
@@ -186,16 +187,6 @@ def _kind(spec: WorkloadSpec) -> Kind | None:
 
 def _reads_only(spec: WorkloadSpec) -> bool:
     return spec.kind in ("readers", "share-group")
-
-
-def _cluster(spec: WorkloadSpec, events: Sequence[Event]) -> str:
-    """Where it is in the end: it moves with the others, but for readers that stay."""
-    cluster = str(spec.options.get("cluster", spec.home))
-    if spec.options.get("follow", not spec.options.get("assign", False)):
-        for moved in of_kind(events, ClientsMoved):
-            if moved.cluster == cluster:
-                cluster = moved.to
-    return cluster
 
 
 def _stands_still(spec: WorkloadSpec) -> float:
@@ -285,7 +276,7 @@ def _planned(root: Path) -> RunPlan:
     damage.extend(partition_events.contradicted(events))
     damage.extend(partition_events.truncated_upstream(topology, events))
     damage.extend(
-        Damage(path=EVENTS, reason=f"the bite of fault {bite.id} {why}")
+        in_events(f"the bite of fault {bite.id} {why}")
         for bite in of_kind(events, happened.FaultBite)
         if (why := _impossible(bite))
     )
@@ -400,7 +391,7 @@ def _elsewhere(topology: Topology, events: Sequence[Event]) -> Iterator[Damage]:
                 f"a {event.kind} is of cluster {event.cluster!r}, and the run has "
                 f"{', '.join(known)}"
             )
-            yield Damage(path="events.jsonl", reason=reason)
+            yield in_events(reason)
 
 
 def _deaths(events: Sequence[Event], captured: Sequence[Bounds]) -> Mapping[str, int]:

@@ -92,7 +92,7 @@ def silent(
                 UnheardReader(reader=name, kind=workload.kind, missing=True, reason=reason)
             )
         elif workload.kind == READERS:
-            cluster = _ends_at(workload, events)
+            cluster = ends_at(workload, events)
             due = {
                 p
                 for p in living.get(cluster, ())
@@ -127,12 +127,12 @@ def _living(replicas: Sequence[CapturedReplica]) -> Mapping[str, Collection[Topi
     found: dict[str, set[TopicPartition]] = defaultdict(set)
     for captured in replicas:
         if captured.bounds.alive:
-            found[captured.bounds.cluster].add((captured.bounds.topic, captured.bounds.partition))
+            found[captured.bounds.cluster].add(captured.key)
     return found
 
 
-def _ends_at(workload: WorkloadSpec, events: Sequence[Event]) -> str:
-    """The cluster that readers are on in the end: those that follow move with the other clients."""
+def ends_at(workload: WorkloadSpec, events: Sequence[Event]) -> str:
+    """The cluster that clients are on in the end: they move together, but for readers that stay."""
     cluster = str(workload.options.get("cluster", workload.home))
     if workload.options.get("follow", not workload.options.get("assign", False)):
         for moved in of_kind(events, ClientsMoved):

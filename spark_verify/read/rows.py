@@ -20,7 +20,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from linkflap.spark_verify.facts.view import Batches, Records
+from linkflap.spark_verify.facts.sends_and_reads import Read, Send
+from linkflap.spark_verify.facts.view import Batches, Records, Watermarks
 
 PACKED: Final = pa.binary()
 HEADER_FIELDS: Final = tuple(f.name for f in fields(Batches))
@@ -66,59 +67,17 @@ BATCHES: Final = pa.schema(
 """`entries`: what coordinators wrote into this piece of one of Kafka's own topics, JSON; null where
 there is none."""
 
-SEND: Final = pa.struct(
-    [
-        ("number", pa.int64()),
-        ("client", pa.string()),
-        ("process", pa.int64()),
-        ("cluster", pa.string()),
-        ("kind", pa.string()),
-        ("ending", pa.string()),
-        ("outcome", pa.string()),
-        ("transactional_id", pa.string()),
-        ("invoked", pa.int64()),
-        ("ended_at", pa.int64()),
-        ("returned", pa.int64()),
-        ("producer_id", pa.int64()),
-        ("producer_epoch", pa.int64()),
-        ("first_uid", pa.int64()),
-        ("group", pa.string()),
-        ("input_topic", pa.string()),
-        ("input_partition", pa.int64()),
-        ("position", pa.int64()),
-        ("error", pa.string()),
-        ("offsets", PACKED),
-        ("refused", PACKED),
-        ("inputs", PACKED),
-        ("input_uids", PACKED),
-    ]
-)
-READ: Final = pa.struct(
-    [
-        ("reader", pa.string()),
-        ("process", pa.int64()),
-        ("cluster", pa.string()),
-        ("isolation", pa.string()),
-        ("kind", pa.string()),
-        ("group", pa.string()),
-        ("time", pa.int64()),
-        ("returned", pa.int64()),
-        ("position", pa.int64()),
-        ("uids", PACKED),
-        ("offsets", PACKED),
-    ]
-)
+_TYPES: Final = {"int": pa.int64(), "str": pa.string(), "Ints": PACKED, "Bools": PACKED}
+
+
+def _fields_of(row: type) -> list[tuple[str, pa.DataType]]:
+    return [(each.name, _TYPES[str(each.type)]) for each in fields(row)]
+
+
+SEND: Final = pa.struct(_fields_of(Send))
+READ: Final = pa.struct(_fields_of(Read))
 WATERMARK: Final = pa.struct(
-    [
-        ("cluster", pa.string()),
-        ("time", pa.int64()),
-        ("returned", pa.int64()),
-        ("leader", pa.int64()),
-        ("log_start", pa.int64()),
-        ("last_stable", pa.int64()),
-        ("high_watermark", pa.int64()),
-        ("leader_epoch", pa.int64()),
-    ]
+    [("cluster", pa.string()), *((each.name, pa.int64()) for each in fields(Watermarks))]
 )
 GROUP: Final = pa.struct(
     [("time", pa.int64()), ("cluster", pa.string()), ("group", pa.string()), ("offset", pa.int64())]

@@ -79,7 +79,7 @@ def judged(
 ) -> list[FindingRow]:
     """`findings` for runs that were planned already; `watched` is entered while Spark works."""
     damage = [damaged(p.run, d.path, d.reason) for p in plans for d in p.damage]
-    keys = {(p.run, c.bounds.topic, c.bounds.partition) for p in plans for c in p.replicas}
+    keys = {(p.run, *c.key) for p in plans for c in p.replicas}
     spark.conf.set(
         "spark.sql.shuffle.partitions",
         str(max(2, min(len(keys), 2 * spark.sparkContext.defaultParallelism))),

@@ -25,7 +25,7 @@ def foreign_homes(planned: RunPlan, run: Run, operations: int) -> Collection[str
         return ()
     return sorted(
         {
-            planned.facts_of(captured.bounds.topic, captured.bounds.partition).home
+            planned.facts_of(*captured.key).home
             for captured in planned.replicas
             if captured.canonical and captured.size and planned.judges(captured.bounds.topic)
         }
@@ -121,7 +121,7 @@ def _deleted(planned: RunPlan) -> set[tuple[str, str]]:
     for captured in planned.replicas:
         bounds = captured.bounds
         if captured.canonical and planned.judges(bounds.topic):
-            past = history(planned.facts_of(bounds.topic, bounds.partition))
+            past = history(planned.facts_of(*captured.key))
             left[bounds.cluster] += [
                 bounds.log_start < c.end
                 for c in past.mirrored_ranges

@@ -20,67 +20,58 @@ out is reported.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
-
-from linkflap.harness.model.events import Event, HostStall, of_kind
-from linkflap.harness.model.verdict import Anomaly, CheckResult, Verdict
-from linkflap.harness.rundir import Damage, Run
-from linkflap.spark_verify.checks.base import Check, Input
-from linkflap.spark_verify.read.failed_mirror_parts import failed_parts
-from linkflap.spark_verify.read.missing_parts import rests_on_a_capture
-from linkflap.spark_verify.read.plan import RunPlan
-from linkflap.spark_verify.read.reader_histories import RELAY, UnheardReader
-from linkflap.spark_verify.verdict.due import (
-    all_due,
-    never_synced,
-    not_carried,
-    nothing_seen,
-    unread_after_failback,
-)
-from linkflap.spark_verify.verdict.run_checks import in_short
-
-if TYPE_CHECKING:
-    from linkflap.spark_verify.spark.finding_rows import FindingRow
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
-from linkflap.harness.model.events import ClientDied
+from linkflap.harness.model.events import ClientDied, Event, HostStall, of_kind
 from linkflap.harness.model.failover_cost import Failover
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.topology import INTERNAL_TOPICS
 from linkflap.harness.model.verdict import (
     ORDER,
+    Anomaly,
     Cause,
+    CheckResult,
     ClientDeath,
     Consequence,
     Document,
     EraResult,
+    Verdict,
     worst,
 )
-from linkflap.harness.rundir import RunReader
-from linkflap.spark_verify.checks.base import Measured
+from linkflap.harness.rundir import Damage, Run, RunReader
+from linkflap.spark_verify.checks.base import Check, Input, Measured, grouped
 from linkflap.spark_verify.facts.eras import FOREVER, Era, LogGeneration
 from linkflap.spark_verify.facts.lineages import history
 from linkflap.spark_verify.read.captures import Key
-from linkflap.spark_verify.read.plan import plan
-from linkflap.spark_verify.read.reader_histories import asks_readers, silent
+from linkflap.spark_verify.read.failed_mirror_parts import failed_parts
+from linkflap.spark_verify.read.missing_parts import rests_on_a_capture
+from linkflap.spark_verify.read.plan import RunPlan, plan
+from linkflap.spark_verify.read.reader_histories import RELAY, UnheardReader, asks_readers, silent
 from linkflap.spark_verify.spark.finding_rows import FindingRow, partial_of
 from linkflap.spark_verify.verdict.anomaly_rows import anomaly_rows, came_from
 from linkflap.spark_verify.verdict.causes import CauseGroup as Ranked
 from linkflap.spark_verify.verdict.causes import rank
 from linkflap.spark_verify.verdict.certificate import certificate
-from linkflap.spark_verify.verdict.due import foreign_homes
+from linkflap.spark_verify.verdict.due import (
+    all_due,
+    foreign_homes,
+    never_synced,
+    not_carried,
+    nothing_seen,
+    unread_after_failback,
+)
 from linkflap.spark_verify.verdict.run_checks import (
     Done,
     copied,
     done_in,
+    in_short,
     limits,
     run_checks,
     unwritten,
@@ -398,10 +389,8 @@ def eras_of(
     data = {(r.topic, r.partition) for r in rows if r.topic and r.topic not in INTERNAL_TOPICS}
     keys = sorted(data | planned.promotions.keys())
     compared = _compared(rows, units)
-    by_key: dict[Key, list[Anomaly]] = defaultdict(list)
-    for anomaly in anomalies:
-        by_key[anomaly.topic, anomaly.partition].append(anomaly)
-    found = [row for key in keys for row in _partition(planned, key, compared, by_key[key])]
+    by_key = grouped(anomalies, lambda anomaly: (anomaly.topic, anomaly.partition))
+    found = [row for key in keys for row in _partition(planned, key, compared, by_key.get(key, ()))]
     shown = (
         sorted(found, key=lambda row: -ORDER.index(row.verdict))[:MOST]
         if len(found) > MOST
@@ -532,13 +521,6 @@ class Judgement:
         return encoded
 
 
-def _by_check(rows: Sequence[FindingRow]) -> defaultdict[str, list[FindingRow]]:
-    by_check: defaultdict[str, list[FindingRow]] = defaultdict(list)
-    for row in rows:
-        by_check[row.check].append(row)
-    return by_check
-
-
 def judge(
     folder: Path,
     rows: Sequence[FindingRow],
@@ -550,7 +532,7 @@ def judge(
     InputError when it is not one."""
     reader, planned = RunReader(folder), planned or plan(folder)
     events, _ = reader.events()
-    by_check = _by_check(rows)
+    by_check = defaultdict(list, grouped(rows, lambda row: row.check))
     done = done_in(reader) if reader.run.recorded else Done()
     quiet = _quiet_readers(reader, planned, events, done)
     foreign = foreign_homes(planned, reader.run, done.rows)
@@ -689,10 +671,8 @@ def _names(planned: RunPlan, done: Done) -> SentenceNames:
 def _without_history(check: Check) -> CheckResult:
     """The results of a directory without a history: most checks have nothing to compare."""
     lacking = ", ".join(sorted(check.inputs & {"sends", "reads", "watermarks", "groups"}))
-    return CheckResult(
-        name=check.name, verdict=Verdict.NOT_DUE, examined={}, anomalies=0, allowed=0,
-        reason=f"no {lacking}: no history was recorded",
-    )  # fmt: skip
+    reason = f"no {lacking}: no history was recorded"
+    return CheckResult(name=check.name, verdict=Verdict.NOT_DUE, reason=reason)
 
 
 def _without_followers(result: CheckResult) -> CheckResult:

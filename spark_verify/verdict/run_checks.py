@@ -88,14 +88,8 @@ def copied(
         for c in replicas
     }
     named = [Damage(path=at.get(d.path, d.path), reason=d.reason) for d in damage]
-    nothing = CheckResult(
-        name="fault-bite",
-        verdict=Verdict.NOT_DUE,
-        examined={},
-        anomalies=0,
-        allowed=0,
-        reason="no history was recorded",
-    )
+    why = "no history was recorded"
+    nothing = CheckResult(name="fault-bite", verdict=Verdict.NOT_DUE, reason=why)
     counts = {"run/logs": len(replicas), "run/bytes": sum(c.size for c in replicas)}
     reasons = [*_status(reader), *(f"{d.path}: {d.reason}" for d in named)]
     return (
@@ -321,8 +315,6 @@ def result(
         name=name,
         verdict=Verdict.UNKNOWN if reasons else Verdict.VALID,
         examined=examined,
-        anomalies=0,
-        allowed=0,
         reason=in_short(reasons or limited),
     )
 
