@@ -13,7 +13,7 @@ or was fenced (`spark_verify.checks.parts.outcomes.refused`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding
 from linkflap.spark_verify.checks.parts.delivered_records import (
@@ -41,20 +41,18 @@ KIND = "aborted-read"
 REFUSED = "refused-read"
 
 
-def kernel(view: PartitionView) -> Sequence[Finding]:
+def kernel(view: PartitionView) -> Iterator[Finding]:
     """Asks both witnesses about every record that a read_committed reader got."""
-    findings: list[Finding] = []
     for generation in every(view):
         got = delivered(view, generation)
         if len(got):
-            findings += examined(generation, got.offset, whole=True)
-            findings += of_readers(
+            yield from examined(generation, got.offset, whole=True)
+            yield from of_readers(
                 generation,
                 replica_of(view, generation),
                 _judge(view, generation.cluster, log_of(view, generation), got),
             )
-        findings += of_readers(generation, replica_of(view, generation), _refused(view, generation))
-    return findings
+        yield from of_readers(generation, replica_of(view, generation), _refused(view, generation))
 
 
 def _refused(view: PartitionView, generation: LogGeneration) -> Sequence[Finding]:

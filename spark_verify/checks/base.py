@@ -216,8 +216,8 @@ class Check:
     source: str
     inputs: frozenset[Input]
     anomalies: tuple[AnomalyKind, ...]
-    kernel: Callable[[PartitionView], Sequence[Finding]]
-    combine: Callable[[Sequence[PartialFinding]], Sequence[Combined]] | None = None
+    kernel: Callable[[PartitionView], Iterable[Finding]]
+    combine: Callable[[Sequence[PartialFinding]], Iterable[Combined]] | None = None
     unit: str = "records"
     due: frozenset[Origin] = frozenset({"native", "mirrored"})
     due_at: Callable[[Scenario, Sequence[Promotion]], Due] | None = None

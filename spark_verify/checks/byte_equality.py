@@ -88,7 +88,7 @@ def _unclear(view: PartitionView) -> Iterator[Unjudged]:
         )
 
 
-def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
+def _compare(view: PartitionView, compared: Hop) -> Iterator[Finding]:
     source, destination, mirrored_range = (
         compared.source.replica,
         compared.destination.replica,
@@ -96,9 +96,8 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     )
     start, end = compared_offsets(view, compared)
     ours, theirs = _between(destination.batches, start, end), _between(source.batches, start, end)
-    findings: list[Finding] = []
     if not mirrored_range.far:
-        findings += examined(compared.generation, destination.batches.base_offset[ours])
+        yield from examined(compared.generation, destination.batches.base_offset[ours])
     unread = [
         (replica, max(start, first), last)
         for replica in (source, destination)
@@ -110,16 +109,16 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
             f"the log of {replica.cluster} is torn, so its bytes could not be compared from offset "
             f"{first} {upto}"
         )
-        findings.append(Unjudged(reason))
+        yield Unjudged(reason)
         ours = outside(destination.batches, ours, first, last)
         theirs = outside(source.batches, theirs, first, last)
     if not (view.recorded or mirrored_range.far):
-        findings += _nothing_arrived(view, source, destination)
+        yield from _nothing_arrived(view, source, destination)
     later = _copied_later(view, compared, destination.batches, ours)
-    findings += _order_of_copying(view, compared, destination.batches, ours[later])
+    yield from _order_of_copying(view, compared, destination.batches, ours[later])
     ours = ours[~later]
-    findings += _without_cleaning(view, compared, _differences(view, compared, ours, theirs))
-    return [*findings, *_region(view, compared, ours, theirs)]
+    yield from _without_cleaning(view, compared, [*_differences(view, compared, ours, theirs)])
+    yield from _region(view, compared, ours, theirs)
 
 
 def _without_cleaning(
@@ -195,20 +194,17 @@ def _nothing_arrived(
         yield Unjudged(reason)
 
 
-def _differences(view: PartitionView, compared: Hop, ours: Ints, theirs: Ints) -> Sequence[Found]:
+def _differences(view: PartitionView, compared: Hop, ours: Ints, theirs: Ints) -> Iterator[Found]:
     """Between these batches of the destination and of the source."""
     source, destination, mirrored_range = (
         compared.source.replica,
         compared.destination.replica,
         compared.mirrored_range,
     )
-    findings: list[Found] = []
     at, known = _locate(source.batches.base_offset[theirs], destination.batches.base_offset[ours])
     how = mapped_over(view.guarantee.producer_ids, mirrored_range.far)
     for row in np.flatnonzero(~known).tolist():
-        findings.append(
-            _found(source, destination, "byte-stranger", destination.batches, int(ours[row]))
-        )
+        yield _found(source, destination, "byte-stranger", destination.batches, int(ours[row]))
     rows, partners = ours[known], theirs[at[known]]
     wrong = bytes_differ(source.batches, destination.batches, partners, rows, how)
     other = np.zeros(len(rows), np.bool_)
@@ -217,7 +213,7 @@ def _differences(view: PartitionView, compared: Hop, ours: Ints, theirs: Ints) -
         other = ~ids_as_declared(how, *ids)
     strange = dict(zip(rows.tolist(), other.tolist(), strict=True))
     for row in rows[other & ~wrong].tolist():
-        findings.append(_other_id(source, destination, row))
+        yield _other_id(source, destination, row)
     ends_otherwise = other_endings(source, destination, partners[wrong], rows[wrong])
     for row, partner in zip(rows[wrong].tolist(), partners[wrong].tolist(), strict=True):
         fields = changed_headers(_SEEN, destination.batches, row, source.batches, partner)
@@ -226,13 +222,10 @@ def _differences(view: PartitionView, compared: Hop, ours: Ints, theirs: Ints) -
             "fields": fields or ["crc"],
             **(ends_otherwise.get(row) or changes_of(source, destination, row)),
         }
-        findings.append(
-            _found(source, destination, "byte-divergence", destination.batches, row, **evidence)
-        )
+        yield _found(source, destination, "byte-divergence", destination.batches, row, **evidence)
     _, had = _locate(destination.batches.base_offset[ours], source.batches.base_offset[theirs])
     for row in theirs[~had].tolist():
-        findings.append(_found(source, destination, "byte-hole", source.batches, row))
-    return findings
+        yield _found(source, destination, "byte-hole", source.batches, row)
 
 
 def _other_id(source: Replica, destination: Replica, row: int) -> Found:
@@ -268,23 +261,21 @@ def _region(
         )
 
 
-def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
+def combine(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
     """Partitions whose ids have another region than most batches of the same source have."""
     links = grouped(partials, lambda each: (each.cluster, each.data["found"]["source"]))
-    found: list[Combined] = []
     for mine in links.values():
         batches: dict[object, int] = defaultdict(int)
         for each in sorted(mine, key=lambda p: (p.topic, p.partition, p.offset)):
             batches[each.data["region"]] += each.data["batches"]
         usual = max(batches, key=lambda region: batches[region])
-        found += [
+        yield from [
             each.combined(
                 Found.at("byte-divergence", each.cluster, each.offset, **each.data["found"])
             )
             for each in mine
             if each.data["region"] != usual
         ]
-    return found
 
 
 def _between(batches: Batches, start: int, end: int) -> Ints:

@@ -10,7 +10,7 @@ log must have its markers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -58,7 +58,7 @@ def _found(log: Log, what: Outcomes, chosen: Bools) -> tuple[Ints, Ints]:
     return rows[at >= 0], at[at >= 0]
 
 
-def _aborts(log: Log, what: Outcomes, taken: Taken) -> Sequence[Finding]:
+def _aborts(log: Log, what: Outcomes, taken: Taken) -> Iterator[Finding]:
     rows, at = _found(log, what, never(what.sends) & ~what.sends.says("outcome", "info"))
     committed = log.record_state[at] == COMMITTED
     return _ended_otherwise(log, what, rows[committed], at[committed], "abort-committed", taken)
@@ -66,44 +66,39 @@ def _aborts(log: Log, what: Outcomes, taken: Taken) -> Sequence[Finding]:
 
 def _commits(
     view: PartitionView, generation: LogGeneration, log: Log, what: Outcomes
-) -> Sequence[Finding]:
+) -> Iterator[Finding]:
     cluster = generation.cluster
     rows, at = _found(
         log, what, what.sends.says("ending", "commit") & what.sends.says("outcome", "ok")
     )
-    findings: list[Finding] = []
     for era in generation.eras:
         start = era.start if generation.last else max(era.start, generation.truncated_to)
         inside = (log.records.offset[at] >= start) & (log.records.offset[at] < era.end)
         count = len(distinct(what.send[rows[inside]]))
         if count and era.origin == "native":
-            findings.append(
-                Examined(
-                    cluster=cluster,
-                    origin="native",
-                    count=count,
-                    generation=generation.number,
-                    start=start,
-                )
+            yield Examined(
+                cluster=cluster,
+                origin="native",
+                count=count,
+                generation=generation.number,
+                start=start,
             )
     state = log.record_state[at]
     taken = Taken(view, cluster)
-    findings += _ended_otherwise(
+    yield from _ended_otherwise(
         log, what, rows[state == ABORTED], at[state == ABORTED], "commit-aborted", taken
     )
     following = followed(log)[at]
     overrun = (state != ABORTED) & (following >= 0)
     waiting = (state == OPEN) & ~overrun
     if not (waiting | overrun).any():
-        return findings
+        return
     if not log.whole:
-        return [
-            *findings,
-            Unjudged(f"the log of {cluster} is torn, so its markers may be missing for that"),
-        ]
+        yield Unjudged(f"the log of {cluster} is torn, so its markers may be missing for that")
+        return
     late = overrun | (waiting & ~_excused(view, generation, what)[what.send[rows]])
     unmarked = _ended_otherwise(log, what, rows[late], at[late], "commit-unmarked", taken)
-    return [*findings, *unmarked]
+    yield from unmarked
 
 
 def _excused(view: PartitionView, generation: LogGeneration, what: Outcomes) -> Bools:
@@ -122,9 +117,8 @@ def _excused(view: PartitionView, generation: LogGeneration, what: Outcomes) -> 
 
 def _ended_otherwise(
     log: Log, what: Outcomes, rows: Ints, at: Ints, kind: str, taken: Taken
-) -> Sequence[Finding]:
+) -> Iterator[Finding]:
     records = log.records
-    found = []
     by = taken.unended(records.uid[at], commit=kind != "abort-committed") if len(at) else at
     for send in distinct(what.send[rows]).tolist():
         mine = at[what.send[rows] == send]
@@ -141,8 +135,7 @@ def _ended_otherwise(
             **taken.evidence(int(why.min())),
         }
         offset = int(records.offset[first]) if kind == "commit-unmarked" else marker
-        found.append(Found.at(kind, log.cluster, offset, **evidence))
-    return found
+        yield Found.at(kind, log.cluster, offset, **evidence)
 
 
 CHECK = Check(

@@ -7,7 +7,7 @@ copies; `spark_verify.verdict.allowances` decides whether its guarantee allows t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -25,7 +25,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     return list(judged(view, lambda generation, log: _repeats(view, generation, log)))
 
 
-def _repeats(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Finding]:
+def _repeats(view: PartitionView, generation: LogGeneration, log: Log) -> Iterator[Finding]:
     records, cluster = log.records, log.cluster
     here = native(generation, records.offset)
     # An open native copy is one too many as well: nobody sends a payload twice, so its bytes were
@@ -34,14 +34,14 @@ def _repeats(view: PartitionView, generation: LogGeneration, log: Log) -> Sequen
         (records.uid >= 0) & (log.visible | (here & (log.record_state != ABORTED)))
     )
     first, copy = copies(records.uid[counted])
-    findings: list[Finding] = list(examined(generation, records.offset[counted]))
+    yield from examined(generation, records.offset[counted])
     again = np.flatnonzero(copy > 0)
     if len(again) and not here[counted[again]].all():
         faithful, doubts = _faithful(view, generation, records.uid[counted[again]], copy[again])
-        findings += [Unjudged(reason) for reason in doubts]
+        yield from [Unjudged(reason) for reason in doubts]
         again = again[here[counted[again]] | ~faithful]
     if may_repeat(view) and (count := int(np.count_nonzero(~here[counted[again]]))):
-        findings.append(unknown_repeats(view, cluster, count))
+        yield unknown_repeats(view, cluster, count)
         again = again[here[counted[again]]]
     # One replay of a range is one anomaly, dated by its oldest record; what clients and what a
     # mirror wrote are two.
@@ -61,8 +61,7 @@ def _repeats(view: PartitionView, generation: LogGeneration, log: Log) -> Sequen
             evidence["first_written"] = written(view, cluster, original)
             evidence["written"] = written(view, cluster, int(records.offset[row]))
         kind = "duplicate" if here[row] else "mirrored-duplicate"
-        findings.append(Found.at(kind, cluster, records.offset[row], **evidence))
-    return findings
+        yield Found.at(kind, cluster, records.offset[row], **evidence)
 
 
 def _faithful(

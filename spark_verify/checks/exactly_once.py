@@ -363,10 +363,9 @@ def _deleted(view: PartitionView, log: Log, acked: Ints, *, own: Bools) -> Bools
     return np.where(moved, start > 0, (acked >= 0) & (acked < start))
 
 
-def kernel(view: PartitionView) -> Sequence[Finding]:
+def kernel(view: PartitionView) -> Iterator[Finding]:
     """The relays' records in each cluster's last log: the inputs of every group, and the
     outputs."""
-    findings: list[Finding] = []
     groups = groups_of_relays(view)
     sends = Sends.of(view.sends)
     made = by_group_partition(sends.take(~sends.says("group", "") & ~sends.says("input_topic", "")))
@@ -374,17 +373,16 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         log = log_of(view, generation)
         if log is None or not log.whole:
             if log is not None:
-                findings.append(Unjudged(f"the log of {view.tp} on {generation.cluster} is torn"))
+                yield Unjudged(f"the log of {view.tp} on {generation.cluster} is torn")
             # Nobody can tell what was made of these inputs there.
-            findings += [relay_partial(generation, key, {"of": key, "torn": True}) for key in made]
+            yield from [relay_partial(generation, key, {"of": key, "torn": True}) for key in made]
             continue
         for group in groups:
-            findings += inputs_of_group(view, generation, log, group)
+            yield from inputs_of_group(view, generation, log, group)
         here = sends_of(view, generation).column("number")
-        findings += [
+        yield from [
             outputs_of_inputs(view, generation, log, key, mine, here) for key, mine in made.items()
         ]
-    return findings
 
 
 def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:

@@ -106,19 +106,18 @@ def _partition(fault_time: int, mine: PartialFinding) -> PromotedPartition:
 REFUSED: Final = "failover-refused"
 
 
-def kernel(view: PartitionView) -> Sequence[Finding]:
+def kernel(view: PartitionView) -> Iterator[Finding]:
     """One partial finding per promotion of this partition."""
-    findings: list[Finding] = []
     measured: set[tuple[str, int]] = set()
     for compared in hops(view):
         if isinstance(compared, Hop) and compared.mirrored_range.promotion is not None:
             promotion = compared.mirrored_range.promotion
             measured.add((promotion.link, promotion.time))
-            findings += _cost(view, promotion, compared)
+            yield from _cost(view, promotion, compared)
     for promotion in view.promotions:
         if (promotion.link, promotion.time) not in measured:
-            findings.append(Unjudged(f"no logs of both ends of {promotion.link} were captured"))
-    return [*findings, *_refused(view)]
+            yield Unjudged(f"no logs of both ends of {promotion.link} were captured")
+    yield from _refused(view)
 
 
 def _refused(view: PartitionView) -> Iterator[PartialFinding]:

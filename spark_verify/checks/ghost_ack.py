@@ -9,7 +9,7 @@ offset of the acknowledging cluster's own era that has that very record.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -40,9 +40,8 @@ REASONS = (
 )
 
 
-def kernel(view: PartitionView) -> Sequence[Finding]:
+def kernel(view: PartitionView) -> Iterator[Finding]:
     """Looks up every acknowledged offset in the log that the acknowledging cluster had then."""
-    findings: list[Finding] = []
     for generation in every(view):
         what = outcomes(view, generation)
         acked = np.flatnonzero(what.acked >= 0)
@@ -50,26 +49,23 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             continue
         log = log_of(view, generation)
         if all(era.origin == "mirrored" for era in generation.eras):
-            findings.append(
-                Unjudged(
-                    f"{generation.cluster} acknowledged writes to {view.topic} but no promotion"
-                    " was recorded"
-                )
+            yield Unjudged(
+                f"{generation.cluster} acknowledged writes to {view.topic} but no promotion"
+                " was recorded"
             )
         elif log is None:
-            findings.append(Unjudged(f"no log of {generation.cluster} was captured for {view.tp}"))
+            yield Unjudged(f"no log of {generation.cluster} was captured for {view.tp}")
         else:
-            findings += own(
+            yield from own(
                 generation,
                 log.replica,
                 _judge(view, generation, log, what, acked),
             )
-    return findings
 
 
 def _judge(
     view: PartitionView, generation: LogGeneration, log: Log, what: Outcomes, acked: Ints
-) -> Sequence[Finding]:
+) -> Iterator[Finding]:
     cluster, records = log.cluster, log.records
     compacted = view.compacted.get(cluster, 0)
     acked = acked[what.acked[acked] >= log.replica.log_start]
@@ -78,15 +74,13 @@ def _judge(
     # One that points outside the cluster's own era is an acknowledgement of its own era all the
     # same.
     first_own = next(era.start for era in generation.eras if era.origin == "native")
-    findings: list[Finding] = list(
-        examined(
-            generation,
-            np.where(
-                here,
-                offsets,
-                np.maximum(first_own, 0 if generation.last else generation.truncated_to),
-            ),
-        )
+    yield from examined(
+        generation,
+        np.where(
+            here,
+            offsets,
+            np.maximum(first_own, 0 if generation.last else generation.truncated_to),
+        ),
     )
     at = locate(records.offset, offsets)
     holder = np.where(at >= 0, records.uid[at] if len(records) else -1, -1)
@@ -105,12 +99,10 @@ def _judge(
     gone, unsure = _by_cleaner(view, generation, log, what, acked, cleaned)
     reason[gone | unsure] = 0
     if unsure.any():
-        findings.append(Unjudged(may_be_cleaned(view, log, int(unsure.sum()))))
+        yield Unjudged(may_be_cleaned(view, log, int(unsure.sum())))
     absent = ((reason == 3) | (reason == 4)) & (offsets >= log.replica.torn_from)
     if absent.any():
-        findings.append(
-            Unjudged(f"the log of {cluster} is torn, so what is missing may have been there")
-        )
+        yield Unjudged(f"the log of {cluster} is torn, so what is missing may have been there")
         reason[absent] = 0
     bad = np.flatnonzero(reason)
     taken, invoked = Taken(view, cluster), what.sends.column("invoked")
@@ -122,8 +114,7 @@ def _judge(
             what, int(acked[row]), cluster, int(holder[row]), int(reason[row]), end - start
         )
         shown = {**found.evidence, **taken.evidence(int(by[start]))}
-        findings.append(replace(found, evidence=shown))
-    return findings
+        yield replace(found, evidence=shown)
 
 
 def _by_cleaner(

@@ -64,9 +64,8 @@ class Seen:
     names: Sequence[str]
 
 
-def kernel(view: PartitionView) -> Sequence[Finding]:
+def kernel(view: PartitionView) -> Iterator[Finding]:
     """Puts all observations of each generation together."""
-    findings: list[Finding] = []
     for generation in every(view):
         taken = Taken(view, generation.cluster)
         observations = list(_observations(view, generation, taken))
@@ -75,13 +74,13 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             seen = _together(observations, start, end)
             if len(seen.offset):
                 shared.append(_shared(seen))
-                found = [*found[:-1], *_joined(found[-1:], _judge(generation.cluster, seen, taken))]
-        findings += own(
+                here = list(_judge(generation.cluster, seen, taken))
+                found = [*found[:-1], *_joined(found[-1:], here)]
+        yield from own(
             generation,
             replica_of(view, generation),
             [*examined(generation, np.concatenate(shared)), *found],
         )
-    return findings
 
 
 def _windows(observations: Sequence[Observation], start: int) -> Iterator[tuple[int, int]]:
@@ -188,26 +187,22 @@ def _shared(seen: Seen) -> Ints:
     return seen.offset[heads[_differ(seen.observer, heads)]]
 
 
-def _judge(cluster: str, seen: Seen, taken: Taken) -> Sequence[Found]:
+def _judge(cluster: str, seen: Seen, taken: Taken) -> Iterator[Found]:
     heads = _heads(seen)
     ends = np.append(heads[1:], len(seen.offset))
     wrong = np.flatnonzero(_differ(seen.uid, heads))
     by = _losses(seen, heads)[wrong]
-    found: list[Found] = []
     for start, end in runs(seen.offset[heads[wrong]], joined(by)):
         first = wrong[start]
         rows = range(int(heads[first]), int(ends[first]))
-        found.append(
-            Found.at(
-                KIND,
-                cluster,
-                seen.offset[heads[first]],
-                records=end - start,
-                seen=_who(seen, rows),
-                **taken.evidence(int(by[start])),
-            )
+        yield Found.at(
+            KIND,
+            cluster,
+            seen.offset[heads[first]],
+            records=end - start,
+            seen=_who(seen, rows),
+            **taken.evidence(int(by[start])),
         )
-    return found
 
 
 def _losses(seen: Seen, heads: Ints) -> Ints:

@@ -65,7 +65,7 @@ from linkflap.spark_verify.facts.view import (
 )
 
 
-def reused(replicas: Sequence[Replica], *, cleaned: int) -> Sequence[Finding]:
+def reused(replicas: Sequence[Replica], *, cleaned: int) -> Iterator[Finding]:
     """Batches of one cluster that have the epoch and base offset of another with other bytes; one
     finding per offset.
 
@@ -94,22 +94,18 @@ def reused(replicas: Sequence[Replica], *, cleaned: int) -> Sequence[Finding]:
         ]
         differ &= (base[1:] >= cleaned) | changes(*(column[order] for column in header))[1:]
     other = np.flatnonzero(same & differ)
-    found = []
     for index in other[
         np.unique(np.stack((epoch[other], base[other])), axis=1, return_index=True)[1]
     ].tolist():
         one, two = replicas[int(which[order[index]])], replicas[int(which[order[index + 1]])]
-        found.append(
-            Found.at(
-                "epoch-reuse",
-                one.cluster,
-                base[index],
-                epoch=epoch[index],
-                **_where(one, two, rows[order[index : index + 2]]),
-                crcs=[crc[index], crc[index + 1]],
-            )
+        yield Found.at(
+            "epoch-reuse",
+            one.cluster,
+            base[index],
+            epoch=epoch[index],
+            **_where(one, two, rows[order[index : index + 2]]),
+            crcs=[crc[index], crc[index + 1]],
         )
-    return found
 
 
 def _where(one: Replica, two: Replica, rows: Ints) -> dict[str, object]:
@@ -170,10 +166,9 @@ def regressions(view: PartitionView) -> Iterator[Found]:
             )
 
 
-def behind_the_log(view: PartitionView, *, kept: bool) -> Sequence[Finding]:
+def behind_the_log(view: PartitionView, *, kept: bool) -> Iterator[Finding]:
     """Samples whose leader epoch is below that of a batch under their high watermark; the first of
     each generation."""
-    findings: list[Finding] = []
     for generation in every(view):
         log, marks = log_of(view, generation), marks_in(view, generation)
         if log is None or marks is None or not len(log.batches):
@@ -196,8 +191,7 @@ def behind_the_log(view: PartitionView, *, kept: bool) -> Sequence[Finding]:
                 "samples": len(low),
             }
             offset = int(batches.base_offset[index])
-            findings.append(Found.at("epoch-behind", generation.cluster, offset, **evidence))
-    return findings
+            yield Found.at("epoch-behind", generation.cluster, offset, **evidence)
 
 
 def _uncut(view: PartitionView, generation: LogGeneration, marks: Watermarks) -> Ints:
@@ -211,27 +205,25 @@ def _uncut(view: PartitionView, generation: LogGeneration, marks: Watermarks) ->
     return ends
 
 
-def kernel(view: PartitionView) -> Sequence[Finding]:
+def kernel(view: PartitionView) -> Iterator[Finding]:
     """Looks at the epochs of every captured log, and compares those of one cluster."""
-    findings: list[Finding] = []
     for replica in (*view.replicas, *view.earlier):
-        findings += falls(replica)
+        yield from falls(replica)
     for cluster in sorted({r.cluster for r in view.replicas}):
         for same in replicas_by_log(view, cluster):
-            findings += reused(same, cleaned=_rewritten(view, same))
+            yield from reused(same, cleaned=_rewritten(view, same))
     for generation in every(view):
         log = log_of(view, generation)
         if log is not None:
-            findings += examined(generation, log.batches.base_offset)
+            yield from examined(generation, log.batches.base_offset)
             if view.guarantee.leader_epoch_raised:
-                findings += own(generation, log.replica, _not_raised(generation, log.replica))
+                yield from own(generation, log.replica, _not_raised(generation, log.replica))
     kept = view.guarantee.offsets_kept and view.guarantee.leader_epochs_kept
-    findings += behind_the_log(view, kept=kept)
-    findings += regressions(view)
+    yield from behind_the_log(view, kept=kept)
+    yield from regressions(view)
     if kept:
         for compared in hops(view):
-            findings += _not_kept(view, compared) if isinstance(compared, Hop) else ()
-    return findings
+            yield from _not_kept(view, compared) if isinstance(compared, Hop) else ()
 
 
 def _not_kept(view: PartitionView, compared: Hop) -> Sequence[Finding]:

@@ -60,17 +60,15 @@ class Limits:
     size: int
 
 
-def kernel(view: PartitionView) -> Sequence[Finding]:
+def kernel(view: PartitionView) -> Iterator[Finding]:
     """Asks for the reason of every move of a log start, on every cluster and replica."""
     if not view.recorded or (view.internal and view.topic not in COORDINATORS):
-        return []
+        return
     starts = [*_starts(view)]
-    findings: list[Finding] = []
     for cluster in sorted({start.cluster for start in starts}):
         mine = [start for start in starts if start.cluster == cluster]
-        findings += _examined(view, cluster, len(mine))
-        findings += _unexplained(view, mine, starts)
-    return findings
+        yield from _examined(view, cluster, len(mine))
+        yield from _unexplained(view, mine, starts)
 
 
 def _examined(view: PartitionView, cluster: str, count: int) -> Iterator[Examined]:

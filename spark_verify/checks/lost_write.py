@@ -16,7 +16,7 @@ neighbouring records show whether it was deleted, or it stays open
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -48,26 +48,24 @@ from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 
-def kernel(view: PartitionView) -> Sequence[Finding]:
+def kernel(view: PartitionView) -> Iterator[Finding]:
     """Looks for every record that must be there: first on the cluster that acknowledged it, then
     over each hop."""
-    findings: list[Finding] = []
     heard: list[Outcomes] = []
     for generation in every(view):
         what = outcomes(view, generation)
         if not len(what):
             continue
         log = log_of(view, generation)
-        findings += own(
+        yield from own(
             generation, None if log is None else log.replica, _native(view, log, generation, what)
         )
         heard.append(outcomes(view, generation, earlier=False) if generation.number else what)
     for compared in hops(view):
         if isinstance(compared, Hop):
-            findings += _mirrored(view, compared, heard)
+            yield from _mirrored(view, compared, heard)
         elif heard:
-            findings.append(compared)
-    return findings
+            yield compared
 
 
 def _native(
@@ -125,10 +123,9 @@ def _lost(
     truncated_to: int,
     explained: tuple[Taken, Ints] | None = None,
     **evidence: object,
-) -> Sequence[Finding]:
+) -> Iterator[Finding]:
     """One anomaly per run of neighbouring records, on one side of a truncation, at the offset that
     was acknowledged. A loss may have explained each row."""
-    found: list[Finding] = []
     taken, by = explained or (None, np.full(len(rows), -1, np.int64))
     above = what.acked[rows] >= truncated_to
     for start, end in runs(rows, what.uid[rows], np.arange(len(rows)) + above, joined(by)):
@@ -143,8 +140,7 @@ def _lost(
         }
         shown["last_offset"] = int(what.acked[rows[end - 1]])
         shown |= taken.evidence(int(by[start])) if taken is not None else {}
-        found.append(Found.at("lost-write", cluster, what.acked[first], **(shown | evidence)))
-    return found
+        yield Found.at("lost-write", cluster, what.acked[first], **(shown | evidence))
 
 
 def _mirrored(view: PartitionView, compared: Hop, heard: Sequence[Outcomes]) -> Sequence[Finding]:
@@ -177,9 +173,8 @@ def _mirrored(view: PartitionView, compared: Hop, heard: Sequence[Outcomes]) -> 
 
 def _missing(
     compared: Hop, heard: Sequence[Outcomes], positions: Ints, how: str
-) -> Sequence[Finding]:
+) -> Iterator[Finding]:
     uids = compared.source.records.uid[compared.sequence[positions]]
-    findings: list[Finding] = []
     for what in heard:
         row = locate(what.uid, uids)
         due = (row >= 0) & (what.must[row] if len(what) else False)
@@ -187,7 +182,7 @@ def _missing(
         for start, end in runs(missing, row):
             where = compared.neighbours(int(missing[start]))
             missing_on = compared.destination.cluster
-            findings += _lost(
+            yield from _lost(
                 what,
                 row[start:end],
                 what.sends[0].cluster,
@@ -197,7 +192,6 @@ def _missing(
                 missing_on=missing_on,
                 **where,
             )
-    return findings
 
 
 CHECK = Check(

@@ -454,7 +454,7 @@ def _epochs(log: Log, taken: Taken) -> Sequence[Finding]:
 
 def _overrun(
     view: PartitionView, generation: LogGeneration, log: Log, taken: Taken
-) -> Sequence[Finding]:
+) -> Iterator[Finding]:
     """Operations whose producer id went on to the next one, in the same epoch, without a marker in
     between."""
     cluster, records, batches = log.cluster, log.records, log.batches
@@ -468,24 +468,20 @@ def _overrun(
     epochs = batches.producer_epoch[records.batch]
     rows = rows[own & (epochs[rows] == epochs[following[rows]])]
     nexts, firsts, counts = np.unique(following[rows], return_index=True, return_counts=True)
-    found = []
     lost = _without_marker(log, records.offset[rows[firsts]], taken)
     for after, first, count, by in zip(
         nexts.tolist(), rows[firsts].tolist(), counts.tolist(), lost, strict=True
     ):
-        found.append(
-            Found.at(
-                "marker-missing",
-                cluster,
-                records.offset[first],
-                producer_id=batches.producer_id[records.batch[first]],
-                records=count,
-                operations=[records.operation[first], records.operation[after]],
-                next_offset=records.offset[after],
-                **by,
-            )
+        yield Found.at(
+            "marker-missing",
+            cluster,
+            records.offset[first],
+            producer_id=batches.producer_id[records.batch[first]],
+            records=count,
+            operations=[records.operation[first], records.operation[after]],
+            next_offset=records.offset[after],
+            **by,
         )
-    return found
 
 
 CHECK = Check(

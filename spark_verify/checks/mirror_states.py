@@ -103,19 +103,17 @@ VERB: Final = "verb-disagreement"
 RECORD: Final = "record-differs"
 
 
-def kernel(view: PartitionView) -> Sequence[Finding]:
+def kernel(view: PartitionView) -> Iterator[Finding]:
     """Holds every description against what leaders of both ends reported around it; each kind of
     lie once per link."""
-    findings: list[Finding] = []
     for link in dict.fromkeys(each.link for each in view.descriptions):
         mine = [each for each in view.descriptions if each.link == link]
-        findings.append(
-            Examined(cluster=LinkSpec.parse(link).destination, origin="mirrored", count=len(mine))
-        )
-        findings += _lags(view, mine)
-        findings += _states(view, mine)
-        findings += forgotten(view, mine)
-    return [*findings, *_verbs(view), *_records(view)]
+        yield Examined(cluster=LinkSpec.parse(link).destination, origin="mirrored", count=len(mine))
+        yield from _lags(view, mine)
+        yield from _states(view, mine)
+        yield from forgotten(view, mine)
+    yield from _verbs(view)
+    yield from _records(view)
 
 
 def _records(view: PartitionView) -> Iterator[Found]:

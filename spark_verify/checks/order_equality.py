@@ -14,7 +14,7 @@ was never there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -91,7 +91,7 @@ def _nothing_to_compare_with(view: PartitionView, compared: Hop) -> Bools:
     return np.asarray((compared.position < 0) & (offsets < floor))
 
 
-def _strangers(view: PartitionView, compared: Hop, gone: Bools) -> Sequence[Finding]:
+def _strangers(view: PartitionView, compared: Hop, gone: Bools) -> Iterator[Finding]:
     kept = view.guarantee.offsets_kept
     offsets = compared.destination.records.offset[compared.mirrored]
     # A first segment may begin before the log does: segments roll where each broker rolls them, and
@@ -101,21 +101,18 @@ def _strangers(view: PartitionView, compared: Hop, gone: Bools) -> Sequence[Find
     )
     uids = compared.destination.records.uid[compared.mirrored[nowhere]]
     hidden = aborted_or_open(compared, uids)
-    findings: list[Finding] = []
     for start, end in runs(nowhere[hidden >= 0], uids[hidden >= 0]):
         row = int(hidden[hidden >= 0][start])
         state, offset = (
             compared.source.state_of(row),
             int(compared.source.records.offset[row]),
         )
-        findings.append(
-            order_anomaly(
-                compared,
-                "mirrored-aborted",
-                nowhere[hidden >= 0][start:end],
-                state=state,
-                source_offset=offset,
-            )
+        yield order_anomaly(
+            compared,
+            "mirrored-aborted",
+            nowhere[hidden >= 0][start:end],
+            state=state,
+            source_offset=offset,
         )
     phantom = nowhere[(hidden < 0) & ~gone[nowhere]]
     if len(phantom) and not kept and compared.source.replica.log_start > 0:
@@ -123,20 +120,19 @@ def _strangers(view: PartitionView, compared: Hop, gone: Bools) -> Sequence[Find
             f"{len(phantom)} mirrored records are not in the log of "
             f"{compared.source.cluster}, whose start was deleted"
         )
-        return [*findings, Unjudged(reason)]
+        yield Unjudged(reason)
+        return
     if len(phantom) and not kept and compared.gaps:
         unknown, phantom = _not_cleaned(view, compared, phantom)
-        findings += unknown
+        yield from unknown
     if late := _copied_later(view, compared, phantom):
-        return [*findings, late]
+        yield late
+        return
     strange = compared.destination.records.uid[compared.mirrored[phantom]]
-    return [
-        *findings,
-        *(
-            order_anomaly(compared, "mirror-phantom", phantom[start:end])
-            for start, end in runs(phantom, strange)
-        ),
-    ]
+    yield from (
+        order_anomaly(compared, "mirror-phantom", phantom[start:end])
+        for start, end in runs(phantom, strange)
+    )
 
 
 def _not_cleaned(
@@ -182,10 +178,9 @@ def _copied_later(view: PartitionView, compared: Hop, phantom: Ints) -> Unjudged
     )
 
 
-def _holes(compared: Hop) -> Sequence[Finding]:
+def _holes(compared: Hop) -> Iterator[Finding]:
     theirs = compared.source.records
     holes = compared.holes
-    findings = []
     for start, end in runs(holes):
         row = compared.sequence[holes[start]]
         around = compared.neighbours(int(holes[start]))
@@ -199,8 +194,7 @@ def _holes(compared: Hop) -> Sequence[Finding]:
             **around,
         }
         offset = before if isinstance(before, int) else -1
-        findings.append(Found.at("mirror-hole", compared.destination.cluster, offset, **evidence))
-    return findings
+        yield Found.at("mirror-hole", compared.destination.cluster, offset, **evidence)
 
 
 def _unsettled(compared: Hop) -> Sequence[Finding]:

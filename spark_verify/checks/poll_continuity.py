@@ -368,9 +368,8 @@ def neighbours(rows: Sequence[Read]) -> Iterator[tuple[int, int]]:
 SKIPPED_BY_TRUNCATION = "skipped-by-truncation"
 
 
-def kernel(view: PartitionView) -> Sequence[Finding]:
+def kernel(view: PartitionView) -> Iterator[Finding]:
     """Follows every consumer through every generation of a log."""
-    findings: list[Finding] = []
     for generation in every(view):
         reads = reads_in(view, generation)
         chains = list(chains_of(view, reads))
@@ -379,9 +378,9 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         if not (reads or skipped):
             continue
         firsts = np.array([poll.offsets[0] for chain in chains for poll in chain.polls], np.int64)
-        findings += examined(generation, firsts, whole=True)
+        yield from examined(generation, firsts, whole=True)
         if log is None:
-            findings.append(Unjudged(f"no log of {generation.cluster} was captured for {view.tp}"))
+            yield Unjudged(f"no log of {generation.cluster} was captured for {view.tp}")
         taken = Taken(view, generation.cluster)
         broken = [
             found for chain in chains for found in _judge(generation.cluster, log, chain, taken)
@@ -389,8 +388,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         broken += skipped
         if log is not None:
             broken += list(not_delivered(view, generation, log, reads, broken))
-        findings += of_readers(generation, None if log is None else log.replica, broken)
-    return findings
+        yield from of_readers(generation, None if log is None else log.replica, broken)
 
 
 def _judge(cluster: str, log: Log | None, chain: Chain, taken: Taken) -> Iterator[Found]:

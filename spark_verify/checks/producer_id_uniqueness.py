@@ -51,7 +51,7 @@ from linkflap.spark_verify.facts.view import (
 KIND = "producer-id-collision"
 
 
-def uses_in_bytes(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Finding]:
+def uses_in_bytes(view: PartitionView, generation: LogGeneration, log: Log) -> Iterator[Finding]:
     replica, batches, records = log.replica, log.batches, log.records
     with_id = (batches.producer_id >= 0) & (batches.control == DATA)
     here = with_id & native(generation, batches.base_offset)
@@ -67,19 +67,19 @@ def uses_in_bytes(view: PartitionView, generation: LogGeneration, log: Log) -> S
         process,
         {f.evidence["producer_id"] for f in taken},
     )
-    findings: list[Finding] = [*examined(generation, batches.base_offset[with_id]), *taken]
+    yield from examined(generation, batches.base_offset[with_id])
+    yield from taken
     if here.any() or any(e.origin == "native" for e in generation.eras):
-        findings += _refused(
+        yield from _refused(
             view,
             generation,
             replica,
             with_id & ~here,
             {f.evidence["producer_id"] for f in taken},
         )
-    return [
-        *findings,
-        *_partials(generation.cluster, replica, np.flatnonzero(here & (process >= 0)), process),
-    ]
+    yield from _partials(
+        generation.cluster, replica, np.flatnonzero(here & (process >= 0)), process
+    )
 
 
 def _twice(
@@ -264,17 +264,15 @@ class IdUse:
     partial: PartialFinding
 
 
-def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
+def combine(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
     """Two incarnations with one id whose epochs overlap, or with different transactional ids."""
     owners = grouped(partials, lambda each: (each.cluster, each.data["producer_id"]))
-    found = []
     for (cluster, pid), theirs in sorted(owners.items()):
         by_process = grouped(theirs, lambda each: each.data["process"])
         uses = [_use(process, mine) for process, mine in sorted(by_process.items())]
         for one, other in combinations(uses, 2):
             if _clash(one, other):
-                found.append(_collision(cluster, pid, one, other))
-    return found
+                yield _collision(cluster, pid, one, other)
 
 
 def _use(process: int, partials: Sequence[PartialFinding]) -> IdUse:

@@ -176,14 +176,12 @@ def all_of(parts: Sequence[PartialFinding], name: str) -> Ints:
     return together(np.asarray(part.data[name], np.int64) for part in parts)
 
 
-def kernel(view: PartitionView) -> Sequence[Finding]:
+def kernel(view: PartitionView) -> Iterator[Finding]:
     """The inputs and outputs of every such program that are in this partition, where the program is
     in the end."""
-    findings: list[Finding] = []
     for program in view.partition_facts.facts.copying:
         if view.topic in program.reads | program.writes:
-            findings += _of(view, program)
-    return findings
+            yield from _of(view, program)
 
 
 def _of(view: PartitionView, program: Copying) -> Iterator[Finding]:

@@ -66,15 +66,13 @@ SOON: Final = int(5e9)
 """A client may take so many nanoseconds for what it gets last before it is stopped."""
 
 
-def kernel(view: PartitionView) -> Sequence[Finding]:
+def kernel(view: PartitionView) -> Iterator[Finding]:
     """What each client did in this partition; it is judged together with its other partitions."""
-    findings: list[Finding] = []
     for client in view.partition_facts.facts.awaited:
         if client.kind in ("producer", "program"):
-            findings += _part_of(view, client)
+            yield from _part_of(view, client)
         elif _reads_here(view, client):
-            findings += _consumer(view, client)
-    return findings
+            yield from _consumer(view, client)
 
 
 def _of(view: PartitionView, client: Awaited) -> bool:
@@ -314,15 +312,13 @@ def _unusable(view: PartitionView, mine: Sends, client: Awaited) -> Iterator[Par
         yield PartialFinding(cluster=send.cluster, offset=-1, data=data, together=client.client)
 
 
-def combine(parts: Sequence[PartialFinding]) -> Sequence[Combined]:
+def combine(parts: Sequence[PartialFinding]) -> Iterator[Combined]:
     """Holds what each client did in all partitions against what it promised."""
-    found: list[Combined] = []
     for _, mine in sorted(grouped(parts, lambda part: part.data["client"]).items()):
-        found += _stuck([part for part in mine if part.data["role"] == "consumer"])
+        yield from _stuck([part for part in mine if part.data["role"] == "consumer"])
         did = [part for part in mine if part.data["role"] not in ("consumer", "unusable")]
-        found += _judge(did)
-        found += _fatal([part for part in mine if part.data["role"] == "unusable"], did)
-    return found
+        yield from _judge(did)
+        yield from _fatal([part for part in mine if part.data["role"] == "unusable"], did)
 
 
 def _stuck(mine: Sequence[PartialFinding]) -> Iterator[Combined]:

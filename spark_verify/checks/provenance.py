@@ -56,13 +56,14 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
 def _judge(
     view: PartitionView, generation: LogGeneration, log: Log, rows: Ints
-) -> Sequence[Finding]:
+) -> Iterator[Finding]:
     cluster, records = log.cluster, log.records
     uids = records.uid[rows]
     strange = rows[(uids == FOREIGN) | ~planned(uids, sends_to(view, cluster))]
     if len(strange) and not view.sends:
-        return [Unjudged(f"nothing is written down of what clients sent to {view.tp}")]
-    found: list[Finding] = list(_refused(view, generation, log, rows))
+        yield Unjudged(f"nothing is written down of what clients sent to {view.tp}")
+        return
+    yield from _refused(view, generation, log, rows)
     ours = records.uid[strange] != FOREIGN
     # Neighbours that say nothing of themselves belong together too, and to nobody who does.
     uid_or_row = np.where(ours, records.uid[strange], strange - NAMELESS)
@@ -75,18 +76,15 @@ def _judge(
     }
     for number, (start, end) in enumerate(together):
         first = strange[start]
-        found.append(
-            Found.at(
-                "stranger",
-                cluster,
-                records.offset[first],
-                records=end - start,
-                uid=records.uid[first],
-                operation=records.operation[first],
-                planned_on=[name for name, there in elsewhere.items() if there[number]],
-            )
+        yield Found.at(
+            "stranger",
+            cluster,
+            records.offset[first],
+            records=end - start,
+            uid=records.uid[first],
+            operation=records.operation[first],
+            planned_on=[name for name, there in elsewhere.items() if there[number]],
         )
-    return found
 
 
 def _refused(

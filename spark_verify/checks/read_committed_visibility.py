@@ -45,21 +45,19 @@ from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 
-def kernel(view: PartitionView) -> Sequence[Finding]:
+def kernel(view: PartitionView) -> Iterator[Finding]:
     """Compares what readers got with what the bytes say they should have got."""
-    findings: list[Finding] = []
     for generation in every(view):
         audience, given = _audience(view, generation), _given(view, generation)
         if not audience and not given:
             continue
         log = log_of(view, generation)
         if log is not None:
-            findings += of_readers(
+            yield from of_readers(
                 generation, log.replica, _judge(view, generation, log, audience, given)
             )
         else:
-            findings.append(Unjudged(f"no log of {generation.cluster} was captured for {view.tp}"))
-    return findings
+            yield Unjudged(f"no log of {generation.cluster} was captured for {view.tp}")
 
 
 def _audience(view: PartitionView, generation: LogGeneration) -> Mapping[str, Sequence[Read]]:
@@ -117,21 +115,20 @@ def _judge(
     log: Log,
     audience: Mapping[str, Sequence[Read]],
     given: Mapping[str, Sequence[Read]],
-) -> Sequence[Finding]:
+) -> Iterator[Finding]:
     compacted = view.compacted.get(generation.cluster, 0)
     taken = Taken(view, generation.cluster)
     got = {name: columns_of(reads) for name, reads in given.items()}
     late = {name: _committed_after_capture(view, generation, log, got[name]) for name in got}
     everything = together(got[name].offset[~late[name]] for name in got)
-    findings: list[Finding] = list(examined(generation, everything, whole=True))
+    yield from examined(generation, everything, whole=True)
     for name, mine in got.items():
         gone = (mine.offset < compacted) & ~among(mine.offset, log.records.offset)
         truncated = _truncated_since(view, mine)
-        findings += _phantoms(log, name, mine, ~(gone | late[name] | truncated), taken)
+        yield from _phantoms(log, name, mine, ~(gone | late[name] | truncated), taken)
     for name, reads in audience.items():
         offsets = got[name].offset if name in got else np.empty(0, np.int64)
-        findings += _hidden(log, name, reads, offsets, taken)
-    return findings
+        yield from _hidden(log, name, reads, offsets, taken)
 
 
 def _committed_after_capture(

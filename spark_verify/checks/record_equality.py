@@ -15,7 +15,7 @@ one, an expired tombstone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -46,7 +46,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     return list(judged_hops(view, _compare))
 
 
-def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
+def _compare(view: PartitionView, compared: Hop) -> Iterator[Finding]:
     source, destination, mirrored_range = (
         compared.source.replica,
         compared.destination.replica,
@@ -54,16 +54,15 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     )
     start, end = compared_offsets(view, compared)
     ours, theirs = destination.records.offset, source.records.offset
-    findings: list[Finding] = []
     if not mirrored_range.far:
-        findings += examined(compared.generation, ours[(ours >= start) & (ours < end)])
+        yield from examined(compared.generation, ours[(ours >= start) & (ours < end)])
     if torn := [r for r in (source, destination) if r.damage]:
         end = min(end, *(replica.torn_from for replica in torn))
         reason = (
             f"the log of {torn[0].cluster} is torn, so its records could not be compared from "
             f"offset {max(start, end)} on"
         )
-        findings.append(Unjudged(reason))
+        yield Unjudged(reason)
     how = mapped_over(view.guarantee.producer_ids, mirrored_range.far)
     here = _disputed(destination, source, start, end, how)
     there = _disputed(source, destination, start, end, how)
@@ -84,13 +83,10 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
             f"{source.cluster} and {destination.cluster} only, which are compacted, and whether a "
             "cleaner took them cannot be known"
         )
-        findings.append(Unjudged(reason))
-    return [
-        *findings,
-        *_found("record-divergence", source, destination, destination, mine[other]),
-        *_found("record-hole", source, destination, source, gone),
-        *_found("record-stranger", source, destination, destination, come),
-    ]
+        yield Unjudged(reason)
+    yield from _found("record-divergence", source, destination, destination, mine[other])
+    yield from _found("record-hole", source, destination, source, gone)
+    yield from _found("record-stranger", source, destination, destination, come)
 
 
 def _beyond_cleaning(

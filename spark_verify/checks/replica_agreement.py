@@ -57,29 +57,25 @@ from linkflap.spark_verify.facts.view import PartitionView, Replica
 ENDS_EARLY: Final = "log-ends-early"
 
 
-def kernel(view: PartitionView) -> Sequence[Finding]:
+def kernel(view: PartitionView) -> Iterator[Finding]:
     """Recomputes every replica's CRCs and compares replicas of one cluster."""
-    findings: list[Finding] = []
     known = generations(view)
     for cluster in sorted({r.cluster for r in view.replicas}):
         replicas = [r for r in view.replicas if r.cluster == cluster]
         for replica in replicas:
-            findings += examined(known[cluster][-1], replica.batches.base_offset)
-            findings += [*within(replica), *_ends_early(view, replica)]
+            yield from examined(known[cluster][-1], replica.batches.base_offset)
+            yield from within(replica)
+            yield from _ends_early(view, replica)
             if replica.damage:
                 where = f"{view.tp} on {cluster}/{replica.broker}"
-                findings.append(
-                    Unjudged(f"the log of {where} is torn, so not all of it could be compared")
-                )
+                yield Unjudged(f"the log of {where} is torn, so not all of it could be compared")
         if not view.recorded:
             # Replicas with the same hole say so once.
-            findings += dict.fromkeys(
-                each for replica in replicas for each in _holes(view, replica)
-            )
+            yield from dict.fromkeys(each for replica in replicas for each in _holes(view, replica))
         if len(replicas) > 1:
             agreeing, doubts = _deposed_left_out(view, replicas)
-            findings += [*doubts, *_compared(view, agreeing)]
-    return findings
+            yield from doubts
+            yield from _compared(view, agreeing)
 
 
 def _deposed_left_out(

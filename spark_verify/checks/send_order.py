@@ -10,7 +10,7 @@ permits another order. duplicate reports repeats.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -47,7 +47,7 @@ def _repeated(uids: Ints) -> Bools:
     return np.asarray(uids < uids[copies(incarnation)[0]])
 
 
-def _late(generation: LogGeneration, log: Log, rows: Ints) -> Sequence[Finding]:
+def _late(generation: LogGeneration, log: Log, rows: Ints) -> Iterator[Finding]:
     """Records behind one that was sent after them; neighbours are one anomaly."""
     records, cluster = log.records, log.cluster
     rows = rows[np.argsort(records.uid[rows] >> PROCESS_SHIFT, kind="stable")]
@@ -60,7 +60,6 @@ def _late(generation: LogGeneration, log: Log, rows: Ints) -> Sequence[Finding]:
         else index
     )
     late = np.flatnonzero(records.uid[rows] < reached)
-    found: list[Finding] = []
     along = np.arange(len(late))
     same = records.operation[rows[late]] == records.operation[rows[holder[late]]]
     split = apart(generation, records.offset[rows[late]])
@@ -77,8 +76,7 @@ def _late(generation: LogGeneration, log: Log, rows: Ints) -> Sequence[Finding]:
             "after_offset": int(records.offset[after]),
         }
         kind = INSIDE if same[start] else BETWEEN
-        found.append(Found.at(kind, cluster, records.offset[row], **evidence))
-    return found
+        yield Found.at(kind, cluster, records.offset[row], **evidence)
 
 
 CHECK = Check(

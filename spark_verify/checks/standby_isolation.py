@@ -176,9 +176,8 @@ def _own_end(view: PartitionView, link: LinkSpec) -> tuple[int, int]:
     return (int(b.base_offset[rows[0]]) if len(rows) else -1), ours.end
 
 
-def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
+def combine(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
     """The partitions that a failover promoted although it was refused, or never came to its end."""
-    found: list[Combined] = []
     for link, mine in sorted(grouped(partials, lambda each: each.data["link"]).items()):
         promoted = [partial for partial in mine if partial.data["promoted"]]
         if any(partial.data["took_place"] for partial in mine):
@@ -200,8 +199,7 @@ def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
                 promoted=len(promoted),
                 partitions=len(mine),
             )
-            found.append(partial.combined(one))
-    return found
+            yield partial.combined(one)
 
 
 def _elsewhere(every: Mapping[str, Sequence[LogGeneration]], sends: Sends) -> Bools:
@@ -230,7 +228,7 @@ def _mirrored_then(mine: Sequence[LogGeneration], send: Send) -> bool:
     return generation.began <= send.invoked and 0 <= send.returned < promoted
 
 
-def _in_bytes(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Finding]:
+def _in_bytes(view: PartitionView, generation: LogGeneration, log: Log) -> Iterator[Finding]:
     # Where offsets move, what clients wrote here before this log was emptied comes back from the
     # new owner.
     kept = view.guarantee.offsets_kept
@@ -239,53 +237,46 @@ def _in_bytes(view: PartitionView, generation: LogGeneration, log: Log) -> Seque
         sends_to(view, generation.cluster) if kept else sends_of(view, generation),
     )
     rows = np.flatnonzero(~native(generation, records.offset) & (records.uid >= 0))
-    findings: list[Finding] = list(examined(generation, records.offset[rows]))
-    findings += _came_round(view, generation, log)
+    yield from examined(generation, records.offset[rows])
+    yield from _came_round(view, generation, log)
     sender = planner(records.uid[rows], mine)
     strange, sender = rows[sender >= 0], sender[sender >= 0]
     for start, end in runs(
         strange, records.uid[strange], apart(generation, records.offset[strange])
     ):
         first = int(strange[start])
-        findings.append(
-            _standby(
-                view,
-                mine[int(sender[start])],
-                int(records.offset[first]),
-                end - start,
-                "in an era that is mirrored",
-            )
+        yield _standby(
+            view,
+            mine[int(sender[start])],
+            int(records.offset[first]),
+            end - start,
+            "in an era that is mirrored",
         )
-    return findings
 
 
-def _came_round(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Finding]:
+def _came_round(view: PartitionView, generation: LogGeneration, log: Log) -> Iterator[Finding]:
     """Records of a native era that clients handed to other clusters, and not to this one."""
     records, here = log.records, generation.cluster
     rows = np.flatnonzero(native(generation, records.offset) & (records.uid >= 0))
     rows = rows[~planned(records.uid[rows], sends_to(view, here))]
     if not len(rows):
-        return []
+        return
     every = Sends.of(view.sends)
     others = every.take(~every.says("cluster", here))
     sender = planner(records.uid[rows], others)
     rows, sender = rows[sender >= 0], sender[sender >= 0]
-    found: list[Finding] = []
     for start, end in runs(rows, records.uid[rows], apart(generation, records.offset[rows])):
         uid = int(records.uid[rows[start]])
         sent = others[int(sender[start])]
-        found.append(
-            Found.at(
-                CIRCLE,
-                here,
-                records.offset[rows[start]],
-                records=end - start,
-                uid=uid,
-                how="handed to another cluster",
-                sent_to=sent.cluster,
-            )
+        yield Found.at(
+            CIRCLE,
+            here,
+            records.offset[rows[start]],
+            records=end - start,
+            uid=uid,
+            how="handed to another cluster",
+            sent_to=sent.cluster,
         )
-    return found
 
 
 def _standby(view: PartitionView, send: Send, offset: int, records: int, how: str) -> Finding:

@@ -49,19 +49,15 @@ _OF_BROKERS = ("leader.replication.throttled.replicas", "follower.replication.th
 """They name brokers of one cluster."""
 
 
-def kernel(view: PartitionView) -> Sequence[Finding]:
+def kernel(view: PartitionView) -> Iterator[Finding]:
     """Judges the last comparison of each link."""
     last = {each.link: each for each in sorted(view.comparisons, key=lambda each: each.time)}
-    findings: list[Finding] = []
     for each in last.values():
-        findings.append(
-            Examined(cluster=LinkSpec.parse(each.link).destination, origin="mirrored", count=1)
-        )
-        findings += _differences(each)
+        yield Examined(cluster=LinkSpec.parse(each.link).destination, origin="mirrored", count=1)
+        yield from _differences(each)
     if view.guarantee.restores_settings and view.settings:
         for promotion in view.promotions:
-            findings += _restored(view, promotion)
-    return findings
+            yield from _restored(view, promotion)
 
 
 def _restored(view: PartitionView, promotion: Promotion) -> Iterator[Finding]:

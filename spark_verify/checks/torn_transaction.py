@@ -15,7 +15,7 @@ counted as torn-by-failover, and allowed where the mirror documents it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -176,11 +176,10 @@ def _counted_outcomes(
 TORN, BY_FAILOVER = "torn-transaction", "torn-by-failover"
 
 
-def kernel(view: PartitionView) -> Sequence[Finding]:
+def kernel(view: PartitionView) -> Iterator[Finding]:
     """Counts, per transaction of this partition, what became of its records: one partial finding
     per cluster, with one column per count.
     """
-    findings: list[Finding] = []
     crossed = [
         c for c in hops(view) if isinstance(c, Hop) and c.mirrored_range.promotion is not None
     ]
@@ -190,13 +189,12 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             continue
         log = log_of(view, generation)
         if log is not None:
-            findings += native_outcomes(view, generation, log, what)
+            yield from native_outcomes(view, generation, log, what)
         else:
-            findings.append(Unjudged(f"no log of {generation.cluster} was captured for {view.tp}"))
+            yield Unjudged(f"no log of {generation.cluster} was captured for {view.tp}")
         for compared in crossed:
             if compared.mirrored_range.destination != generation.cluster:
-                findings += mirrored_outcomes(compared, what)
-    return findings
+                yield from mirrored_outcomes(compared, what)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -369,60 +369,52 @@ def found_in(kind: str, generation: LogGeneration, offset: int, **evidence: obje
 
 def truncation_findings(
     view: PartitionView, generation: LogGeneration, following: LogGeneration
-) -> Sequence[Finding]:
+) -> Iterator[Finding]:
     before, after = before_truncation(view, generation), replica_of(view, following)
     if before is None or after is None:
-        return [
-            Unjudged(
-                f"{generation.cluster} was made to follow, and no log of it from before and "
-                "after that was captured"
-            )
-        ]
+        yield Unjudged(
+            f"{generation.cluster} was made to follow, and no log of it from before and "
+            "after that was captured"
+        )
+        return
     recorded = [
         t
         for t in view.truncations
         if t.cluster == generation.cluster and generation.ended <= t.time <= following.ended
     ]
     what = {"capture": before.moment, "parted_at": generation.truncated_to}
-    findings: list[Finding] = list(_contradicted(generation, before, recorded))
+    yield from _contradicted(generation, before, recorded)
     tail = np.flatnonzero(before.batches.last_offset >= generation.truncated_to)
     if len(tail) and not recorded:
         evidence = what | {"end": before.end}
-        findings.append(
-            found_in(
-                "truncation-unrecorded",
-                generation,
-                int(before.batches.base_offset[tail[0]]),
-                **evidence,
-            )
+        yield found_in(
+            "truncation-unrecorded",
+            generation,
+            int(before.batches.base_offset[tail[0]]),
+            **evidence,
         )
     below = np.flatnonzero(
         (before.batches.last_offset < generation.truncated_to)
         & (before.batches.base_offset >= after.log_start)
     )
-    findings += changed_below(generation, before, after, below)
-    findings += absent_before(
+    yield from changed_below(generation, before, after, below)
+    yield from absent_before(
         view, generation, after, min([generation.truncated_to, *(t.offset for t in recorded)])
     )
-    findings += left_of_tail(view, generation, following, before, after, tail)
+    yield from left_of_tail(view, generation, following, before, after, tail)
     possible = [t.offset for t in recorded if not _impossible(t, generation, before)]
     if possible:
-        findings += reported_too_short(view, generation, following, before, tail, min(possible))
-    findings += _promised(view, generation)
+        yield from reported_too_short(view, generation, following, before, tail, min(possible))
+    yield from _promised(view, generation)
     seen = (
         (len(below), following.number, 0),
         (len(tail), generation.number, generation.truncated_to),
     )
-    return [
-        *findings,
-        *(
-            Examined(
-                cluster=generation.cluster, origin="native", count=n, generation=number, start=at
-            )
-            for n, number, at in seen
-            if n
-        ),
-    ]
+    yield from (
+        Examined(cluster=generation.cluster, origin="native", count=n, generation=number, start=at)
+        for n, number, at in seen
+        if n
+    )
 
 
 def _contradicted(
@@ -492,14 +484,13 @@ def _promised(view: PartitionView, generation: LogGeneration) -> Iterator[Found]
 NEVER_FOLLOWED: Final = "no mirror made this cluster follow then"
 
 
-def kernel(view: PartitionView) -> Sequence[Finding]:
+def kernel(view: PartitionView) -> Iterator[Finding]:
     """Looks at every truncation, and at the end of every mirror that was failed over."""
-    findings: list[Finding] = []
     for name, mine in sorted(generations(view).items()):
         for generation, following in pairwise(mine):
-            findings += truncation_findings(view, generation, following)
+            yield from truncation_findings(view, generation, following)
         known = [t for t in view.truncations if t.cluster == name]
-        findings += [
+        yield from [
             Found.at(
                 "truncation-impossible", t.cluster, t.offset, because=NEVER_FOLLOWED, end=t.end
             )
@@ -514,10 +505,9 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         number = number_at(mine, stop.time)
         replica = replica_of(view, mine[number]) if mine else None
         if promotion is not None and replica is not None:
-            findings += ended(
+            yield from ended(
                 replica, stop, promotion, generation=number, cleaned=compacted(view, replica)
             )
-    return findings
 
 
 def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Due:

@@ -13,7 +13,7 @@ earlier one had been committed. aborted-read reports records that were aborted i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -45,17 +45,15 @@ KIND = "uncommitted-read"
 NEVER: Final = np.iinfo(np.int64).max
 
 
-def kernel(view: PartitionView) -> Sequence[Finding]:
+def kernel(view: PartitionView) -> Iterator[Finding]:
     """Asks both witnesses about every record that a read_committed reader got."""
-    findings: list[Finding] = []
     for generation in every(view):
         got = delivered(view, generation)
         if len(got):
-            findings += examined(generation, got.offset, whole=True)
-            findings += of_readers(
+            yield from examined(generation, got.offset, whole=True)
+            yield from of_readers(
                 generation, replica_of(view, generation), _judge(view, generation, got)
             )
-    return findings
 
 
 def _judge(view: PartitionView, generation: LogGeneration, got: Delivered) -> Sequence[Finding]:

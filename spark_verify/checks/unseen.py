@@ -38,10 +38,9 @@ from linkflap.spark_verify.facts.view import Bools, Ints, Origin, PartitionView
 KIND = "unseen-write"
 
 
-def kernel(view: PartitionView) -> Sequence[Finding]:
+def kernel(view: PartitionView) -> Iterator[Finding]:
     """Looks, on every cluster that somebody read to its end, for records that must have been seen
     there."""
-    findings: list[Finding] = []
     for generation in every(view):
         spans = list(_spans(reads_in(view, generation))) if generation.last else []
         if not spans:
@@ -55,9 +54,8 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             )
             kept = (offsets >= floor) & _within(spans, offsets)
             rows, offsets = rows[kept], offsets[kept]
-            findings += examined(generation, offsets)
-            findings += _unseen(view, generation, what, rows, offsets, np.concatenate(seen))
-    return findings
+            yield from examined(generation, offsets)
+            yield from _unseen(view, generation, what, rows, offsets, np.concatenate(seen))
 
 
 def _audience(reads: Sequence[Read]) -> Iterable[Sequence[Read]]:
@@ -152,32 +150,28 @@ def _unseen(
     rows: Ints,
     offsets: Ints,
     seen: Ints,
-) -> Sequence[Finding]:
+) -> Iterator[Finding]:
     cluster = generation.cluster
     gone = np.flatnonzero(~among(what.uid[rows], seen))
     taken, by = Taken(view, cluster), np.full(len(gone), -1, np.int64)
     if taken and len(gone):
         invoked = what.sends.column("invoked")[what.send[rows[gone]]]
         by = _explained(view, generation, taken, offsets[gone], what.uid[rows[gone]], invoked)
-    found: list[Finding] = []
     for start, end in runs(what.uid[rows[gone]], offsets[gone], joined(by)):
         row = int(rows[gone[start]])
         send = what.sends[int(what.send[row])]
-        found.append(
-            Found.at(
-                KIND,
-                cluster,
-                offsets[gone[start]],
-                records=end - start,
-                uid=what.uid[row],
-                operation=send.number,
-                client=send.client,
-                acknowledged_by=send.cluster,
-                acknowledged_at=what.acked[row],
-                **taken.evidence(int(by[start])),
-            )
+        yield Found.at(
+            KIND,
+            cluster,
+            offsets[gone[start]],
+            records=end - start,
+            uid=what.uid[row],
+            operation=send.number,
+            client=send.client,
+            acknowledged_by=send.cluster,
+            acknowledged_at=what.acked[row],
+            **taken.evidence(int(by[start])),
         )
-    return found
 
 
 def _explained(

@@ -47,21 +47,19 @@ FEW = 16
 left out at once."""
 
 
-def kernel(view: PartitionView) -> Sequence[Finding]:
+def kernel(view: PartitionView) -> Iterator[Finding]:
     """One partial finding per cluster: what its transactions that read wrote to this partition, and
     from what they made it."""
     every = Sends.of(view.sends)
     every = every.take(
         every.says("kind", "transaction") & (every.sizes_of("input_uids") > 0) & ~never(every)
     )
-    findings: list[Finding] = []
     for cluster in sorted(every.words("cluster")):
         sends = every.take(every.says("cluster", cluster))
-        findings.append(PartialFinding(cluster=cluster, offset=-1, data=_columns(sends)))
-        findings.append(
-            Examined(cluster=cluster, origin="native", count=len(distinct(sends.column("number"))))
+        yield PartialFinding(cluster=cluster, offset=-1, data=_columns(sends))
+        yield Examined(
+            cluster=cluster, origin="native", count=len(distinct(sends.column("number")))
         )
-    return findings
 
 
 def _columns(sends: Sends) -> Mapping[str, Ints]:

@@ -175,12 +175,11 @@ class _Decisions:
     known: Mapping[int, int]
 
 
-def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
+def combine(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
     """Compares what is known of each cluster."""
-    found: list[Combined] = []
     for _, mine in sorted(grouped(partials, lambda each: each.cluster).items()):
-        found += [*_outcomes(mine), *groups_seen(mine)]
-    return found
+        yield from _outcomes(mine)
+        yield from groups_seen(mine)
 
 
 def _outcomes(partials: Sequence[PartialFinding]) -> Iterator[Combined]:

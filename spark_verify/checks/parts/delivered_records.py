@@ -115,23 +115,22 @@ def found(
         by = taken.read(got.offset[wrong], got.uid[wrong], got.asked[wrong])
     chosen = first_unexplained(got.offset[wrong], by)
     order, by = wrong[chosen], by[chosen]
-    findings = []
-    for start, end in runs(got.offset[order], got.uid[order], joined(by)):
-        row = int(order[start])
-        findings.append(
-            Found.at(
-                kind,
-                cluster,
-                got.offset[row],
-                records=end - start,
-                uid=got.uid[row],
-                reader=got.reads[int(got.read[row])].reader,
-                returned=got.returned[row],
-                witness=witness(row),
-                **taken.evidence(int(by[start])) if taken else {},
-            )
+    together = list(runs(got.offset[order], got.uid[order], joined(by)))
+    heads = [int(order[start]) for start, _ in together]
+    return [
+        Found.at(
+            kind,
+            cluster,
+            got.offset[row],
+            records=end - start,
+            uid=got.uid[row],
+            reader=got.reads[int(got.read[row])].reader,
+            returned=got.returned[row],
+            witness=witness(row),
+            **taken.evidence(int(by[start])) if taken else {},
         )
-    return findings
+        for row, (start, end) in zip(heads, together, strict=True)
+    ]
 
 
 def first_unexplained(offsets: Ints, by: Ints) -> Ints:

@@ -31,7 +31,7 @@ before the truncation: they are of neither generation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from operator import attrgetter
@@ -367,7 +367,7 @@ def source_log(view: PartitionView, past: History, cluster: str, number: int) ->
 
 
 def judged(
-    view: PartitionView, judge: Callable[[LogGeneration, Log], Sequence[Finding]]
+    view: PartitionView, judge: Callable[[LogGeneration, Log], Iterable[Finding]]
 ) -> Iterator[Finding]:
     """What `judge` finds in every generation of which a log was captured, each place once."""
     for generation in every(view):
@@ -377,7 +377,7 @@ def judged(
 
 
 def own(
-    generation: LogGeneration, replica: Replica | None, findings: Sequence[Finding]
+    generation: LogGeneration, replica: Replica | None, findings: Iterable[Finding]
 ) -> Iterator[Finding]:
     """Findings without those below the truncation, which the next generation answers for; those of
     an earlier capture name it."""
@@ -399,26 +399,22 @@ def apart(generation: LogGeneration, offsets: Ints) -> Ints:
 
 def examined(
     generation: LogGeneration, offsets: Ints, *, whole: bool = False
-) -> Sequence[Examined]:
+) -> Iterator[Examined]:
     """One count per era that has any of these offsets; for a truncated generation, of those behind
     the truncation, or of all if `whole`.
     """
     floor = 0 if generation.last or whole else generation.truncated_to
-    found = []
     for era in generation.eras:
         count = int(np.count_nonzero((offsets >= max(era.start, floor)) & (offsets < era.end)))
         if count:
             start = max(era.start, floor)
-            found.append(
-                Examined(
-                    cluster=generation.cluster,
-                    origin=era.origin,
-                    count=count,
-                    generation=generation.number,
-                    start=start,
-                )
+            yield Examined(
+                cluster=generation.cluster,
+                origin=era.origin,
+                count=count,
+                generation=generation.number,
+                start=start,
             )
-    return found
 
 
 def native(generation: LogGeneration, offsets: Ints) -> Bools:
@@ -520,7 +516,7 @@ def incomplete(view: PartitionView, log: Log) -> str:
 
 
 def of_readers(
-    generation: LogGeneration, replica: Replica | None, findings: Sequence[Finding]
+    generation: LogGeneration, replica: Replica | None, findings: Iterable[Finding]
 ) -> Iterator[Finding]:
     """As `own`, for what readers got: a read belongs to the generation it was made in, at any
     offset."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -29,7 +29,7 @@ def uids_of(reads: Iterable[Read]) -> Ints:
 
 def checkpoints(
     view: PartitionView, promotion: Promotion, group: str, destination: Log, polls: Sequence[Read]
-) -> Sequence[Finding]:
+) -> Iterator[Finding]:
     """The mirror's commits for the group on the destination, as sampled before the failover. The
     same thread samples bounds and groups, one after the other. So the first high watermark that it
     requested after a group's offset is from a time when the offset had been reported.
@@ -47,34 +47,28 @@ def checkpoints(
     mirrored = np.flatnonzero(
         destination.visible & (ours.uid >= 0) & (ours.offset < promotion.offset)
     )
-    findings: list[Finding] = []
     highest = -1
     for row in committed:
         evidence = {"group": group, "committed": row.offset, "time": row.time}
         if row.offset < highest:
-            findings.append(_went_back(view, promotion, row, evidence | {"before": highest}))
+            yield _went_back(view, promotion, row, evidence | {"before": highest})
         after = int(np.searchsorted(marks.time, row.time)) if marks is not None else 0
         end = int(reached[after]) if after < len(reached) else promotion.offset
         if row.offset > end:
-            findings.append(
-                _checkpoint(
-                    "checkpoint-beyond-end",
-                    promotion,
-                    row.offset,
-                    evidence | {"high_watermark": end},
-                )
+            yield _checkpoint(
+                "checkpoint-beyond-end",
+                promotion,
+                row.offset,
+                evidence | {"high_watermark": end},
             )
         fresh = mirrored[(ours.offset[mirrored] >= highest) & (ours.offset[mirrored] < row.offset)]
         ahead = fresh[~among(ours.uid[fresh], uids_of(r for r in polls if r.time <= row.time))]
         if len(ahead):
             more = {"records": len(ahead), "uid": int(ours.uid[ahead[0]])}
-            findings.append(
-                _checkpoint(
-                    "checkpoint-ahead", promotion, int(ours.offset[ahead[0]]), evidence | more
-                )
+            yield _checkpoint(
+                "checkpoint-ahead", promotion, int(ours.offset[ahead[0]]), evidence | more
             )
         highest = max(highest, row.offset)
-    return findings
 
 
 def _went_back(
@@ -155,7 +149,7 @@ def skipped_and_repeated(
     source: Log,
     destination: Log,
     polls: Sequence[Read],
-) -> Sequence[Finding]:
+) -> Iterable[Finding]:
     own = [r for r in view.reads if r.group == group]
     commits = [
         r for r in own if r.cluster == promotion.source and r.kind == "commit" and r.position >= 0
@@ -174,7 +168,7 @@ def _beside(
     source: Log,
     destination: Log,
     got: Ints,
-) -> Sequence[Finding]:
+) -> Iterator[Finding]:
     """What a group that had committed on the source skipped, and got again, where it began on the
     destination."""
     group = commits[0].group
@@ -210,9 +204,7 @@ def _beside(
     if _disturbed(view, promotion, commits, first):
         late = np.ones(len(again), np.bool_)
         bound = max(_bound(view.guarantee, commits, committed, origin), bound)
-    findings: list[Finding] = [
-        Examined(cluster=promotion.cluster, origin="mirrored", count=len(mirrored))
-    ]
+    yield Examined(cluster=promotion.cluster, origin="mirrored", count=len(mirrored))
     evidence = {"group": group, "committed_on_source": committed.position, "began_at": start}
     for kind, rows, more in (
         ("group-skip", skipped, {}),
@@ -222,8 +214,7 @@ def _beside(
     ):
         if len(rows):
             shown = evidence | {"records": len(rows), "uid": int(ours.uid[rows[0]])} | more
-            findings.append(Found.at(kind, promotion.cluster, ours.offset[rows[0]], **shown))
-    return findings
+            yield Found.at(kind, promotion.cluster, ours.offset[rows[0]], **shown)
 
 
 def _disturbed(

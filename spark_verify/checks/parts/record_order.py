@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -27,15 +27,15 @@ def order_anomaly(compared: Hop, kind: str, at: Ints, **evidence: object) -> Fou
     )
 
 
-def repeats(view: PartitionView, compared: Hop) -> Sequence[Finding]:
+def repeats(view: PartitionView, compared: Hop) -> Iterator[Finding]:
     ours = compared.destination.replica
     uids = ours.records.uid[compared.mirrored]
     excused = np.concatenate((repeated_at_source(compared), compared.unsettled))
     again = np.flatnonzero((compared.copy > 0) & ~among(uids, excused))
     if len(again) and may_repeat(view):
-        return [unknown_repeats(view, ours.cluster, len(again))]
+        yield unknown_repeats(view, ours.cluster, len(again))
+        return
     compacted = compared.gaps or view.compacted.get(ours.cluster, 0) > 0
-    found = []
     # One replay of a range is one anomaly, dated by its oldest record.
     for start, end in runs(again, compared.first[again]):
         at = again[start:end]
@@ -49,8 +49,7 @@ def repeats(view: PartitionView, compared: Hop) -> Sequence[Finding]:
         }
         if not compacted and not _goes_on(view, compared, at, excused):
             evidence["alone"] = True
-        found.append(order_anomaly(compared, "mirrored-duplicate", at, **evidence))
-    return found
+        yield order_anomaly(compared, "mirrored-duplicate", at, **evidence)
 
 
 def _goes_on(view: PartitionView, compared: Hop, at: Ints, excused: Ints) -> bool:

@@ -3,7 +3,7 @@ common high watermark."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,24 +110,22 @@ def _found(replica: Replica, kind: str, row: int, **evidence: object) -> Found:
     )
 
 
-def between(replicas: Sequence[Replica]) -> Sequence[Found]:
+def between(replicas: Sequence[Replica]) -> Iterator[Found]:
     """Compares every replica with the canonical one, between the highest log start and the lowest
     high watermark."""
     start = max(r.log_start for r in replicas)
     end = min(r.high_watermark for r in replicas)
     model = next((r for r in replicas if r.canonical), replicas[0])
     tables = {r.broker: _table(r.batches, start, end) for r in replicas}
-    findings: list[Found] = []
     for other in replicas:
         if other is not model and not (other.damage or model.damage):
-            findings += _differences(
+            yield from _differences(
                 replicas, model, other, tables[model.broker], tables[other.broker]
             )
         elif other is not model:
-            findings += _differences(
+            yield from _differences(
                 replicas, model, other, *_common(tables[model.broker], tables[other.broker])
             )
-    return findings
 
 
 def _common(
@@ -155,23 +153,21 @@ def _differences(
     other: Replica,
     ours: NDArray[np.int64],
     theirs: NDArray[np.int64],
-) -> Sequence[Found]:
+) -> Iterator[Found]:
     """Batches (with how often they occur) that one has and the other has not, one finding per base
     offset."""
     if ours.shape == theirs.shape and bool((ours == theirs).all()):
-        return []
+        return
     rows, which = np.unique(np.concatenate((ours, theirs)), axis=0, return_inverse=True)
     sides = np.concatenate((np.ones(len(ours), np.int64), np.full(len(theirs), -1, np.int64)))
     balance = np.zeros(len(rows), np.int64)
     np.add.at(balance, which.ravel(), sides)
-    findings = []
     for base in np.unique(rows[balance != 0, 0]).tolist():
         mine, yours = (
             rows[(rows[:, 0] == base) & (balance > 0)],
             rows[(rows[:, 0] == base) & (balance < 0)],
         )
-        findings.append(_disagreement(replicas, model, other, base, mine, yours))
-    return findings
+        yield _disagreement(replicas, model, other, base, mine, yours)
 
 
 def _disagreement(

@@ -89,13 +89,12 @@ def truncating(view: PartitionView, cluster: str) -> list[tuple[int, int, int]]:
 
 def out_of_order(
     view: PartitionView, cluster: str, marks: Watermarks, sampled: Ints
-) -> Sequence[Finding]:
+) -> Iterator[Finding]:
     if not len(sampled):
-        return []
+        return
     lso, high = marks.last_stable[sampled], marks.high_watermark[sampled]
     same = _same_tenure(view, cluster, marks, sampled)
     before, after = sampled[:-1], sampled[1:]
-    findings: list[Finding] = []
     for name, values, kind in (
         ("last_stable", lso, "lso-regression"),
         ("high_watermark", high, "high-watermark-regression"),
@@ -108,18 +107,15 @@ def out_of_order(
             stepped = (values[1:] >= offset) | ((high[1:] >= offset) & (high[1:] < high[:-1]))
             back &= ~(meanwhile & stepped)
         for i in np.flatnonzero(back).tolist():
-            findings.append(
-                found_at(kind, cluster, marks, int(sampled[i + 1]), before={name: int(values[i])})
-            )
-    findings += _log_starts(cluster, marks, sampled, same)
+            yield found_at(kind, cluster, marks, int(sampled[i + 1]), before={name: int(values[i])})
+    yield from _log_starts(cluster, marks, sampled, same)
     # The LSO may have been requested after the high watermark: the next sample bounds what that had
     # become by then.
     bound = np.maximum(high[:-1], np.where(same, high[1:], NOWHERE))
-    findings += [
+    yield from [
         found_at("lso-above-high-watermark", cluster, marks, int(sampled[i]))
         for i in np.flatnonzero(lso[:-1] > bound).tolist()
     ]
-    return findings
 
 
 def _log_starts(cluster: str, marks: Watermarks, sampled: Ints, same: Bools) -> Iterator[Finding]:

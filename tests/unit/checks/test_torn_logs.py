@@ -60,7 +60,7 @@ def test_a_kernel_that_raises_is_a_finding() -> None:
 
 def test_counts_are_kept() -> None:
     seen = MODULES["duplicate"].REJECTS["duplicate"].view
-    found = REGISTRY["duplicate"].kernel(seen)
+    found = list(REGISTRY["duplicate"].kernel(seen))
     assert any(isinstance(f, Found) for f in found)
     counted = [f for f in found if isinstance(f, Examined)]
     rows = [row for row in examine(REGISTRY["duplicate"], torn(seen)) if row.finding == "examined"]
