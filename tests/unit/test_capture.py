@@ -50,7 +50,7 @@ from tests.kafka_log import (
     segment,
 )
 from tests.unit.recorded_run import run
-from tests.unit.replica_folders import NoCluster, replica, sampled
+from tests.unit.test_faults_brokers import NoCluster, replica, sampled
 
 
 def checkpoint(
