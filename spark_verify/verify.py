@@ -27,11 +27,11 @@ from linkflap.harness.model.errors import InputError, SetupError
 from linkflap.harness.rundir import RunReader, write_whole
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Check
+from linkflap.spark_verify.checks.finding_rows import FindingRow, unjudged
 from linkflap.spark_verify.facts.run_guarantees import NAMES
 from linkflap.spark_verify.read.pieces import UNSEEN
 from linkflap.spark_verify.read.plan import RunPlan, plan
 from linkflap.spark_verify.spark import job, session
-from linkflap.spark_verify.spark.finding_rows import FindingRow, unjudged
 from linkflap.spark_verify.spark.masters import LOCAL
 from linkflap.spark_verify.spark.spark_progress import JobWatch
 from linkflap.spark_verify.verdict import parquet

@@ -10,10 +10,9 @@ from linkflap.harness.capture.folders import record
 from linkflap.harness.capture.logs_named import LogsRequest
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.rundir import RunReader
-from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks import REGISTRY, finding_rows
+from linkflap.spark_verify.checks.finding_rows import FindingRow
 from linkflap.spark_verify.read.damage import damage_of
-from linkflap.spark_verify.spark import job
-from linkflap.spark_verify.spark.finding_rows import FindingRow
 from linkflap.spark_verify.verdict.judge import Judgement, judge
 from tests.kafka_log import (
     ABORT,
@@ -73,7 +72,7 @@ def judged_again(folder: Path) -> Judgement:
             row
             for check in REGISTRY.values()
             if check.runs_on(run.scenario.mirror.guarantee, recorded=run.recorded)
-            for row in job.examine(check, view)
+            for row in finding_rows.examine(check, view)
         ]
     return judge(folder, rows, list(REGISTRY.values()))
 

@@ -59,10 +59,10 @@ from linkflap.harness.rundir import inventory
 from linkflap.judging import page
 from linkflap.report import junit
 from linkflap.report.table import show
+from linkflap.spark_verify.checks.finding_rows import FINDINGS, FindingRow, damaged, parsed
 from linkflap.spark_verify.read.log_rows import batch_rows
 from linkflap.spark_verify.read.pieces import KEY, PARTS, Piece, bundles, history_rows, pieces
 from linkflap.spark_verify.read.plan import UNFORESEEN, RunPlan, plan
-from linkflap.spark_verify.spark.finding_rows import FINDINGS, FindingRow, damaged, parsed
 from linkflap.spark_verify.spark.job import combiner, partition_judge, with_needed_records
 from linkflap.spark_verify.verdict.judge import Judgement, judge
 from linkflap.spark_verify.verify import checks_of, has_inputs, keep

@@ -28,6 +28,7 @@ from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import grouped
+from linkflap.spark_verify.checks.finding_rows import FindingRow, combined, examine
 from linkflap.spark_verify.checks.marker_pairing import LEFT_OPEN, NOT_TRANSACTIONAL
 from linkflap.spark_verify.checks.parts.generations import compacted
 from linkflap.spark_verify.checks.parts.logs import NOWHERE, read
@@ -40,8 +41,6 @@ from linkflap.spark_verify.read.assemble import view
 from linkflap.spark_verify.read.captures import CapturedReplica, Key
 from linkflap.spark_verify.read.log_rows import batch_rows
 from linkflap.spark_verify.read.plan import RunPlan
-from linkflap.spark_verify.spark.finding_rows import FindingRow
-from linkflap.spark_verify.spark.job import combined, examine
 
 _KINDS: Final = [kind for check in REGISTRY.values() for kind in check.anomalies]
 _REPEATS: Final = {kind.name for kind in _KINDS if kind.repeats_sequence}

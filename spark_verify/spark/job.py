@@ -6,14 +6,14 @@
 
 The second step runs only if a selected check has a `combine`; logs without a history have none. The
 first step receives the rows of a partition some MiB at a time. Columns of numbers in partial
-findings cross Spark packed (`spark_verify.spark.finding_rows`). Only findings are collected.
+findings cross Spark packed (`spark_verify.checks.finding_rows`). Only findings are collected.
 Records are decoded only if a check asks for them: the other checks compare batch headers, whose
 CRCs are recomputed, so that equal headers are equal bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -28,25 +28,23 @@ from linkflap.harness.guarantees import declared
 from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.topology import INTERNAL_TOPICS, ClusterSpec, Topology
-from linkflap.spark_verify.checks.base import Check, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.base import Check
+from linkflap.spark_verify.checks.finding_rows import (
+    FINDINGS,
+    FindingRow,
+    combined,
+    crashed,
+    damaged,
+    examine,
+    parsed,
+    table,
+)
 from linkflap.spark_verify.facts.partition_facts import RunFacts
-from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.read.assemble import view
 from linkflap.spark_verify.read.captures import CapturedReplica
 from linkflap.spark_verify.read.damage import damage_in, damage_of
 from linkflap.spark_verify.read.pieces import KEY, pieces, read, rows_of
 from linkflap.spark_verify.read.plan import RunPlan, plan
-from linkflap.spark_verify.spark.finding_rows import (
-    FINDINGS,
-    FindingRow,
-    crashed,
-    damaged,
-    of_combined,
-    parsed,
-    partial_of,
-    row_of,
-    table,
-)
 
 WARM_UP: Final = Check(
     name="warm-up",
@@ -172,44 +170,6 @@ def partition_judge(
     return judge
 
 
-def examine(check: Check, seen: PartitionView) -> list[FindingRow]:
-    """What one kernel finds in one partition; a kernel that raises is a finding too, and no verdict
-    can be valid over it."""
-    if seen.internal and not check.internal:
-        return []
-    try:
-        return [
-            row_of(seen.run, seen.topic, seen.partition, check.name, finding)
-            for finding in _proven(check, seen)
-        ]
-    except Exception as error:  # noqa: BLE001 - a crashed check makes the verdict unknown, it must not hide the others
-        return [crashed(seen.run, seen.topic, seen.partition, check.name, error)]
-
-
-def _proven(check: Check, seen: PartitionView) -> list[Finding]:
-    """The findings; of a partition with a torn log only those anomalies that the rest of it
-    proves."""
-    findings = list(check.kernel(seen))
-    torn = [
-        replica.cluster for replica in (*seen.canonical().values(), *seen.earlier) if replica.damage
-    ]
-    if not torn:
-        return findings
-    sound = {kind.name for kind in check.anomalies if kind.despite_torn}
-    where = f"{seen.topic}-{seen.partition} on {torn[0]}"
-
-    def judged(finding: Finding) -> Finding:
-        if not isinstance(finding, Found) or finding.kind in sound:
-            return finding
-        found = f"{finding.kind} at offset {finding.offset} of {finding.cluster}"
-        return Unjudged(reason=f"the log of {where} is torn, so {found} may be a false positive")
-
-    return [
-        *map(judged, findings),
-        Unjudged(reason=f"the log of {where} is torn, so not all of it could be judged"),
-    ]
-
-
 def combiner(
     checks: Sequence[Check],
 ) -> Callable[[tuple[pa.Scalar, ...], Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -235,15 +195,3 @@ def combiner(
             yield from table(combined(check, key[0].as_py(), partials)).to_batches()
 
     return combine
-
-
-def combined(check: Check, run: str, rows: Iterable[FindingRow]) -> list[FindingRow]:
-    """What a check's `combine` makes of its partial findings, whose columns are packed."""
-    if check.combine is None:
-        return list(rows)
-    ordered = sorted(rows, key=lambda r: (r.topic, r.partition, r.cluster, r.offset))
-    partials = [partial_of(row) for row in ordered]
-    try:
-        return [of_combined(run, check.name, each) for each in check.combine(partials)]
-    except Exception as error:  # noqa: BLE001 - as in `examine`
-        return [crashed(run, "", -1, check.name, error)]

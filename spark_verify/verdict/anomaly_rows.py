@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.checks.base import Check
+from linkflap.spark_verify.checks.finding_rows import FindingRow
 from linkflap.spark_verify.facts.lineages import history
 from linkflap.spark_verify.read.plan import RunPlan
-from linkflap.spark_verify.spark.finding_rows import FindingRow
 from linkflap.spark_verify.verdict.allowances import why_allowed
 
 

@@ -47,6 +47,7 @@ from linkflap.harness.model.verdict import (
 )
 from linkflap.harness.rundir import Damage, Run, RunReader
 from linkflap.spark_verify.checks.base import Check, Input, Measured, grouped
+from linkflap.spark_verify.checks.finding_rows import FindingRow, partial_of
 from linkflap.spark_verify.facts.eras import FOREVER, Era, LogGeneration
 from linkflap.spark_verify.facts.lineages import history
 from linkflap.spark_verify.read.captures import Key
@@ -54,7 +55,6 @@ from linkflap.spark_verify.read.failed_mirror_parts import failed_parts
 from linkflap.spark_verify.read.missing_parts import rests_on_a_capture
 from linkflap.spark_verify.read.plan import RunPlan, plan
 from linkflap.spark_verify.read.reader_histories import RELAY, UnheardReader, asks_readers, silent
-from linkflap.spark_verify.spark.finding_rows import FindingRow, partial_of
 from linkflap.spark_verify.verdict.anomaly_rows import anomaly_rows, came_from
 from linkflap.spark_verify.verdict.causes import CauseGroup as Ranked
 from linkflap.spark_verify.verdict.causes import rank

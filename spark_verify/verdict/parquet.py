@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from linkflap.harness.model.verdict import Anomaly
-from linkflap.spark_verify.spark.finding_rows import FindingRow
+from linkflap.spark_verify.checks.finding_rows import FindingRow
 
 FINDINGS_FILE: Final = "findings.parquet"
 EXAMINED_FILE: Final = "examined.parquet"

@@ -31,8 +31,7 @@ from linkflap.harness.workloads.clients import WorkloadClients
 from linkflap.harness.workloads.crew import ClientNames
 from linkflap.harness.workloads.make_crew import make
 from linkflap.harness.workloads.prefork import Prefork
-from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.spark import job
+from linkflap.spark_verify.checks import REGISTRY, finding_rows
 from tests.cells import topology
 from tests.run_views import views
 
@@ -147,9 +146,11 @@ def found(folder: Path) -> dict[str, set[str]]:
     every = list(views(folder))
     kinds: dict[str, set[str]] = defaultdict(set)
     for name, check in REGISTRY.items():
-        rows = [row for view in every for row in job.examine(check, view)]
+        rows = [row for view in every for row in finding_rows.examine(check, view)]
         if check.combine is not None:
-            rows += job.combined(check, "run", [row for row in rows if row.finding == "partial"])
+            rows += finding_rows.combined(
+                check, "run", [row for row in rows if row.finding == "partial"]
+            )
         kinds[name] |= {row.kind for row in rows if row.finding == "found"}
     return {name: each for name, each in kinds.items() if each}
 

@@ -26,9 +26,8 @@ from linkflap.harness.workloads.clients import WorkloadClients
 from linkflap.harness.workloads.crew import ClientNames
 from linkflap.harness.workloads.make_crew import make
 from linkflap.harness.workloads.prefork import Prefork
-from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.spark import job
-from linkflap.spark_verify.spark.finding_rows import FindingRow
+from linkflap.spark_verify.checks import REGISTRY, finding_rows
+from linkflap.spark_verify.checks.finding_rows import FindingRow
 from tests.cells import BEFORE_KAFKA_20734, topology
 from tests.run_copy import seal
 from tests.run_views import views
@@ -51,11 +50,11 @@ ENOUGH = 150
 def judged(folder: Path) -> list[FindingRow]:
     check = REGISTRY["exactly-once"]
     assert check.combine is not None
-    rows = [row for view in views(folder) for row in job.examine(check, view)]
+    rows = [row for view in views(folder) for row in finding_rows.examine(check, view)]
     partials = [row for row in rows if row.finding == "partial"]
     return [
         *(row for row in rows if row.finding != "partial"),
-        *job.combined(check, "run", partials),
+        *finding_rows.combined(check, "run", partials),
     ]
 
 

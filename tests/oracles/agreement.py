@@ -10,9 +10,8 @@ from types import ModuleType
 
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Check
+from linkflap.spark_verify.checks.finding_rows import FindingRow, combined, examine
 from linkflap.spark_verify.facts.view import PartitionView
-from linkflap.spark_verify.spark.finding_rows import FindingRow
-from linkflap.spark_verify.spark.job import combined, examine
 from tests.oracles.plain import Anomaly, Plain, plain
 
 

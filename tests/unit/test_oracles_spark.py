@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks.finding_rows import FindingRow
 from linkflap.spark_verify.spark import job
-from linkflap.spark_verify.spark.finding_rows import FindingRow
 from tests.oracles import changes
 from tests.oracles.agreement import disagreement, findings
 from tests.oracles.happenings import world

@@ -40,9 +40,9 @@ from linkflap.harness.model.verdict import Anomaly
 from linkflap.harness.rundir import Appender, Damage, RunReader, RunWriter
 from linkflap.harness.rundir.manifest import MANIFEST, content
 from linkflap.recording import run_end
+from linkflap.spark_verify.checks.finding_rows import FindingRow, packed, unpacked
 from linkflap.spark_verify.read.pieces import history_rows
 from linkflap.spark_verify.read.plan import plan
-from linkflap.spark_verify.spark.finding_rows import FindingRow, packed, unpacked
 from linkflap.spark_verify.verdict import parquet
 from tests.events import append_row
 from tests.faithful.spec import spec

@@ -25,7 +25,7 @@ from linkflap.harness.model.history import Bounds, GroupOffset
 from linkflap.harness.model.payload import FOREIGN
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
-from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks import REGISTRY, finding_rows
 from linkflap.spark_verify.checks.base import Check
 from linkflap.spark_verify.facts.lineages import eras
 from linkflap.spark_verify.facts.partition_facts import RunFacts
@@ -808,4 +808,6 @@ def test_the_kernels_of_logs_alone_find_the_same_without_them(tmp_path: Path, mo
     for one, other in zip(whole, bare, strict=True):
         for each in EVERY:
             if each.from_bytes:
-                assert job.examine(each, one) == job.examine(each, other), each.name
+                assert finding_rows.examine(each, one) == finding_rows.examine(each, other), (
+                    each.name
+                )

@@ -40,13 +40,13 @@ from linkflap.spark_verify.checks.base import (
     PartialFinding,
     Unjudged,
 )
+from linkflap.spark_verify.checks.finding_rows import examine
 from linkflap.spark_verify.checks.parts import logs
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.read import log_rows, pieces
 from linkflap.spark_verify.read.assemble import view
 from linkflap.spark_verify.read.plan import RunPlan, plan
 from linkflap.spark_verify.spark import job, masters, session
-from linkflap.spark_verify.spark.job import examine
 from linkflap.spark_verify.spark.spark_progress import COMBINED, JUDGED, READ, JobWatch
 from tests.kafka_log import batches_in, field_of, segment
 from tests.run_views import views

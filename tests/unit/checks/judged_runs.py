@@ -32,7 +32,7 @@ from linkflap.harness.model.verdict import CheckResult
 from linkflap.harness.rundir import Run, RunWriter
 from linkflap.harness.rundir.values import Status
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.spark.finding_rows import FindingName, FindingRow
+from linkflap.spark_verify.checks.finding_rows import FindingName, FindingRow
 from linkflap.spark_verify.verdict.judge import Judgement, judge
 from linkflap.topologies import parse
 from tests.events import event

@@ -16,12 +16,11 @@ from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Scenario, Wor
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Found, PartialFinding
+from linkflap.spark_verify.checks.finding_rows import FindingRow, combined, examine
 from linkflap.spark_verify.facts.partition_facts import Promotion, Window
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.view import PartitionView
-from linkflap.spark_verify.spark.finding_rows import FindingRow
-from linkflap.spark_verify.spark.job import combined, examine
 from linkflap.spark_verify.verdict.allowances import why_allowed
 from linkflap.topologies import parse
 from tests.oracles import agreement

@@ -22,9 +22,9 @@ from linkflap.harness.log.coordinators import (
 from linkflap.harness.model.topology import MIRROR_STATE
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Examined
+from linkflap.spark_verify.checks.finding_rows import examine
 from linkflap.spark_verify.facts.partition_facts import Window
 from linkflap.spark_verify.facts.view import PartitionView
-from linkflap.spark_verify.spark.job import examine
 from tests.unit.checks.coordinator_logs import (
     CHECK,
     TOPIC_PARTITION,

@@ -18,10 +18,10 @@ from linkflap.harness.guarantees import ALLOWED
 from linkflap.spark_verify.checks import REGISTRY, inconsistent_offset
 from linkflap.spark_verify.checks.base import Examined, Found, PartialFinding, Unjudged
 from linkflap.spark_verify.checks.document import render
+from linkflap.spark_verify.checks.finding_rows import FindingRow
 from linkflap.spark_verify.checks.parts import logs
 from linkflap.spark_verify.facts.run_guarantees import NAMES
 from linkflap.spark_verify.facts.view import PartitionView
-from linkflap.spark_verify.spark.finding_rows import FindingRow
 from tests.oracles.agreement import findings
 from tests.oracles.changes import change
 from tests.oracles.happenings import world

@@ -24,8 +24,8 @@ from linkflap.harness.model.scenario import (
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.rundir import RunReader
 from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks.finding_rows import FindingName, FindingRow, damaged
 from linkflap.spark_verify.read.plan import plan
-from linkflap.spark_verify.spark.finding_rows import FindingName, FindingRow, damaged
 from linkflap.spark_verify.verdict.judge import EXAMPLES, Judgement, judge
 from tests.unit.checks.histories import SECOND
 from tests.unit.checks.judged_runs import (

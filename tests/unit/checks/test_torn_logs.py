@@ -10,8 +10,8 @@ import pytest
 
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Check, Examined, Found
+from linkflap.spark_verify.checks.finding_rows import examine
 from linkflap.spark_verify.facts.view import PartitionView
-from linkflap.spark_verify.spark.job import examine
 from tests.unit.checks.test_checks import MODULES
 
 CASES = [

@@ -1,4 +1,4 @@
-"""Findings as rows of a Spark table, and rows as findings.
+"""What a check finds in a partition, as rows of a table, and rows as findings.
 
 Partial findings cross Spark as JSON, their columns of numbers as text. Offsets and payload ids
 mostly rise by one, so their differences, compressed, take a fraction of a byte each. The worst case
@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from linkflap.spark_verify.checks.base import (
+    Check,
     Combined,
     Examined,
     Finding,
@@ -26,7 +27,7 @@ from linkflap.spark_verify.checks.base import (
     PartialFinding,
     Unjudged,
 )
-from linkflap.spark_verify.facts.view import Ints
+from linkflap.spark_verify.facts.view import Ints, PartitionView
 
 COLUMN: Final = "int64"
 """The only name in an object that stands for a column: little-endian differences, the first from 0;
@@ -211,3 +212,53 @@ def _numpy(value: object) -> object:
 def parsed(row: Mapping[str, object]) -> FindingRow:
     data = msgspec.json.decode(str(row["data"]))
     return FindingRow(**{**row, "data": data})
+
+
+def examine(check: Check, seen: PartitionView) -> list[FindingRow]:
+    """What one kernel finds in one partition; a kernel that raises is a finding too, and no verdict
+    can be valid over it."""
+    if seen.internal and not check.internal:
+        return []
+    try:
+        return [
+            row_of(seen.run, seen.topic, seen.partition, check.name, finding)
+            for finding in _proven(check, seen)
+        ]
+    except Exception as error:  # noqa: BLE001 - a crashed check makes the verdict unknown, it must not hide the others
+        return [crashed(seen.run, seen.topic, seen.partition, check.name, error)]
+
+
+def _proven(check: Check, seen: PartitionView) -> list[Finding]:
+    """The findings; of a partition with a torn log only those anomalies that the rest of it
+    proves."""
+    findings = list(check.kernel(seen))
+    torn = [
+        replica.cluster for replica in (*seen.canonical().values(), *seen.earlier) if replica.damage
+    ]
+    if not torn:
+        return findings
+    sound = {kind.name for kind in check.anomalies if kind.despite_torn}
+    where = f"{seen.topic}-{seen.partition} on {torn[0]}"
+
+    def judged(finding: Finding) -> Finding:
+        if not isinstance(finding, Found) or finding.kind in sound:
+            return finding
+        found = f"{finding.kind} at offset {finding.offset} of {finding.cluster}"
+        return Unjudged(reason=f"the log of {where} is torn, so {found} may be a false positive")
+
+    return [
+        *map(judged, findings),
+        Unjudged(reason=f"the log of {where} is torn, so not all of it could be judged"),
+    ]
+
+
+def combined(check: Check, run: str, rows: Iterable[FindingRow]) -> list[FindingRow]:
+    """What a check's `combine` makes of its partial findings, whose columns are packed."""
+    if check.combine is None:
+        return list(rows)
+    ordered = sorted(rows, key=lambda r: (r.topic, r.partition, r.cluster, r.offset))
+    partials = [partial_of(row) for row in ordered]
+    try:
+        return [of_combined(run, check.name, each) for each in check.combine(partials)]
+    except Exception as error:  # noqa: BLE001 - as in `examine`
+        return [crashed(run, "", -1, check.name, error)]
