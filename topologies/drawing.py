@@ -122,7 +122,7 @@ class _Graph:
         return column
 
     def _forward(self, links: Sequence[LinkSpec]) -> list[tuple[str, str]]:
-        """Links without those back: of a pair the one out of the cluster named first, and none that
+        """Forward links: of a pair, the one that leaves the first-named cluster; no link that
         closes a ring."""
         order = list(self._clusters)
         ways = [(link.source, link.destination) for link in links]

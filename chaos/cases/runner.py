@@ -132,7 +132,7 @@ class CaseResult:
 
     @property
     def words(self) -> str:
-        """For example: REPRODUCED 3 of 3 (44 to 100 %). Fewer runs than an answer takes are no NOT
+        """For example: REPRODUCED 3 of 3 (44 to 100 %). Too few runs never count as NOT
         REPRODUCED."""
         if self.outcome in (Outcome.NEEDS, Outcome.UNKNOWN):
             return f"{self.outcome}: {self.why}"

@@ -37,7 +37,8 @@ class WireTransactional:
 
     @property
     def wire(self) -> Wire:
-        """Its coordinator, which leads every partition where there is one broker."""
+        """Requests to the coordinator, which also leads every partition of a single-broker
+        cluster."""
         return self._at
 
     def add(self, *partitions: TopicPartition) -> str:

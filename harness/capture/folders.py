@@ -480,7 +480,8 @@ def _stamped(topic: str, of: Mapping[str, batches.ReplicaLog], asked: LogsReques
 def _records_there(
     source: batches.ReplicaLog, destination: batches.ReplicaLog
 ) -> tuple[Bools, Bools]:
-    """Of the destination's first records, which are at the source; which are in a batch that is."""
+    """Which of the first records of the destination the source has too, and which belong to a
+    batch that the source has."""
     ours, theirs = (
         records.decode(log, 0, min(len(log.headers), _COMPARED))[0] for log in (destination, source)
     )

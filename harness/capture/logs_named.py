@@ -40,7 +40,8 @@ class Folder:
 
     @property
     def on_disk(self) -> TopicPartition:
-        """Its name in its broker's files, where it is compared under another one (`names_of`)."""
+        """The topic's name on its broker's disk; the topic may be compared under another one
+        (`names_of`)."""
         return self.path.name.rpartition("-")[0], self.partition
 
     @property
@@ -126,8 +127,8 @@ def check_promotions_within(
 
 
 def chosen(every: Sequence[Folder], topics: str, own: Sequence[str] = ()) -> list[Folder]:
-    """Those of topics whose full name the regular expression fits; of Kafka's own topics only those
-    that are named in `own`."""
+    """The folders of topics whose full name matches `topics`, and of the internal topics in
+    `own`."""
     pattern = pattern_of(topics)
     found = [
         f
@@ -216,7 +217,7 @@ def names_of(
 
 
 def named_by(topics: str, names: Mapping[tuple[str, str], str]) -> Mapping[tuple[str, str], str]:
-    """Those that --topics names: by the name on any cluster, or the one by which it is compared."""
+    """The names that --topics selects: by the name on any cluster, or by the compared name."""
     pattern = pattern_of(topics)
     wanted = {
         name

@@ -51,7 +51,7 @@ def reason(error: BaseException) -> str:
     """The part of an error that says most, on one line."""
     explanation: Any = getattr(error, "explanation", None) or error
     text = " ".join(str(explanation).split())
-    # requests tells of its pools and retries first, and last, deep inside, of what happened.
+    # Errors of requests begin with pools and retries. The innermost error is the cause.
     inner = re.search(r"""(?:\[Errno \d+\] |Error\(\d+, ')([^'")]+)""", text)
     return inner[1] if inner and not getattr(error, "explanation", None) else text[:300]
 

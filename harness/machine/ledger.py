@@ -207,7 +207,7 @@ def add_service(key: str, path: Path) -> None:
 
 
 def remove_service(key: str) -> None:
-    """It is not found any more."""
+    """Removes a service of this process from the ledger, so that other processes do not find it."""
     change(
         lambda entry: replace(
             entry, serves={name: path for name, path in entry.serves.items() if name != key}

@@ -167,7 +167,7 @@ class OfClient(Event, frozen=True, kw_only=True):
 
 
 class ClientCrash(OfClient, frozen=True, kw_only=True):
-    """It was ended by an error of linkflap's own."""
+    """An error of linkflap's own ended the client."""
 
     error: str
 
@@ -199,15 +199,16 @@ class ClientStalled(OfClient, frozen=True, kw_only=True):
 
 
 class ProducerReplaced(OfClient, frozen=True, kw_only=True):
-    """It could not begin a transaction. `process` is its number; a new incarnation replaces it."""
+    """The client could not begin a transaction. `process` is the number of the incarnation; a new
+    incarnation replaces it."""
 
     process: int
     reason: str
 
 
 class ClusterReady(OfCluster, frozen=True, kw_only=True):
-    """Its brokers answer, `seconds` after they were started. Written by runtimes; `kafka` is the
-    release, build or image."""
+    """The brokers of the cluster answer, `seconds` after they were started. Written by runtimes;
+    `kafka` is the release, build or image."""
 
     kafka: str
     brokers: int
@@ -229,13 +230,13 @@ class BrokerDied(Event, frozen=True, kw_only=True):
 
     @property
     def cluster(self) -> str:
-        """Of which cluster it is."""
+        """The cluster of the broker."""
         return Target.parse(self.broker).cluster
 
 
 class Captured(OfCluster, frozen=True, kw_only=True):
-    """Its raw logs were copied, so many replicas of partitions. Written by `harness.capture`; not
-    counted of copied logs."""
+    """The raw logs of the cluster were copied: this many replicas of partitions. Written by
+    `harness.capture`; copied logs have no count."""
 
     moment: str
     replicas: int | None = None
@@ -354,7 +355,7 @@ class OfFault(Event, frozen=True, kw_only=True):
 
 
 class Trigger(OfFault, frozen=True, kw_only=True):
-    """It waited `seconds` for the condition `when`, which came true or did not."""
+    """The fault waited `seconds` for the condition `when`, which came true (`hit`) or did not."""
 
     when: str
     hit: bool
@@ -362,8 +363,8 @@ class Trigger(OfFault, frozen=True, kw_only=True):
 
 
 class FaultStart(OfFault, frozen=True, kw_only=True):
-    """It begins; nothing is broken yet. `restores`: False where it is never healed. `duration` is
-    in seconds, as scheduled."""
+    """The fault begins; nothing is broken yet. `restores` is False for a fault that is never
+    healed. `duration` is in seconds, as scheduled."""
 
     fault: str
     options: Mapping[str, Option] | None = None
@@ -419,7 +420,7 @@ class FaultHeal(OfFault, frozen=True, kw_only=True):
 
 
 class FaultEnd(OfFault, frozen=True, kw_only=True):
-    """It is over. `fault` is written of copied logs only."""
+    """The fault is over. Only events of copied logs have `fault`."""
 
     fault: str | None = None
 
@@ -437,15 +438,15 @@ class LinkProven(OfLink, frozen=True, kw_only=True):
 
 
 class ProxyRebuilt(OfLink, frozen=True, kw_only=True):
-    """Its toxiproxy-server hung or died, and was replaced by one with the same proxies and
-    toxics."""
+    """The toxiproxy-server of the link hung or died, and was replaced by one with the same proxies
+    and toxics."""
 
     reason: str
 
 
 class MirrorStarted(OfLink, frozen=True, kw_only=True):
-    """It mirrors, `seconds` after it was started. `mirror` is its kind, `options` what people ask
-    for first of its options."""
+    """The mirror works, `seconds` after it was started. `mirror` is its kind, `options` its most
+    important options."""
 
     mirror: str
     options: Mapping[str, object] | None = None
@@ -598,8 +599,8 @@ class MirrorStopped(OfLink, frozen=True, kw_only=True):
 
 
 class MirrorCrashed(OfLink, frozen=True, kw_only=True):
-    """It ended without having been stopped. `by`: SIGKILL, itself, or what a mirror that cannot be
-    killed does instead."""
+    """The mirror ended without having been stopped. `by`: SIGKILL, itself, or what replaces a kill
+    in mirrors that cannot be killed."""
 
     by: str
 

@@ -20,5 +20,5 @@ class OptionAbout:
 
     @property
     def values(self) -> str:
-        """What it may be, on one line."""
+        """Allowed values, on one line."""
         return " | ".join(self.choices) or self.takes

@@ -24,11 +24,11 @@ class DiedProcess(Protocol):
 
     @property
     def process(self) -> str:
-        """Its name, which the process that takes its place has too."""
+        """The name of the process; its successor has the same name."""
 
     @property
     def by(self) -> str:
-        """Itself, or the id of the fault that ended it."""
+        """What ended the process: itself, or the id of a fault."""
 
     @property
     def clients(self) -> Sequence[str]: ...
@@ -221,7 +221,7 @@ class Broker(Protocol):
 
     @property
     def log(self) -> Path:
-        """What it printed."""
+        """The output of the program."""
 
     @property
     def pid(self) -> int | None:
@@ -707,7 +707,7 @@ class FaultFactory(Protocol):
 
     @property
     def defaults(self) -> Mapping[str, Option]:
-        """Its options and what they are when not given; text lists the choices, the first is the
+        """The options of the fault with their defaults. A text lists the choices; the first is the
         default."""
 
     @property

@@ -193,7 +193,8 @@ class Manifest:
         return ""
 
     def _unexpected(self, name: str, path: Path) -> str:
-        """Of a file that the manifest lacks, where it has the digests of all of its kind."""
+        """Why a file without a digest is damage: the manifest has the digests of all other files
+        of its kind. Empty if it is none."""
         first = name.partition("/")[0]
         complete = self._ended or (first == "captures" and first in self._digests)
         if (

@@ -146,7 +146,7 @@ class Path:
                         messages.decode_response(api, version, self.receive())
                     )
         except (AuthenticationRefused, messages.Malformed) as error:
-            raise NoAnswer(f"{self._named} lets nobody in: {error}") from error
+            raise NoAnswer(f"{self._named} rejected the login: {error}") from error
 
     def extend(self, within: float) -> None:
         """Sets the deadline to this many seconds from now."""

@@ -123,7 +123,7 @@ class Client(ABC):
         return 0 if moment == "any" else None
 
     def state(self) -> ClientState:
-        """Its present state and counts."""
+        """The present state and counts of the client."""
         return ClientState(
             name=self.name,
             cluster=self.cluster,

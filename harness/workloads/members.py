@@ -70,8 +70,8 @@ class Member:
         self.drained.update({(topic, partition): at for topic, partition, at in state.drained})
 
     def died(self, answered: int) -> None:
-        """Its process has ended: it has nothing in flight, and a successor of the same name may
-        begin as it was commanded."""
+        """The process of the client has ended: nothing is in flight, and a successor of the same
+        name may begin when commanded."""
         self.before += self.state.counts
         self.state = ClientState(name=self.name, cluster=self.cluster, alive=False)
         self.answered = answered

@@ -148,7 +148,7 @@ def _scenario(
     readers: bool,
     seed: int | None,
 ) -> Scenario:
-    """Its entry in run.json. Raises InputError."""
+    """The scenario of a deployment, for run.json. Raises InputError."""
     made = parse(topology) if isinstance(topology, str) else topology
     if options and not mirror:
         raise InputError("mirror_options need a mirror; name one with mirror=")

@@ -141,9 +141,8 @@ def live_logs_request(**options: Unpack[LogOptions]) -> LiveLogsRequest | None:
     }
     files = dict(_named("--client-properties", options["properties"], "FILE", "client.properties"))
     if strangers := files.keys() - bootstrap.keys():
-        raise InputError(
-            f"--client-properties names {min(strangers)}, of which there is no --bootstrap"
-        )
+        name = min(strangers)
+        raise InputError(f"--client-properties names {name}, but no --bootstrap defines {name}")
     return LiveLogsRequest(
         request=_asked({name: Path(name) for name in bootstrap}, options),
         bootstrap=bootstrap,

@@ -42,7 +42,7 @@ _SETTINGS: Final = (
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
-    """Its key, and the path of its log."""
+    """The service introduces itself: its key, its process, and the path of its log."""
 
     key: str
     pid: int
@@ -60,7 +60,7 @@ class Bye(msgspec.Struct, frozen=True, kw_only=True, tag="bye"):
 
 
 class Busy(msgspec.Struct, frozen=True, kw_only=True, tag="busy"):
-    """It waits for its turn, or is being judged."""
+    """The run waits for its turn, or is being judged."""
 
 
 class JudgedRun(msgspec.Struct, frozen=True, kw_only=True, tag="judged"):

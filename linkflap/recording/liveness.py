@@ -226,7 +226,7 @@ def _producer(crew: Crew, number: int, within: float) -> _Client:
 
 
 def _reads(world: RunWorld, client: _Client, which: Callable[[TopicPartition], bool]) -> None:
-    """Its positions are the sampled offsets of its group."""
+    """Takes the sampled offsets of a group as the positions of its client."""
     client.positions = lambda: {
         tp: at
         for tp, at in world.group_offsets(client.cluster(), client.group).items()

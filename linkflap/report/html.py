@@ -160,7 +160,7 @@ def surroundings_of(reader: RunReader, shown: Series) -> Mapping[str, str]:
 
 
 def _settings(given: Mapping[str, object]) -> str:
-    """Those that were set: all others are defaults."""
+    """The settings that were set; all others have their defaults."""
     return (
         ", ".join(f"{name}={value}" for name, value in given.items())
         or "no settings but those of linkflap"

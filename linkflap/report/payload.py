@@ -382,7 +382,8 @@ def _anomaly(
 
 
 def _moment(each: Anomaly, series: Series, lanes: Sequence[Lane]) -> float | None:
-    """Its time: from the evidence, else the return of its operation, else its batch's timestamp."""
+    """When the anomaly happened: by its evidence, else the return of its operation, else the
+    timestamp of its batch."""
     times = (value for name in _TIMES if isinstance(value := each.evidence.get(name), int))
     time = next(times, None)
     operation = each.evidence.get("operation")

@@ -142,8 +142,8 @@ _FINEST: Final = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Everything drawn. `at` holds the middle of each bin; rates are per second; lag is NaN where
-    it is unknown.
+    """The data of the timelines. `at` holds the middle of each bin; rates are per second; lag is
+    NaN where it is unknown.
 
     `began` is the first moment, in nanoseconds; `latency` is in milliseconds. `damage` is what of
     the rows could not be read.

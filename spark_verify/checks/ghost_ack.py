@@ -125,8 +125,8 @@ def _by_cleaner(
     acked: Ints,
     lacking: Bools,
 ) -> tuple[Bools, Bools]:
-    """Of acknowledgements whose offset has no record any more, those whose record a cleaner took,
-    and those of which that cannot be known."""
+    """Two subsets of the acknowledgements whose offset has no record: a cleaner took the record;
+    or nobody can know whether it did."""
     absent = np.zeros(len(what), np.bool_)
     absent[acked[lacking]] = True
     gone, unsure = deleted(view, generation, log, what, absent)

@@ -115,7 +115,8 @@ def _joined(last: Sequence[Found], following: Sequence[Found]) -> Iterator[Found
 def _observations(
     view: PartitionView, generation: LogGeneration, taken: Taken
 ) -> Iterator[Observation]:
-    """What everybody saw of what this generation has, or still has."""
+    """Everything that was observed of this log generation: in the log, by producers and by
+    readers."""
     log = log_of(view, generation)
     if log is not None:
         records = log.records

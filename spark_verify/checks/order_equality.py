@@ -138,8 +138,8 @@ def _strangers(view: PartitionView, compared: Hop, gone: Bools) -> Iterator[Find
 def _not_cleaned(
     view: PartitionView, compared: Hop, phantom: Ints
 ) -> tuple[Sequence[Finding], Ints]:
-    """Of mirrored records that a compacted source lacks, those that its cleaner did not take; and
-    what is unknown of the others."""
+    """The mirrored records that a compacted source lacks although its cleaner did not take them;
+    and what is unknown of the others."""
     source, destination = compared.source.replica, compared.destination.replica
     uids = destination.records.uid[compared.mirrored]
     ours = (compared.position >= 0) | among(uids, uids[phantom])
@@ -160,8 +160,9 @@ def _not_cleaned(
 
 
 def _copied_later(view: PartitionView, compared: Hop, phantom: Ints) -> Unjudged | None:
-    """Of copied logs: why strangers prove nothing that come after everything that the source has.
-    Leaders of live clusters are asked for the end of the destination first."""
+    """Why phantoms of copied logs prove nothing if they all follow the last record of the source:
+    the source may have been copied first. Leaders of live clusters are asked for the end of the
+    destination first."""
     source, destination = compared.source.replica, compared.destination.replica
     arrived = np.flatnonzero(compared.position >= 0)
     known = view.recorded or source.high_watermark_from == "sampled" or len(_late(compared))

@@ -112,8 +112,7 @@ def beyond_end(rows: Sequence[Read], end: int, truncations: Truncations) -> Read
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ahead:
-    """Where consumers that share their positions (a group) were at `before`, and one was assigned
-    beyond that."""
+    """The group was at `before`, and a member was assigned a position beyond it."""
 
     row: Read
     before: int

@@ -92,8 +92,8 @@ def _compare(view: PartitionView, compared: Hop) -> Iterator[Finding]:
 def _beyond_cleaning(
     view: PartitionView, rows: Ints, holder: Replica, lacking: Replica, end: int
 ) -> tuple[Ints, int]:
-    """Of records that one side lacks, those that its cleaner did not take; and the number of those
-    of which nobody knows. Both have the same producer ids."""
+    """The records that one side lacks although its cleaner did not take them, and the number of
+    records for which that is unknown. Both sides have the same producer ids."""
     upto = view.compacted.get(lacking.cluster, 0)
     below = holder.records.offset[rows] < upto
     if not below.any():

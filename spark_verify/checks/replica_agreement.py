@@ -81,8 +81,8 @@ def kernel(view: PartitionView) -> Iterator[Finding]:
 def _deposed_left_out(
     view: PartitionView, replicas: Sequence[Replica]
 ) -> tuple[Sequence[Replica], Sequence[Unjudged]]:
-    """Of copied logs, the replicas without the tails of deposed leaders: nobody says that such a
-    replica was in sync, or copied at the moment of the others. And why that is unknown."""
+    """The replicas of copied logs without the tails of deposed leaders, and why those are unknown:
+    nobody knows whether such a replica was in sync, or when it was copied."""
     model = next((r for r in replicas if r.canonical), replicas[0])
     if view.recorded or model.high_watermark_from == "sampled":
         return replicas, []

@@ -239,7 +239,7 @@ def _finished(
 
 
 def _held(got: Delivered, late: Bools, answered: Delivered) -> Bools:
-    """Of late deliveries, those whose acknowledgement their broker confirmed."""
+    """The late deliveries whose acknowledgement the broker confirmed."""
     wanted = np.flatnonzero(among(answered.offset, distinct(got.offset[late])))
     held = np.zeros(len(got), np.bool_)
     confirmed: dict[tuple[int, str, int], int] = {}
@@ -256,7 +256,7 @@ def _held(got: Delivered, late: Bools, answered: Delivered) -> Bools:
 
 
 def _fresh(view: PartitionView, cluster: str, got: Delivered, late: Bools, finished: Ints) -> Bools:
-    """Of late deliveries, those that their member cannot have fetched before the record's end."""
+    """The late deliveries that their member cannot have fetched before the record was done with."""
     fresh = np.zeros(len(got), np.bool_)
     if not late.any():
         return fresh

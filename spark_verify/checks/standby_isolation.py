@@ -203,7 +203,7 @@ def combine(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
 
 
 def _elsewhere(every: Mapping[str, Sequence[LogGeneration]], sends: Sends) -> Bools:
-    """Those that were not requested in the first generation of a log that was its cluster's own
+    """Sends that were not requested in the first generation of a log that was its cluster's own
     from the start."""
     found = np.ones(len(sends), np.bool_)
     for cluster in sends.words("cluster"):

@@ -173,7 +173,7 @@ def _differing(
 
 
 def _differences(each: Comparison) -> Iterator[Found]:
-    """They concern an entire topic, and have no offset."""
+    """Differences of settings; they concern an entire topic, and have no offset."""
     source, destination = LinkSpec.parse(each.link).ends
     about = {"source": source, "there": each.there, "here": each.here}
     if not each.here:

@@ -348,7 +348,7 @@ def _not_of_the_owner(
     before: Replica,
     rows: Ints,
 ) -> Ints:
-    """Those of some batches that the new owner does not have at their offsets."""
+    """The batches, of those given, that the new owner does not have at their offsets."""
     source = next(
         (e.source for e in following.eras if e.start == generation.truncated_to and e.source), ""
     )

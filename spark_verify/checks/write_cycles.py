@@ -129,8 +129,8 @@ def _edges(columns: Mapping[str, Ints]) -> dict[int, dict[int, int]]:
 def _shared(
     columns: Mapping[str, Ints], node: Ints, reader: Ints, start: Ints, length: Ints
 ) -> Ints:
-    """(writer, reader, payload) of every run that was read of what a transaction wrote that reads
-    itself, one column each."""
+    """Reads of records that transactions wrote which also read: (writer, reader, payload) of each
+    run of records, one column each."""
     order = np.argsort(columns["first"], kind="stable")
     firsts, ends, writer = (
         columns["first"][order],

@@ -117,7 +117,7 @@ class Sends(Sequence[Send]):
                 yield Send(**dict(zip(names, row, strict=True)))
 
     def take(self, rows: Ints | Bools) -> Sends:
-        """Those at these places, or where this is true, in order."""
+        """The sends at these places, or where the mask is true, in order."""
         return Sends(
             {name: column[rows] for name, column in self._numbers.items()},
             {name: column[rows] for name, column in self._codes.items()},

@@ -276,7 +276,7 @@ class PartitionView:
 
     @property
     def guarantee(self) -> Guarantee:
-        """What its mirror promises."""
+        """The guarantee of the mirror."""
         return self.partition_facts.facts.mirror.guarantee
 
     @property

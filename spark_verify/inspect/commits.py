@@ -56,8 +56,8 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commits:
-    """Those that are listed, in the order in which they were acknowledged; `counted` are all of
-    them by their ending."""
+    """The listed commits, in acknowledgement order; `counted` has the number of all commits, by
+    ending."""
 
     listed: Sequence[Commit] = ()
     counted: Mapping[str, int] = field(default_factory=dict)

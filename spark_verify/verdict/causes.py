@@ -143,8 +143,7 @@ def rank(
     """The causes, the deepest first; anomalies that the mirror's guarantee allows cause nothing and
     follow from nothing.
 
-    `upstream` names the cluster from which an anomaly's has what it has at that offset, which was
-    the same there.
+    `upstream` names the cluster that an anomaly's offset was mirrored from.
     """
     order = _Order(checks)
     roots: dict[int, int] = {}
@@ -173,7 +172,8 @@ def rank(
 
 
 def _chosen(anomalies: Sequence[Anomaly]) -> tuple[Mapping[Kind, Sequence[int]], Mapping[int, int]]:
-    """Those that are traced, by kind; and of each of the others the first of its kind."""
+    """The anomalies that are traced, by kind; and for each of the others the first anomaly of its
+    kind."""
     seen: dict[Kind, list[int]] = defaultdict(list)
     others: dict[int, int] = {}
     for number, anomaly in enumerate(anomalies):

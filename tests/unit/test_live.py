@@ -345,7 +345,7 @@ def test_without_live_clusters_there_is_nothing_to_fetch() -> None:
         ({"bootstrap": ("A=x:1",), "logs": ("A=y",)}, "give one of them"),
         (
             {"bootstrap": ("A=x:1",), "properties": ("B=y",)},
-            "names B, of which there is no --bootstrap",
+            "names B, but no --bootstrap defines B",
         ),
     ],
 )

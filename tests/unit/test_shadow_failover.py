@@ -361,7 +361,7 @@ def test_who_comes_back_with_more_when_it_was_settled_is_truncated(settling: Fai
     assert note.appended == [(7, "ABORT")]
 
 
-def test_what_was_noted_and_nobody_has_was_not_appended(settling: FailoverRun) -> None:
+def test_record_noted_but_absent_everywhere_was_not_appended(settling: FailoverRun) -> None:
     settling._log.journal.notes.phase = "ending"
     note = settling._log.partitions[TOPIC_PARTITION].note
     note.mirrored, note.appended = 7, [(7, "ABORT"), (8, "ABORT")]

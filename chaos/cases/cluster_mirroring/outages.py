@@ -53,8 +53,8 @@ def connections(table: Iterable[str], ports: Collection[int]) -> frozenset[int]:
 
 
 def _connections(bench: Bench) -> frozenset[int]:
-    """Those that the mirror has, or had a moment ago, to the link's proxies; none where the system
-    has no such table."""
+    """Local ports of the connections that the mirror has, or had a moment ago, to the proxies of
+    the link. Empty where the system has no table of connections."""
     ports = {
         int(address.rpartition(":")[2])
         for address in bench.deployment.links["A->B"].bootstrap.split(",")

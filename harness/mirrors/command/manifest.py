@@ -145,7 +145,7 @@ class MirrorManifest(ManifestTable, frozen=True, kw_only=True):
 
     @property
     def promised(self) -> Guarantee:
-        """Its guarantee, as the verifier needs it."""
+        """The guarantee of the mirror, as the verifier needs it."""
         fields = msgspec.structs.asdict(self.guarantee)
         fields["appended_at_promotion"] = tuple(self.guarantee.appended_at_promotion)
         fields["allowed"] = tuple(

@@ -80,8 +80,8 @@ def create_network() -> DeploymentNetwork:
                 if network is not None:
                     return DeploymentNetwork(network, id, labels, user)
         raise SetupError(
-            "the Docker engine gave no subnet that stayed free; end what makes networks there, then"
-            " run again"
+            "the Docker engine found no free subnet; remove unused networks (docker network prune),"
+            " then run again"
         )
     except BaseException:
         engine.release()

@@ -139,7 +139,7 @@ class KraftBroker(ServiceProgram):
 
     @property
     def name(self) -> str:
-        """Its name for faults: `A/1`."""
+        """The broker's name in faults: `A/1`."""
         return f"{self._cluster}/{self._id}"
 
     @property
@@ -163,8 +163,8 @@ class KraftBroker(ServiceProgram):
 
     @property
     def exit_status(self) -> int | None:
-        """Its last exit status, negative for a signal; None while it runs, and before its first
-        start."""
+        """The last exit status of the broker, negative for a signal; None while the broker runs,
+        and before its first start."""
         return self._child.poll() if self._child is not None else None
 
     def last_words(self, *, lines: int) -> list[str]:

@@ -86,8 +86,8 @@ _CHANGED: Final = 5
 def other_endings(
     source: Replica, destination: Replica, theirs: Ints, ours: Ints
 ) -> Mapping[int, Mapping[str, object]]:
-    """Of markers that differ from the source's in what they do: both, and the transaction whose
-    records it is about.
+    """Markers that end their transaction differently than the source's: both endings, and the
+    transaction.
 
     A marker decides about records before it, so where their transaction begins is evidence: what is
     found there follows from it.

@@ -60,8 +60,8 @@ def unsettled_payloads(
 def deleted_behind(
     view: PartitionView, mirrored_range: MirroredRange, destination: Log, behind: Ints, older: int
 ) -> Ints:
-    """Of positions behind the front, `older` records before the first, those that came before the
-    mirror began again.
+    """The positions that arrived before the mirror began again, among those behind the front,
+    `older` records before the first.
 
     What is left of a log that lost its beginning may begin in what was mirrored again; the first
     copies, and what had come after them, are gone. As above: the destination had no more different
@@ -102,7 +102,8 @@ def cleaned_at_destination(
     sequence: Ints,
     arrived_at: Ints,
 ) -> Cleared:
-    """Of what the source sent and the destination lacks, what the cleaner there may have taken.
+    """What the destination's cleaner may have taken, among the records that the source sent and
+    the destination lacks.
 
     Where offsets are kept that is all below its checkpoint: `record-equality` compares the records.
     Whether a record behind the last that is there had arrived at all is unknown if the mirror may
@@ -142,8 +143,8 @@ def cleaned_at_source(
     mirrored: Ints,
     sent_at: Ints,
 ) -> Cleared:
-    """Of what the destination has as mirrored and the source lacks, what the cleaner there may have
-    taken. `sent_at` are offsets at the source, -1 where there is none."""
+    """What the source's cleaner may have taken, among the mirrored records that the source lacks.
+    `sent_at` are offsets at the source, or -1."""
     upto = cleaned_up_to(view, source)
     asked = _below(sent_at, upto, upto)
     others = view.upstream(mirrored_range.source)

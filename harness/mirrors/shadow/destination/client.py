@@ -110,7 +110,7 @@ class Destination:
 
     @property
     def nodes(self) -> AnyOf:
-        """Its real brokers, for requests that any broker answers."""
+        """The real brokers of the destination, for requests that any broker answers."""
         return self._nodes
 
     async def _decided(self, api: str, version: int, body: Message) -> Message:
