@@ -528,8 +528,9 @@ def describe(schedule: Sequence[FaultSpec]) -> Mapping[str, str]:
 def _once(when: str) -> str:
     waits = condition(when)
     once = str(replace(waits, after=(), during=()))
-    return (
-        (f" from the end of {' and '.join(waits.after)} on" if waits.after else "")
-        + (f" during {' and '.join(waits.during)}" if waits.during else "")
-        + (f" once {once}" if once != "always" else "")
-    )
+    conditions = [
+        *(f"{fault} has ended" for fault in waits.after),
+        *(f"{fault} is under way" for fault in waits.during),
+        *([f"{once} is true"] if once != "always" else []),
+    ]
+    return f" when {' and '.join(conditions)}" if conditions else ""

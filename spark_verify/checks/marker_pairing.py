@@ -528,7 +528,8 @@ CHECK = Check(
                 Nothing can end it, and read_committed readers get no further. The offset is that of
                 the transaction's first data.""",
             sentence="{cluster} left a transaction of producer id {producer_id} open at {at}",
-            counted="transaction was left open|transactions were left open",
+            counted="""transaction was left open|transactions were left open (counted in each
+                partition)""",
             smallest="""producer 7 wrote 1 on A; B has 1 and a reset, and no marker: at the offset
                 of 1 on B.""",
         ),

@@ -289,8 +289,8 @@ CHECK = Check(
             name="mirrored-aborted",
             meaning="""A record of a transaction that the source aborted, or never ended, is plain
                 data on the destination.""",
-            sentence="""{cluster} shows {who} at {at} as plain data, and their transaction on
-                {source} is {state}""",
+            sentence="""{cluster} shows {who} at {at}, of a transaction that is {state} on
+                {source}""",
             counted="""record of an unfinished or aborted transaction is plain data|records of
                 unfinished or aborted transactions are plain data""",
             smallest="A has 1 and its ABORT marker, B has 1: at its offset on B.",

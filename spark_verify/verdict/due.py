@@ -227,6 +227,6 @@ def never_synced(
     for cluster, origin in due:
         if origin == "mirrored" and not examined.get((cluster, "checkpoints")):
             yield (
-                f"no committed offset of a group was seen on {cluster} before the failover: the "
-                "mirror had synced none"
+                f"the mirror had synced no group's offset to {cluster} before the failover: every "
+                "group starts over there"
             )

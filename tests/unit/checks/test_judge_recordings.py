@@ -431,7 +431,8 @@ NEVER_SAMPLED = (
     "no committed offset of a group was ever sampled on A, so how far groups were there is unknown"
 )
 NEVER_SYNCED = (
-    "no committed offset of a group was seen on B before the failover: the mirror had synced none"
+    "the mirror had synced no group's offset to B before the failover: every group starts over "
+    "there"
 )
 
 
