@@ -41,9 +41,11 @@ from linkflap.spark_verify.checks.parts.batch_differences import (
     as_mapped,
     bytes_differ,
     changes_of,
+    ids_as_declared,
     mapped_over,
     offsets_due,
     other_endings,
+    region_of,
 )
 from linkflap.spark_verify.checks.parts.cleaning import (
     KEPT,
@@ -52,9 +54,8 @@ from linkflap.spark_verify.checks.parts.cleaning import (
     last_of_producer,
 )
 from linkflap.spark_verify.checks.parts.generations import compacted, examined
-from linkflap.spark_verify.checks.parts.logs import outside
+from linkflap.spark_verify.checks.parts.logs import locate, outside
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, compared_offsets, judged_hops
-from linkflap.spark_verify.checks.parts.producer_ids import ids_as_declared, region_of
 from linkflap.spark_verify.facts.partition_facts import Promotion
 from linkflap.spark_verify.facts.view import (
     DATA,
@@ -89,11 +90,8 @@ def _unclear(view: PartitionView) -> Iterator[Unjudged]:
 
 
 def _compare(view: PartitionView, compared: Hop) -> Iterator[Finding]:
-    source, destination, mirrored_range = (
-        compared.source.replica,
-        compared.destination.replica,
-        compared.mirrored_range,
-    )
+    source, destination = compared.source.replica, compared.destination.replica
+    mirrored_range = compared.mirrored_range
     start, end = compared_offsets(view, compared)
     ours, theirs = _between(destination.batches, start, end), _between(source.batches, start, end)
     if not mirrored_range.far:
@@ -196,12 +194,10 @@ def _nothing_arrived(
 
 def _differences(view: PartitionView, compared: Hop, ours: Ints, theirs: Ints) -> Iterator[Found]:
     """Between these batches of the destination and of the source."""
-    source, destination, mirrored_range = (
-        compared.source.replica,
-        compared.destination.replica,
-        compared.mirrored_range,
-    )
-    at, known = _locate(source.batches.base_offset[theirs], destination.batches.base_offset[ours])
+    source, destination = compared.source.replica, compared.destination.replica
+    mirrored_range = compared.mirrored_range
+    at = locate(source.batches.base_offset[theirs], destination.batches.base_offset[ours])
+    known = at >= 0
     how = mapped_over(view.guarantee.producer_ids, mirrored_range.far)
     for row in np.flatnonzero(~known).tolist():
         yield _found(source, destination, "byte-stranger", destination.batches, int(ours[row]))
@@ -223,7 +219,7 @@ def _differences(view: PartitionView, compared: Hop, ours: Ints, theirs: Ints) -
             **(ends_otherwise.get(row) or changes_of(source, destination, row)),
         }
         yield _found(source, destination, "byte-divergence", destination.batches, row, **evidence)
-    _, had = _locate(destination.batches.base_offset[ours], source.batches.base_offset[theirs])
+    had = locate(destination.batches.base_offset[ours], source.batches.base_offset[theirs]) >= 0
     for row in theirs[~had].tolist():
         yield _found(source, destination, "byte-hole", source.batches, row)
 
@@ -246,8 +242,8 @@ def _region(
     how, far = view.guarantee.producer_ids, compared.mirrored_range.far
     source, destination = compared.source.replica, compared.destination.replica
     batches = destination.batches
-    at, known = _locate(source.batches.base_offset[theirs], batches.base_offset[ours])
-    rows, ids = ours[known], source.batches.producer_id[theirs[at[known]]]
+    at = locate(source.batches.base_offset[theirs], batches.base_offset[ours])
+    rows, ids = ours[at >= 0], source.batches.producer_id[theirs[at[at >= 0]]]
     right = ids_as_declared(how, ids, batches.producer_id[rows]) & (ids != -1)
     mapped = rows[right]
     if how == "region" and not far and len(mapped):
@@ -282,14 +278,6 @@ def _between(batches: Batches, start: int, end: int) -> Ints:
     """Rows of the batches that end in [start, end): the first may have been begun before a log
     start."""
     return np.flatnonzero((batches.last_offset >= start) & (batches.last_offset < end))
-
-
-def _locate(among: Ints, wanted: Ints) -> tuple[Ints, Bools]:
-    """Per wanted offset its index in `among`, which rises, and whether it is there."""
-    if not len(among):
-        return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.bool_)
-    at = np.minimum(np.searchsorted(among, wanted), len(among) - 1)
-    return at, among[at] == wanted
 
 
 def _found(

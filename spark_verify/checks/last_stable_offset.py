@@ -67,8 +67,14 @@ from linkflap.spark_verify.checks.parts.generations import (
     truncations_in,
 )
 from linkflap.spark_verify.checks.parts.internal_replicas import sound
-from linkflap.spark_verify.checks.parts.last_stable import high_watermarks_of, recompute_last_stable
-from linkflap.spark_verify.checks.parts.logs import NOWHERE, Log, changes, read
+from linkflap.spark_verify.checks.parts.logs import (
+    NOWHERE,
+    Log,
+    changes,
+    high_watermarks_of,
+    read,
+    recompute_last_stable,
+)
 from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.samples import ahead, found_at, out_of_order, shortened
 from linkflap.spark_verify.checks.parts.transaction_states import max_timeout, name_of, setting

@@ -229,11 +229,8 @@ def kernel(view: PartitionView) -> Iterator[Finding]:
 def _not_kept(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     """Mirrored batches that have another leader epoch than the source's batch at the same offsets;
     one finding per range."""
-    source, destination, mirrored_range = (
-        compared.source.replica,
-        compared.destination.replica,
-        compared.mirrored_range,
-    )
+    source, destination = compared.source.replica, compared.destination.replica
+    mirrored_range = compared.mirrored_range
     theirs, ours = source.batches, destination.batches
     end = min(mirrored_range.end, appended_since(view, mirrored_range, ours))
     rows = np.flatnonzero((ours.base_offset >= mirrored_range.start) & (ours.last_offset < end))

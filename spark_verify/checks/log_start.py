@@ -210,7 +210,7 @@ def _kept_below(view: PartitionView, start: LogStart) -> bool:
 
 def _limits(view: PartitionView, cluster: str) -> Sequence[Limits]:
     """What retention may delete of this topic; empty if its policy lets it delete nothing."""
-    brokers = next((dict(c.config) for c in view.topology.clusters if c.name == cluster), {})
+    brokers = view.brokers_config(cluster)
     topic = view.partition_facts.facts.topic_config
     if view.internal:
         return []

@@ -54,6 +54,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.parts.batch_differences import ids_as_declared
 from linkflap.spark_verify.checks.parts.generations import (
     examined,
     judged,
@@ -62,7 +63,6 @@ from linkflap.spark_verify.checks.parts.generations import (
     owners_of,
     source_log,
 )
-from linkflap.spark_verify.checks.parts.last_stable import recompute_last_stable
 from linkflap.spark_verify.checks.parts.logs import (
     NOWHERE,
     Log,
@@ -71,9 +71,9 @@ from linkflap.spark_verify.checks.parts.logs import (
     followed,
     locate,
     read,
+    recompute_last_stable,
 )
 from linkflap.spark_verify.checks.parts.lost_records import Taken
-from linkflap.spark_verify.checks.parts.producer_ids import ids_as_declared
 from linkflap.spark_verify.facts.eras import LogGeneration, MirroredRange
 from linkflap.spark_verify.facts.lineages import history
 from linkflap.spark_verify.facts.view import (
@@ -208,10 +208,8 @@ def splits(view: PartitionView) -> Iterator[Finding]:
             if mirrored_range.destination in known.generations
             else None
         )
-        source, ours = (
-            source_log(view, known, mirrored_range.source, mirrored_range.source_generation),
-            log_of(view, generation) if generation else None,
-        )
+        source = source_log(view, known, mirrored_range.source, mirrored_range.source_generation)
+        ours = log_of(view, generation) if generation else None
         if source is not None and ours is not None:
             yield from _split(
                 view,

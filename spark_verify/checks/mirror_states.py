@@ -174,10 +174,8 @@ def _least(view: PartitionView, description: Description) -> Iterator[tuple[int,
     here, there = view.watermarks.get(destination), view.watermarks.get(source)
     if here is None or there is None:
         return
-    since, brokers = (
-        description.asked - STALE,
-        {cluster.name: cluster.brokers for cluster in view.topology.clusters},
-    )
+    since = description.asked - STALE
+    brokers = {cluster.name: cluster.brokers for cluster in view.topology.clusters}
     until = description.returned + (STALE if brokers.get(destination, 1) > 1 else 0)
     if any(
         t.cluster in (source, destination) and since - STALE <= t.time <= until + STALE

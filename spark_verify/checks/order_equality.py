@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.deletion import cleaned_at_source
+from linkflap.spark_verify.checks.parts.cleaning import cleaned_at_source
 from linkflap.spark_verify.checks.parts.generations import examined
 from linkflap.spark_verify.checks.parts.logs import among, runs
 from linkflap.spark_verify.checks.parts.mirrored_ranges import (
@@ -81,10 +81,8 @@ def _judge(view: PartitionView, compared: Hop) -> Sequence[Finding]:
 def _nothing_to_compare_with(view: PartitionView, compared: Hop) -> Bools:
     """Per mirrored record, whether the source has deleted or compacted what was at its offset;
     never so where offsets move."""
-    source, offsets = (
-        compared.source.replica,
-        compared.destination.records.offset[compared.mirrored],
-    )
+    source = compared.source.replica
+    offsets = compared.destination.records.offset[compared.mirrored]
     if not view.guarantee.offsets_kept:
         return np.zeros(len(offsets), np.bool_)
     floor = max(source.log_start, view.compacted.get(source.cluster, 0))
@@ -103,10 +101,7 @@ def _strangers(view: PartitionView, compared: Hop, gone: Bools) -> Iterator[Find
     hidden = aborted_or_open(compared, uids)
     for start, end in runs(nowhere[hidden >= 0], uids[hidden >= 0]):
         row = int(hidden[hidden >= 0][start])
-        state, offset = (
-            compared.source.state_of(row),
-            int(compared.source.records.offset[row]),
-        )
+        state, offset = compared.source.state_of(row), int(compared.source.records.offset[row])
         yield order_anomaly(
             compared,
             "mirrored-aborted",

@@ -86,8 +86,13 @@ def available_from(view: PartitionView, generation: LogGeneration, log: Log) -> 
 
 def unread(there: Ints, over: Passed, floor: int) -> Ints:
     """The offsets of what can be seen of a range, and was not got."""
-    due = there[np.searchsorted(there, max(over.start, floor)) : np.searchsorted(there, over.end)]
+    due = _between(there, max(over.start, floor), over.end)
     return due[~among(due, over.got)]
+
+
+def _between(there: Ints, start: int, end: int) -> Ints:
+    """Those of some rising offsets that are in [start, end)."""
+    return there[np.searchsorted(there, start) : np.searchsorted(there, end)]
 
 
 def beyond_end(rows: Sequence[Read], end: int, truncations: Truncations) -> Read | None:
@@ -211,9 +216,7 @@ def _drained_early(
     if done is None or done.position < 0:
         return
     got = together(r.offsets for r in rows if r.kind == "poll")
-    due = there[
-        np.searchsorted(there, max(done.position, floor)) : np.searchsorted(there, promised)
-    ]
+    due = _between(there, max(done.position, floor), promised)
     gone = _not_skipped(due[~among(due, got)], done, skips)
     yield from _missed(
         "drained-early", log, done, gone, stood_at=done.position, last_stable=promised
@@ -239,11 +242,7 @@ def _ahead(
         everywhere = [r for r in view.reads if r.group == group] if group else rows
         had = together(r.uids for r in everywhere if r.kind == "poll")
         for gap in gaps:
-            due = there[
-                np.searchsorted(there, max(gap.before, floor)) : np.searchsorted(
-                    there, gap.row.position
-                )
-            ]
+            due = _between(there, max(gap.before, floor), gap.row.position)
             gone = _not_skipped(due[~among(_uids(log, due), had)], gap.row, skips)
             yield from _missed(
                 "began-ahead", log, gap.row, gone, began_at=gap.row.position, group_at=gap.before

@@ -91,10 +91,8 @@ def _twice(
     Both may have been mirrored: then two clusters upstream handed it out (KIP-1279, chains).
     """
     batches = replica.batches
-    owner, resets = (
-        owners_of(generation, batches.base_offset),
-        np.cumsum(batches.control == OTHER_CONTROL),
-    )
+    owner = owners_of(generation, batches.base_offset)
+    resets = np.cumsum(batches.control == OTHER_CONTROL)
     names = sorted({e.owner for e in generation.eras})
     order = np.flatnonzero(with_id)
     order = order[np.lexsort((order, resets[order], batches.producer_id[order]))]

@@ -120,10 +120,8 @@ def outputs_of(
     offsets = replica.records.offset[kept]
     uids = replica.made_from[kept] if len(replica.made_from) else replica.made_from
     here = native(generation, offsets)
-    unknown, start = (
-        np.flatnonzero(uids < 0),
-        max(replica.log_start, view.compacted.get(generation.cluster, 0)),
-    )
+    unknown = np.flatnonzero(uids < 0)
+    start = max(replica.log_start, view.compacted.get(generation.cluster, 0))
     if last and len(unknown):
         where = f"{view.tp}@{int(offsets[unknown[0]])} on {generation.cluster}"
         yield Unjudged(

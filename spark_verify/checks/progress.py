@@ -124,7 +124,7 @@ def _consumer(view: PartitionView, client: Awaited) -> Iterator[Finding]:
         "role": "consumer",
         "client": client.client,
         "within": client.within,
-        "words": _words(client, "")["waited_for"],
+        "words": _words(client),
         "moved": moves[0],
         "positions": moves[1],
         "sampled": marks.time,
@@ -203,10 +203,10 @@ def _stands(
     return began[moved], at[moved]
 
 
-def _words(client: Awaited, waited_for: str) -> dict[str, object]:
-    """What it waited for, what its coordinator said then, and the last lines of its log."""
+def _words(client: Awaited) -> str:
+    """What its coordinator said when it made no progress, and the last lines of its log."""
     log = f"its log ends with {' | '.join(client.last_words)!r}" if client.last_words else ""
-    return {"waited_for": "; ".join(filter(None, (waited_for, client.said, log)))}
+    return "; ".join(filter(None, (client.said, log)))
 
 
 def _broker(leader: int) -> str:
@@ -241,7 +241,7 @@ def _part_of(view: PartitionView, client: Awaited) -> Iterator[Finding]:
         "exits": list(client.exits),
         "origin": _origin(view, client),
         "leader": int(marks.leader[-1]) if marks is not None and len(marks.time) else -1,
-        "words": _words(client, "")["waited_for"],
+        "words": _words(client),
     }
     grown = _grown(marks)
     if client.kind == "producer" and _of(view, client):

@@ -144,12 +144,7 @@ def _committed_after_capture(
     return np.asarray(
         still_open
         & (got.returned > generation.ended)
-        & (
-            of_transactions(
-                view, got, lambda sends: _committing(sends, generation.cluster), otherwise=0
-            )
-            > 0
-        )
+        & (of_transactions(view, got, lambda sends: _committing(sends, generation.cluster)) > 0)
     )
 
 

@@ -47,11 +47,8 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
 
 def _compare(view: PartitionView, compared: Hop) -> Iterator[Finding]:
-    source, destination, mirrored_range = (
-        compared.source.replica,
-        compared.destination.replica,
-        compared.mirrored_range,
-    )
+    source, destination = compared.source.replica, compared.destination.replica
+    mirrored_range = compared.mirrored_range
     start, end = compared_offsets(view, compared)
     ours, theirs = destination.records.offset, source.records.offset
     if not mirrored_range.far:

@@ -232,10 +232,8 @@ def _in_bytes(view: PartitionView, generation: LogGeneration, log: Log) -> Itera
     # Where offsets move, what clients wrote here before this log was emptied comes back from the
     # new owner.
     kept = view.guarantee.offsets_kept
-    records, mine = (
-        log.records,
-        sends_to(view, generation.cluster) if kept else sends_of(view, generation),
-    )
+    records = log.records
+    mine = sends_to(view, generation.cluster) if kept else sends_of(view, generation)
     rows = np.flatnonzero(~native(generation, records.offset) & (records.uid >= 0))
     yield from examined(generation, records.offset[rows])
     yield from _came_round(view, generation, log)

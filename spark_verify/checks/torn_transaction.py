@@ -37,7 +37,7 @@ from linkflap.spark_verify.checks.parts.generations import every, incomplete, lo
 from linkflap.spark_verify.checks.parts.logs import ABORTED, OPEN, Log, among, distinct, locate
 from linkflap.spark_verify.checks.parts.lost_records import EVIDENCE, Taken
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
-from linkflap.spark_verify.checks.parts.outcomes import Outcomes, outcomes, read_uids
+from linkflap.spark_verify.checks.parts.outcomes import Outcomes, committed_uids, outcomes
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import Bools, Ints, Origin, PartitionView
 
@@ -65,7 +65,7 @@ def native_outcomes(
     state = np.where(there, log.record_state[at] if len(records) else -1, -1)
     waiting = state == OPEN
     unproven = (waiting & (generation.lost is not None)) | (~there & bool(incomplete(view, log)))
-    shown = among(what.uid[rows], read_uids(view, generation, "read_committed"))
+    shown = among(what.uid[rows], committed_uids(view, generation))
     offset = np.where(there, records.offset[at] if len(records) else -1, what.acked[rows])
     became = np.select([state == ABORTED, waiting, ~there], [1, 2, 3], 0)
     taken, invoked = Taken(view, cluster), what.sends.column("invoked")[what.send[rows]]
@@ -88,11 +88,8 @@ def mirrored_outcomes(compared: Hop, what: Outcomes) -> Sequence[Finding]:
     What waits for its marker at the source counts as committed there if another partition has a
     COMMIT of it.
     """
-    source, destination, mirrored_range = (
-        compared.source,
-        compared.destination,
-        compared.mirrored_range,
-    )
+    source, destination = compared.source, compared.destination
+    mirrored_range = compared.mirrored_range
     promotion = mirrored_range.promotion
     theirs, ours = source.records, destination.records
     rows = transactional(what)
@@ -115,10 +112,8 @@ def mirrored_outcomes(compared: Hop, what: Outcomes) -> Sequence[Finding]:
     below = locate(ours.uid, what.uid[rows])
     offset = np.where(below >= 0, ours.offset[below] if len(ours) else -1, -1)
     overtaken = among(what.uid[rows], theirs.uid[compared.sequence[compared.holes]])
-    hop, nobody = (
-        f"{promotion.link} {promotion.kind} {promotion.fault_time}",
-        np.zeros(len(rows), np.bool_),
-    )
+    hop = f"{promotion.link} {promotion.kind} {promotion.fault_time}"
+    nobody = np.zeros(len(rows), np.bool_)
     return _counted_outcomes(
         promotion.cluster, "mirrored", hop, what, rows, np.where(arrived, 0, 3), offset, nobody,
         overtaken=overtaken & ~arrived,

@@ -58,7 +58,7 @@ def kernel(view: PartitionView) -> Iterator[Finding]:
 
 def _judge(view: PartitionView, generation: LogGeneration, got: Delivered) -> Sequence[Finding]:
     aborted = aborted_there(log_of(view, generation), got) | by_client(view, got)
-    unasked = got.returned < of_transactions(view, got, _asked, otherwise=0)
+    unasked = got.returned < of_transactions(view, got, _asked)
     early = (unasked | _beyond_lso(view, generation, got)) & ~aborted
     return found(
         generation.cluster,
@@ -92,11 +92,8 @@ def _beyond_lso(view: PartitionView, generation: LogGeneration, got: Delivered) 
     if marks is None or not len(marks.time):
         return late
     known = (marks.last_stable >= 0) & (marks.leader_epoch >= 0)
-    time, lso, truncated = (
-        marks.time[known],
-        marks.last_stable[known],
-        maybe_truncated(view, generation, marks)[known],
-    )
+    time, lso = marks.time[known], marks.last_stable[known]
+    truncated = maybe_truncated(view, generation, marks)[known]
     leader, epoch = marks.leader[known], marks.leader_epoch[known]
     if len(time) < 2:
         return late

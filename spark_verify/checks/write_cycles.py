@@ -132,11 +132,8 @@ def _shared(
     """Reads of records that transactions wrote which also read: (writer, reader, payload) of each
     run of records, one column each."""
     order = np.argsort(columns["first"], kind="stable")
-    firsts, ends, writer = (
-        columns["first"][order],
-        (columns["first"] + columns["count"])[order],
-        node[order],
-    )
+    firsts, ends = columns["first"][order], (columns["first"] + columns["count"])[order]
+    writer = node[order]
     found = [np.zeros((3, 0), np.int64)]
     for some in chunks(start):
         begin = np.maximum(np.searchsorted(firsts, start[some], side="right") - 1, 0)

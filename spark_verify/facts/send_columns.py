@@ -43,13 +43,9 @@ class Sends(Sequence[Send]):
         spans: Mapping[str, Ints],
     ) -> None:
         """`spans` are (start, end) of each send in `values`, one line each."""
-        self._numbers, self._codes, self._words, self._values, self._spans = (
-            numbers,
-            codes,
-            words,
-            values,
-            spans,
-        )
+        self._numbers, self._codes = numbers, codes
+        self._words, self._values = words, values
+        self._spans = spans
 
     @staticmethod
     def of(sends: Iterable[Send]) -> Sends:

@@ -241,6 +241,10 @@ class PartitionView:
         """(source, destination) clusters of every link that leads this topic on."""
         return self.partition_facts.hops()
 
+    def brokers_config(self, cluster: str) -> Mapping[str, str]:
+        """The settings of a cluster's brokers, as far as the run knows them."""
+        return next((c.config for c in self.topology.clusters if c.name == cluster), {})
+
     def upstream(self, cluster: str) -> frozenset[str]:
         """The other clusters whose records reach this one, over one link or several."""
         found, hops = {cluster}, list(self.hops())

@@ -168,10 +168,8 @@ def _markers(h: Headers, columns: Mapping[str, Ints]) -> Ints:
     found = np.full(len(columns["first"]), -1)
     ends = (h.control == layout.COMMIT) | (h.control == layout.ABORT)
     for producer in np.unique(columns["producer"]).tolist():
-        mine, theirs = (
-            np.flatnonzero(columns["producer"] == producer),
-            np.flatnonzero(ends & (h.producer_id == producer)),
-        )
+        mine = np.flatnonzero(columns["producer"] == producer)
+        theirs = np.flatnonzero(ends & (h.producer_id == producer))
         theirs = theirs[np.argsort(h.base_offset[theirs], kind="stable")]
         following = np.append(columns["first"][mine][1:], np.iinfo(np.int64).max)
         at = np.searchsorted(h.base_offset[theirs], columns["last"][mine], side="right")

@@ -396,10 +396,7 @@ def _explained(
         offset=anomaly.offset,
         uids=uids_of(anomaly.evidence, at), evidence=anomaly.evidence,
     )  # fmt: skip
-    operations, polls = (
-        operations_of(rows, subject),
-        polls_of(rows, subject),
-    )
+    operations, polls = operations_of(rows, subject), polls_of(rows, subject)
     meaning = (
         next((k.meaning for k in check.anomalies if k.name == anomaly.kind), "") if check else ""
     )

@@ -645,10 +645,8 @@ class PartitionRows:
                 head = {**batch["replica"][row].as_py(), "entries": batch["entries"][row].as_py()}
                 self._heads[moment, cluster, broker][piece] = head
             else:
-                headers, records = (
-                    lines_of(batch["headers"][row], HEADER_FIELDS),
-                    lines_of(batch["records"][row], RECORD_FIELDS),
-                )
+                headers = lines_of(batch["headers"][row], HEADER_FIELDS)
+                records = lines_of(batch["records"][row], RECORD_FIELDS)
                 self._chunks[moment, cluster, broker].append((piece, ordinal, headers, records))
 
     def _sent(self, rows: pa.StructArray) -> None:

@@ -319,10 +319,8 @@ def _start(
     if find_spec("pandas") is None:  # pyspark would ask for it, also where it is not needed
         pandas_free.settle()
     pandas_free.ask_numpy()
-    os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"] = (
-        masters.python(master, given),
-        sys.executable,
-    )
+    os.environ["PYSPARK_PYTHON"] = masters.python(master, given)
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = masters.address(master)
     # It logs the traces of what it then raises: when the JVM dies, pages of them.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)

@@ -14,11 +14,8 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
 EVERY: Final = 0.5
-READ, JUDGED, COMBINED = (
-    "pieces of the logs read",
-    "groups of partitions judged",
-    "groups of checks combined",
-)
+READ, JUDGED = "pieces of the logs read", "groups of partitions judged"
+COMBINED = "groups of checks combined"
 
 
 class JobWatch:

@@ -74,10 +74,8 @@ def groups_seen(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
     written, pending = _written(commits), _pending(commits)
     for partial in of_cluster(partials, "seen"):
         names = partial.data["groups"]
-        sampled, acknowledged = (
-            rows_of(partial.data["sampled"], 3),
-            rows_of(partial.data["acknowledged"], 2),
-        )
+        sampled = rows_of(partial.data["sampled"], 3)
+        acknowledged = rows_of(partial.data["acknowledged"], 2)
         for number, group in enumerate(names):
             log = written.get((group, partial.topic, partial.partition), [])
             seen = [

@@ -15,14 +15,13 @@ from linkflap.spark_verify.checks.base import Finding, Found
 from linkflap.spark_verify.checks.parts.logs import (
     ABORTED,
     Log,
-    chunks,
     joined,
     locate,
     runs,
     together,
 )
 from linkflap.spark_verify.checks.parts.lost_records import Taken
-from linkflap.spark_verify.checks.parts.outcomes import never, reads_of
+from linkflap.spark_verify.checks.parts.outcomes import never, planner, reads_of
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.sends_and_reads import Read
@@ -77,26 +76,14 @@ def aborted_there(log: Log | None, got: Delivered) -> Bools:
     return np.asarray((at >= 0) & (records.uid[at] == got.uid) & (log.record_state[at] == ABORTED))
 
 
-def of_transactions(
-    view: PartitionView, got: Delivered, what: Callable[[Sends], Ints], *, otherwise: int
-) -> Ints:
-    """For each record, the value of the transaction that sent it; `otherwise` if no transaction
-    did."""
+def of_transactions(view: PartitionView, got: Delivered, what: Callable[[Sends], Ints]) -> Ints:
+    """For each record, the value of the transaction that sent it; 0 if no transaction did."""
     sends = Sends.of(view.sends)
     sends = sends.take(sends.says("kind", "transaction") & (sends.sizes > 0))
-    sends = sends.take(np.argsort(sends.column("first_uid"), kind="stable"))
-    values = np.full(len(got), otherwise, np.int64)
     if not len(sends):
-        return values
-    firsts, chosen = sends.column("first_uid"), what(sends)
-    lasts = firsts + sends.sizes
-    for some in chunks(got.uid):
-        uids = got.uid[some]
-        index = np.maximum(np.searchsorted(firsts, uids, side="right") - 1, 0)
-        values[some] = np.where(
-            (uids >= firsts[index]) & (uids < lasts[index]), chosen[index], otherwise
-        )
-    return values
+        return np.zeros(len(got), np.int64)
+    send = planner(got.uid, sends)
+    return np.where(send >= 0, what(sends)[send], 0)
 
 
 def found(
@@ -141,4 +128,4 @@ def first_unexplained(offsets: Ints, by: Ints) -> Ints:
 
 def by_client(view: PartitionView, got: Delivered) -> Bools:
     """Per record, whether its producer aborted it, or was refused the commit for certain."""
-    return of_transactions(view, got, lambda sends: never(sends).astype(np.int64), otherwise=0) > 0
+    return of_transactions(view, got, lambda sends: never(sends).astype(np.int64)) > 0

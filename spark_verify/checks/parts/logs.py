@@ -1,5 +1,5 @@
-"""The bytes of one log: which batches were committed, which transactions there were, and the offset
-of a payload.
+"""The bytes of one log: which batches were committed, which transactions there were, the offset
+of a payload, and the last stable offset.
 
 Kafka's rule (KIP-98): a transactional batch belongs to the first control record of its producer id
 that follows it in the partition, and is committed or aborted with it. While there is none, it is
@@ -311,3 +311,37 @@ def written(view: PartitionView, cluster: str, offset: int) -> list[int]:
 def outside(batches: Batches, rows: Ints, start: int, end: int) -> Ints:
     """The rows of batches that have no offset in [start, end)."""
     return rows[(batches.last_offset[rows] < start) | (batches.base_offset[rows] >= end)]
+
+
+def recompute_last_stable(log: Log, high_watermark: int) -> int:
+    """The LSO that this log has when its high watermark is `high_watermark`."""
+    every = log.transactions
+    unended = (every.first < high_watermark) & (every.marker >= high_watermark)
+    return min(high_watermark, int(every.first[unended].min())) if unended.any() else high_watermark
+
+
+def high_watermarks_of(log: Log, values: Ints) -> tuple[Ints, Ints]:
+    """Per value v, the interval (first, last) of high watermarks whose LSO is v; empty (first >
+    last) where v is never the LSO.
+
+    v is the LSO while no transaction that began before v is unended, and either h = v or one that
+    began at v is unended.
+    """
+    every = log.transactions
+    order = np.argsort(every.first, kind="stable")
+    begins, ends = every.first[order], every.marker[order]
+    latest = (
+        np.concatenate(([-1], np.maximum.accumulate(ends)))
+        if len(ends)
+        else np.array([-1], np.int64)
+    )
+    index = np.searchsorted(begins, values, side="left")
+    first = np.maximum(values, latest[index] + 1)
+    here = np.minimum(index, max(len(begins) - 1, 0))
+    opens = (
+        (index < len(begins)) & (begins[here] == values)
+        if len(begins)
+        else np.zeros(len(values), np.bool_)
+    )
+    last = np.where(opens, ends[here], values) if len(begins) else values
+    return first.astype(np.int64), last.astype(np.int64)

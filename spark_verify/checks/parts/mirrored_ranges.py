@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from linkflap.spark_verify.checks.base import Finding, Unjudged
-from linkflap.spark_verify.checks.parts.deletion import (
+from linkflap.spark_verify.checks.parts.cleaning import (
     cleaned_at_destination,
     cleaned_up_to,
     deleted_behind,

@@ -106,7 +106,7 @@ def _settled(log: Log | None, uids: Ints, truncated_to: int) -> Bools:
 def _outcomes(view: PartitionView, generation: LogGeneration, sends: Sends) -> Outcomes:
     uid, send = uids_of(sends)
     acked, certain = sends.each("offsets"), sends.each("refused")
-    seen = among(uid, read_uids(view, generation, "read_committed"))
+    seen = among(uid, committed_uids(view, generation))
     return Outcomes(
         sends=sends,
         uid=uid,
@@ -164,9 +164,9 @@ def reads_of(
     return sorted(chosen, key=lambda r: r.returned)
 
 
-def read_uids(view: PartitionView, generation: LogGeneration, isolation: str | None = None) -> Ints:
-    """Every payload id that readers of a cluster got in one generation, once."""
-    return distinct(together(r.uids for r in reads_of(view, generation, isolation)))
+def committed_uids(view: PartitionView, generation: LogGeneration) -> Ints:
+    """Every payload id that read_committed readers of a cluster got in one generation, once."""
+    return distinct(together(r.uids for r in reads_of(view, generation, "read_committed")))
 
 
 def planned(uids: Ints, sends: Sequence[Send]) -> Bools:

@@ -76,23 +76,17 @@ def sessions(generation: LogGeneration, replica: Replica, rows: Ints) -> Session
     """Sorts data batches (`rows`, in file order) into sessions."""
     batches = replica.batches
     section, offset = sections_of(replica)[rows], batches.base_offset[rows]
-    pid, owner, era = (
-        batches.producer_id[rows],
-        owners_of(generation, offset),
-        eras_of(generation, offset) // 2,
-    )
+    pid, owner = batches.producer_id[rows], owners_of(generation, offset)
+    era = eras_of(generation, offset) // 2
     order = np.lexsort((rows, owner, pid))
-    rows, section, owner, era, offset = (
-        rows[order],
-        section[order],
-        owner[order],
-        era[order],
-        offset[order],
-    )
+    rows, section = rows[order], section[order]
+    owner, era = owner[order], era[order]
+    offset = offset[order]
     pid, epoch = batches.producer_id[rows], batches.producer_epoch[rows]
     alike = ~changes(pid, owner)
     owned, known = _owned(pid, owner, epoch, section, era)
     owned = known | _behind_an_owner(replica, rows, (pid, owner, epoch), section, owned & ~known)
+    first_era, starts = _first_eras(generation, owner), np.array([e.start for e in generation.eras])
     return Sessions(
         row=rows,
         section=section,
@@ -100,8 +94,8 @@ def sessions(generation: LogGeneration, replica: Replica, rows: Ints) -> Session
         goes_on=alike & ~changes(epoch) & known & changes(section),
         owned=owned,
         adopted=_adopted(replica, rows, section, owner, era),
-        deleted=_may_have_begun(generation, owner, replica.log_start),
-        maybe_truncated=_had_an_era(generation, owner, era)
+        deleted=starts[first_era] < replica.log_start,
+        maybe_truncated=(first_era < era)
         | (section - _sections_before(generation, replica)[era] > 1),
     )
 
@@ -161,22 +155,11 @@ def _adopted(replica: Replica, rows: Ints, section: Ints, owner: Ints, era: Ints
     return found
 
 
-def _may_have_begun(generation: LogGeneration, owner: Ints, log_start: int) -> Bools:
-    """Whether the owner's first era of the log began below the log start."""
-    names = sorted({e.owner for e in generation.eras})
-    first = {names.index(e.owner): e.start for e in reversed(generation.eras)}
-    starts = np.array([first[code] for code in range(len(names))], np.int64)
-    return np.asarray(starts[owner] < log_start)
-
-
-def _had_an_era(generation: LogGeneration, owner: Ints, era: Ints) -> Bools:
-    """Whether the owner of a batch had an earlier era."""
-    names = sorted({e.owner for e in generation.eras})
-    first = {
-        names.index(e.owner): number for number, e in reversed(list(enumerate(generation.eras)))
-    }
-    numbers = np.array([first[code] for code in range(len(names))], np.int64)
-    return np.asarray(numbers[owner] < era)
+def _first_eras(generation: LogGeneration, owner: Ints) -> Ints:
+    """The number of the first era of each owner."""
+    names = [each.owner for each in generation.eras]
+    first = np.array([names.index(name) for name in sorted({*names})], np.int64)
+    return first[owner]
 
 
 def _sections_before(generation: LogGeneration, replica: Replica) -> Ints:

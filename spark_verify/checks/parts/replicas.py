@@ -163,10 +163,8 @@ def _differences(
     balance = np.zeros(len(rows), np.int64)
     np.add.at(balance, which.ravel(), sides)
     for base in np.unique(rows[balance != 0, 0]).tolist():
-        mine, yours = (
-            rows[(rows[:, 0] == base) & (balance > 0)],
-            rows[(rows[:, 0] == base) & (balance < 0)],
-        )
+        mine = rows[(rows[:, 0] == base) & (balance > 0)]
+        yours = rows[(rows[:, 0] == base) & (balance < 0)]
         yield _disagreement(replicas, model, other, base, mine, yours)
 
 

@@ -88,8 +88,7 @@ def name_of(state: int) -> str:
 
 def setting(view: PartitionView, cluster: str, name: str, default: int) -> int:
     """A setting of a cluster's brokers, as the run recorded it, else Kafka's default."""
-    spec = next((c for c in view.topology.clusters if c.name == cluster), None)
-    return int(spec.config.get(name, default)) if spec else default
+    return int(view.brokers_config(cluster).get(name, default))
 
 
 def max_timeout(view: PartitionView, cluster: str) -> int:

@@ -22,8 +22,7 @@ from linkflap.harness.log.coordinators import (
 )
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import PartialFinding, Unjudged
-from linkflap.spark_verify.checks.parts.last_stable import high_watermarks_of, recompute_last_stable
-from linkflap.spark_verify.checks.parts.logs import read
+from linkflap.spark_verify.checks.parts.logs import high_watermarks_of, read, recompute_last_stable
 from linkflap.spark_verify.facts.partition_facts import (
     MirrorStop,
     Refusal,
