@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,13 +16,11 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.wait import until
+from linkflap.harness.runtimes.kraft.secrets import Authority
 from linkflap.harness.wire.offsets import quiet
 
 READER, PASSWORD = "reader", "a word, with = and spaces"
@@ -45,36 +41,10 @@ class Certificates:
 def certificates(folder: Path) -> Certificates:
     """Creates an authority and a broker certificate signed by it."""
     folder.mkdir(parents=True, exist_ok=True)
-    keys = [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
-    names = [
-        x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-        for name in ("authority", "broker")
-    ]
-    now = datetime.datetime.now(datetime.UTC)
-    made = []
-    for key, name, is_authority in zip(keys, names, (True, False), strict=True):
-        builder = (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(names[0])
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(days=1))
-            .not_valid_after(now + datetime.timedelta(days=1))
-            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
-            .add_extension(
-                x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
-                critical=False,
-            )
-        )
-        made.append(builder.sign(keys[0], hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
-    secret = keys[1].private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    made = Authority(folder, "authority")
+    return Certificates(
+        authority=made.file, broker=made.issue("broker.pem", "broker", ["127.0.0.1"])
     )
-    found = Certificates(authority=folder / "authority.pem", broker=folder / "broker.pem")
-    found.authority.write_bytes(made[0])
-    found.broker.write_bytes(secret + made[1] + made[0])
-    return found
 
 
 def secure(deployment: Deployment, name: str, made: Certificates) -> str:

@@ -9,7 +9,7 @@ from typing import Final
 from linkflap.harness.model.errors import InputError
 
 FIX: Final = "pip install 'linkflap[tls]'"
-_PACKAGE: Final = "cryptography"
+_PACKAGE: Final = "trustme"
 
 
 def check() -> None:

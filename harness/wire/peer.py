@@ -1,127 +1,139 @@
-"""A connection to one node of a cluster, with TLS and SASL if it requires them, for threads that
-may block.
+"""A connection to one node of a cluster, for threads that may block: TCP, then TLS and SASL if the
+node requires them (`harness.wire.access`), then one request at a time.
 
-TCP, then TLS, then ApiVersions, then SASL (`harness.wire.access`), then requests, one at a time and
-each with a deadline. After any failure the connection is closed, and the next call opens a new one
-and authenticates again.
+`Path` is one connection, with one deadline for everything on it. `Peer` opens a new one after each
+failure.
 """
 
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import ssl
 import time
-from collections.abc import Callable, Mapping
-from typing import Final, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 from linkflap.harness.wire import messages
-from linkflap.harness.wire.access import Access, AuthenticationRefused, logging_in
-from linkflap.harness.wire.connection import Unanswered
+from linkflap.harness.wire.access import (
+    Access,
+    Address,
+    AuthenticationRefused,
+    NoAnswer,
+    Unanswered,
+    logging_in,
+    parse,
+)
 from linkflap.harness.wire.messages import Malformed, Message
 from linkflap.harness.wire.sasl import Login
 
-_LARGEST_FRAME: Final = 128 << 20
-"""Above all requested sizes: a node that announces more speaks another protocol."""
-_CONNECT_SECONDS: Final = 10.0
 _PIECE: Final = 1 << 20
-T = TypeVar("T")
+_END: Final = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
+"""The system's event for a connection that the other side has closed; without POLLRDHUP, only for
+one that was reset."""
 
 
-class Peer:
-    """A connection to the node at `address` (host:port). For one thread."""
+class Path:
+    """One connection with one deadline for everything that happens on it. Every call raises
+    Unanswered, or AuthenticationRefused; then the connection is of no more use."""
 
-    def __init__(self, address: str, access: Access) -> None:
-        self.address = address
-        self._access = access
-        self._socket: socket.socket | None = None
-        self._correlation = 0
-        self._deadline = 0.0
-        self._versions: Mapping[int, range] = {}
-
-    def call(self, api: str, version: int, body: Message, *, within: float = 10.0) -> Message:
-        """The body of the response. Raises Unanswered after `within` seconds or when the connection
-        broke, and Refused."""
-        return self._guarded(lambda: self._exchange(api, version, body), within)
-
-    def takes(self, api: str, version: int, *, within: float = 10.0) -> bool:
-        """Whether the node supports this version of an API. Raises as `call`."""
-        key = int(messages.schema(api, version, "request").entity.__api_key__)
-        return self._guarded(lambda: version in self._versions.get(key, ()), within)
-
-    def close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-
-    def _guarded(self, act: Callable[[], T], within: float) -> T:
-        """Calls it on an open connection."""
-        self._deadline = time.monotonic() + within
+    def __init__(self, address: Address, *, within: float, access: Access) -> None:
+        self._named, self._client = f"{address[0]}:{address[1]}", access.client
+        self.extend(within)
+        with self._named_in_errors("cannot be connected to"):
+            self._socket = socket.create_connection(address, timeout=self._left())
         try:
-            if self._socket is None:
-                self._open()
-            return act()
-        except ssl.SSLCertVerificationError as error:
-            self.close()
-            raise AuthenticationRefused(
-                f"the certificate of {self.address} is not trusted: {error.verify_message}"
-            ) from error
-        except (OSError, EOFError, Malformed) as error:
-            self.close()
-            raise Unanswered(f"{self.address} did not answer: {_words(error)}") from error
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if access.tls is not None:
+                with self._named_in_errors("does not agree on TLS"):
+                    self._socket.settimeout(self._left())
+                    self._socket = access.tls.wrap_socket(self._socket, server_hostname=address[0])
+            if access.login is not None:
+                self._log_in(access.login)
         except BaseException:
-            self.close()  # a late answer would be taken for the answer to the next request
+            self.close()
             raise
 
-    def _open(self) -> None:
-        host, _, port = self.address.rpartition(":")
-        host = host.strip("[]")
-        plain = socket.create_connection(
-            (host, int(port)), timeout=min(_CONNECT_SECONDS, self._left())
-        )
-        self._socket = plain
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self._access.tls is not None:
-            self._socket = self._access.tls.wrap_socket(plain, server_hostname=host)
-        answer = self._exchange(
-            "api_versions", 0, messages.request("api_versions", 0).ApiVersionsRequest()
-        )
-        self._versions = {
-            int(row.api_key): range(row.min_version, row.max_version + 1) for row in answer.api_keys
-        }
-        if self._access.login is not None:
-            self._log_in(self._access.login)
+    def __enter__(self) -> Path:
+        return self
 
-    def _log_in(self, login: Login) -> None:
-        dialogue = logging_in(login, self.address)
-        with contextlib.suppress(StopIteration):
-            asked = next(dialogue)
-            while True:
-                asked = dialogue.send(self._exchange(*asked))
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
-    def _exchange(self, api: str, version: int, body: Message) -> Message:
-        if self._socket is None:
-            raise EOFError("the connection is closed")
-        self._correlation += 1
-        self._socket.settimeout(self._left())
-        self._socket.sendall(
-            messages.encode_request(api, version, self._correlation, self._access.client, body)
-        )
-        (length,) = messages.LENGTH.unpack(self._exactly(messages.LENGTH.size))
-        if not 0 <= length <= _LARGEST_FRAME:
-            raise Malformed(f"a frame of {length} bytes")
-        return messages.decode_response(api, version, bytes(self._exactly(length)))
+    def close(self) -> None:
+        self._socket.close()
+
+    def extend(self, within: float) -> None:
+        """Sets the deadline to this many seconds from now."""
+        self._deadline = time.monotonic() + within
+
+    @property
+    def ended(self) -> bool:
+        """Whether the other side has closed or reset the connection, as far as the system knows.
+        Does not read, because unread data before the end would hide it."""
+        asked = select.poll()
+        try:
+            asked.register(self._socket, _END)
+            return bool(asked.poll(0))
+        except (OSError, ValueError):
+            return True
+
+    def ask(self, api: str, version: int, body: Message) -> Message:
+        """The body of the response."""
+        self.send(messages.encode_request(api, version, 1, self._client, body))
+        try:
+            return messages.decode_response(api, version, self.receive())
+        except Malformed as error:
+            raise Unanswered(f"{self._named} sent an unreadable answer: {error}") from error
+
+    def send(self, content: bytes) -> None:
+        with self._named_in_errors("accepted no request"):
+            self._socket.settimeout(self._left())
+            self._socket.sendall(content)
+
+    def receive(self) -> bytearray:
+        """The next response without its length: correlation id, then the rest."""
+        try:
+            return self._exactly(messages.frame_length(self._exactly(messages.LENGTH.size)))
+        except Malformed as error:
+            raise Unanswered(f"{self._named} does not speak Kafka's protocol: {error}") from error
+
+    def hear(self) -> None:
+        """Waits until any byte has come back."""
+        self._exactly(1)
 
     def _exactly(self, count: int) -> bytearray:
         data = bytearray(count)
         view, got = memoryview(data), 0
-        while got < count and self._socket is not None:
-            self._socket.settimeout(self._left())
-            received = self._socket.recv_into(view[got:], min(count - got, _PIECE))
+        while got < count:
+            with self._named_in_errors("did not answer"):
+                self._socket.settimeout(self._left())
+                received = self._socket.recv_into(view[got:], min(count - got, _PIECE))
             if not received:
-                raise EOFError("the connection was closed")
+                raise Unanswered(f"{self._named} ended the connection without an answer")
             got += received
         return data
+
+    def _log_in(self, login: Login) -> None:
+        dialogue = logging_in(login, self._named)
+        with contextlib.suppress(StopIteration):
+            asked = next(dialogue)
+            while True:
+                asked = dialogue.send(self.ask(*asked))
+
+    @contextlib.contextmanager
+    def _named_in_errors(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except ssl.SSLCertVerificationError as error:
+            raise AuthenticationRefused(
+                f"the certificate of {self._named} is not trusted: {error.verify_message}"
+            ) from error
+        except OSError as error:
+            raise Unanswered(
+                f"{self._named} {what}: {str(error) or type(error).__name__}"
+            ) from error
 
     def _left(self) -> float:
         left = self._deadline - time.monotonic()
@@ -130,5 +142,46 @@ class Peer:
         return left
 
 
-def _words(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+class Peer:
+    """Requests to the node at `address` (host:port). For one thread."""
+
+    def __init__(self, address: str, access: Access) -> None:
+        self.address = address
+        self._access = access
+        self._path: Path | None = None
+        self._versions: Mapping[int, range] = {}
+
+    def call(self, api: str, version: int, body: Message, *, within: float = 10.0) -> Message:
+        """The body of the response. Raises Unanswered after `within` seconds or when the connection
+        broke, and AuthenticationRefused."""
+        with self._opened(within) as path:
+            return path.ask(api, version, body)
+
+    def takes(self, api: str, version: int, *, within: float = 10.0) -> bool:
+        """Whether the node supports this version of an API. Raises as `call`."""
+        key = int(messages.schema(api, version, "request").entity.__api_key__)
+        with self._opened(within):
+            return version in self._versions.get(key, ())
+
+    def close(self) -> None:
+        if self._path is not None:
+            self._path.close()
+            self._path = None
+
+    @contextlib.contextmanager
+    def _opened(self, within: float) -> Iterator[Path]:
+        try:
+            if self._path is None:
+                self._path = Path(parse(self.address), within=within, access=self._access)
+                body = messages.request("api_versions", 0).ApiVersionsRequest()
+                self._versions = {
+                    int(row.api_key): range(row.min_version, row.max_version + 1)
+                    for row in self._path.ask("api_versions", 0, body).api_keys
+                }
+            self._path.extend(within)
+            yield self._path
+        except BaseException:
+            self.close()  # a late answer would be taken for the answer to the next request
+            raise
+
+

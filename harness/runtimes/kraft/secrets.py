@@ -12,7 +12,6 @@ names (`harness.model.security.PRINCIPALS`).
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,11 +20,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from linkflap.harness.model.protocols import Certificate
 from linkflap.harness.model.security import (
@@ -43,13 +44,9 @@ from linkflap.harness.runtimes.kraft import first_records as first
 from linkflap.harness.runtimes.kraft.first_records import Acl
 
 _VALID: Final = timedelta(days=30)
-"""Longer than any run. Certificates are valid from a day ago, because the clocks of clients may
-differ."""
-_SKEW: Final = timedelta(days=1)
-_LONG_AGO: Final = timedelta(days=60)
-_USAGES: Final = ("digital_signature", "content_commitment", "key_encipherment",
-"data_encipherment", "key_agreement",
-                  "key_cert_sign", "crl_sign", "encipher_only", "decipher_only")  # fmt: skip
+"""Longer than any run."""
+_EXPIRED: Final = timedelta(days=-1)
+"""Because the clocks of clients may differ."""
 
 
 class Authority:
@@ -57,20 +54,9 @@ class Authority:
 
     def __init__(self, folder: Path, name: str) -> None:
         """`folder` gets its certificate and all that it issues; only this user can read it."""
-        self._folder, self._key = folder, ec.generate_private_key(ec.SECP256R1())
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        begin = datetime.now(UTC) - _LONG_AGO - _SKEW
-        builder = _builder(
-            self._name, self._name, self._key.public_key(), begin, datetime.now(UTC) + _VALID
-        )
-        builder = builder.add_extension(
-            x509.BasicConstraints(ca=True, path_length=0), critical=True
-        )
-        builder = builder.add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
-        self._identifier = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
-        builder = builder.add_extension(self._identifier, critical=False)
-        self._certificate = builder.sign(self._key, hashes.SHA256())
-        self.file = self._write(f"{name}.pem", self._certificate.public_bytes(Encoding.PEM))
+        self._folder = folder
+        self._signer = trustme.CA(organization_unit_name=name, path_length=0)
+        self.file = self._write(f"{name}.pem", self._signer.cert_pem.bytes())
 
     def issue(
         self,
@@ -84,30 +70,14 @@ class Authority:
         """A new key and a certificate for `name`, which is also valid for `hosts` (names and
         addresses), in one file. `alone`: without the authority's own certificate, so that a client
         that does not know the authority cannot verify it."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        now = datetime.now(UTC)
-        begin, end = (now - _LONG_AGO, now - _SKEW) if expired else (now - _SKEW, now + _VALID)
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        builder = _builder(subject, self._name, key.public_key(), begin, end)
-        builder = builder.add_extension(
-            x509.BasicConstraints(ca=False, path_length=None), critical=True
-        )
-        builder = builder.add_extension(
-            _usage("digital_signature", "key_encipherment"), critical=True
-        )
-        both = x509.ExtendedKeyUsage(
-            [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-        )
-        builder = builder.add_extension(both, critical=False)
-        authority = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(self._identifier)
-        builder = builder.add_extension(authority, critical=False)
-        if names := [_alternative(host) for host in hosts]:
-            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-        certificate = builder.sign(self._key, hashes.SHA256())
+        end = datetime.now(UTC) + (_EXPIRED if expired else _VALID)
+        made = self._signer.issue_cert(*hosts, common_name=name, not_after=end)
+        # Java reads keys in PKCS #8 only
+        key = load_pem_private_key(made.private_key_pem.bytes(), None)
         secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        chain = certificate.public_bytes(Encoding.PEM)
+        chain = made.cert_chain_pems[0].bytes()
         if not alone:
-            chain += self._certificate.public_bytes(Encoding.PEM)
+            chain += self._signer.cert_pem.bytes()
         return self._write(file, secret + chain)
 
     def _write(self, name: str, content: bytes) -> Path:
@@ -120,35 +90,6 @@ def write_secret(path: Path, content: bytes) -> None:
     """Writes a file that is never readable by anybody else, not even for a moment."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(content)
-
-
-def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePublicKey,
-    begin: datetime,
-    end: datetime,
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(begin)
-        .not_valid_after(end)
-    )
-
-
-def _usage(*granted: str) -> x509.KeyUsage:
-    return x509.KeyUsage(**{name: name in granted for name in _USAGES})
-
-
-def _alternative(host: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
 
 
 _SUPER: Final[tuple[Principal, ...]] = ("harness", "broker")
