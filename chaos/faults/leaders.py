@@ -34,7 +34,8 @@ from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import TopicPartition, Topology, is_data_topic
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire import messages
-from linkflap.harness.wire.connection import AnyOf, Unanswered
+from linkflap.harness.wire.access import Unanswered
+from linkflap.harness.wire.connection import AnyOf
 from linkflap.harness.wire.messages import Error
 from linkflap.harness.wire.offsets import answered_bounds, quiet
 

@@ -23,7 +23,8 @@ from linkflap.harness.model.events import ReplicasSampled, SampledReplica
 from linkflap.harness.model.history import Watermark
 from linkflap.harness.model.protocols import Cluster, Deployment, Recorder
 from linkflap.harness.model.topology import TopicPartition
-from linkflap.harness.wire.connection import Connection, Unanswered
+from linkflap.harness.wire.access import Unanswered
+from linkflap.harness.wire.connection import Connection
 from linkflap.harness.wire.replicas import EARLIEST, LATEST, replica_offsets
 
 INTERVAL: Final = 1.0

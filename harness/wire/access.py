@@ -23,8 +23,26 @@ Exchange = tuple[str, int, Message]
 """API, version, body of a request."""
 
 
-class AuthenticationRefused(Exception):
+class NoAnswer(Exception):
+    """A node gave no answer."""
+
+
+class Unanswered(NoAnswer):
+    """The node could not be reached, closed the connection, did not answer in time, or is not
+    Kafka."""
+
+
+class AuthenticationRefused(NoAnswer):
     """The node refuses the authentication, or has the wrong certificate. A retry does not help."""
+
+
+Address = tuple[str, int]
+
+
+def host_and_port(address: str) -> Address:
+    """`host:port` as a pair."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

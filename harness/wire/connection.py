@@ -17,7 +17,9 @@ from linkflap.harness.wire.access import (
     CLIENT,
     Access,
     AuthenticationRefused,
+    Unanswered,
     access_to,
+    host_and_port,
     logging_in,
 )
 from linkflap.harness.wire.bulk import Buffer, Pieces
@@ -26,10 +28,6 @@ from linkflap.harness.wire.sasl import Login
 from linkflap.harness.wire.stream import Stream
 
 _CONNECT_SECONDS: Final = 3.0
-
-
-class Unanswered(Exception):
-    """The node could not be reached, closed the connection, or did not answer in time."""
 
 
 class Connection:
@@ -84,9 +82,9 @@ class Connection:
 
     async def _once(self, framed: Buffer | Pieces) -> memoryview:
         if self._stream is None:
-            host, _, port = self.address.rpartition(":")
+            host, port = host_and_port(self.address)
             async with asyncio.timeout(_CONNECT_SECONDS):
-                self._stream = await Stream.to(host, int(port), tls=self._access.tls)
+                self._stream = await Stream.to(host, port, tls=self._access.tls)
                 if self._access.login is not None:
                     await self._log_in(self._stream, self._access.login)
         stream = self._stream

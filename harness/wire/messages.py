@@ -30,6 +30,8 @@ REQUEST_HEAD: Final = struct.Struct(">hhi")
 Message = Any
 """A message of any API: kio generates the classes, one module for each."""
 LENGTH: Final = struct.Struct(">i")
+_LARGEST_FRAME: Final = 128 << 20
+"""Above the limit of brokers (socket.request.max.bytes, 100 MiB)."""
 Side = Literal["request", "response"]
 
 
@@ -69,6 +71,14 @@ def schema(api: str, version: int, side: Side) -> Schema:
         read_header=entity_reader(header),
         write_header=entity_writer(header),
     )
+
+
+def frame_length(head: Buffer) -> int:
+    """The length that a frame begins with. Raises Malformed."""
+    (length,) = LENGTH.unpack(head)
+    if not 0 <= length <= _LARGEST_FRAME:
+        raise Malformed(f"it announces a frame of {length} bytes")
+    return int(length)
 
 
 def request(api: str, version: int) -> Message:

@@ -1,8 +1,8 @@
 """A connection to one node of a cluster, for threads that may block: TCP, then TLS and SASL if the
 node requires them (`harness.wire.access`), then one request at a time.
 
-`Path` is one connection, with one deadline for everything on it. `Peer` opens a new one after each
-failure.
+`BlockingConnection` is one connection, with one deadline for everything on it. `Peer` opens a new
+one after each failure.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from linkflap.harness.wire.access import (
     Access,
     Address,
     AuthenticationRefused,
-    NoAnswer,
     Unanswered,
+    host_and_port,
     logging_in,
-    parse,
 )
 from linkflap.harness.wire.messages import Malformed, Message
 from linkflap.harness.wire.sasl import Login
@@ -34,7 +33,7 @@ _END: Final = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
 one that was reset."""
 
 
-class Path:
+class BlockingConnection:
     """One connection with one deadline for everything that happens on it. Every call raises
     Unanswered, or AuthenticationRefused; then the connection is of no more use."""
 
@@ -55,7 +54,7 @@ class Path:
             self.close()
             raise
 
-    def __enter__(self) -> Path:
+    def __enter__(self) -> BlockingConnection:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -148,7 +147,7 @@ class Peer:
     def __init__(self, address: str, access: Access) -> None:
         self.address = address
         self._access = access
-        self._path: Path | None = None
+        self._path: BlockingConnection | None = None
         self._versions: Mapping[int, range] = {}
 
     def call(self, api: str, version: int, body: Message, *, within: float = 10.0) -> Message:
@@ -169,10 +168,12 @@ class Peer:
             self._path = None
 
     @contextlib.contextmanager
-    def _opened(self, within: float) -> Iterator[Path]:
+    def _opened(self, within: float) -> Iterator[BlockingConnection]:
         try:
             if self._path is None:
-                self._path = Path(parse(self.address), within=within, access=self._access)
+                self._path = BlockingConnection(
+                    host_and_port(self.address), within=within, access=self._access
+                )
                 body = messages.request("api_versions", 0).ApiVersionsRequest()
                 self._versions = {
                     int(row.api_key): range(row.min_version, row.max_version + 1)
@@ -183,5 +184,3 @@ class Peer:
         except BaseException:
             self.close()  # a late answer would be taken for the answer to the next request
             raise
-
-

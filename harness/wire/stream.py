@@ -16,10 +16,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from linkflap.harness.wire.bulk import Buffer, Pieces
-from linkflap.harness.wire.messages import LENGTH, Malformed
+from linkflap.harness.wire.messages import LENGTH, frame_length
 
-_LARGEST_FRAME: Final = 128 << 20
-"""Above the limit of brokers (socket.request.max.bytes, 100 MiB)."""
 _WAKE_BYTES: Final = 512 << 10
 _MOST_PARTS: Final = 512
 """Below the limit of one system call (IOV_MAX, 1024)."""
@@ -101,10 +99,7 @@ class Stream:
         the connection, OSError, Malformed."""
         head = bytearray(LENGTH.size)
         await self._fill(memoryview(head))
-        (length,) = LENGTH.unpack(head)
-        if not 0 <= length <= _LARGEST_FRAME:
-            raise Malformed(f"a frame of {length} bytes")
-        frame = memoryview(bytearray(length))
+        frame = memoryview(bytearray(frame_length(head)))
         await self._fill(frame)
         return frame
 

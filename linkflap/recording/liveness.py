@@ -29,7 +29,8 @@ from linkflap.harness.model.security import beside
 from linkflap.harness.model.topology import TopicPartition, topic_name
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire import messages
-from linkflap.harness.wire.connection import Connection, Unanswered
+from linkflap.harness.wire.access import Unanswered
+from linkflap.harness.wire.connection import Connection
 from linkflap.harness.wire.messages import Error
 from linkflap.harness.wire.offsets import quiet
 from linkflap.harness.workloads import relay

@@ -20,6 +20,8 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import EventLog
 from linkflap.harness.runtimes import probe, runtime
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
+from linkflap.harness.wire.access import NoAnswer, host_and_port
+from linkflap.harness.wire.peer import BlockingConnection
 from linkflap.topologies import parse
 from tests.link_world import world
 
@@ -122,13 +124,13 @@ def test_latency_and_a_flap_share_a_link(deployment: Deployment) -> None:
     assert any("round trip" in line for line in slow_checked)
 
 
-def answered(path: probe.Path) -> float | None:
+def answered(path: BlockingConnection) -> float | None:
     """Seconds of one more round trip on an open connection; None if it ended or stays silent."""
     start = time.perf_counter()
     try:
         path.send(probe.API_VERSIONS)
         path.receive()
-    except probe.NoAnswer:
+    except NoAnswer:
         return None
     return time.perf_counter() - start
 
@@ -150,7 +152,9 @@ def test_a_fault_takes_hold_of_connections_that_are_open_already(
     """A mirror's connections live for hours: a fault of new connections only would never affect
     it."""
     fault = FAULTS[name](spec(name, "A->B", options), world(deployment))
-    with probe.Path(probe.parse(deployment.links["A->B"].bootstrap), within=5) as path:
+    with BlockingConnection(
+        host_and_port(deployment.links["A->B"].bootstrap), within=5, access=probe.PLAIN
+    ) as path:
         before = answered(path)
         try:
             fault.inject()

@@ -21,7 +21,8 @@ from linkflap.harness.machine.engine_leftovers import OWNER, owner_label
 from linkflap.harness.model.security import PRINCIPALS, Security
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import probe
-from linkflap.harness.wire.access import access
+from linkflap.harness.wire.access import NoAnswer, access, host_and_port
+from linkflap.harness.wire.peer import BlockingConnection
 from tests.cells import CLIENTS, SECURITIES, pairwise, topology
 from tests.on_runtimes import EVERY, skip_without
 
@@ -67,12 +68,12 @@ def readable(world: linkflap.World, cluster: str, entry: Security) -> KafkaError
 def refusal(world: linkflap.World, entry: Security) -> str:
     """Why no connection to A is established; empty if one is."""
     try:
-        with probe.Path(
-            probe.parse(world.cluster("A").bootstrap), within=WITHIN, access=access(entry)
+        with BlockingConnection(
+            host_and_port(world.cluster("A").bootstrap), within=WITHIN, access=access(entry)
         ) as path:
             path.send(probe.API_VERSIONS)
             path.receive()
-    except probe.NoAnswer as error:
+    except NoAnswer as error:
         return str(error)
     return ""
 
@@ -139,6 +140,7 @@ def test_who_is_known_gets_in_and_does_what_it_may(
 
         client = world.entry("A")
         assert "does not agree on TLS" not in refusal(world, client)
+        assert "is not trusted" not in refusal(world, client)
         assert "ended" in refusal(world, Security()) or "announces" in refusal(world, Security())
         wrong = Security(
             protocol="SASL_SSL",

@@ -39,7 +39,8 @@ from linkflap.harness.mirrors.shadow.settings import LeaderEpochs, ShadowOptions
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.wire import messages
-from linkflap.harness.wire.connection import Connection, Unanswered
+from linkflap.harness.wire.access import Unanswered
+from linkflap.harness.wire.connection import Connection
 from tests.shadows import config
 
 

@@ -36,7 +36,8 @@ from linkflap.harness.mirrors.shadow.partition import Lineage, Partition
 from linkflap.harness.mirrors.shadow.shadow import Shadow
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.wire import messages
-from linkflap.harness.wire.connection import Connection, Unanswered, quietly_closed
+from linkflap.harness.wire.access import Unanswered
+from linkflap.harness.wire.connection import Connection, quietly_closed
 from linkflap.harness.wire.messages import Error, Malformed
 from tests.shadows import config
 from tests.unit.test_shadow_log import (

@@ -26,9 +26,10 @@ from kio.serial import entity_reader, entity_writer
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import probe
 from linkflap.harness.wire import messages
-from linkflap.harness.wire.access import Access
+from linkflap.harness.wire.access import Access, Address, NoAnswer, host_and_port
 from linkflap.harness.wire.bulk import VIEWED_FROM, Pieces
 from linkflap.harness.wire.messages import LENGTH, Error, Malformed
+from linkflap.harness.wire.peer import BlockingConnection
 from linkflap.harness.wire.stream import Stream
 
 VERSIONS = range(VIEWED_FROM, 19)
@@ -321,7 +322,7 @@ def garbage(connection: socket.socket) -> None:
 
 
 @contextlib.contextmanager
-def peer(behaviour: Behaviour) -> Iterator[probe.Address]:
+def peer(behaviour: Behaviour) -> Iterator[Address]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -359,16 +360,16 @@ def test_a_closed_port_is_no_answer() -> None:
         (silent, "did not answer"),
         (ends, "ended the connection"),
         (web, "does not speak Kafka"),
-        (garbage, "is not a Metadata"),
+        (garbage, "metadata response v4"),
     ],
 )
 def test_where_the_answer_matters_its_lack_is_said(behaviour: Behaviour, said: str) -> None:
-    with peer(behaviour) as address, pytest.raises(probe.NoAnswer, match=said):
+    with peer(behaviour) as address, pytest.raises(NoAnswer, match=said):
         probe.advertised(address, within=0.2)
 
 
 def test_addresses_are_read_from_the_right() -> None:
-    assert probe.parse("[::1]:9092") == ("[::1]", 9092)
+    assert host_and_port("[::1]:9092") == ("::1", 9092)
 
 
 def test_the_first_answer_is_the_first_bytes_whatever_they_are() -> None:
@@ -407,7 +408,10 @@ def test_an_end_is_seen_although_something_before_it_was_never_read(reset: bool)
         if reset:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
-    with peer(says_and_leaves) as address, probe.Path(address, within=60) as path:
+    with (
+        peer(says_and_leaves) as address,
+        BlockingConnection(address, within=60, access=probe.PLAIN) as path,
+    ):
         assert not path.ended
         go.set()
         until(lambda: path.ended, within=60, what="the end to be seen")

@@ -24,7 +24,7 @@ from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire import messages
-from linkflap.harness.wire.connection import Unanswered
+from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.messages import Error
 
 BOTH, ALONE, AFTER = 10, 10, 5

@@ -21,7 +21,7 @@ from linkflap.harness.model.protocols import Broker
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire import messages
-from linkflap.harness.wire.connection import Unanswered
+from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.messages import Message
 
 RECORDS = 10

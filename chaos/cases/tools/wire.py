@@ -13,8 +13,7 @@ from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire import messages
-from linkflap.harness.wire.access import access_to
-from linkflap.harness.wire.connection import Unanswered
+from linkflap.harness.wire.access import Unanswered, access_to
 from linkflap.harness.wire.messages import Error, Message
 from linkflap.harness.wire.peer import Peer
 

@@ -53,8 +53,7 @@ from linkflap.harness.model.side_by_side import side_by_side
 from linkflap.harness.model.topology import LinkSpec, TopicPartition
 from linkflap.harness.model.wait import pause
 from linkflap.harness.rundir import Run, RunWriter
-from linkflap.harness.wire.access import Access, AuthenticationRefused
-from linkflap.harness.wire.connection import Unanswered
+from linkflap.harness.wire.access import Access, AuthenticationRefused, Unanswered
 from linkflap.harness.wire.messages import Error
 
 SEGMENT_BYTES: Final = 256 << 20

@@ -17,7 +17,7 @@ from linkflap.harness.mirrors.shadow.control import Control, bound
 from linkflap.harness.mirrors.shadow.settings import new_token, read
 from linkflap.harness.mirrors.shadow.shadow import Shadow
 from linkflap.harness.model.errors import LinkflapError
-from linkflap.harness.wire.connection import Unanswered
+from linkflap.harness.wire.access import Unanswered
 
 log = logging.getLogger("shadow")
 

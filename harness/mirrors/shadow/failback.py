@@ -47,7 +47,8 @@ from linkflap.harness.mirrors.shadow.source import Source
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire import messages
-from linkflap.harness.wire.connection import Connection, Unanswered
+from linkflap.harness.wire.access import Unanswered
+from linkflap.harness.wire.connection import Connection
 from linkflap.harness.wire.messages import Error, Message
 
 _WAIT: Final = timedelta(milliseconds=20)

@@ -24,7 +24,8 @@ from linkflap.harness.mirrors.shadow.partition import MirroredLog, Partition
 from linkflap.harness.model.security import beside
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire import messages
-from linkflap.harness.wire.connection import AnyOf, Connection, Unanswered
+from linkflap.harness.wire.access import Unanswered
+from linkflap.harness.wire.connection import AnyOf, Connection
 from linkflap.harness.wire.messages import Error
 
 log = logging.getLogger(__name__)

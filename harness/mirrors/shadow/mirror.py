@@ -52,7 +52,8 @@ from linkflap.harness.model.topology import (
     topic_name,
 )
 from linkflap.harness.model.wait import patient, until
-from linkflap.harness.wire.connection import AnyOf, Connection, Unanswered
+from linkflap.harness.wire.access import Unanswered
+from linkflap.harness.wire.connection import AnyOf, Connection
 from linkflap.harness.wire.offsets import Partition, bounds, quiet
 from linkflap.harness.wire.replicas import LATEST, replica_offsets
 

@@ -41,7 +41,8 @@ from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire import messages
-from linkflap.harness.wire.connection import Connection, Unanswered
+from linkflap.harness.wire.access import Unanswered
+from linkflap.harness.wire.connection import Connection
 from linkflap.harness.wire.messages import Error, Message
 
 log = logging.getLogger(__name__)

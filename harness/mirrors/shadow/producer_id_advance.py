@@ -24,7 +24,7 @@ from linkflap.harness.mirrors.shadow.destination.membership import Membership
 from linkflap.harness.mirrors.shadow.partition import MirroredLog
 from linkflap.harness.mirrors.shadow.producer_ids import MARGIN
 from linkflap.harness.model.errors import EnvironmentFailure
-from linkflap.harness.wire.connection import Unanswered
+from linkflap.harness.wire.access import Unanswered
 
 log = logging.getLogger(__name__)
 AHEAD: Final = 10 * MARGIN

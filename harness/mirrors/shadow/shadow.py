@@ -23,7 +23,7 @@ from linkflap.harness.mirrors.shadow.producer_id_advance import ProducerIdAdvanc
 from linkflap.harness.mirrors.shadow.settings import Config
 from linkflap.harness.mirrors.shadow.source import Source
 from linkflap.harness.model.errors import EnvironmentFailure
-from linkflap.harness.wire.connection import Unanswered
+from linkflap.harness.wire.access import Unanswered
 
 log = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 0.25

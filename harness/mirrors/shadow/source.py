@@ -26,8 +26,9 @@ from linkflap.harness.mirrors.shadow.partition import (
 from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire import messages
+from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.bulk import Buffer
-from linkflap.harness.wire.connection import AnyOf, Connection, Unanswered
+from linkflap.harness.wire.connection import AnyOf, Connection
 from linkflap.harness.wire.messages import Error, Message
 from linkflap.harness.wire.replicas import DEBUGGING
 

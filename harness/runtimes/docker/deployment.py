@@ -16,7 +16,6 @@ from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.protocols import Recorder
 from linkflap.harness.model.side_by_side import side_by_side
 from linkflap.harness.model.topology import ClusterSpec, Topology, hyphen_free
-from linkflap.harness.runtimes import probe
 from linkflap.harness.runtimes.distribution import kafka
 from linkflap.harness.runtimes.docker.cluster import ContainerCluster, container_service, install
 from linkflap.harness.runtimes.docker.container import Container, ContainerRun
@@ -34,6 +33,7 @@ from linkflap.harness.runtimes.kraft.deployment import KraftDeployment, started
 from linkflap.harness.runtimes.kraft.installation import Installation
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
 from linkflap.harness.runtimes.toxiproxy.server import ToxiproxyServer
+from linkflap.harness.wire.access import host_and_port
 
 # Output goes directly to a file: the engine returns it only at the end, and not with every log
 # driver.
@@ -219,7 +219,7 @@ class DockerDeployment(KraftDeployment):
                 cluster.bootstrap,
                 server=server,
                 advertised={
-                    node: probe.parse(ports.advertised_address(listener))
+                    node: host_and_port(ports.advertised_address(listener))
                     for node, ports in nodes.items()
                 },
             )

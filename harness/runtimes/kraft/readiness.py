@@ -6,23 +6,16 @@ answers DescribeQuorum (KIP-595), so an answer proves that there is one.
 
 from __future__ import annotations
 
-import io
-import struct
 from dataclasses import dataclass
-from typing import Final, TypeVar
-
-from kio.schema.api_versions.v3 import ApiVersionsRequest, ApiVersionsResponse
-from kio.schema.describe_quorum.v0 import DescribeQuorumRequest, DescribeQuorumResponse
-from kio.schema.describe_quorum.v0.request import PartitionData, TopicData
-from kio.schema.types import TopicName
-from kio.serial import entity_reader, entity_writer
-from kio.static.primitive import i32
+from typing import Final
 
 from linkflap.harness.runtimes import probe
-from linkflap.harness.wire.access import access_to
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.access import NoAnswer, access_to, host_and_port
+from linkflap.harness.wire.messages import Message
+from linkflap.harness.wire.peer import BlockingConnection
 
 _ANSWER_WITHIN: Final = 2.0
-Response = TypeVar("Response", ApiVersionsResponse, DescribeQuorumResponse)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,26 +31,23 @@ def seen_brokers(address: str) -> frozenset[int]:
     answer."""
     try:
         return frozenset(
-            probe.advertised(probe.parse(address), within=_ANSWER_WITHIN, access=access_to(address))
+            probe.advertised(
+                host_and_port(address), within=_ANSWER_WITHIN, access=access_to(address)
+            )
         )
-    except probe.NoAnswer:
+    except NoAnswer:
         return frozenset()
 
 
 def quorum(address: str) -> Quorum | None:
     """The quorum, which the broker at `address` asks the active controller for; None while it does
     not answer."""
-    topics = (
-        TopicData(
-            topic_name=TopicName("__cluster_metadata"),
-            partitions=(PartitionData(partition_index=i32(0)),),
-        ),
-    )
+    m = messages.request("describe_quorum", 0)
+    partitions = (m.PartitionData(partition_index=0),)
+    topics = (m.TopicData(topic_name="__cluster_metadata", partitions=partitions),)
     try:
-        response = _decode(
-            DescribeQuorumResponse, _exchange(address, DescribeQuorumRequest(topics=topics))
-        )
-    except probe.NoAnswer:
+        response = _asked(address, "describe_quorum", 0, m.DescribeQuorumRequest(topics=topics))
+    except NoAnswer:
         return None
     for topic in response.topics:
         for partition in topic.partitions:
@@ -68,35 +58,19 @@ def quorum(address: str) -> Quorum | None:
 
 def finalized_features(address: str) -> dict[str, int] | None:
     """Feature -> level in force in the cluster (KIP-584); None while the broker does not answer."""
+    body = messages.request("api_versions", 3).ApiVersionsRequest(
+        client_software_name="linkflap", client_software_version="1"
+    )
     try:
-        request = ApiVersionsRequest(client_software_name="linkflap", client_software_version="1")
-        response = _decode(ApiVersionsResponse, _exchange(address, request))
-    except probe.NoAnswer:
+        response = _asked(address, "api_versions", 3, body)
+    except NoAnswer:
         return None
     return {feature.name: int(feature.max_version_level) for feature in response.finalized_features}
 
 
-def _exchange(address: str, request: ApiVersionsRequest | DescribeQuorumRequest) -> bytes:
-    """The frame of the response, from its correlation id on. Raises probe.NoAnswer."""
-    header = request.__header_schema__
-    out = io.BytesIO()
-    entity_writer(header)(
-        out,
-        header(
-            request_api_key=request.__api_key__,
-            request_api_version=request.__version__,
-            correlation_id=i32(1),
-            client_id=probe.CLIENT,
-        ),
-    )
-    entity_writer(type(request))(out, request)
-    content = out.getvalue()
-    with probe.Path(probe.parse(address), within=_ANSWER_WITHIN, access=access_to(address)) as path:
-        path.send(struct.pack(">i", len(content)) + content)
-        return path.receive()
-
-
-def _decode(kind: type[Response], frame: bytes) -> Response:
-    _, start = entity_reader(kind.__header_schema__)(frame, 0)
-    entity, _ = entity_reader(kind)(frame, start)
-    return entity
+def _asked(address: str, api: str, version: int, body: Message) -> Message:
+    """The response. Raises NoAnswer."""
+    with BlockingConnection(
+        host_and_port(address), within=_ANSWER_WITHIN, access=access_to(address)
+    ) as path:
+        return path.ask(api, version, body)

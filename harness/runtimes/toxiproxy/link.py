@@ -39,7 +39,7 @@ from linkflap.harness.runtimes.toxiproxy.server import (
     ToxiproxyServer,
     Unreachable,
 )
-from linkflap.harness.wire.access import Access, access_to
+from linkflap.harness.wire.access import Access, Address, NoAnswer, access_to, host_and_port
 
 
 class Proxies:
@@ -144,7 +144,7 @@ def prove(link: Link, meter: LinkMeter, recorder: Recorder) -> None:
     )
 
 
-def _advertised(name: str, meter: LinkMeter, broker: int, address: probe.Address) -> None:
+def _advertised(name: str, meter: LinkMeter, broker: int, address: Address) -> None:
     named = _asked(name, broker, address, meter.access)
     for other, found in named.items():
         wanted = meter.advertised.get(other)
@@ -160,17 +160,15 @@ def _advertised(name: str, meter: LinkMeter, broker: int, address: probe.Address
             )
 
 
-def _asked(
-    name: str, broker: int, address: probe.Address, access: Access
-) -> dict[int, probe.Address]:
+def _asked(name: str, broker: int, address: Address, access: Access) -> dict[int, Address]:
     """A broker's answer at its proxy. On an overloaded machine, the first connections may be
     closed."""
-    refusals: list[probe.NoAnswer] = []
+    refusals: list[NoAnswer] = []
 
-    def answer() -> dict[int, probe.Address] | None:
+    def answer() -> dict[int, Address] | None:
         try:
             return probe.advertised(address, within=ANSWERS_WITHIN, access=access)
-        except probe.NoAnswer as error:
+        except NoAnswer as error:
             refusals.append(error)
             return None
 
@@ -193,7 +191,7 @@ def _round_trips(name: str, meter: LinkMeter) -> dict[int, float]:
     return answered
 
 
-def _written(address: probe.Address) -> str:
+def _written(address: Address) -> str:
     return f"{address[0]}:{address[1]}"
 
 
@@ -214,7 +212,7 @@ class ToxiproxyLink(Proxies):
         harness_bootstrap: str,
         *,
         server: ToxiproxyServer | None = None,
-        advertised: Mapping[int, probe.Address] | None = None,
+        advertised: Mapping[int, Address] | None = None,
     ) -> None:
         """`proxies`: broker id -> (port to listen on, upstream host:port). `folder` gets the
         server's log. `harness_bootstrap` is the source's own CLIENT listeners, not proxied, on
@@ -225,7 +223,7 @@ class ToxiproxyLink(Proxies):
         self._process = server or ToxiproxyProcess(toxiproxy_server(), port=api_port, folder=folder)
         self._recorder = recorder
         addresses = {broker: ("127.0.0.1", port) for broker, (port, _) in self._proxies.items()}
-        behind = [probe.parse(address) for address in harness_bootstrap.split(",")]
+        behind = [host_and_port(address) for address in harness_bootstrap.split(",")]
         self._entry = harness_bootstrap
         self._meter = LinkMeter(
             name, addresses, behind, advertised=advertised, access=access_to(harness_bootstrap)

@@ -12,54 +12,48 @@ import contextlib
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
-
-# Before kio, which would import hypothesis.
-import linkflap.harness.wire  # noqa: F401
-
-# isort: split
-from kio.schema.alter_client_quotas.v1 import request as alter_quotas
-from kio.schema.alter_client_quotas.v1.request import AlterClientQuotasRequest
-from kio.schema.describe_client_quotas.v1 import request as describe_quotas
-from kio.schema.describe_client_quotas.v1.request import DescribeClientQuotasRequest
-from kio.schema.describe_client_quotas.v1.response import DescribeClientQuotasResponse
-from kio.static.primitive import f64, i8
+from typing import Final, TypeVar
 
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import probe
-from linkflap.harness.runtimes.probe import PLAIN, Address, Path, decode, encode
-from linkflap.harness.wire.access import Access
+from linkflap.harness.runtimes.probe import PLAIN
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.access import Access, Address, NoAnswer
+from linkflap.harness.wire.messages import Message
+from linkflap.harness.wire.peer import BlockingConnection
 
 
 def set_mark(name: str) -> bytes:
-    """The request that makes a client quota called `name`, to be sent on a `Path`; see `has_mark`
-    for its effect."""
-    return encode(_mark(name, remove=False), 1)
+    """The request that makes a client quota called `name`; see `has_mark` for its effect."""
+    return messages.encode_request(*_QUOTAS, 1, probe.CLIENT, _mark(name, remove=False))
 
 
 def remove_mark(address: Address, name: str, *, within: float, access: Access = PLAIN) -> None:
     """Removes a client quota. Raises NoAnswer."""
-    with Path(address, within=within, access=access) as path:
-        path.ask(_mark(name, remove=True))
+    with BlockingConnection(address, within=within, access=access) as path:
+        path.ask(*_QUOTAS, _mark(name, remove=True))
 
 
-def _mark(name: str, *, remove: bool) -> AlterClientQuotasRequest:
-    entity = alter_quotas.EntityData(entity_type="client-id", entity_name=name)
-    operation = alter_quotas.OpData(key="request_percentage", value=f64(100.0), remove=remove)
-    return AlterClientQuotasRequest(
-        entries=(alter_quotas.EntryData(entity=(entity,), ops=(operation,)),), validate_only=False
+def _mark(name: str, *, remove: bool) -> Message:
+    m = messages.request(*_QUOTAS)
+    entity = m.EntityData(entity_type="client-id", entity_name=name)
+    operation = m.OpData(key="request_percentage", value=100.0, remove=remove)
+    return m.AlterClientQuotasRequest(
+        entries=(m.EntryData(entity=(entity,), ops=(operation,)),), validate_only=False
     )
 
 
 def has_mark(address: Address, name: str, *, within: float, access: Access = PLAIN) -> bool:
     """Whether a client quota called `name` is known at `address`. Raises NoAnswer."""
-    component = describe_quotas.ComponentData(entity_type="client-id", match_type=i8(0), match=name)
-    with Path(address, within=within, access=access) as path:
-        frame = path.ask(DescribeClientQuotasRequest(components=(component,), strict=True))
-    return bool(decode(DescribeClientQuotasResponse, frame).entries)
+    m = messages.request("describe_client_quotas", 1)
+    component = m.ComponentData(entity_type="client-id", match_type=0, match=name)
+    body = m.DescribeClientQuotasRequest(components=(component,), strict=True)
+    with BlockingConnection(address, within=within, access=access) as path:
+        return bool(path.ask("describe_client_quotas", 1, body).entries)
 
 
+_QUOTAS: Final = ("alter_client_quotas", 1)
 Answer = TypeVar("Answer")
 _REMOVED_WITHIN = 5.0
 
@@ -72,14 +66,14 @@ class LinkMeter:
     def __init__(
         self,
         name: str,
-        proxies: Mapping[int, probe.Address],
-        behind: Sequence[probe.Address],
+        proxies: Mapping[int, Address],
+        behind: Sequence[Address],
         *,
-        advertised: Mapping[int, probe.Address] | None = None,
-        access: Access = probe.PLAIN,
+        advertised: Mapping[int, Address] | None = None,
+        access: Access = PLAIN,
     ) -> None:
         self.access = access
-        self._held: dict[probe.Address, probe.Path] = {}
+        self._held: dict[Address, BlockingConnection] = {}
         self._name, self.proxies, self._behind = name, dict(proxies), list(behind)
         self.advertised = dict(proxies if advertised is None else advertised)
 
@@ -116,7 +110,7 @@ class LinkMeter:
         ).values()
         return max((rate for rate in rates if rate is not None), default=None)
 
-    def _each(self, measure: Callable[[probe.Address], Answer]) -> dict[int, Answer]:
+    def _each(self, measure: Callable[[Address], Answer]) -> dict[int, Answer]:
         if len(self.proxies) == 1:
             return {broker: measure(address) for broker, address in self.proxies.items()}
         with ThreadPoolExecutor(len(self.proxies)) as pool:
@@ -131,7 +125,7 @@ class LinkMeter:
             for address in self.proxies.values():
                 # The connection stays open until the effect is seen: closing it could take the
                 # request along.
-                with contextlib.suppress(probe.NoAnswer):
+                with contextlib.suppress(NoAnswer):
                     self._path(address, within, open_paths).send(set_mark(mark))
             try:
                 until(
@@ -145,17 +139,19 @@ class LinkMeter:
         return True
 
     def _path(
-        self, address: probe.Address, within: float, open_paths: contextlib.ExitStack
-    ) -> probe.Path:
+        self, address: Address, within: float, open_paths: contextlib.ExitStack
+    ) -> BlockingConnection:
         """A connection for a request. One that begins with a handshake (TLS, SASL) cannot be opened
         while responses are dropped, so it is kept and reused until it ends. Raises NoAnswer."""
         if self._plain:
-            return open_paths.enter_context(probe.Path(address, within=within))
+            return open_paths.enter_context(
+                BlockingConnection(address, within=within, access=PLAIN)
+            )
         held = self._held.pop(address, None)
         if held is not None and held.ended:
             held.close()
             held = None
-        path = held or probe.Path(address, within=within, access=self.access).__enter__()
+        path = held or BlockingConnection(address, within=within, access=self.access)
         path.extend(within)
         self._held[address] = path
         return path
@@ -168,7 +164,7 @@ class LinkMeter:
 
     def _seen(self, mark: str, within: float) -> bool:
         for address in self._behind:
-            with contextlib.suppress(probe.NoAnswer):
+            with contextlib.suppress(NoAnswer):
                 return has_mark(address, mark, within=self._patience(within), access=self.access)
         return False
 
@@ -184,7 +180,7 @@ class LinkMeter:
 
     def _forget(self, mark: str) -> None:
         for address in self._behind:
-            with contextlib.suppress(probe.NoAnswer):
+            with contextlib.suppress(NoAnswer):
                 remove_mark(
                     address, mark, within=self._patience(_REMOVED_WITHIN), access=self.access
                 )

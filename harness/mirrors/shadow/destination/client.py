@@ -13,7 +13,8 @@ from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.security import beside
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire import messages
-from linkflap.harness.wire.connection import AnyOf, Connection, Unanswered
+from linkflap.harness.wire.access import Unanswered
+from linkflap.harness.wire.connection import AnyOf, Connection
 from linkflap.harness.wire.messages import Error, Message
 
 

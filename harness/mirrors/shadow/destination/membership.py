@@ -28,7 +28,8 @@ from linkflap.harness.mirrors.shadow.settings import Config
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire import messages
-from linkflap.harness.wire.connection import AnyOf, Unanswered
+from linkflap.harness.wire.access import Unanswered
+from linkflap.harness.wire.connection import AnyOf
 from linkflap.harness.wire.messages import Error, Message
 
 PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}

@@ -20,7 +20,8 @@ from linkflap.harness.mirrors.shadow.partition import MirroredLog
 from linkflap.harness.mirrors.shadow.settings import JOURNAL
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.wire import messages
-from linkflap.harness.wire.connection import AnyOf, Unanswered
+from linkflap.harness.wire.access import Unanswered
+from linkflap.harness.wire.connection import AnyOf
 from linkflap.harness.wire.messages import Error, Message
 
 log = logging.getLogger(__name__)

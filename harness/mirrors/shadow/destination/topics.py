@@ -44,7 +44,8 @@ from linkflap.harness.mirrors.shadow.partition import Lineage, MirroredLog, Part
 from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID, Config
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.topology import TopicPartition
-from linkflap.harness.wire.connection import AnyOf, Unanswered
+from linkflap.harness.wire.access import Unanswered
+from linkflap.harness.wire.connection import AnyOf
 from linkflap.harness.wire.messages import Error
 
 log = logging.getLogger(__name__)
