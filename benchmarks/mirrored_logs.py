@@ -18,6 +18,8 @@ from typing import BinaryIO
 
 from crc32c import crc32c
 
+from linkflap.harness.log.encoding import record
+
 TOPIC = "A.orders"
 RECORDS, BATCHES = 300, 10
 KEY, VALUE = 16, 72
@@ -148,31 +150,9 @@ def _batch(
 
 def _records(values: random.Random) -> bytes:
     rows = (
-        _record(delta, values.randbytes(KEY), values.randbytes(VALUE)) for delta in range(RECORDS)
+        record(delta, values.randbytes(KEY), values.randbytes(VALUE)) for delta in range(RECORDS)
     )
     return b"".join(rows)
 
 
-def _record(delta: int, key: bytes, value: bytes) -> bytes:
-    body = (
-        b"\x00\x00"
-        + _varint(delta)
-        + _varint(len(key))
-        + key
-        + _varint(len(value))
-        + value
-        + b"\x00"
-    )
-    return _varint(len(body)) + body
-
-
-def _varint(value: int) -> bytes:
-    """The zigzag encoding of a non-negative number."""
-    number, out = value << 1, bytearray()
-    while number >= 0x80:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*out, number])
-
-
-_MARKER = _record(0, struct.pack(">hh", 0, 1), struct.pack(">hi", 0, 7))
+_MARKER = record(0, struct.pack(">hh", 0, 1), struct.pack(">hi", 0, 7))

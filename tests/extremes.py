@@ -19,6 +19,7 @@ from msgspec import inspect
 from linkflap.harness.model.events import KINDS
 from linkflap.harness.model.history import Bounds, GroupOffset, Operation, Poll, Watermark
 from linkflap.harness.rundir import Run
+from tests.kafka_log import varint
 
 Strategy = st.SearchStrategy[Any]
 EDGES: Final = (
@@ -172,18 +173,12 @@ def batches() -> Strategy:
     number = st.one_of(st.sampled_from(EDGES), st.sampled_from(EDGES).map(lambda each: -each))
     body = st.one_of(
         st.binary(max_size=60),
-        st.lists(number, max_size=30).map(lambda found: b"".join(map(_varint, found))),
+        st.lists(number, max_size=30).map(
+            lambda found: b"".join(varint(each, 64) for each in found)
+        ),
     )
     fields = st.lists(st.tuples(st.sampled_from(_HEADER), number), max_size=4)
     return st.builds(_batch, st.sampled_from(_OFFSETS), fields, body)
-
-
-def _varint(value: int) -> bytes:
-    left, out = (value << 1 if value >= 0 else (-value << 1) - 1) & (2**64 - 1), bytearray()
-    while left >= 0x80:
-        out.append(left & 0x7F | 0x80)
-        left >>= 7
-    return bytes([*out, left])
 
 
 def _batch(offset: int, fields: Sequence[tuple[tuple[str, int], int]], body: bytes) -> bytes:

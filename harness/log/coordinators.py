@@ -28,6 +28,7 @@ from typing import Final
 
 from linkflap.harness.log import batches, layout, old_messages, records, reference
 from linkflap.harness.log.codecs import CannotInflate
+from linkflap.harness.log.encoding import read_unsigned_varint
 from linkflap.harness.log.reference import MalformedBatch
 
 TRANSACTIONS: Final = "__transaction_state"
@@ -36,7 +37,6 @@ EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT =
 FORGOTTEN: Final = -1
 """TransactionState.state of a record without a value: the transactional id expired."""
 _NEWEST_COMMIT_KEY: Final = 1
-_VARINT_BITS: Final = 35
 _CLASSIC_KEY: Final = 2
 _MEMBER_KEY: Final = 5
 _OFFSET_VALUES: Final = range(5)
@@ -114,16 +114,8 @@ class _PrimitiveReader:
         return found
 
     def varint(self) -> int:
-        found = shift = 0
-        while True:
-            byte = self._data[self._at]
-            self._at += 1
-            found |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return found
-            shift += 7
-            if shift >= _VARINT_BITS:
-                raise Undecodable("a varint that does not end")
+        found, self._at = read_unsigned_varint(self._data, self._at)
+        return found
 
     def text(self, *, flexible: bool = False) -> str:
         size = self.varint() - 1 if flexible else self.number(">h")
@@ -165,7 +157,7 @@ def transaction_state(record: reference.Record) -> TransactionState | None:
                 offset=record.offset, transactional_id=name, written=record.timestamp
             )
         return _state(record, name, _PrimitiveReader(record.value))
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
+    except (struct.error, IndexError, ValueError) as error:
         raise Undecodable(str(error)) from error
 
 
@@ -218,7 +210,7 @@ def group_entry(record: reference.Record) -> GroupCommit | GroupMembers | None:
                 member=key.text(),
                 present=record.value is not None,
             )
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
+    except (struct.error, IndexError, ValueError) as error:
         raise Undecodable(str(error)) from error
     return None
 

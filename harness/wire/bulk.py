@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from linkflap.harness.log.encoding import read_unsigned_varint
+
 Buffer = bytes | bytearray | memoryview
 Message = Any
 VIEWED_FROM: Final = 13
@@ -29,7 +31,6 @@ _ABORTED_SIZE: Final = 8 + 8 + 1
 """Producer id, first offset, no tagged fields."""
 _PREFERRED_SIZE: Final = 4
 _EMPTY: Final = b"\1"
-_LONGEST_VARINT: Final = 28
 
 
 class Pieces:
@@ -106,13 +107,13 @@ def put_back(answer: Message, records: Sequence[memoryview | None]) -> Message:
 def _records(frame: memoryview, at: int) -> Iterator[tuple[int, int, int]]:
     """Per partition of a fetch response: the positions of the length of its records, of their
     start, and of their end."""
-    topics, at = _varint(frame, at + _HEAD_SIZE)
+    topics, at = read_unsigned_varint(frame, at + _HEAD_SIZE)
     for _ in range(topics - 1):
-        rows, at = _varint(frame, at + _ID_SIZE)
+        rows, at = read_unsigned_varint(frame, at + _ID_SIZE)
         for _ in range(rows - 1):
-            aborted, at = _varint(frame, at + _ROW_SIZE)
+            aborted, at = read_unsigned_varint(frame, at + _ROW_SIZE)
             before = at + max(0, aborted - 1) * _ABORTED_SIZE + _PREFERRED_SIZE
-            size, at = _varint(frame, before)
+            size, at = read_unsigned_varint(frame, before)
             end = at + max(0, size - 1)
             yield before, at, end
             at = _after_tags(frame, end)
@@ -120,20 +121,9 @@ def _records(frame: memoryview, at: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _after_tags(frame: memoryview, at: int) -> int:
-    count, at = _varint(frame, at)
+    count, at = read_unsigned_varint(frame, at)
     for _ in range(count):
-        _, at = _varint(frame, at)
-        size, at = _varint(frame, at)
+        _, at = read_unsigned_varint(frame, at)
+        size, at = read_unsigned_varint(frame, at)
         at += size
     return at
-
-
-def _varint(frame: memoryview, at: int) -> tuple[int, int]:
-    """An unsigned varint, and the position after it."""
-    value = shift = 0
-    while (byte := frame[at]) & 0x80:
-        value |= (byte & 0x7F) << shift
-        shift, at = shift + 7, at + 1
-        if shift > _LONGEST_VARINT:
-            raise ValueError("a number of more than 32 bits")
-    return value | byte << shift, at + 1

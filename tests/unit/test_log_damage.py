@@ -36,6 +36,7 @@ from tests.kafka_log import (
     recrc,
     rewrite,
     segment,
+    varint,
     with_marker_kind,
 )
 
@@ -369,12 +370,6 @@ def _batch(count: int, body: bytes, codec: int = 0, base: int = 0, delta: int = 
 
 
 def _record(delta: int) -> bytes:
-    def varint(value: int) -> bytes:
-        value, out = value << 1, b""
-        while value > 0x7F:
-            out, value = out + bytes([value & 0x7F | 0x80]), value >> 7
-        return out + bytes([value])
-
     inside = b"\0\0" + varint(delta) + b"\x01\x01\0"
     return varint(len(inside)) + inside
 

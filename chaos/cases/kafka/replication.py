@@ -12,6 +12,7 @@ from linkflap.chaos.cases.bench import PAIR, THREE, WITHIN, Bench
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.tools import wire
 from linkflap.chaos.cases.tools.logs import records, table
+from linkflap.harness.log.encoding import read_unsigned_varint
 from linkflap.harness.log.reference import ReferenceBatch
 from linkflap.harness.mirrors.shadow.journal import Journal
 from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
@@ -44,9 +45,9 @@ def changes(log: Iterable[ReferenceBatch], topic: str, partition: int = 0) -> li
     found: list[Change] = []
     for record in records(log):
         value = record.value or b""
-        _, at = _uvarint(value, 0)  # the version of the frame
-        kind, at = _uvarint(value, at)
-        _, at = _uvarint(value, at)
+        _, at = read_unsigned_varint(value, 0)  # the version of the frame
+        kind, at = read_unsigned_varint(value, at)
+        _, at = read_unsigned_varint(value, at)
         if kind == _TOPIC:
             name, after = _string(value, at)
             if name == topic:
@@ -78,34 +79,23 @@ def _change(kind: int, body: bytes, wanted: tuple[bytes, int], offset: int) -> C
 
 def _tags(data: bytes, at: int) -> dict[int, bytes]:
     """Tagged fields (KIP-482)."""
-    count, at = _uvarint(data, at)
+    count, at = read_unsigned_varint(data, at)
     found = {}
     for _ in range(count):
-        tag, at = _uvarint(data, at)
-        size, at = _uvarint(data, at)
+        tag, at = read_unsigned_varint(data, at)
+        size, at = read_unsigned_varint(data, at)
         found[tag] = data[at : at + size]
         at += size
     return found
 
 
 def _string(data: bytes, at: int) -> tuple[str, int]:
-    size, at = _uvarint(data, at)
+    size, at = read_unsigned_varint(data, at)
     return data[at : at + size - 1].decode(), at + size - 1
 
 
 def _int(data: bytes, at: int) -> int:
     return int(struct.unpack_from(">i", data, at)[0])
-
-
-def _uvarint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
 
 
 __all__ = ["TOPIC", "Change", "changes"]

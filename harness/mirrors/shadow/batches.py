@@ -15,7 +15,7 @@ from typing import Final, cast
 
 from crc32c import crc32c
 
-from linkflap.harness.log import layout
+from linkflap.harness.log import encoding, layout
 from linkflap.harness.log.walk import INT, LONG, walk
 from linkflap.harness.wire.bulk import Buffer
 
@@ -172,14 +172,14 @@ def control_batch(
     """A batch with one control record, like a marker of a coordinator (KIP-98: key = version 0,
     type)."""
     key = struct.pack(">hh", 0, kind)
-    record = b"\0" + b"\0" + b"\0" + _varint(len(key)) + key + _varint(len(value)) + value + b"\0"
-    body = _varint(len(record)) + record
-    now = int(time.time() * 1000)
-    attributes = layout.CONTROL | (layout.TRANSACTIONAL if transactional else 0)
-    covered = (
-        struct.pack(">hiqqqhii", attributes, 0, now, now, producer_id, producer_epoch, -1, 1) + body
+    return encoding.batch(
+        [(key, value)],
+        offset=offset,
+        leader_epoch=epoch,
+        attributes=layout.CONTROL | (layout.TRANSACTIONAL if transactional else 0),
+        time=int(time.time() * 1000),
+        producer=(producer_id, producer_epoch),
     )
-    return struct.pack(">qiibI", offset, len(covered) + 9, epoch, 2, crc32c(covered)) + covered
 
 
 def abort_marker(
@@ -217,14 +217,3 @@ def reset_marker(offset: int, *, epoch: int, source_cluster: str) -> bytes:
         producer_epoch=-1,
         transactional=False,
     )
-
-
-def _varint(value: int) -> bytes:
-    """Zigzag varint, as in record fields (KIP-98)."""
-    value = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

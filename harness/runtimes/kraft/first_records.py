@@ -21,9 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from crc32c import crc32c
-
-from linkflap.harness.log import layout, walk
+from linkflap.harness.log import encoding, layout, walk
+from linkflap.harness.log.encoding import unsigned_varint
 
 _ITERATIONS: Final = 4096
 _SCRAM_SHA_512: Final = 2
@@ -80,27 +79,16 @@ def add(folder: Path, records: Sequence[bytes]) -> None:
     (path,) = folder.rglob("*.checkpoint")
     old = path.read_bytes()
     *_, footer = walk.walk(old)
+    batch = encoding.batch(
+        [(None, record) for record in records], offset=footer.base, leader_epoch=0
+    )
     moved = struct.pack(">q", footer.base + len(records)) + old[footer.start + layout.LENGTH_AT :]
-    path.write_bytes(old[: footer.start] + _batch(footer.base, records) + moved)
-
-
-def _batch(offset: int, records: Sequence[bytes]) -> bytes:
-    body = b"".join(_record(delta, record) for delta, record in enumerate(records))
-    covered = struct.pack(">hiqqqhii", 0, len(records) - 1, 0, 0, -1, -1, -1, len(records)) + body
-    return (
-        struct.pack(">qiibI", offset, len(covered) + 9, 0, layout.MAGIC, crc32c(covered)) + covered
-    )
-
-
-def _record(delta: int, value: bytes) -> bytes:
-    content = (
-        b"\0" + _signed(0) + _signed(delta) + _signed(-1) + _signed(len(value)) + value + _signed(0)
-    )
-    return _signed(len(content)) + content
+    path.write_bytes(old[: footer.start] + batch + moved)
 
 
 def _framed(key: int, message: bytes) -> bytes:
-    return _varint(_FRAME) + _varint(key) + _varint(0) + message + b"\0"  # no tagged fields
+    """A record: frame, API key, version, message, and no tagged fields."""
+    return b"".join(map(unsigned_varint, (_FRAME, key, 0))) + message + b"\0"
 
 
 def _text(value: str) -> bytes:
@@ -109,16 +97,4 @@ def _text(value: str) -> bytes:
 
 def _bytes(value: bytes) -> bytes:
     """A compact string, or compact bytes: preceded by their length plus one."""
-    return _varint(len(value) + 1) + value
-
-
-def _signed(value: int) -> bytes:
-    return _varint(value << 1 if value >= 0 else (-value << 1) - 1)
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes((*out, value))
+    return unsigned_varint(len(value) + 1) + value
