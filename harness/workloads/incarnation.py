@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from itertools import zip_longest
-from typing import Final, Literal, Protocol
+from itertools import count, zip_longest
+from typing import Final, Protocol
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -30,6 +30,7 @@ from linkflap.harness.model.history import (
     Operation,
     OperationKind,
     OutcomeName,
+    Phase,
     SendGroup,
 )
 from linkflap.harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT
@@ -167,16 +168,34 @@ def _runs(indices: list[int]) -> tuple[tuple[int, int], ...]:
 
 @dataclass(slots=True, kw_only=True)
 class InvokedOperation:
-    """An operation that was invoked and has not returned."""
+    """An operation in flight. `groups` are its records in order, those with consecutive uids in one
+    group."""
 
     number: int
     kind: OperationKind
-    ending: Ending
-    groups: Sequence[Acks] = ()
+    ending: Ending = "none"
     identity: tuple[int, int] = (-1, -1)
-    ended_at: int = 0
-    returned: bool = False
     group: str = ""
+    began: int = field(default_factory=now)
+    groups: list[Acks] = field(default_factory=list)
+    ended_at: int = 0
+    invoked: bool = False
+    returned: bool = False
+
+    def add(self, topic: str, partition: int, uid: int) -> Acks:
+        """Adds one record, which is given to the producer next; its group, in which it is the last
+        one."""
+        last = self.groups[-1] if self.groups else None
+        if last is None or (last.topic, last.partition, last.first_uid + last.count) != (
+            topic,
+            partition,
+            uid,
+        ):
+            last = Acks(topic, partition, uid, 0)
+            self.groups.append(last)
+        last.count += 1
+        last.handed += 1
+        return last
 
     @property
     def acked(self) -> int:
@@ -196,6 +215,110 @@ class InvokedOperation:
     def error(self) -> str:
         """The first delivery error, if any."""
         return next((group.error for group in self.groups if group.error), "")
+
+
+class OperationRows:
+    """Numbers the operations and records of one producer, and writes the operations to the history
+    when they are invoked and when they return."""
+
+    def __init__(
+        self,
+        rows: Appender[Operation],
+        *,
+        client: str,
+        process: int,
+        cluster: str,
+        transactional_id: str,
+    ) -> None:
+        self._rows, self._client, self._process = rows, client, process
+        self._cluster, self._transactional_id = cluster, transactional_id
+        self._numbers = count(process << PROCESS_SHIFT)
+        self._uid = process << PROCESS_SHIFT
+
+    def new(
+        self,
+        kind: OperationKind,
+        ending: Ending = "none",
+        *,
+        identity: tuple[int, int],
+        group: str = "",
+    ) -> InvokedOperation:
+        """The next operation. `identity`: the producer's present id and epoch."""
+        return InvokedOperation(
+            number=next(self._numbers), kind=kind, ending=ending, identity=identity, group=group
+        )
+
+    def uids(self, records: int) -> int:
+        """The first of so many consecutive payload ids."""
+        first = self._uid
+        self._uid += records
+        return first
+
+    def invoked(self, operation: InvokedOperation) -> None:
+        """Writes it with the records that it has now; the first call counts."""
+        if not operation.invoked:
+            operation.invoked = True
+            sends = tuple(group.planned() for group in operation.groups)
+            self._write(operation, "invoke", operation.began, sends, "info", "")
+
+    def returned(
+        self,
+        operation: InvokedOperation,
+        outcome: OutcomeName,
+        error: str,
+        identity: tuple[int, int],
+    ) -> bool:
+        """Writes how it ended; False if that was written before. `identity`: the producer's present
+        id and epoch."""
+        if operation.returned:
+            return False
+        self.invoked(operation)
+        operation.returned = True
+        _settle_identity(operation, outcome, identity)
+        sends = tuple(group.outcome() for group in operation.groups)
+        self._write(operation, "return", now(), sends, outcome, error or operation.error)
+        return True
+
+    def _write(
+        self,
+        operation: InvokedOperation,
+        phase: Phase,
+        time: int,
+        sends: tuple[SendGroup, ...],
+        outcome: OutcomeName,
+        error: str,
+    ) -> None:
+        self._rows.write(
+            Operation(
+                number=operation.number,
+                phase=phase,
+                time=time,
+                client=self._client,
+                process=self._process,
+                cluster=self._cluster,
+                kind=operation.kind,
+                ending=operation.ending,
+                transactional_id=self._transactional_id,
+                outcome=outcome,
+                ended_at=operation.ended_at if phase == "return" else 0,
+                producer_id=operation.identity[0],
+                producer_epoch=operation.identity[1],
+                sends=sends,
+                error=error,
+                group=operation.group,
+            )
+        )
+
+
+def _settle_identity(
+    operation: InvokedOperation, outcome: OutcomeName, identity: tuple[int, int]
+) -> None:
+    """The epoch of a transactional producer changes only between transactions, that of an
+    idempotent one at any time."""
+    if operation.kind == "send" and operation.identity not in ((-1, -1), identity):
+        operation.identity = (-1, -1)
+    elif operation.identity == (-1, -1) and outcome == "ok" and not operation.error:
+        operation.identity = identity
 
 
 ORIGIN: Final = "linkflap-input"
@@ -227,10 +350,14 @@ class Incarnation:
         self.transactional_id = transactional_id
         self.identity = (-1, -1)
         self.fatal = ""
-        self._client, self._rows, self._values = client, rows, values
-        self._base = self.process << PROCESS_SHIFT
-        self._uid = 0
-        self._operation = -1
+        self._client, self._values = client, values
+        self._operations = OperationRows(
+            rows,
+            client=client.name,
+            process=self.process,
+            cluster=self.cluster,
+            transactional_id=transactional_id,
+        )
         self._counters: dict[tuple[str, int], int] = {}
         config = producer_config(
             client.context.bootstrap(self.cluster),
@@ -274,36 +401,18 @@ class Incarnation:
         """Numbers an operation and its records, given as (topic, partition, how many), and records
         its begin. `made_from` has, per row of the plan, the input records of its records, as
         members of `group` read them."""
-        self._operation += 1
-        groups = []
-        for (topic, partition, count), origin in zip_longest(plan, made_from):
-            groups.append(Acks(topic, partition, self._base + self._uid, count, origin))
-            self._uid += count
-        number = self._base + self._operation
-        flight = InvokedOperation(
-            number=number,
-            kind=kind,
-            ending=ending,
-            groups=groups,
-            identity=self.identity,
-            group=group,
-        )
-        self._write(flight, "invoke", tuple(group.planned() for group in groups), "info", "")
+        flight = self._operations.new(kind, ending, identity=self.identity, group=group)
+        flight.groups = [
+            Acks(topic, partition, self._operations.uids(records), records, origin)
+            for (topic, partition, records), origin in zip_longest(plan, made_from)
+        ]
+        self._operations.invoked(flight)
         return flight
 
     def returned(self, flight: InvokedOperation, outcome: OutcomeName, error: str = "") -> None:
         """Records that an operation returned, and counts its acknowledgements."""
-        if flight.returned:
+        if not self._operations.returned(flight, outcome, error, self.identity):
             return
-        flight.returned = True
-        self._settle_identity(flight, outcome)
-        self._write(
-            flight,
-            "return",
-            tuple(group.outcome() for group in flight.groups),
-            outcome,
-            error or flight.error,
-        )
         self._client.tally.acknowledge(self.cluster, flight.acked)
         if outcome == "ok" and flight.ending == "abort":
             self._client.tally.aborted += flight.acked
@@ -312,43 +421,6 @@ class Incarnation:
             self._client.tally.commits += 1
         if error or outcome != "ok":
             self._client.tally.errors += 1
-
-    def _settle_identity(self, flight: InvokedOperation, outcome: OutcomeName) -> None:
-        """The epoch of a transactional producer changes only between transactions, that of an
-        idempotent one at any time."""
-        if flight.kind == "send" and flight.identity not in ((-1, -1), self.identity):
-            flight.identity = (-1, -1)
-        elif flight.identity == (-1, -1) and outcome == "ok" and not flight.error:
-            flight.identity = self.identity
-
-    def _write(
-        self,
-        flight: InvokedOperation,
-        phase: Literal["invoke", "return"],
-        sends: tuple[SendGroup, ...],
-        outcome: OutcomeName,
-        error: str,
-    ) -> None:
-        self._rows.write(
-            Operation(
-                number=flight.number,
-                phase=phase,
-                time=now(),
-                client=self._client.name,
-                process=self.process,
-                cluster=self.cluster,
-                kind=flight.kind,
-                ending=flight.ending,
-                transactional_id=self.transactional_id,
-                outcome=outcome,
-                ended_at=flight.ended_at,
-                producer_id=flight.identity[0],
-                producer_epoch=flight.identity[1],
-                sends=sends,
-                error=error,
-                group=flight.group,
-            )
-        )
 
     def send(self, flight: InvokedOperation) -> str:
         """Passes all records of the operation to the producer. Returns the reason if it did not

@@ -12,7 +12,6 @@ from __future__ import annotations
 import random
 import threading
 import zlib
-from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from typing import Any, Final, final
 
@@ -22,57 +21,11 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from linkflap.api.own_clients import PRODUCER, at
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.history import Ending, Operation, OperationKind, OutcomeName, Phase
-from linkflap.harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT
-from linkflap.harness.rundir import Appender
-from linkflap.harness.workloads.incarnation import Acks
+from linkflap.harness.model.history import Ending, OperationKind, OutcomeName
+from linkflap.harness.model.payload import HEADER, LAYOUT
+from linkflap.harness.workloads.client import Tally
+from linkflap.harness.workloads.incarnation import InvokedOperation, OperationRows
 from linkflap.harness.workloads.librdkafka import STATISTICS_MS, describe, identity_in
-
-
-class Flight:
-    """One operation. `groups` are the records given to librdkafka, in order, as groups with
-    consecutive uids."""
-
-    def __init__(self, number: int, kind: OperationKind) -> None:
-        self.number, self.kind = number, kind
-        self.began, self.ended_at = now(), 0
-        self.ending: Ending = "none"
-        self.identity = (-1, -1)
-        self.groups: list[Acks] = []
-        self.invoked = False
-
-    def record(
-        self, topic: str, partition: int, uid: int
-    ) -> Callable[[KafkaError | None, Message], None]:
-        """Adds a record; returns the callback for its delivery report."""
-        last = self.groups[-1] if self.groups else None
-        if last is None or (last.topic, last.partition, last.first_uid + last.count) != (
-            topic,
-            partition,
-            uid,
-        ):
-            last = Acks(topic, partition, uid, 0)
-            self.groups.append(last)
-        index, group = last.count, last
-        group.count += 1
-        group.handed += 1
-        return lambda error, message: group.delivered(index, error, message)
-
-    def refuse(self) -> None:
-        """librdkafka did not accept the last record, so it was never sent."""
-        self.groups[-1].handed -= 1
-
-    @property
-    def acked(self) -> int:
-        return sum(group.acked for group in self.groups)
-
-    @property
-    def failed(self) -> int:
-        return sum(group.failed for group in self.groups)
-
-    @property
-    def error(self) -> str:
-        return next((group.error for group in self.groups if group.error), "")
 
 
 class WrittenOperations(confluent_kafka.Producer):
@@ -80,15 +33,12 @@ class WrittenOperations(confluent_kafka.Producer):
     return."""
 
     cluster: str
-    _name: str
-    _process: int
-    _transactional_id: str
-    _rows: Appender[Operation]
+    _operations: OperationRows
     _identity: tuple[int, int]
-    _transaction: Flight | None
-    _flying: dict[int, Flight]
+    _transaction: InvokedOperation | None
+    _flying: dict[int, InvokedOperation]
     _let_go: bool
-    _acknowledged: list[tuple[int, int]]
+    _tally: Tally
     _lock: threading.RLock
 
     @property
@@ -98,9 +48,7 @@ class WrittenOperations(confluent_kafka.Producer):
 
     def acknowledged_since(self, time: int) -> int:
         """Records of operations that returned after `time`."""
-        with self._lock:
-            times = [at for at, _ in self._acknowledged]
-            return sum(count for _, count in self._acknowledged[bisect_right(times, time) :])
+        return self._tally.acknowledged_since(time, self.cluster)
 
     def let_go(self) -> None:
         """Called at the end of the run. Operations in flight get the outcome info, and nothing more
@@ -115,66 +63,27 @@ class WrittenOperations(confluent_kafka.Producer):
                 self._returned(flight, "info", "the run ended")
             self._let_go = True
 
-    def _sent(self, flight: Flight, error: KafkaError | None) -> None:
+    def _sent(self, flight: InvokedOperation, error: KafkaError | None) -> None:
         """Called with the delivery report of a record outside of transactions: acknowledged (ok),
         certainly refused (fail) or unknown (info)."""
         with self._lock:
             if error is None:
                 self._returned(flight, "ok")
             else:
-                self._returned(
-                    flight, "fail" if flight.groups[0].all_refused else "info", flight.error
-                )
+                self._returned(flight, "fail" if flight.groups[0].all_refused else "info")
 
-    def _failed(self, flight: Flight) -> OutcomeName:
+    def _failed(self, flight: InvokedOperation) -> OutcomeName:
         """The outcome of a transaction whose end failed. EndTxn is sent only after every record was
         delivered, so a commit with a failed delivery was never requested."""
         return "fail" if flight.ending == "commit" and flight.failed else "info"
 
-    def _invoke(self, flight: Flight) -> None:
-        if not flight.invoked:
-            flight.invoked = True
-            self._write(flight, "invoke", flight.began, "info", "")
-
-    def _returned(self, flight: Flight, outcome: OutcomeName, error: str = "") -> None:
+    def _returned(self, flight: InvokedOperation, outcome: OutcomeName, error: str = "") -> None:
         with self._lock:
             if self._let_go:
                 return
-            self._invoke(flight)
             self._flying.pop(flight.number, None)
-            if flight.identity == (-1, -1) and outcome == "ok":
-                flight.identity = self._identity
-            elif flight.kind == "send" and flight.identity != self._identity:
-                flight.identity = (-1, -1)
-            returned = now()
-            self._write(flight, "return", returned, outcome, error or flight.error)
-            self._acknowledged.append((returned, flight.acked))
-
-    def _write(
-        self, flight: Flight, phase: Phase, time: int, outcome: OutcomeName, error: str
-    ) -> None:
-        returned = phase == "return"
-        self._rows.write(
-            Operation(
-                number=flight.number,
-                phase=phase,
-                time=time,
-                client=self._name,
-                process=self._process,
-                cluster=self.cluster,
-                kind=flight.kind,
-                ending=flight.ending,
-                transactional_id=self._transactional_id,
-                outcome=outcome,
-                ended_at=flight.ended_at if returned else 0,
-                producer_id=flight.identity[0],
-                producer_epoch=flight.identity[1],
-                sends=tuple(
-                    group.outcome() if returned else group.planned() for group in flight.groups
-                ),
-                error=error,
-            )
-        )
+            if self._operations.returned(flight, outcome, error, self._identity):
+                self._tally.acknowledge(self.cluster, flight.acked)
 
 
 PARTITIONERS: Final = ("consistent_random", "consistent", "random")
@@ -211,27 +120,29 @@ class Producer(WrittenOperations):
         self._clients, self.cluster = at(given.get("bootstrap.servers"))
         given = {**self._clients.entry(self.cluster, "client"), **given}
         self.transactional = bool(given.get("transactional.id"))
-        self._transactional_id = str(given.get("transactional.id") or "")
         self._partitioner = known(str(given.get("partitioner", PARTITIONERS[0])))
         self._default_report = given.pop("on_delivery", None)
         self._their_statistics = given.pop("stats_cb", None)
         given.setdefault("statistics.interval.ms", STATISTICS_MS)
         given.setdefault("log_level", 0)  # brokers die here on purpose
-        self._process = self._clients.numbers.next()
-        self._uid = -1
-        self._operations = -1
         self._counters: dict[tuple[str, int], int] = {}
         self._counts: dict[str, int] = {}
         self._identity = (-1, -1)
-        self._transaction: Flight | None = None
-        self._flying: dict[int, Flight] = {}
+        self._transaction: InvokedOperation | None = None
+        self._flying: dict[int, InvokedOperation] = {}
         self._committing = self._let_go = False
         self._homes: set[str] = set()
-        self._acknowledged: list[tuple[int, int]] = []
+        self._tally = Tally()
         self._lock = threading.RLock()
         super().__init__({**given, "stats_cb": self._statistics})
-        self._name = self._clients.take_in(self, PRODUCER)
-        self._rows = self._clients.writer.operations(self._name)
+        name = self._clients.take_in(self, PRODUCER)
+        self._operations = OperationRows(
+            self._clients.writer.operations(name),
+            client=name,
+            process=self._clients.numbers.next(),
+            cluster=self.cluster,
+            transactional_id=str(given.get("transactional.id") or ""),
+        )
 
     def _statistics(self, text: str) -> None:
         self._identity = identity_in(text)
@@ -266,17 +177,18 @@ class Producer(WrittenOperations):
             if self._let_go:
                 raise InputError("the run is over: records written now would be in no history")
             chosen = partition if partition >= 0 else self._choose(topic, key)
-            flight, uid = self._begun(), self._next_uid()
-            report = flight.record(topic, chosen, uid)
+            flight, uid = self._begun(), self._operations.uids(1)
+            group = flight.add(topic, chosen, uid)
+            index = group.count - 1
             counter = self._counters.get((topic, chosen), 0)
             if flight.kind == "send":
-                self._invoke(flight)
+                self._operations.invoked(flight)
             theirs = on_delivery or callback or self._default_report
             own = (HEADER, LAYOUT.pack(uid, flight.number, counter))
             named = [*(headers.items() if isinstance(headers, dict) else headers or ()), own]
 
             def delivered(error: KafkaError | None, message: Message) -> None:
-                report(error, message)
+                group.delivered(index, error, message)
                 if flight.kind == "send":
                     self._sent(flight, error)
                 if theirs is not None:
@@ -293,7 +205,7 @@ class Producer(WrittenOperations):
                     headers=named,
                 )
             except BaseException:
-                flight.refuse()
+                group.handed -= 1  # it was never sent
                 if flight.kind == "send":
                     self._returned(flight, "fail", "not taken by librdkafka")
                 raise
@@ -321,7 +233,7 @@ class Producer(WrittenOperations):
             )
         return len(messages)
 
-    def _begun(self) -> Flight:
+    def _begun(self) -> InvokedOperation:
         if not self.transactional:
             return self._new("send")
         if self._transaction is None:
@@ -333,17 +245,11 @@ class Producer(WrittenOperations):
             )
         return self._transaction
 
-    def _new(self, kind: OperationKind) -> Flight:
-        self._operations += 1
-        flight = Flight((self._process << PROCESS_SHIFT) + self._operations, kind)
-        flight.identity = self._identity
+    def _new(self, kind: OperationKind) -> InvokedOperation:
+        flight = self._operations.new(kind, identity=self._identity)
         if kind == "send":
             self._flying[flight.number] = flight
         return flight
-
-    def _next_uid(self) -> int:
-        self._uid += 1
-        return (self._process << PROCESS_SHIFT) + self._uid
 
     def _choose(self, topic: str, key: str | bytes | None) -> int:
         count = self._counts.get(topic) or self._clients.topics.get(topic) or self._asked(topic)
@@ -364,7 +270,7 @@ class Producer(WrittenOperations):
     def init_transactions(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401  (confluent-kafka's own)
         """As confluent-kafka's."""
         flight = self._new("init")
-        self._invoke(flight)
+        self._operations.invoked(flight)
         try:
             super().init_transactions(*arguments, **named)
         except KafkaException as error:
@@ -401,7 +307,7 @@ class Producer(WrittenOperations):
             # After a timeout the caller may request the end again: the first request counts.
             flight.ending = flight.ending if flight.ended_at else ending
             flight.ended_at = flight.ended_at or now()
-            self._invoke(flight)
+            self._operations.invoked(flight)
         self._committing = ending == "commit"
         try:
             call()

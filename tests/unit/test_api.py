@@ -7,18 +7,16 @@ import ast
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from confluent_kafka.cimpl import KafkaError, Message
 
 import linkflap
-from linkflap.api.producer import Flight
 from linkflap.api.runs import Judged
 from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.workloads.incarnation import InvokedOperation
 
 ROOT = Path(linkflap.__file__).parent
 EXPECTED = (
@@ -229,12 +227,6 @@ def test_what_a_user_writes_passes_mypy_strict(tmp_path: Path) -> None:
 # The caller's own clients: what they refuse, and which histories are decided without a broker.
 
 
-def record(
-    flight: Flight, topic: str, partition: int, uid: int
-) -> Callable[[KafkaError | None, Message[bytes, bytes]], None]:
-    return flight.record(topic, partition, uid)
-
-
 class Delivered:
     def __init__(self, offset: int) -> None:
         self._offset = offset
@@ -244,17 +236,18 @@ class Delivered:
 
 
 def test_records_of_one_partition_with_consecutive_ids_are_one_group() -> None:
-    flight = Flight(7, "transaction")
-    reports = [
-        record(flight, "A.orders", partition, uid) for uid, partition in enumerate([0, 0, 1, 0, 0])
-    ]
+    flight = InvokedOperation(number=7, kind="transaction")
+    records = []
+    for uid, partition in enumerate([0, 0, 1, 0, 0]):
+        group = flight.add("A.orders", partition, uid)
+        records.append((group, group.count - 1))
     planned = [
         (g.topic, g.partition, g.first_uid, g.count)
         for g in (each.planned() for each in flight.groups)
     ]
     assert planned == [("A.orders", 0, 0, 2), ("A.orders", 1, 2, 1), ("A.orders", 0, 3, 2)]
-    for report, offset in zip(reports, [10, 11, 5, 12, 13], strict=True):
-        report(None, cast("Message[bytes, bytes]", Delivered(offset)))
+    for (group, index), offset in zip(records, [10, 11, 5, 12, 13], strict=True):
+        group.delivered(index, None, Delivered(offset))
     assert [group.outcome().acks for group in flight.groups] == [
         ((0, 2, 10),),
         ((0, 1, 5),),
@@ -264,9 +257,8 @@ def test_records_of_one_partition_with_consecutive_ids_are_one_group() -> None:
 
 
 def test_a_record_that_the_client_did_not_accept_is_certainly_refused() -> None:
-    flight = Flight(7, "send")
-    record(flight, "A.orders", 0, 3)
-    flight.refuse()
+    flight = InvokedOperation(number=7, kind="send")
+    flight.add("A.orders", 0, 3).handed -= 1
     assert flight.groups[0].all_refused
     assert flight.groups[0].outcome().refused == ((0, 1),)
 
