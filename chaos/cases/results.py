@@ -60,7 +60,7 @@ class StoredResult:
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What it is a result of: case, version, client, transaction protocol."""
+        """What the result is of: case, version, client, transaction protocol."""
         return self.case, self.version, self.client, self.transactions
 
 

@@ -243,8 +243,8 @@ class _Tree:
         ]
 
     def _holds_partitions(self, path: Path, depth: int = _DEPTH) -> bool:
-        """Whether it is no partition, and has one somewhere below (kafka-0/data). Raises InputError
-        for far more than brokers have."""
+        """Whether the folder is no partition, and has one somewhere below (kafka-0/data). Raises
+        InputError for far more than brokers have."""
         same = _identity(path)
         if same not in self._holding:
             if len(self._holding) >= _MOST_FOLDERS:

@@ -118,7 +118,7 @@ class Captures:
         return bounds
 
     def current(self, cluster: str) -> bool:
-        """Whether it was captured, and its logs on disk are as they were then."""
+        """Whether the broker was captured, and its logs on disk are as they were then."""
         captured = self._captured.get(cluster)
         return captured is not None and captured == self._files(self._deployment.clusters[cluster])
 

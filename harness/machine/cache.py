@@ -46,7 +46,7 @@ def usual() -> Path:
 
 
 def is_temporary(path: Path) -> bool:
-    """Whether it is the one in the temporary directory."""
+    """Whether the cache is the one in the temporary directory."""
     return path == _temporary()
 
 

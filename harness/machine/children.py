@@ -121,7 +121,7 @@ class Child:
 
     @property
     def any_suspended(self) -> bool:
-        """Whether it, or some process that it started, is stopped (SIGSTOP), whoever did that."""
+        """Whether the process, or one that it started, is stopped (SIGSTOP), whoever did that."""
         try:
             own = psutil.Process(self.pid)
             return self.alive and any(

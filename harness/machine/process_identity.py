@@ -63,8 +63,8 @@ def alive(process: Identity) -> bool:
 
 
 def elsewhere(process: Identity) -> bool:
-    """Whether it is in another pid namespace of this boot, such as a container's: whether it runs
-    cannot be seen from here."""
+    """Whether the process is in another pid namespace of this boot, such as a container's: whether
+    it runs cannot be seen from here."""
     boot, _, namespace = _host().partition("/")
     its_boot, _, rest = process.born.partition("/")
     return its_boot == boot and bool(namespace) and rest.rpartition("/")[0] != namespace

@@ -52,14 +52,14 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field=_TAG, tag=_kind
 
     @property
     def subject(self) -> str:
-        """What it is about: a link, a target, a cluster, …"""
+        """The subject of the event: a link, a target, a cluster, …"""
         return str(
             getattr(self, self.__struct_fields__[self.__struct_encode_fields__.index(_SUBJECT)])
         )
 
     @property
     def row(self) -> EventRow:
-        """As it is on disk."""
+        """The event as it is on disk."""
         fields: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
         for name, default in zip(
             reversed(self.__struct_encode_fields__),
@@ -350,7 +350,7 @@ class OfFault(Event, frozen=True, kw_only=True):
 
     @property
     def on(self) -> Target:
-        """What it is done to."""
+        """The target of the fault."""
         return Target.parse(self.target)
 
 
@@ -400,9 +400,9 @@ class LostRange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FaultBite(OfFault, frozen=True, kw_only=True):
-    """Whether it took effect: what was measured on the faulted path within its window, and what was
-    expected there. `lost` is exactly what a lossy fault took away; None: another fault, or a run of
-    an older version."""
+    """Whether the fault took effect: what was measured on the faulted path within its window, and
+    what was expected there. `lost` is exactly what a lossy fault took away; None: another fault,
+    or a run of an older version."""
 
     bit: bool
     observable: str

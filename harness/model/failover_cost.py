@@ -57,7 +57,8 @@ class Failover:
 
     @property
     def refusals(self) -> str:
-        """What it was refused with and for how long, in words; empty: it was not."""
+        """The error with which the failover was refused, and for how long, in words; empty if it
+        was not refused."""
         if not self.refused:
             return ""
         errors = ", ".join(f"{n} x {error}" for error, n in sorted(self.refused.items()))

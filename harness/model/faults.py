@@ -32,7 +32,7 @@ class FaultName:
 
     @property
     def forced(self) -> bool:
-        """Whether that is a failover without a drain."""
+        """Whether the fault is a failover without a drain."""
         return self.text == FORCED
 
     @property

@@ -61,7 +61,7 @@ class Program(Protocol):
     def alive(self) -> bool: ...
     @property
     def frozen(self) -> bool:
-        """Whether it is suspended (SIGSTOP)."""
+        """Whether the process is suspended (SIGSTOP)."""
 
     @property
     def any_suspended(self) -> bool:
@@ -171,7 +171,7 @@ class Confines(Protocol):
 
     @property
     def connected(self) -> bool:
-        """Whether it is on its deployment's network."""
+        """Whether the broker is on its deployment's network."""
 
     def disconnect(self) -> None:
         """Disconnects it from the network, in both directions."""
@@ -229,7 +229,7 @@ class Broker(Protocol):
 
     @property
     def exit_status(self) -> int | None:
-        """How it ended last, negative for a signal; None while it runs, and before its first
+        """The last exit status, negative for a signal; None while it runs, and before its first
         start."""
 
     def last_words(self, *, lines: int) -> Sequence[str]:
@@ -256,7 +256,7 @@ class Broker(Protocol):
 
     @property
     def confines(self) -> Confines | None:
-        """What its container allows; None where it runs in none."""
+        """The memory limit of the container; None outside of containers."""
 
 
 class Cluster(Protocol):
@@ -433,7 +433,7 @@ class Sidecar(Protocol):
 
     @property
     def address(self) -> str:
-        """Where it listens, and brokers reach it."""
+        """The address at which it listens, and brokers reach it."""
 
     def advertised_host(self, beside: str) -> str:
         """The host that it advertises on a listener on which brokers advertise the address

@@ -142,7 +142,7 @@ class FaultSpec:
 
     @property
     def on(self) -> Target:
-        """What it is done to."""
+        """The target of the fault."""
         return Target.parse(self.target)
 
 

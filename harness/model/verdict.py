@@ -74,7 +74,7 @@ class Anomaly:
 
     @property
     def where(self) -> str:
-        """Where it is: `B A.orders-0 @ 1234`."""
+        """The place of the anomaly: `B A.orders-0 @ 1234`."""
         log = f"{self.cluster} {self.topic}".strip() + (
             f"-{self.partition}" if self.partition >= 0 else ""
         )
@@ -82,12 +82,12 @@ class Anomaly:
 
     @property
     def address(self) -> str:
-        """How it is named on the command line: `check:cluster:topic-partition@offset`."""
+        """The name of the anomaly on the command line: `check:cluster:topic-partition@offset`."""
         return f"{self.check}:{self.cluster}:{self.topic}-{self.partition}@{self.offset}"
 
     @property
     def why(self) -> str:
-        """Why it is allowed, in the words of the evidence."""
+        """Why the anomaly is allowed, in the words of the evidence."""
         return next(
             (str(self.evidence[key]) for key in _WHY if self.evidence.get(key)),
             "the mirror's guarantee permits it here",

@@ -129,7 +129,8 @@ class Manifest:
             if isinstance(was, Content)
         }
         self._ended = digests or _HISTORIES[0] in self._digests
-        """Whether it has the digests of all files, as those that this version writes at the end."""
+        """Whether the manifest has the digests of all files, as those that this version writes at
+        the end."""
         self.has_digests = self._ended or bool(self._digests)
         self._linked = {
             name.rpartition("/")[0] for name, was in self._recorded.items() if was == -1

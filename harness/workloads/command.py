@@ -381,7 +381,7 @@ class Command(Producers):
 
     @property
     def frozen(self) -> bool:
-        """Whether it is suspended."""
+        """Whether the program is suspended."""
         child = self._child
         return child is not None and child.paused
 

@@ -38,7 +38,7 @@ class Member:
 
     @property
     def hosted(self) -> Hosted:
-        """How it begins if it is started now."""
+        """How the client begins if it is started now."""
         return Hosted(name=self.name, cluster=self.cluster, paused=self.paused)
 
     @property
@@ -47,7 +47,7 @@ class Member:
 
     @property
     def obeyed(self) -> bool:
-        """Whether its last report is newer than its last command."""
+        """Whether the client's last report is newer than its last command."""
         return self.answered > self.commanded
 
     @property
@@ -108,7 +108,7 @@ class Death:
 
     @property
     def how(self) -> str:
-        """How it ended, in words."""
+        """How the process ended, in words."""
         return (
             f"killed by {signal_name(self.status)}"
             if self.status < 0
@@ -268,7 +268,7 @@ class Deaths:
 
     @property
     def never_restarted(self) -> bool:
-        """Whether it is no longer restarted."""
+        """Whether the process is no longer restarted."""
         return self.in_vain >= DEATHS_IN_A_ROW
 
     def ordered(self, order: KillAt | None, *, by: str) -> None:

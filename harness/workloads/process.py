@@ -163,7 +163,7 @@ class Process:
 
     @property
     def over(self) -> bool:
-        """Whether it was asked to stop, and every client has stopped."""
+        """Whether the process was asked to stop, and every client has stopped."""
         return self.stopping and not any(client.state().alive for client in self.clients)
 
     def close(self) -> None:

@@ -131,12 +131,12 @@ class WorkerProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether its process runs."""
+        """Whether the process of the clients runs."""
         return self._child is not None and self._child.alive
 
     @property
     def frozen(self) -> bool:
-        """Whether its process is suspended (SIGSTOP)."""
+        """Whether the process of the clients is suspended (SIGSTOP)."""
         return self._child is not None and self._child.paused
 
     @property
@@ -282,7 +282,7 @@ class Worker(WorkerProcess):
         self.deaths: list[Death] = []
         self.given_up = ""
         self.ready = False
-        """Whether its process last reported that its clients would begin at once."""
+        """Whether the process last reported that its clients would begin at once."""
         self._host, self._writer, self._forks = host, writer, forks
         self._log = writer.logs / "clients" / f"{name}.log"
         self._lock = threading.Lock()

@@ -70,15 +70,15 @@ class _Client:
         self.first_ends = self.ends()
 
     def look(self) -> bool:
-        """Whether it has made progress, or had nothing to do."""
+        """Whether the client has made progress, or had nothing to do."""
         self.goes_on = self.goes_on or (
             not self.waits_for() if self.positions else self.done() != self.first[0]
         )
         return self.goes_on
 
     def works(self) -> bool:
-        """Whether it moved in some partition, and still has to read what was there first: it is
-        slow, and reads one partition after the other."""
+        """Whether the client moved in some partition, and still has to read what was there first:
+        it is slow, and reads one partition after the other."""
         at, (_, before) = self.positions() if self.positions else {}, self.first
         return any(
             before.get(tp, -1) != at.get(tp, -1) < end.last_stable

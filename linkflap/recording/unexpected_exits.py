@@ -104,7 +104,8 @@ class UnexpectedExits:
 
 
 def _starved(broker: Broker) -> bool | None:
-    """Whether it ended because its container was out of memory; None where that cannot be seen."""
+    """Whether a broker ended because its container was out of memory; None where that cannot be
+    seen."""
     with contextlib.suppress(EnvironmentFailure):
         return broker.confines.memory().killed if broker.confines else None
     return None

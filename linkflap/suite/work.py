@@ -79,7 +79,7 @@ class Recording:
 
     @property
     def over(self) -> bool:
-        """Whether it has ended. Kills it first if it has taken longer than LONGEST."""
+        """Whether the recording has ended. Kills it first if it has taken longer than LONGEST."""
         if self.child.alive and time.monotonic() - self.began > LONGEST:
             self.child.kill()
         return not self.child.alive
@@ -89,8 +89,8 @@ class Recording:
         return time.monotonic() - self.began
 
     def failure(self) -> str:
-        """Why it ended early: a failure of the environment or of linkflap, never a violation. Empty
-        if the recording is complete."""
+        """Why the recording ended early: a failure of the environment or of linkflap, never a
+        violation. Empty if the recording is complete."""
         try:
             run = RunReader(self.folder).run
         except InputError:

@@ -241,7 +241,7 @@ class Check:
         _unwrap(self)
 
     def runs_on(self, guarantee: Guarantee, *, recorded: bool) -> bool:
-        """Whether it can be made of a run directory, which may have no client history."""
+        """Whether the check can judge a run directory, which may have no client history."""
         return recorded or self.from_bytes or guarantee.equality == self.from_content
 
     @property

@@ -240,7 +240,8 @@ def _by_coordinator(
 
 
 def _by_age(one: PartialFinding, *, torn: bool) -> Iterator[Found | Unjudged]:
-    """Without its coordinator's log: by the longest transaction that the brokers allow."""
+    """Judges an open transaction without the log of its coordinator: by its age and the longest
+    timeout that the brokers allow."""
     data = one.data
     over = max(data["begun"] + data["longest"] * MS, data["healed"]) + data["sweep"] * MS + GRACE
     if data["ended"] > over:

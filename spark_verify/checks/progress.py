@@ -80,8 +80,8 @@ def _of(view: PartitionView, client: Awaited) -> bool:
 
 
 def _reads_here(view: PartitionView, client: Awaited) -> bool:
-    """Whether it has this partition: a program names its topics, members of other groups have rows
-    of it."""
+    """Whether the client has this partition: a program names its topics, members of other groups
+    have rows of it."""
     if client.since >= client.until or not _of(view, client):
         return False
     if client.topics or client.kind != "group":
@@ -155,7 +155,8 @@ def _readable(view: PartitionView, client: Awaited) -> Ints | None:
 
 
 def _moves(view: PartitionView, client: Awaited) -> tuple[Ints, Ints] | None:
-    """When it was where, in time order; None for readers that never had this partition."""
+    """The client's positions over time, in time order; None for readers that never had this
+    partition."""
     if client.kind == "group":
         pairs = [
             (g.time, g.offset)
@@ -227,8 +228,8 @@ def _origin(view: PartitionView, client: Awaited) -> Origin:
 
 
 def _part_of(view: PartitionView, client: Awaited) -> Iterator[Finding]:
-    """What it did in this partition: times of acknowledgements, or of growth of what a program
-    writes and reads; and a fatal error."""
+    """What the client did in this partition: times of acknowledgements, or of growth of what a
+    program writes and reads; and a fatal error."""
     marks = view.watermarks.get(client.cluster)
     sampled = marks.time if marks is not None else np.empty(0, np.int64)
     data: dict[str, object] = {
@@ -260,7 +261,7 @@ def _part_of(view: PartitionView, client: Awaited) -> Iterator[Finding]:
 def _did(
     view: PartitionView, client: Awaited, data: dict[str, object], role: str, done: Ints
 ) -> Iterator[Finding]:
-    """What it did, and that it went on after the last fault."""
+    """What the client did, and that it went on after the last fault."""
     yield _partial(client, {**data, "role": role, "done": done})
     if ((done > client.since) & (done <= client.until)).any():
         yield Examined(cluster=client.cluster, origin=_origin(view, client), count=1)

@@ -113,7 +113,8 @@ def _not_restored(
 
 
 def _sampled_by(view: PartitionView, promotion: Promotion) -> int:
-    """When its cluster's settings were surely sampled: it may not have answered during faults."""
+    """When the settings of a cluster were surely sampled: it may not have answered during
+    faults."""
     by = promotion.time + SAMPLED_WITHIN
     for window in sorted(on_cluster(view.windows, promotion.cluster), key=lambda w: w.start):
         if window.start <= by:
@@ -134,7 +135,7 @@ def _owner(view: PartitionView, promotion: Promotion) -> str:
 
 
 def _until(view: PartitionView, promotion: Promotion) -> int:
-    """When its cluster follows another, or a fault begins to change its settings."""
+    """When a cluster follows another, or a fault begins to change its settings."""
     changes = [
         w.start
         for w in view.windows

@@ -188,7 +188,7 @@ class Window:
 
     @property
     def on(self) -> Target:
-        """What it is done to."""
+        """The target of the fault."""
         return Target.parse(self.target)
 
 

@@ -109,7 +109,7 @@ class Subject:
 
     @property
     def time(self) -> int | None:
-        """When it was seen, where the evidence says so."""
+        """When the anomaly was seen, where the evidence says so."""
         return next((at for name in _TIMES if isinstance(at := self.evidence.get(name), int)), None)
 
     def of(self, topic: str, partition: int) -> bool:

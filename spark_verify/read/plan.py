@@ -167,7 +167,7 @@ def _full_names(spec: WorkloadSpec, topics: Iterable[str]) -> frozenset[str]:
 
 
 def _exits(events: Sequence[Event], name: str) -> tuple[int, ...]:
-    """When it ended by itself."""
+    """When the process ended by itself."""
     return tuple(
         e.time for e in of_kind(events, ClientDied) if e.process == name and e.by == "itself"
     )

@@ -215,14 +215,14 @@ class _Order:
         return names.index(kind[1]) if kind[1] in names else len(names)
 
     def latent(self, kind: Kind) -> bool:
-        """Whether it does no harm by itself."""
+        """Whether the kind does no harm by itself."""
         check = self._checks.get(kind[0])
         return check is not None and any(
             each.name == kind[1] and each.latent for each in check.anomalies
         )
 
     def of_state(self, name: str) -> bool:
-        """Whether it describes a state of a partition and not a record."""
+        """Whether the kind describes a state of a partition and not a record."""
         check = self._checks.get(name)
         if check is None:
             return False

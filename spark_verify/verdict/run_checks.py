@@ -116,7 +116,7 @@ def _name_of(captured: CapturedReplica) -> str:
 
 
 def _folder(reader: RunReader, captured: CapturedReplica) -> str:
-    """Where its files really are."""
+    """The real path of the run's files."""
     return str(reader.folder(captured.moment, captured.bounds).resolve())
 
 

@@ -28,8 +28,8 @@ class CaseMember(Protocol):
         """The partitions of its topic that it owns."""
 
     def metadata(self) -> object:
-        """What it gives a producer that commits its offsets (KIP-447): group, generation and member
-        id."""
+        """What the member gives a producer that commits its offsets (KIP-447): group, generation
+        and member id."""
 
     def close(self) -> None: ...
 

@@ -191,7 +191,7 @@ class LiveCluster:
     ) -> None:
         self.name, self.patience = name, patience
         self.id = ""
-        """As its brokers say, once it was entered."""
+        """The cluster id, known after the login."""
         self._bootstrap, self._access = tuple(bootstrap), access
         self._peers: dict[str, Peer] = {}
         self._addresses: dict[int, str] = {}

@@ -165,7 +165,7 @@ def _read_batches(
     pace: Pace,
     spent: Callable[[int, int], None],
 ) -> bool:
-    """Whether it was read to its end; False if it must be read again."""
+    """Whether the partition was read to its end; False if it must be read again."""
     copied.position = copied.start
     epoch, since = -1, time.monotonic()
     while copied.position < copied.end:

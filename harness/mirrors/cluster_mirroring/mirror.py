@@ -441,7 +441,8 @@ class ClusterMirror(AdministeredMirror):
 
     @property
     def alive(self) -> bool:
-        """Whether it was started and not stopped. It has no process of its own that could end."""
+        """Whether the mirror was started and not stopped. It has no process of its own that could
+        end."""
         return self._running
 
     def crash(self) -> None:

@@ -364,7 +364,7 @@ class CommandMirror:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs, and none of its processes crashed since its last start."""
+        """Whether the mirror runs, and none of its processes crashed since its last start."""
         child = self._child
         return child is not None and child.end_group() is None and not self._lost
 

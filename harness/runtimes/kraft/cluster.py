@@ -68,7 +68,7 @@ def check_topic(name: str, partitions: int, replicas: int) -> None:
 
 
 def _has_leaders(admin: AdminClient, name: str, partitions: int) -> bool:
-    """Whether its brokers list every partition with a leader."""
+    """Whether the brokers of a cluster list every partition with a leader."""
     found = admin.list_topics(timeout=_MADE_WITHIN).topics.get(name)
     return (
         found is not None

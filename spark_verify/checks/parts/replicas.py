@@ -71,8 +71,8 @@ def missing(replica: Replica, above: int = 0) -> tuple[int, int]:
 
 
 def copied_while_running(view: PartitionView, replica: Replica, kind: str) -> Unjudged:
-    """Why it proves nothing that a log ends below the high watermark in its broker's checkpoint
-    file."""
+    """Why a log that ends below the high watermark in its broker's checkpoint file proves
+    nothing."""
     return Unjudged(
         f"{kind}: the log of {replica.cluster}'s {view.tp} on broker "
         f"{replica.broker} ends at {replica.end}, below the high watermark "
