@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from linkflap.chaos.triggers import SEEN_ON_BOTH_SIDES, after
 from linkflap.harness.model.scenario import (
@@ -19,6 +20,9 @@ from linkflap.harness.model.scenario import (
 )
 from linkflap.harness.model.topology import LinkSpec, Topology, hyphen_free
 from linkflap.topologies import parse
+
+MINIMUMS: Final = Minimums(committed=60, aborted=5, reads=500)
+"""What most scenarios have to do at least, so that their verdict means something."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +47,32 @@ class ScenarioRequest:
     def mirrored_by(self, kind: str = "shadow") -> MirrorSpec:
         """The requested mirror, else `kind`, with the user's options."""
         return MirrorSpec(kind=self.mirror or kind, options=self.mirror_options)
+
+    def scenario(
+        self,
+        topology: Topology,
+        *,
+        name: str,
+        about: str,
+        workloads: Sequence[WorkloadSpec],
+        schedule: Sequence[FaultSpec],
+        duration: float,
+        minimums: Minimums = MINIMUMS,
+        topics: TopicSpec | None = None,
+    ) -> Scenario:
+        """A scenario with the requested seed, mirror and duration, else `duration` seconds."""
+        return Scenario(
+            name=name,
+            about=about,
+            seed=self.seed,
+            topology=topology,
+            mirror=self.mirrored_by(),
+            workloads=tuple(workloads),
+            schedule=tuple(schedule),
+            minimums=minimums,
+            topics=topics or TopicSpec(),
+            duration=self.duration or duration,
+        )
 
 
 GROUP = "linkflap.followers"
@@ -114,7 +144,7 @@ def one_failover(
     when: str = WITH_TRANSACTIONS_OPEN,
     before: Before = lambda _link, _rng: (),
     clients: Clients = default_workloads,
-    minimums: Minimums | None = None,
+    minimums: Minimums = MINIMUMS,
     topics: TopicSpec | None = None,
 ) -> Scenario:
     """A->B with the default workloads: the faults of `before`, then a failover over the first link
@@ -126,20 +156,18 @@ def one_failover(
     link = topology.links[0]
     earlier = before(link, rng)
     at = round(rng.uniform(*between), 2)
-    return Scenario(
+    return request.scenario(
+        topology,
         name=name,
         about=about.format(source=link.source, destination=link.destination),
-        seed=request.seed,
-        topology=topology,
-        mirror=request.mirrored_by(),
         workloads=clients(topology, link.source),
         schedule=(
             *earlier,
             FaultSpec(id="failover", fault=kind, target=link.name, at=at, duration=0.0, when=when),
         ),
-        minimums=minimums or Minimums(committed=60, aborted=5, reads=500),
-        topics=topics or TopicSpec(),
-        duration=request.duration or duration,
+        minimums=minimums,
+        topics=topics,
+        duration=duration,
     )
 
 

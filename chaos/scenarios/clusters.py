@@ -9,23 +9,20 @@ from linkflap.chaos.scenarios.base import (
     default_workloads_at_every_home,
 )
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario, WorkloadSpec
+from linkflap.harness.model.scenario import FaultSpec, Scenario, WorkloadSpec
 from linkflap.topologies import parse
 
 
 def baseline(request: ScenarioRequest) -> Scenario:
     """A->B with no fault."""
     topology = request.topology or parse("A->B")
-    return Scenario(
+    return request.scenario(
+        topology,
         name="baseline",
         about=f"{', '.join(link.name for link in topology.links)} with nothing broken",
-        seed=request.seed,
-        topology=topology,
-        mirror=request.mirrored_by(),
         workloads=default_workloads_at_every_home(topology),
         schedule=(),
-        minimums=Minimums(committed=60, aborted=5, reads=500),
-        duration=request.duration or 6.0,
+        duration=6.0,
     )
 
 
@@ -50,15 +47,13 @@ def broker_loss(request: ScenarioRequest) -> Scenario:
                 f"'{link.source}:{_LEAST}->{link.destination}:{_LEAST}'"
             )
     killed = rng.choice([1, 2, 3])
-    return Scenario(
+    return request.scenario(
+        topology,
         name="broker-loss",
         about=(
             f"{link.name}; a broker of {link.source} is killed, one of {link.destination} paused, "
             f"another of {link.source} restarted"
         ),
-        seed=request.seed,
-        topology=topology,
-        mirror=request.mirrored_by(),
         workloads=default_workloads(topology, link.source),
         schedule=(
             FaultSpec(
@@ -83,8 +78,7 @@ def broker_loss(request: ScenarioRequest) -> Scenario:
                 duration=1.0,
             ),
         ),
-        minimums=Minimums(committed=60, aborted=5, reads=500),
-        duration=request.duration or 32.0,
+        duration=32.0,
     )
 
 
@@ -128,15 +122,13 @@ def client_kill(request: ScenarioRequest) -> Scenario:
         )
 
     start = round(rng.uniform(0.5, 1.5), 2)
-    return Scenario(
+    return request.scenario(
+        topology,
         name="client-kill",
         about=(
             f"{link.name}; clients are killed with commits, transactions and reads in flight, on "
             f"{home} and, after a failover, on {there}"
         ),
-        seed=request.seed,
-        topology=topology,
-        mirror=request.mirrored_by(),
         workloads=(
             WorkloadSpec(
                 kind="transactional",
@@ -184,6 +176,5 @@ def client_kill(request: ScenarioRequest) -> Scenario:
             ),
             kill("relay-there", there, "relay", "commit", "after:commit-there"),
         ),
-        minimums=Minimums(committed=60, aborted=5, reads=500),
-        duration=request.duration or 14.0,
+        duration=14.0,
     )

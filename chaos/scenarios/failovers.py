@@ -27,15 +27,13 @@ def planned_failover(request: ScenarioRequest) -> Scenario:
     topology = request.topology or parse("A->B")
     link = topology.links[0]
     at = round(request.rng.uniform(3.0, 5.0), 2)
-    return Scenario(
+    return request.scenario(
+        topology,
         name="planned-failover",
         about=(
             f"{link.name} over a slow link; the mirror is drained and clients are moved to "
             f"{link.destination}"
         ),
-        seed=request.seed,
-        topology=topology,
-        mirror=request.mirrored_by(),
         workloads=default_workloads_at_every_home(topology),
         schedule=(
             *(
@@ -58,8 +56,7 @@ def planned_failover(request: ScenarioRequest) -> Scenario:
                 when=WITH_TRANSACTIONS,
             ),
         ),
-        minimums=Minimums(committed=60, aborted=5, reads=500),
-        duration=request.duration or 9.0,
+        duration=9.0,
     )
 
 
@@ -92,20 +89,18 @@ def failover_open_transactions(request: ScenarioRequest) -> Scenario:
     )
     readers = tuple(w for w in default_workloads(topology, link.source) if w.kind == "readers")
     at = round(request.rng.uniform(4.0, 6.0), 2)
-    return Scenario(
+    return request.scenario(
+        topology,
         name="failover-open-transactions",
         about=(
             f"{link.name}; {link.source} is killed with several transactions open in every "
             f"partition; {link.destination} ends them, and clients continue there"
         ),
-        seed=request.seed,
-        topology=topology,
-        mirror=request.mirrored_by(),
         workloads=(held, *readers),
         schedule=(source_killed(link, at),),
         minimums=Minimums(committed=20, aborted=4, reads=300, afterwards=600),
         topics=TopicSpec(partitions=3),
-        duration=request.duration or 9.0,
+        duration=9.0,
     )
 
 
@@ -126,15 +121,13 @@ def producer_id_collision(request: ScenarioRequest) -> Scenario:
     # of them (a broker keeps the last five).
     seldom = {"rate": 0.6, "records": 2, "partitions": 2}
     at = round(request.rng.uniform(4.0, 5.5), 2)
-    return Scenario(
+    return request.scenario(
+        topology,
         name="producer-id-collision",
         about=(
             f"{link.name}; producers draw ids on both clusters; {link.source} is killed, and its "
             f"producers continue on {link.destination}"
         ),
-        seed=request.seed,
-        topology=topology,
-        mirror=request.mirrored_by(),
         workloads=(
             *default_workloads(topology, link.source),
             WorkloadSpec(kind="idempotent", home=link.source, clients=4, options=seldom),
@@ -153,7 +146,7 @@ def producer_id_collision(request: ScenarioRequest) -> Scenario:
         ),
         schedule=(source_killed(link, at),),
         minimums=Minimums(committed=15, aborted=2, reads=300, afterwards=1000),
-        duration=request.duration or 9.0,
+        duration=9.0,
     )
 
 
@@ -172,15 +165,13 @@ def failback_divergence(request: ScenarioRequest) -> Scenario:
     link = topology.links[0]
     back = f"{link.destination}->{link.source}"
     cut_at = round(rng.uniform(3.0, 4.5), 2)
-    return Scenario(
+    return request.scenario(
+        topology,
         name="failback-divergence",
         about=(
             f"{link.name}; the link is cut, {link.source} takes more writes and dies; the "
             "failback truncates what was never mirrored"
         ),
-        seed=request.seed,
-        topology=topology,
-        mirror=request.mirrored_by(),
         workloads=default_workloads(topology, link.source),
         schedule=(
             FaultSpec(
@@ -210,8 +201,7 @@ def failback_divergence(request: ScenarioRequest) -> Scenario:
                 when="after:reverse",
             ),
         ),
-        minimums=Minimums(committed=60, aborted=5, reads=500),
-        duration=request.duration or 12.0,
+        duration=12.0,
     )
 
 
@@ -238,19 +228,16 @@ def region_loss(request: ScenarioRequest) -> Scenario:
             f" of {', '.join(topology.homes_over(link))}; name first a link that carries "
             "the topics of its source alone, e.g. 'A<->B'"
         )
-    return Scenario(
+    return request.scenario(
+        topology,
         name="region-loss",
         about=(
             f"clients write in every region; {link.source} is killed for good with transactions "
             f"open; its clients continue on {link.destination}"
         ),
-        seed=request.seed,
-        topology=topology,
-        mirror=request.mirrored_by(),
         workloads=default_workloads_at_every_home(topology),
         schedule=failover,
-        minimums=Minimums(committed=60, aborted=5, reads=500),
-        duration=request.duration or 9.0,
+        duration=9.0,
     )
 
 
@@ -266,15 +253,13 @@ def mirror_crash(request: ScenarioRequest) -> Scenario:
     """
     rng = request.rng
     topology = request.topology or parse("A->B")
-    return Scenario(
+    return request.scenario(
+        topology,
         name="mirror-crash",
         about=(
             f"{', '.join(link.name for link in topology.links)}; the mirror's worker is killed "
             "mid-write and started again"
         ),
-        seed=request.seed,
-        topology=topology,
-        mirror=request.mirrored_by(),
         workloads=default_workloads_at_every_home(topology),
         schedule=tuple(
             FaultSpec(
@@ -287,6 +272,5 @@ def mirror_crash(request: ScenarioRequest) -> Scenario:
             )
             for link in topology.links
         ),
-        minimums=Minimums(committed=60, aborted=5, reads=500),
-        duration=request.duration or 12.0,
+        duration=12.0,
     )

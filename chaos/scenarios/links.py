@@ -18,7 +18,7 @@ from linkflap.chaos.scenarios.base import (
     source_killed,
 )
 from linkflap.chaos.triggers import after
-from linkflap.harness.model.scenario import FaultSpec, Minimums, Option, Scenario, WorkloadSpec
+from linkflap.harness.model.scenario import FaultSpec, Option, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import LinkSpec, Topology, hyphen_free
 from linkflap.topologies import parse
 
@@ -61,15 +61,12 @@ def link_flap(request: ScenarioRequest) -> Scenario:
         )
         slows = [fault.id for fault in faults if fault.fault == "link-latency"]
         failover = list(failover_of_first(topology, _HEALED, slows))
-    return Scenario(
+    return request.scenario(
+        topology,
         name="link-flap",
         about=_about(topology, fails_over=bool(failover)),
-        seed=request.seed,
-        topology=topology,
-        mirror=request.mirrored_by(),
         workloads=workloads,
         schedule=(*faults, *failover),
-        minimums=Minimums(committed=60, aborted=5, reads=500),
         duration=duration,
     )
 
@@ -140,15 +137,13 @@ def half_open(request: ScenarioRequest) -> Scenario:
     gap = round(rng.uniform(0.5, 1.5), 2)
     writers = dict.fromkeys(workload.home for workload in clients)
     links = ", ".join(link.name for link in topology.links)
-    return Scenario(
+    return request.scenario(
+        topology,
         name="half-open",
         about=(
             f"{links}; responses stall for the mirror, then requests, then responses of clients of "
             f"{' and '.join(writers)}"
         ),
-        seed=request.seed,
-        topology=topology,
-        mirror=request.mirrored_by(),
         workloads=clients,
         schedule=(
             *(
@@ -169,8 +164,7 @@ def half_open(request: ScenarioRequest) -> Scenario:
                 for n, home in enumerate(writers)
             ),
         ),
-        minimums=Minimums(committed=60, aborted=5, reads=500),
-        duration=request.duration or 22.0,
+        duration=22.0,
     )
 
 
@@ -208,15 +202,13 @@ def chain_flap(request: ScenarioRequest) -> Scenario:
     hops = [tuple(_of_hop(link, rng)) for link in topology.links]
     waits = round(_HEALS + rng.uniform(0.3, 1.0), 2)
     lasts = max(sum(fault.at + fault.duration for fault in hop) for hop in hops) + waits
-    return Scenario(
+    return request.scenario(
+        topology,
         name="chain-flap",
         about=(
             "each hop flaps, slows and goes half-open; then clients of the first cluster fail over "
             "to the second"
         ),
-        seed=request.seed,
-        topology=topology,
-        mirror=request.mirrored_by(),
         workloads=tuple(
             workload
             for home in homes(topology)
@@ -226,8 +218,7 @@ def chain_flap(request: ScenarioRequest) -> Scenario:
             *(fault for hop in hops for fault in hop),
             *failover_of_first(topology, waits, [hop[-1].id for hop in hops]),
         ),
-        minimums=Minimums(committed=60, aborted=5, reads=500),
-        duration=request.duration or round(lasts + 2.0, 2),
+        duration=round(lasts + 2.0, 2),
     )
 
 
@@ -274,15 +265,13 @@ def round_trip(request: ScenarioRequest) -> Scenario:
     link = topology.links[0]
     back = f"{link.destination}->{link.source}"
     away_at = round(rng.uniform(3.5, 5.0), 2)
-    return Scenario(
+    return request.scenario(
+        topology,
         name="round-trip",
         about=(
             f"{link.name}; {link.source} is killed, clients continue on {link.destination}, and "
             "come back by a planned failover"
         ),
-        seed=request.seed,
-        topology=topology,
-        mirror=request.mirrored_by(),
         workloads=default_workloads(topology, link.source),
         schedule=(
             source_killed(link, away_at, "away"),
@@ -303,8 +292,7 @@ def round_trip(request: ScenarioRequest) -> Scenario:
                 when="after:reverse",
             ),
         ),
-        minimums=Minimums(committed=60, aborted=5, reads=500),
-        duration=request.duration or 12.0,
+        duration=12.0,
     )
 
 
@@ -336,15 +324,13 @@ def relay(request: ScenarioRequest) -> Scenario:
             options={"cluster": cluster, "isolation": isolation, "assign": True},
         )
 
-    return Scenario(
+    return request.scenario(
+        topology,
         name="relay",
         about=(
             "relays read a topic and write another, exactly once; their broker restarts, then they "
             f"fail over and continue on {there}"
         ),
-        seed=request.seed,
-        topology=topology,
-        mirror=request.mirrored_by(),
         workloads=(
             WorkloadSpec(
                 kind="transactional",
@@ -379,6 +365,5 @@ def relay(request: ScenarioRequest) -> Scenario:
                 when="after:restart and seen-on-both-sides and open-transactions",
             ),
         ),
-        minimums=Minimums(committed=60, aborted=5, reads=500),
-        duration=request.duration or 14.0,
+        duration=14.0,
     )
