@@ -60,14 +60,12 @@ KINDS: Final[Mapping[str, Skeleton]] = {
         files={
             "spark_verify/checks/new_name.py": "check_kernel.txt",
             "tests/unit/checks/test_check_new_name.py": "check_histories.txt",
-            "tests/oracles/checks/new_name.py": "check_reference.txt",
             "tests/faithful/mutations/new_name.py": "check_mutation.txt",
         },
         registries=(_of_modules("spark_verify/checks/__init__.py", "REGISTRY", "new_name.CHECK,"),),
         example="lost-write",
         then="""\
 pytest tests/unit/checks -k new-name              the histories, then the kernel until they pass
-pytest tests/unit/test_oracles.py -k new-name     the reference
 pytest tests/integration/test_mutation_matrix.py  the mutation
 python -m linkflap.spark_verify.checks.document > docs/checks.md
 python -m tests.faithful.matrix > docs/matrix.md""",

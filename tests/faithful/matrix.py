@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.run_guarantees import NAMES
 from tests.faithful.mutations import CATALOGUE, Mutation
-from tests.oracles.checks import beside
+from tests.faithful.mutations.base import BESIDE
 
 HEAD = """# Which check finds which mutation
 
@@ -66,10 +66,9 @@ def _why() -> Iterator[str]:
     yield "## Why other checks may find it too\n"
     yield "| check | reason, in some runs |"
     yield "|---|---|"
-    why = beside()
     for name in _columns():
         if any(mutation.checks.get(name) is False for mutation in CATALOGUE.values()):
-            yield f"| {name} | {why[name]} |"
+            yield f"| {name} | {BESIDE[name]} |"
     yield ""
 
 

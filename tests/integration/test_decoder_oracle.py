@@ -21,10 +21,12 @@ from linkflap.harness.runtimes.process import deploy
 from linkflap.spark_verify.checks.parts import logs
 from linkflap.spark_verify.checks.parts.logs import recompute_last_stable
 from tests.on_runtimes import Events, topology
-from tests.oracles.dump_log import Dumped
-from tests.oracles.log_writer import ACROSS, TOPICS
-from tests.oracles.read_back import ENDINGS, Written, write_and_read
-from tests.oracles.words import (
+from tests.oracles.dump_log import (
+    ACROSS,
+    ENDINGS,
+    TOPICS,
+    Dumped,
+    Written,
     as_dumped,
     consumed_as,
     data_of,
@@ -33,6 +35,7 @@ from tests.oracles.words import (
     slowly_decoded,
     states,
     without_position,
+    write_and_read,
 )
 
 pytestmark = pytest.mark.xdist_group("decoder-oracle")

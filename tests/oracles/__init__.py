@@ -1,19 +1,14 @@
 """Oracles: independent, slow implementations. Tests compare linkflap's results with theirs.
 
-dump_log         the output of Kafka's released dump-log tool for segment, transaction index and
-                 producer snapshot files
-checks           a slow reference of every check, in a module of the same name; decisions and
-                 group_commits read the logs of transaction and group coordinators for them
+dump_log         Kafka's released dump-log tool and consumer, on segment files of a broker
+checks           a slow reference of each check with an intricate kernel, in a module of the same
+                 name; decisions reads the logs of transaction coordinators for them
 plain            a partition's view as lists of plain values, the input of the references
-story            the writer of every offset of a partition, and the truncations of each log;
+story            the writer of every offset of a partition, the truncations of each log, and its
                  generations: a log between two truncations
 promises         the acknowledgements of clients, and so the records that must be in the log
 mirrored_ranges  the records that came over a link, one by one
-worlds           small random histories; views: the input of a check, made from a history; written
-                 and captured: a history as a run directory
-happenings       what clients do in a history, without errors; mirrors and readers have their own
-                 modules
-changes          wrong reports of clients and observers; changed_reads, changed_mirrors: of readers
-                 and mirrors; changed_logs, changed_own_topics, damaged_logs: errors of brokers and
-                 disks
+worlds           small random histories; happenings: what clients and mirrors do in them; additions:
+                 what only some checks examine; changes and changed_logs: errors in them
+views            the input of a check, made from a history; written: a history as a run directory
 """

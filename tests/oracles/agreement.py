@@ -4,6 +4,7 @@ record."""
 from __future__ import annotations
 
 import importlib
+import pkgutil
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from types import ModuleType
@@ -12,12 +13,14 @@ from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Check
 from linkflap.spark_verify.checks.finding_rows import FindingRow, combined, examine
 from linkflap.spark_verify.facts.view import PartitionView
+from tests.oracles import checks
 from tests.oracles.plain import Anomaly, Plain, plain
 
-
-def reference_of(check: str) -> ModuleType:
-    """The module of a check's reference."""
-    return importlib.import_module(f"tests.oracles.checks.{check.replace('-', '_')}")
+REFERENCES = {
+    found.name.replace("_", "-"): importlib.import_module(f"{checks.__name__}.{found.name}")
+    for found in pkgutil.iter_modules(checks.__path__)
+}
+"""The checks that have a reference, and its module."""
 
 
 def findings(check: Check, views: Sequence[PartitionView]) -> list[FindingRow]:
@@ -31,14 +34,13 @@ def findings(check: Check, views: Sequence[PartitionView]) -> list[FindingRow]:
 
 def disagreement(check: str, rows: Iterable[FindingRow], views: Sequence[PartitionView]) -> str:
     """The differences in words; empty if there are none. For kinds in EACH, one anomaly stands for
-    `records` offsets of the reference; for kinds in SOME, for any number of them."""
+    `records` offsets of the reference."""
     rows = list(rows)
     views = views if REGISTRY[check].internal else [view for view in views if not view.internal]
     crashed = [str(row.data["traceback"]) for row in rows if row.finding == "crashed"]
     if crashed:
         return crashed[0]
-    module = reference_of(check)
-    some: frozenset[str] = getattr(module, "SOME", frozenset())
+    module = REFERENCES[check]
     found = [row for row in rows if row.finding == "found"]
     if not (REGISTRY[check].from_bytes or all(view.recorded for view in views)):
         return ""
@@ -47,10 +49,7 @@ def disagreement(check: str, rows: Iterable[FindingRow], views: Sequence[Partiti
         anomaly for anomaly in module.reference(plains) if not _doubtful(module, anomaly, plains)
     ]
     kinds = {row.kind for row in found} | {anomaly[0] for anomaly in wanted}
-    parts = [
-        _of_kind(kind, found, wanted, each=kind in module.EACH, some=kind in some)
-        for kind in sorted(kinds)
-    ]
+    parts = [_of_kind(kind, found, wanted, each=kind in module.EACH) for kind in sorted(kinds)]
     return "; ".join(part for part in parts if part)
 
 
@@ -63,7 +62,7 @@ def _doubtful(module: ModuleType, anomaly: Anomaly, views: Sequence[Plain]) -> b
 
 
 def _of_kind(
-    kind: str, found: Sequence[FindingRow], wanted: Sequence[Anomaly], *, each: bool, some: bool
+    kind: str, found: Sequence[FindingRow], wanted: Sequence[Anomaly], *, each: bool
 ) -> str:
     reported = Counter(
         (row.kind, row.cluster, row.topic, row.partition, row.offset)
@@ -74,7 +73,7 @@ def _of_kind(
     stranger = sorted(anomaly for anomaly in reported if anomaly not in right)
     if stranger:
         return f"only the check tells of {stranger}, the reference of {sorted(right.elements())}"
-    if not each and not some:
+    if not each:
         return (
             ""
             if reported == right
@@ -91,10 +90,9 @@ def _of_kind(
                 records if isinstance(records, int) else 1
             )
     theirs = Counter(anomaly[1:4] for anomaly in right.elements())
-    same = ours == theirs if each else ours.keys() == theirs.keys()
     return (
         ""
-        if same
+        if ours == theirs
         else (
             f"{kind}: the check tells of {dict(ours)} records, the reference of "
             f"{sorted(right.elements())}"

@@ -1,12 +1,15 @@
-"""Wrong logs: random changes of a small world's logs by a broker, a mirror or a disk
-(`tests.oracles.changes`)."""
+"""Wrong logs: random changes of a small world's logs, and of Kafka's own topics, by a broker, a
+mirror or a disk (`tests.oracles.changes`)."""
 
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
+from linkflap.harness.log.coordinators import GROUPS, GroupCommit, GroupMembers
 from tests.kafka_log import crc_with_id
+from tests.oracles.views import count_of
 from tests.oracles.worlds import ABORT, COMMIT, DATA, RESET, Row, World
 
 
@@ -271,3 +274,154 @@ def map_ids(made: World) -> bool:
         made.random.choice(batch["records"])["digest"] += 1
         batch["crc"] += made.random.choice([0, 1])
     return True
+
+
+def change_own(made: World) -> bool:
+    """Removes or changes something in Kafka's own topics."""
+    random = made.random
+    if not made.own:
+        return False
+    chosen = random.choice(sorted(made.own))
+    log = made.own[chosen]
+    n = random.randrange(len(log))
+    what = random.choice(
+        [
+            "lose",
+            "crc",
+            "epoch",
+            "twice",
+            "truncate",
+            "other",
+            "other",
+            "other",
+            "start",
+            "second",
+            "second",
+        ]
+    )
+    if what in ("lose", "truncate"):
+        made.highs.setdefault(chosen, log[-1]["base"] + 1)
+        del log[n : len(log) if what == "truncate" else n + 1]
+        if not log:
+            del made.own[chosen]
+    elif what == "crc":
+        log[n]["crc_ok"] = False
+    elif what == "epoch":
+        log[n]["epoch"] += 1
+    elif what == "twice":
+        log.insert(n, dict(log[n]))
+    elif what == "start":
+        del log[:n]
+    elif what == "second":
+        other = made.own_others[chosen] = deepcopy(log)
+        if random.random() < 0.5:
+            other[n]["crc"] += 1
+        else:
+            del other[n]
+    else:
+        log[n]["entry"] = _otherwise(made, log[n]["entry"])
+    return True
+
+
+def change_synced(made: World) -> bool:
+    """A mirror commits another offset for a group, or commits again."""
+    random = made.random
+    logs = [
+        log
+        for (cluster, topic), log in sorted(made.own.items())
+        if topic == GROUPS and cluster != "A"
+    ]
+    rows = [
+        (log, n)
+        for log in logs
+        for n, row in enumerate(log)
+        if isinstance(row["entry"], GroupCommit)
+    ]
+    if not rows:
+        return False
+    log, n = random.choice(rows)
+    entry = log[n]["entry"]
+    log[n]["entry"] = replace(
+        entry, committed=max(0, entry.committed + random.choice([-2, -1, 1, 2, 5, 40]))
+    )
+    return True
+
+
+def _otherwise(made: World, entry: Any) -> Any:
+    if isinstance(entry, GroupCommit):
+        return replace(entry, committed=max(0, entry.committed + made.random.choice([1, -1, 3])))
+    if isinstance(entry, GroupMembers):
+        return replace(entry, present=not entry.present)
+    rng = made.random
+    changes: list[dict[str, Any]] = [
+        {"state": rng.choice([-1, 0, 1, 2, 3, 4, 5, 6])},
+        {"state": rng.choice([0, 1, 2, 3, 4, 5])},
+        {"producer_id": entry.producer_id + 1},
+        {"producer_epoch": entry.producer_epoch + rng.choice([1, 2, 32766])},
+        {"partitions": entry.partitions[1:]},
+        {"timeout": entry.timeout * 15},
+        {"started": entry.started + rng.choice([-100_000, 1])},
+        {"updated": entry.updated + rng.choice([-100_000, 1])},
+        {"version": 2},
+        {"version": 2, "producer_epoch": entry.producer_epoch + 1},
+        {"next_id": entry.producer_id + 1},
+        {"previous_id": entry.producer_id + 1},
+        {"transactional_id": "t1"},
+    ]
+    return replace(entry, **rng.choice(changes))
+
+
+def tear(made: World) -> bool:
+    """A replica ends in the middle of a batch; later batches are lost."""
+    log = _damaged(made)
+    if log is not None:
+        del log[made.random.randint(0, len(log)) :]
+    return log is not None
+
+
+def lose_inside(made: World) -> bool:
+    """A replica lacks some batches, and ends in the middle of a batch."""
+    log = _damaged(made)
+    if log:
+        first = made.random.randrange(len(log))
+        del log[first : first + made.random.randint(1, 2)]
+    return log is not None
+
+
+def corrupt(made: World) -> bool:
+    """A batch of a replica is corrupt: its CRC is wrong, its records are not read, and its producer
+    may be another. Other batches are read."""
+    log = _damaged(made)
+    whole = [b for b in log or () if b["crc_ok"]]
+    if whole:
+        batch, random = made.random.choice(whole), made.random
+        batch |= {
+            "crc_ok": False,
+            "was": batch["control"],
+            "rotten": batch["records"],
+            "count": count_of(batch),
+            "records": [],
+        }
+        # The kind of a marker is in its record, after the header.
+        batch["control"] = DATA if batch["was"] == DATA else RESET
+        batch["crc"] = random.choice([batch["crc"], batch["crc"] + 1])
+        batch["pepoch"] += random.choice([0, 0, 1, -1])
+        batch["pid"] = random.choice([batch["pid"], batch["pid"], 1, 2, 1001])
+    return log is not None
+
+
+def _damaged(made: World) -> list[Row] | None:
+    """The log of a replica that gets the damage; None if there is none."""
+    random = made.random
+    broker, logs = random.choice([(1, made.logs), (1, made.logs), (2, made.others)])
+    candidates = [(chosen, log) for chosen, log in logs.items() if log]
+    if made.earlier and random.random() < 0.3:
+        row = random.choice(made.earlier)
+        row["torn"] = True
+        found: list[Row] = row["log"]
+        return found
+    if not candidates:
+        return None
+    chosen, log = random.choice(candidates)
+    made.torn.add((*chosen, broker))
+    return log

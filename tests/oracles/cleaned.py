@@ -14,8 +14,8 @@ from typing import Any
 
 from linkflap.spark_verify.facts.view import DATA, NULL, digested
 from tests.oracles.checks.replica_agreement import ending, expired
-from tests.oracles.generations import PlainGeneration
 from tests.oracles.plain import NEVER, Plain, PlainLog, of_send
+from tests.oracles.story import PlainGeneration
 
 Content = tuple[int, bool]
 """The key of a record, and whether it is a tombstone."""

@@ -11,10 +11,9 @@ from typing import Any
 
 from tests.oracles.checks.replica_agreement import may_go
 from tests.oracles.cleaned import deleted_elsewhere, deleted_since
-from tests.oracles.generations import PlainGeneration, PlainMirroredRange
 from tests.oracles.plain import NEVER, Plain, PlainLog
 from tests.oracles.promises import marker_at
-from tests.oracles.story import Story
+from tests.oracles.story import PlainGeneration, PlainMirroredRange, Story
 
 FAILOVERS = ("failover-planned", "failover-forced")
 """They end a mirror."""

@@ -7,9 +7,8 @@ from typing import Any
 
 from linkflap.harness.model.payload import PROCESS_SHIFT
 from tests.oracles.cleaned import Written, taken
-from tests.oracles.generations import PlainGeneration
 from tests.oracles.plain import NEVER, Plain, PlainLog, of_send
-from tests.oracles.story import Story
+from tests.oracles.story import PlainGeneration, Story
 
 
 @dataclass(slots=True)

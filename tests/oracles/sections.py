@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.oracles.generations import PlainGeneration
 from tests.oracles.plain import Plain, PlainLog
-from tests.oracles.story import Story
+from tests.oracles.story import PlainGeneration, Story
 
 WRAP = 2**31
 

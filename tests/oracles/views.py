@@ -15,9 +15,7 @@ from linkflap.harness.model.payload import PROCESS_SHIFT
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
 from linkflap.harness.model.values import Values
 from linkflap.spark_verify.facts.partition_facts import (
-    Comparison,
     Description,
-    Disagreement,
     MirrorStop,
     PartitionFacts,
     Promotion,
@@ -225,8 +223,6 @@ def _view(world: World, partition: int, run: str) -> PartitionView:
         truncations=[Truncation(**row) for row in mine(world.truncations)],
         stops=[MirrorStop(**row) for row in mine(world.stops)],
         descriptions=[Description(**row) for row in mine(world.descriptions)],
-        disagreements=[Disagreement(**row) for row in mine(world.disagreements)],
-        comparisons=[Comparison(**row) for row in mine(world.comparisons)],
         replica_samples=[ReplicaSample(**row) for row in mine(world.replica_samples)],
         compacted={c: offset for (c, p), offset in world.compacted.items() if p == partition},
     )

@@ -22,11 +22,10 @@ from linkflap.spark_verify.facts.run_guarantees import NAMES
 from linkflap.topologies import parse
 from tests.faithful.matrix import render
 from tests.faithful.mutations import CATALOGUE
-from tests.faithful.mutations.base import Mutation
+from tests.faithful.mutations.base import BESIDE, Mutation
 from tests.faithful.spec import SHAPES, spec
 from tests.faithful.stories import story
 from tests.foreign_project import BLOCKS
-from tests.oracles.checks import beside
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -269,7 +268,7 @@ def test_a_mutation_names_existing_checks_and_kinds(mutation: Mutation) -> None:
 def test_every_additional_finding_has_a_reason() -> None:
     assert {
         each.partition("/")[0] for mutation in CATALOGUE.values() for each in mutation.may
-    } <= beside().keys(), "say it as BESIDE in the check's reference"
+    } <= BESIDE.keys(), "say it in BESIDE of tests/faithful/mutations/base.py"
 
 
 def test_the_page_equals_the_catalogue() -> None:

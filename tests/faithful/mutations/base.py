@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
-from typing import Literal
+from typing import Final, Literal
 
 from linkflap.harness.model.history import EventRow, Operation, Watermark
 from tests.faithful.clusters import ABORT, COMMIT, RESET, Entry
@@ -24,6 +24,73 @@ from tests.faithful.stories import story
 Afterwards = Callable[[Path], None]
 How = Callable[[Made, Random], Afterwards | None]
 Verdict = Literal["invalid", "unknown", "valid"]
+BESIDE: Final[Mapping[str, str]] = {
+    "aborted-read": "a reader had got the records before their marker became an ABORT",
+    "byte-equality": (
+        "only one of the two clusters was changed, so their bytes differ at one offset"
+    ),
+    "commit-aborted": (
+        "the marker of a transaction whose commit or abort was acknowledged was changed or removed"
+    ),
+    "duplicate": "a payload occurs twice",
+    "exactly-once": "an output or input occurs again, or is missing, on the relay's own cluster",
+    "ghost-ack": (
+        "the record that was acknowledged at an offset is not the record that is there now"
+    ),
+    "group-offsets": (
+        "a group's records are identified by payload, and the payloads moved; or the change also "
+        "exceeds another bound of the group"
+    ),
+    "inconsistent-offset": (
+        "a reader got, or a producer was acknowledged, another record at that offset"
+    ),
+    "internal-topics": (
+        "the coordinator's own topics were not changed with the data, so they still have its "
+        "original decision"
+    ),
+    "last-stable-offset": (
+        "a sample was taken of a log in which that transaction ended elsewhere, or never"
+    ),
+    "leader-epochs": "a moved batch keeps its leader epoch, which does not fit its new offset",
+    "log-start": "a log start may also be changed where a mutation means another bound",
+    "lost-write": (
+        "an acknowledged payload is missing, not visible, or cannot be distinguished from one "
+        "that was never mirrored"
+    ),
+    "marker-pairing": "a marker ends other data than it was written for, or data of another epoch",
+    "order-equality": "the payloads of only one of the two clusters were changed",
+    "poll-continuity": (
+        "a consumer's polls no longer agree with each other, or with the records between them"
+    ),
+    "producer-id-uniqueness": "another producer uses the changed id or epoch",
+    "program-copies": "a program's copy is missing or repeated, because its input or output is",
+    "provenance": "a batch of another cluster's client is among the cluster's own batches",
+    "read-committed-visibility": (
+        "readers got records that are not visible any more, or passed records that now are"
+    ),
+    "record-equality": (
+        "only one of the two clusters was changed, so their records differ at one offset"
+    ),
+    "replica-agreement": "only one replica was changed",
+    "send-order": "records of one producer are in another order than they were sent",
+    "sequence-continuity": (
+        "a producer's batches, with their sequences, are missing, repeated or moved"
+    ),
+    "share-groups": "one wrong row of a member breaks several promises to its group",
+    "standby-isolation": (
+        "another promotion offset is reported, so an acknowledged write is in the mirrored range"
+    ),
+    "torn-transaction": "the transaction has other partitions, which were not changed",
+    "truncation-accounting": (
+        "the mirror's report of its range disagrees with bytes that were changed"
+    ),
+    "uncommitted-read": (
+        "according to the sample, the transaction was open when a reader got its records"
+    ),
+    "unseen": "an acknowledged record is at an offset that readers passed, and no reader got it",
+}
+"""Why a check may find a mutation that is aimed at another check: the finding follows from it in
+some runs."""
 
 
 class NothingToChange(LookupError):

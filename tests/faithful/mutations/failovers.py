@@ -13,6 +13,7 @@ from linkflap.harness.model.scenario import Budgets
 from tests.faithful.clusters import COMMIT, RESET, Entry
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import (
+    BESIDE,
     FORCED,
     MM2_FORCED,
     PAIR,
@@ -33,7 +34,6 @@ from tests.faithful.mutations.base import (
 )
 from tests.faithful.mutations.readers import change_poll, got, polls
 from tests.faithful.observers import MS, SECOND
-from tests.oracles.checks import beside
 
 
 @mutation(
@@ -542,7 +542,7 @@ def event_out_of_time(made: Made, rng: Random) -> None:
     made.events[at] = replace(made.events[at], time=made.ended + 3600 * 10**9)
 
 
-@mutation(ROUND_TRIP, unknown="recording", verdict="unknown", may=" ".join(beside()))
+@mutation(ROUND_TRIP, unknown="recording", verdict="unknown", may=" ".join(BESIDE))
 def events_torn(made: Made, rng: Random) -> Afterwards:
     """The file of events ends in the middle of a row, after the first failover."""
 

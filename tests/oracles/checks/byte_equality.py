@@ -16,7 +16,6 @@ from tests.oracles.story import Story
 
 EACH: frozenset[str] = frozenset()
 DESPITE_TORN = frozenset({"byte-divergence", "byte-hole", "byte-stranger"})
-BESIDE = "only one of the two clusters was changed, so their bytes differ at one offset"
 LARGEST = 2**63 - 1
 
 

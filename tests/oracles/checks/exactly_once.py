@@ -10,14 +10,11 @@ from itertools import pairwise
 from typing import Any
 
 from tests.oracles.checks.internal_topics import disturbed
-from tests.oracles.generations import PlainGeneration
 from tests.oracles.plain import Anomaly, Plain, PlainLog
-from tests.oracles.story import Story
+from tests.oracles.story import PlainGeneration, Story
 
 EACH = frozenset({"input-lost", "output-repeated-by-failover", "output-lost-by-failover"})
 KNOWS_TORN = True
-FAITHFUL_TOO = True
-BESIDE = "an output or input occurs again, or is missing, on the relay's own cluster"
 Key = tuple[str, str, int, str]
 """Group, input topic, input partition, cluster."""
 

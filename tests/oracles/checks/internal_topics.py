@@ -41,10 +41,6 @@ DESPITE_TORN = frozenset(
     }
 )
 KNOWS_TORN = True
-BESIDE = (
-    "the coordinator's own topics were not changed with the data, so they still have its original "
-    "decision"
-)
 
 
 def reference(views: Sequence[Plain]) -> list[Anomaly]:

@@ -8,10 +8,9 @@ from itertools import pairwise
 from typing import Any
 
 from tests.oracles.checks.replica_agreement import KEPT
-from tests.oracles.generations import PlainGeneration, kept
 from tests.oracles.mirrored_ranges import Compared, appended, mirrored_ranges
 from tests.oracles.plain import NEVER, Anomaly, Plain, PlainLog, starts
-from tests.oracles.story import Story
+from tests.oracles.story import PlainGeneration, Story, kept
 
 EACH: frozenset[str] = frozenset()
 DESPITE_TORN = frozenset(
@@ -23,7 +22,6 @@ DESPITE_TORN = frozenset(
         "epoch-not-kept",
     }
 )
-BESIDE = "a moved batch keeps its leader epoch, which does not fit its new offset"
 
 
 def reference(views: Sequence[Plain]) -> list[Anomaly]:

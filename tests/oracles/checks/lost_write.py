@@ -6,17 +6,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tests.oracles.generations import kept
 from tests.oracles.mirrored_ranges import Compared, mirrored_ranges
 from tests.oracles.plain import NEVER, Anomaly, Plain
 from tests.oracles.promises import deleted, marker_at, promises
-from tests.oracles.story import Story
+from tests.oracles.story import Story, kept
 
 EACH = frozenset({"lost-write"})
-BESIDE = (
-    "an acknowledged payload is missing, not visible, or cannot be distinguished from one that "
-    "was never mirrored"
-)
 
 
 def reference(views: Sequence[Plain]) -> list[Anomaly]:

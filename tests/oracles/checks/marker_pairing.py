@@ -6,16 +6,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tests.oracles.generations import PlainGeneration, kept
 from tests.oracles.plain import Anomaly, Plain, PlainLog, pair, transactions
 from tests.oracles.sections import resets_before
-from tests.oracles.story import Story
+from tests.oracles.story import PlainGeneration, Story, kept
 
 EACH: frozenset[str] = frozenset()
 DESPITE_TORN = frozenset(
     {"marker-epoch", "stale-data", "coordinator-epoch-regression", "impossible-header"}
 )
-BESIDE = "a marker ends other data than it was written for, or data of another epoch"
 
 
 def reference(views: Sequence[Plain]) -> list[Anomaly]:

@@ -29,7 +29,6 @@ EACH = frozenset(
         "mirrored-aborted",
     }
 )
-BESIDE = "the payloads of only one of the two clusters were changed"
 
 
 def reference(views: Sequence[Plain]) -> list[Anomaly]:

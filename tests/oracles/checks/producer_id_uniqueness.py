@@ -9,13 +9,11 @@ from itertools import combinations
 from typing import Any
 
 from tests.oracles import sections
-from tests.oracles.generations import PlainGeneration, kept
 from tests.oracles.plain import Anomaly, Plain, PlainLog, incarnation
-from tests.oracles.story import Story
+from tests.oracles.story import PlainGeneration, Story, kept
 
 EACH: frozenset[str] = frozenset()
 KNOWS_TORN = True
-BESIDE = "another producer uses the changed id or epoch"
 KIND = "producer-id-collision"
 
 

@@ -12,7 +12,6 @@ from tests.oracles.worlds import SECOND
 
 EACH: frozenset[str] = frozenset()
 KNOWS_TORN = True
-FAITHFUL_TOO = True
 FATAL = ("_FENCED", "_FATAL", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 
 

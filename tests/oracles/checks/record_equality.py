@@ -16,7 +16,6 @@ from tests.oracles.story import Story
 
 EACH = frozenset({"record-divergence", "record-hole", "record-stranger"})
 DESPITE_TORN = frozenset({"record-divergence", "record-hole", "record-stranger"})
-BESIDE = "only one of the two clusters was changed, so their records differ at one offset"
 HEADER = ("base_offset", "last_offset", "length", "count")
 
 

@@ -15,7 +15,6 @@ EACH: frozenset[str] = frozenset()
 DESPITE_TORN = frozenset(
     {"replica-disagreement", "replica-missing", "corrupt-batch", "log-disorder"}
 )
-BESIDE = "only one replica was changed"
 KEPT = (
     "last_offset",
     "leader_epoch",

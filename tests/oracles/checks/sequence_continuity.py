@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.oracles import sections
-from tests.oracles.generations import PlainGeneration, kept
 from tests.oracles.plain import Anomaly, Plain, PlainLog
-from tests.oracles.story import Story
+from tests.oracles.story import PlainGeneration, Story, kept
 
 EACH: frozenset[str] = frozenset()
 DESPITE_TORN = frozenset({"sequence-repeat", "no-sequence", "epoch-regression"})
-BESIDE = "a producer's batches, with their sequences, are missing, repeated or moved"
 WRAP = 2**31
 
 

@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tests.oracles.generations import PlainGeneration
 from tests.oracles.plain import NEVER, Anomaly, Plain
-from tests.oracles.story import Story
+from tests.oracles.story import PlainGeneration, Story
 from tests.oracles.worlds import SECOND
 
 EACH = frozenset(
@@ -26,7 +25,6 @@ EACH = frozenset(
         "wrong-delivery-count",
     }
 )
-BESIDE = "one wrong row of a member breaks several promises to its group"
 ENDS = ("accepted", "rejected")
 ANSWERS = (*ENDS, "released", "renewed")
 LOCK, LATE = 15 * SECOND, 5 * SECOND

@@ -7,16 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.oracles.generations import PlainGeneration
 from tests.oracles.mirrored_ranges import mirrored_ranges
 from tests.oracles.plain import Anomaly, Plain
 from tests.oracles.promises import Promise, deleted, promises, read_uids
-from tests.oracles.story import Story
+from tests.oracles.story import PlainGeneration, Story
 
 EACH: frozenset[str] = frozenset()
 KNOWS_TORN = True
-FAITHFUL_TOO = True
-BESIDE = "the transaction has other partitions, which were not changed"
 
 
 @dataclass(slots=True)

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from tests.oracles.generations import PlainGeneration
 from tests.oracles.plain import Anomaly, Plain, PlainLog, starts
 from tests.oracles.promises import promises
-from tests.oracles.story import Story
+from tests.oracles.story import PlainGeneration, Story
 
 EACH = frozenset({"truncated-write"})
 DESPITE_TORN = frozenset(
@@ -24,7 +23,6 @@ DESPITE_TORN = frozenset(
         "epoch-mismatch",
     }
 )
-BESIDE = "the mirror's report of its range disagrees with bytes that were changed"
 SAME = ("base_offset", "last_offset", "length", "crc", "leader_epoch")
 
 

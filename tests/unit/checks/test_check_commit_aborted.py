@@ -11,8 +11,6 @@ from tests.unit.checks.histories import SECOND, Log, commit, promoted, view
 from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
-    assert_accepted,
-    assert_rejected,
     unjudged,
 )
 
@@ -69,30 +67,13 @@ ACCEPTED = {
 }
 REJECTS = {
     "abort-committed": Rejected(
-        view=view([Log("A").txn(1, pid=7)], sends=[commit(1, acked=0, ending="abort")]),
-        cluster="A",
-        offset=1,
+        view([Log("A").txn(1, pid=7)], sends=[commit(1, acked=0, ending="abort")]), "A", 1
     ),
     "commit-aborted": Rejected(
-        view=view([Log("A").txn(1, pid=7, end="abort")], sends=[commit(1, acked=0)]),
-        cluster="A",
-        offset=1,
+        view([Log("A").txn(1, pid=7, end="abort")], sends=[commit(1, acked=0)]), "A", 1
     ),
-    "commit-unmarked": Rejected(
-        view=view([OPEN], sends=[commit(1, acked=0)]), cluster="A", offset=0
-    ),
+    "commit-unmarked": Rejected(view([OPEN], sends=[commit(1, acked=0)]), "A", 0),
 }
-
-
-@pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case: str) -> None:
-    seen, counted = ACCEPTED[case]
-    assert_accepted(NAME, seen, counted=counted)
-
-
-@pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind: str) -> None:
-    assert_rejected(NAME, kind, REJECTS[kind])
 
 
 def test_a_commit_that_was_certainly_never_requested_and_took_effect() -> None:

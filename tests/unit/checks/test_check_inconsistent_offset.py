@@ -11,8 +11,6 @@ from tests.unit.checks.round_trip import before, trip
 from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
-    assert_accepted,
-    assert_rejected,
     findings,
     unjudged,
 )
@@ -40,20 +38,9 @@ ACCEPTED = {
 }  # fmt: skip
 REJECTS = {
     "inconsistent-offset": Rejected(
-        view=view([A], reads=[poll((0, 1)), poll((0, 2), reader="s")]), cluster="A", offset=0
+        view([A], reads=[poll((0, 1)), poll((0, 2), reader="s")]), "A", 0
     ),
 }
-
-
-@pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case: str) -> None:
-    seen, counted = ACCEPTED[case]
-    assert_accepted(NAME, seen, counted=counted)
-
-
-@pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind: str) -> None:
-    assert_rejected(NAME, kind, REJECTS[kind])
 
 
 @pytest.mark.parametrize(
@@ -88,6 +75,11 @@ def test_neighbours_are_one_anomaly_and_everybody_is_named() -> None:
         "records": 2,
         "seen": [{"uid": 1, "by": ["log", "client"]}, {"uid": 8, "by": ["r"]}],
     }
+
+
+def test_two_places_are_two_anomalies() -> None:
+    seen = view([Log("A").data(1, 2, 3, 4)], reads=[poll((0, 7), (2, 8), (3, 9))])
+    assert [(f.offset, f.evidence["records"]) for f in findings(NAME, seen)] == [(0, 1), (2, 2)]
 
 
 def test_what_was_seen_below_a_truncation_still_holds() -> None:

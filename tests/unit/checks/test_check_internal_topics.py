@@ -140,10 +140,7 @@ SMALLEST = {
     "marker-unexplained": ([coordinator(ONGOING, partitions=()), data("commit")], "A.t", 1),
     "commit-missing": ([groups(3), sampled(3, 5)], "A.t", 5),
 }
-REJECTS = {
-    kind: Rejected(view=seen[-1], cluster="A", offset=offset)
-    for kind, (seen, _, offset) in SMALLEST.items()
-}
+REJECTS = {kind: Rejected(seen[-1], "A", offset) for kind, (seen, _, offset) in SMALLEST.items()}
 """The partition in which each is found; some need the coordinator's partition too."""
 NEIGHBOURS = {
     "a second outcome of one epoch": ([coordinator(*DONE, *UNDONE), data("commit", "commit")],

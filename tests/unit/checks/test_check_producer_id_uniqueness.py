@@ -12,8 +12,6 @@ from tests.unit.checks.histories import Log, commit, promoted, send, uid, view
 from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
-    assert_accepted,
-    assert_rejected,
     findings,
 )
 
@@ -66,20 +64,9 @@ ACCEPTED = {
 }
 REJECTS = {
     "producer-id-collision": Rejected(
-        view=view([Log("A").data(P1(1), pid=7).data(P2(1), pid=7)]), cluster="A", offset=1
+        view([Log("A").data(P1(1), pid=7).data(P2(1), pid=7)]), "A", 1
     ),
 }
-
-
-@pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case: str) -> None:
-    seen, counted = ACCEPTED[case]
-    assert_accepted(NAME, seen, counted=counted)
-
-
-@pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind: str) -> None:
-    assert_rejected(NAME, kind, REJECTS[kind])
 
 
 def test_the_intruder_is_the_one_with_fewer_batches() -> None:

@@ -156,8 +156,8 @@ ACCEPTED = {
 }  # fmt: skip
 FENCED = [by(30, error="_FENCED", outcome="info"), by(60, process=2), by(99, process=2)]
 REJECTS = {
-    "stalled": Rejected(view=seen(GROUP, groups=group_at((9, 1))), cluster="A", offset=1),
-    "client-unusable": Rejected(view=seen(PRODUCER, sends=FENCED), cluster="A", offset=-1),
+    "stalled": Rejected(seen(GROUP, groups=group_at((9, 1))), "A", 1),
+    "client-unusable": Rejected(seen(PRODUCER, sends=FENCED), "A", -1),
 }
 
 

@@ -53,13 +53,10 @@ ACCEPTED = {
 }
 REJECTS = {
     "hidden-committed": Rejected(
-        view=view([Log("A").data(1, 2, 3)], reads=[poll((0, 1), (2, 3))]), cluster="A", offset=1
+        view([Log("A").data(1, 2, 3)], reads=[poll((0, 1), (2, 3))]), "A", 1
     ),
     "phantom-read": Rejected(
-        view=view([Log("A").data(1)], reads=[poll((0, 9))]),
-        cluster="A",
-        offset=0,
-        only=("hidden-committed",),
+        view([Log("A").data(1)], reads=[poll((0, 9))]), "A", 0, only=("hidden-committed",)
     ),
 }
 

@@ -14,8 +14,6 @@ from tests.unit.checks.histories import SECOND, Log, commit, ints, send, view
 from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
-    assert_accepted,
-    assert_rejected,
     findings,
     unjudged,
 )
@@ -125,53 +123,37 @@ ACCEPTED = {
 STALE = (row("acquire", 1, at=20, member="m2", position=2), row("accept", 1, at=22, member="m2"))
 REJECTS = {
     "delivered-again": Rejected(
-        view=shared(
+        shared(
             *ACCEPTED_ROWS,
             row("acquire", 1, at=20, position=2),
             row("accept", 1, at=22),
             row("accepted", 1, at=22),
             DONE,
         ),
-        cluster="A",
-        offset=0,
+        "A",
+        0,
     ),
-    "never-delivered": Rejected(view=shared(DONE), cluster="A", offset=0),
+    "never-delivered": Rejected(shared(DONE), "A", 0),
     "never-acknowledged": Rejected(
-        view=shared(GIVEN, row("release", 1, at=12), row("released", 1, at=12), DONE),
-        cluster="A",
-        offset=0,
+        shared(GIVEN, row("release", 1, at=12), row("released", 1, at=12), DONE), "A", 0
     ),
     "unacquired-acknowledgement": Rejected(
-        view=shared(
+        shared(
             GIVEN,
             row("accept", 1, at=12, member="m2"),
             row("accepted", 1, at=12, member="m2"),
             DONE,
         ),
-        cluster="A",
-        offset=0,
+        "A",
+        0,
     ),
     "wrong-delivery-count": Rejected(
-        view=shared(row("acquire", 1, at=10, position=6), *ACCEPTED_ROWS[1:], DONE),
-        cluster="A",
-        offset=0,
+        shared(row("acquire", 1, at=10, position=6), *ACCEPTED_ROWS[1:], DONE), "A", 0
     ),
     "wrong-start-offset": Rejected(
-        view=shared(*ACCEPTED_ROWS, row("settled", at=50, position=3)), cluster="A", offset=3
+        shared(*ACCEPTED_ROWS, row("settled", at=50, position=3)), "A", 3
     ),
 }
-
-
-@pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case: str) -> None:
-    seen, counted = ACCEPTED[case]
-    assert_accepted(NAME, seen, counted=counted)
-    assert unjudged(NAME, seen) == []
-
-
-@pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind: str) -> None:
-    assert_rejected(NAME, kind, REJECTS[kind])
 
 
 KILLED = Window(id="kill", fault="broker-kill", target="A/1", start=5 * SECOND, end=30 * SECOND)

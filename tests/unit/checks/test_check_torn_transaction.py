@@ -17,8 +17,6 @@ from linkflap.spark_verify.verdict.allowances import why_allowed
 from tests.unit.checks.histories import History, Log, commit, poll, promoted, view
 from tests.unit.checks.verdicts import (
     Rejected,
-    assert_accepted,
-    assert_rejected,
     examined,
     findings,
     found_in,
@@ -60,27 +58,12 @@ ACCEPTED = {
 }
 REJECTS = {
     "torn-transaction": Rejected(
-        view=view([Log("A").txn(1, pid=7).txn(2, pid=7, end="abort")], sends=ACKED),
-        cluster="A",
-        offset=2,
+        view([Log("A").txn(1, pid=7).txn(2, pid=7, end="abort")], sends=ACKED), "A", 2
     ),
     "torn-by-failover": Rejected(
-        view=view([A12, Log("B").data(1)], sends=ACKED, promotions=[promoted(1)]),
-        cluster="B",
-        offset=-1,
+        view([A12, Log("B").data(1)], sends=ACKED, promotions=[promoted(1)]), "B", -1
     ),
 }
-
-
-@pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case: str) -> None:
-    seen, counted = ACCEPTED[case]
-    assert_accepted(NAME, seen, counted=counted)
-
-
-@pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind: str) -> None:
-    assert_rejected(NAME, kind, REJECTS[kind])
 
 
 def together(*views: PartitionView, mirror: str = "mm2") -> list[tuple[str, str, int, int, bool]]:

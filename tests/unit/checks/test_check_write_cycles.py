@@ -19,8 +19,6 @@ from tests.unit.checks.histories import Committed, Log, commit, ints, view
 from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
-    assert_accepted,
-    assert_rejected,
     due_at,
     findings,
     found_in,
@@ -58,22 +56,9 @@ ACCEPTED = {
 }
 REJECTS = {
     "write-cycle": Rejected(
-        view=view([A], sends=[made(1, of=[2], acked=0), made(2, of=[1], acked=1)]),
-        cluster="A",
-        offset=0,
+        view([A], sends=[made(1, of=[2], acked=0), made(2, of=[1], acked=1)]), "A", 0
     ),
 }
-
-
-@pytest.mark.parametrize("case", ACCEPTED)
-def test_accepts(case: str) -> None:
-    seen, counted = ACCEPTED[case]
-    assert_accepted(NAME, seen, counted=counted)
-
-
-@pytest.mark.parametrize("kind", REJECTS)
-def test_rejects(kind: str) -> None:
-    assert_rejected(NAME, kind, REJECTS[kind])
 
 
 def test_a_circle_is_reported_step_by_step() -> None:

@@ -27,7 +27,7 @@ from tests.oracles.changes import change
 from tests.oracles.happenings import world
 from tests.oracles.views import views
 from tests.unit.checks.histories import Log, commit, poll, promoted, samples, view
-from tests.unit.checks.verdicts import anomalies, examined
+from tests.unit.checks.verdicts import anomalies, assert_accepted, assert_rejected, examined
 
 MODULES = {
     name: importlib.import_module(f"tests.unit.checks.test_check_{name.replace('-', '_')}")
@@ -39,6 +39,26 @@ MODULES = {
 def test_every_kind_of_anomaly_has_a_smallest_history_that_is_rejected(name: str) -> None:
     rejected = getattr(MODULES[name], "REJECTS", {})
     assert set(rejected) == {kind.name for kind in REGISTRY[name].anomalies}
+
+
+TABLES = {name: module for name, module in MODULES.items() if not hasattr(module, "test_accepts")}
+"""Checks whose tables of smallest histories are of the common form: ACCEPTED has histories, and
+how much is examined in each; REJECTS has one history for each kind."""
+
+
+@pytest.mark.parametrize(
+    ("name", "case"), [(name, case) for name, module in TABLES.items() for case in module.ACCEPTED]
+)
+def test_accepts(name: str, case: str) -> None:
+    seen, counted = TABLES[name].ACCEPTED[case]
+    assert_accepted(name, seen, counted=counted)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [(name, kind) for name, module in TABLES.items() for kind in module.REJECTS]
+)
+def test_rejects(name: str, kind: str) -> None:
+    assert_rejected(name, kind, TABLES[name].REJECTS[kind])
 
 
 @pytest.mark.parametrize("name", [name for name, check in REGISTRY.items() if check.anomalies])

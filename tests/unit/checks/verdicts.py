@@ -14,7 +14,7 @@ from linkflap.spark_verify.facts.partition_facts import (
 from linkflap.spark_verify.facts.view import PartitionView
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Rejected:
     """The smallest history in which a kind of anomaly must be found, and where; `only` are all
     kinds that it may have.
