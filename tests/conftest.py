@@ -20,7 +20,7 @@ pytest.register_assert_rewrite(
     "tests.consequences",
     "tests.failback",
     "tests.mirrored_topics",
-    "tests.shadow_pair",
+    "tests.shadows",
     "tests.shadow_watch",
     "tests.truthful",
     "tests.unit.checks.verdicts",

@@ -12,8 +12,7 @@ from linkflap.harness.model.side_by_side import side_by_side
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import Partition, quiet
 from tests.events import Rows as Events
-from tests.shadow_pair import Writer, drained, ends
-from tests.shadows import SAME, TOPIC, TOPIC_PARTITIONS, headers
+from tests.shadows import SAME, TOPIC, TOPIC_PARTITIONS, Writer, drained, ends, headers
 
 
 def same_everywhere(deployment: Deployment) -> None:

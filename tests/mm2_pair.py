@@ -5,22 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import cast
 
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Producer
 
 from linkflap.harness.mirrors import make_mirror
-from linkflap.harness.mirrors.arrival import reader
 from linkflap.harness.model.protocols import Deployment, Mirror
 from linkflap.harness.model.scenario import MirrorSpec
-from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
 from tests.events import Rows
-from tests.events import Rows as Events
+from tests.shadows import TOPIC, TOPIC_PARTITIONS, make_topic
 
-TOPIC = "A.records"
-TOPIC_PARTITIONS = [(TOPIC, 0), (TOPIC, 1)]
 ABORTED = b"aborted"
 
 
@@ -77,36 +71,10 @@ class Writer:
 def mirrored(deployment: Deployment, **options: str) -> Iterator[tuple[Mirror, Writer, Rows]]:
     """TOPIC on A, and a started mirror; (mirror, writer, events)."""
     a = deployment.clusters["A"].bootstrap
-    admin = AdminClient(quiet(a))
-    admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(30)
-    events = Events()
+    make_topic(deployment, "A")
+    events = Rows()
     mirror = make_mirror(
         MirrorSpec(kind="mm2", options=options), deployment.topology.links[0], deployment, events
     )
     mirror.start()
     yield mirror, Writer(a), events
-
-
-def drained(mirror: Mirror) -> None:
-    until(lambda: mirror.lag() == 0, within=60, what="the mirror to drain", state=mirror.lag)
-
-
-def seen(bootstrap: str, isolation: str = "read_committed") -> dict[int, list[bytes]]:
-    """Values of TOPIC by partition, in log order, as a reader with this isolation level gets
-    them."""
-    found: dict[int, list[bytes]] = {0: [], 1: []}
-    ended: set[int] = set()
-    consumer = reader(bootstrap, isolation)
-    consumer.assign([TopicPartition(*tp, 0) for tp in TOPIC_PARTITIONS])
-
-    def read_through() -> bool:
-        for message in consumer.consume(5000, 0.1):
-            if message.error():
-                ended.add(cast(int, message.partition()))
-            else:
-                found[cast(int, message.partition())].append(cast(bytes, message.value()))
-        return len(ended) == 2
-
-    until(read_through, within=60, what=f"{TOPIC} to be read", state=lambda: ended)
-    consumer.close()
-    return found

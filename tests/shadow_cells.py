@@ -14,7 +14,8 @@ from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.wait import until
 from tests.shadow_sides import Shadowed, Sides, Traffic, forgotten, shadow
-from tests.shadow_watch import Watch, assert_failed_over, ends
+from tests.shadow_watch import Watch, assert_failed_over
+from tests.shadows import ends
 
 FAILING_OVER: tuple[Step, ...] = STEPS[STEPS.index("settling") :]
 Break = Callable[[Deployment, Shadowed, Callable[[], None]], None]

@@ -13,9 +13,9 @@ from confluent_kafka.admin import AdminClient
 from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID
 from linkflap.harness.model.protocols import Cluster, Deployment
 from linkflap.harness.model.wait import until
-from linkflap.harness.wire.offsets import Bound, quiet
+from linkflap.harness.wire.offsets import quiet
 from tests.shadow_sides import Shadowed, Traffic
-from tests.shadows import SAME, TOPIC, TOPIC_PARTITIONS, answered, headers
+from tests.shadows import SAME, TOPIC, TOPIC_PARTITIONS, ends, headers
 
 BEFORE = ("mirroring", "settling", "ending")
 """Phases in which no real broker may be in an ISR."""
@@ -94,10 +94,6 @@ def whole(cluster: Cluster) -> bool:
         sorted(p.isrs) == sorted(p.replicas) == wanted and p.leader in wanted
         for p in topic.partitions.values()
     )
-
-
-def ends(cluster: Cluster, which: Bound = "high") -> dict[tuple[str, int], int]:
-    return answered(cluster.bootstrap, which, TOPIC_PARTITIONS)
 
 
 def assert_failed_over(

@@ -7,18 +7,20 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TypedDict, Unpack
+from functools import partial
+from typing import TypedDict, Unpack, cast
 
 import numpy as np
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.log.batches import scan
 from linkflap.harness.mirrors import make_mirror
+from linkflap.harness.mirrors.arrival import reader
 from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
 from linkflap.harness.mirrors.shadow.settings import Config, ShadowOptions
 from linkflap.harness.model.errors import DeadlineExceeded
-from linkflap.harness.model.protocols import Broker, Deployment
+from linkflap.harness.model.protocols import Broker, Cluster, Deployment, Mirror
 from linkflap.harness.model.scenario import MirrorSpec, Option
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import Bound, answered_bounds, quiet
@@ -70,6 +72,8 @@ class Writer:
         self._producer = Producer(quiet(bootstrap) | settings)
         self._producer.init_transactions(60)
         self._topic, self._turn = topic, 0
+        self.committed = 0
+        """How many records are in transactions that were committed."""
 
     def write(self, transactions: int = 1, size: int = 100) -> None:
         for _ in range(transactions):
@@ -77,6 +81,7 @@ class Writer:
             self._turn += 1
             if self._turn % 3:
                 self._producer.commit_transaction(60)
+                self.committed += 20
             else:
                 self._producer.abort_transaction(60)
 
@@ -137,6 +142,13 @@ def shadow(deployment: Deployment, link: str, **options: Option) -> ShadowMirror
     return mirror
 
 
+def shadowed(deployment: Deployment, **options: Option) -> tuple[ShadowMirror, Rows]:
+    """TOPIC on A, and a shadow that is not started yet; (mirror, events)."""
+    make_topic(deployment, "A")
+    mirror = shadow(deployment, deployment.topology.links[0].name, **options)
+    return mirror, cast(Rows, mirror._recorder)
+
+
 def headers(
     broker: Broker, tp: tuple[str, int], *, below: int | None = None, above: int = 0
 ) -> Mapping[str, list[int]]:
@@ -161,9 +173,10 @@ def assert_equal(
     *,
     below: Mapping[tuple[str, int], int] | None = None,
     names: Sequence[str] = SAME,
+    same_start: bool = False,
 ) -> None:
     """Every running replica of `destination` has the bytes of the first broker of `source`, except
-    for leader epochs."""
+    for leader epochs; with `same_start`, and nothing before them."""
     there = next(iter(deployment.clusters[source].brokers.values()))
     for tp in partitions:
         end = None if below is None else below[tp]
@@ -171,7 +184,8 @@ def assert_equal(
         assert wanted["base_offset"], f"nothing in {tp} on {source}"
         for broker in deployment.clusters[destination].brokers.values():
             if broker.state == "running":
-                found = headers(broker, tp, below=end, above=wanted["base_offset"][0])
+                start = 0 if same_start else wanted["base_offset"][0]
+                found = headers(broker, tp, below=end, above=start)
                 assert [found[name] for name in names] == [wanted[name] for name in names], (
                     tp,
                     destination,
@@ -179,44 +193,39 @@ def assert_equal(
                 )
 
 
-def drained(*mirrors: ShadowMirror, within: float = 90) -> None:
+def drained(*mirrors: Mirror, within: float = 90) -> None:
     """Waits until no mirror is behind. Asks from the first to the last, so that a chain is empty at
     the end."""
     for mirror in mirrors:
-        _drained(mirror, within)
+        until(
+            partial(_has_drained, mirror),
+            within=within,
+            every=0.1,
+            what=f"{mirror.link.name} to drain",
+            state=mirror.lag,
+        )
 
 
-def _drained(mirror: ShadowMirror, within: float) -> None:
-    until(
-        lambda: mirror.lag() == 0,
-        within=within,
-        every=0.1,
-        what=f"{mirror.link.name} to drain",
-        state=mirror.lag,
-    )
+def _has_drained(mirror: Mirror) -> bool:
+    return mirror.lag() == 0
 
 
 def ends(
-    deployment: Deployment,
-    cluster: str,
+    at: str | Cluster,
     which: Bound = "high",
     partitions: Sequence[tuple[str, int]] = TOPIC_PARTITIONS,
 ) -> dict[tuple[str, int], int]:
-    return answered(deployment.clusters[cluster].bootstrap, which, partitions)
+    """Bounds on a cluster, once there are leaders that answer; raises DeadlineExceeded. It uses a
+    new client each time, because an old client may ask a leader that has just died until its
+    timeout."""
+    bootstrap = at if isinstance(at, str) else at.bootstrap
 
-
-def answered(
-    bootstrap: str, which: Bound = "high", partitions: Sequence[tuple[str, int]] = TOPIC_PARTITIONS
-) -> dict[tuple[str, int], int]:
-    """Bounds, once there are leaders that answer; raises DeadlineExceeded. It uses a new client
-    each time, because an old client may ask a leader that has just died until its timeout."""
-
-    def ends() -> dict[tuple[str, int], int] | None:
+    def answered() -> dict[tuple[str, int], int] | None:
         found = answered_bounds(AdminClient(quiet(bootstrap)), partitions, which, within=5)
         return found if len(found) == len(partitions) else None
 
     return until(
-        ends, within=120, every=0.2, what=f"the leaders of {partitions} to tell where they end"
+        answered, within=120, every=0.2, what=f"the leaders of {partitions} to tell where they end"
     )
 
 
@@ -232,7 +241,7 @@ def all_end(
 
     def there() -> bool:
         nonlocal state
-        state = ends(deployment, cluster, partitions=list(wanted))
+        state = ends(deployment.clusters[cluster], partitions=list(wanted))
         return state == wanted
 
     until(
@@ -240,7 +249,9 @@ def all_end(
     )
 
 
-def own_write(bootstrap: str, topic: str = TOPIC, partition: int = 0, **settings: str) -> object:
+def own_write(
+    bootstrap: str, topic: str = TOPIC, partition: int = 0, **settings: str | int
+) -> object:
     """Writes one record. Returns its offset, or the name of the error."""
     answers: list[object] = []
     producer = Producer(
@@ -273,3 +284,29 @@ def stray(deployment: Deployment, cluster: str) -> list[str]:
         if name.partition(".")[0] not in homes
         and max([partition.leader, *partition.replicas]) >= 1000
     ]
+
+
+def read(bootstrap: str, isolation: str = "read_committed") -> dict[int, list[bytes]]:
+    """Values of TOPIC by partition, in log order, as a reader with this isolation level gets
+    them."""
+    found: dict[int, list[bytes]] = {number: [] for _, number in TOPIC_PARTITIONS}
+    ended: set[int] = set()
+    consumer = reader(bootstrap, isolation)
+    consumer.assign([TopicPartition(*tp, 0) for tp in TOPIC_PARTITIONS])
+
+    def read_through() -> bool:
+        for message in consumer.consume(5000, 0.1):
+            if message.error():
+                ended.add(cast(int, message.partition()))
+            else:
+                found[cast(int, message.partition())].append(cast(bytes, message.value()))
+        return len(ended) == len(found)
+
+    until(read_through, within=60, what=f"{TOPIC} to be read", state=lambda: ended)
+    consumer.close()
+    return found
+
+
+def count(bootstrap: str, isolation: str) -> int:
+    """Records of TOPIC that a reader with this isolation level gets."""
+    return sum(map(len, read(bootstrap, isolation).values()))

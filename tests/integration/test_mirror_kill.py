@@ -93,7 +93,7 @@ def test_the_shadow_of_a_reversed_link_dies_and_comes_back(linkflap_deployment: 
     assert reverse.heal()
     mirrors["B->A"].stop()
     assert (
-        ends(up, "A", partitions=[(TOPIC, 0)])
+        ends(up.clusters["A"], partitions=[(TOPIC, 0)])
         == {(TOPIC, 0): 4}
-        == ends(up, "B", partitions=[(TOPIC, 0)])
+        == ends(up.clusters["B"], partitions=[(TOPIC, 0)])
     )

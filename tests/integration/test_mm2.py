@@ -13,7 +13,8 @@ from linkflap.harness.mirrors.mm2 import ConnectProgress
 from linkflap.harness.model.protocols import Deployment, Mirror
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import bounds, quiet
-from tests.mm2_pair import TOPIC_PARTITIONS, drained, mirrored, seen
+from tests.mm2_pair import mirrored
+from tests.shadows import TOPIC_PARTITIONS, drained, read
 
 pytestmark = pytest.mark.linkflap(topology="A->B")
 
@@ -63,7 +64,7 @@ def test_a_worker_killed_mid_write_repeats_at_least_once_and_loses_nothing(
             mirror.restart()
         drained(mirror)
         mirror.stop()
-        found = seen(linkflap_deployment.clusters["B"].bootstrap)
+        found = read(linkflap_deployment.clusters["B"].bootstrap)
         repeats = {
             partition: len(values) - len(distinct(values)) for partition, values in found.items()
         }
@@ -134,7 +135,7 @@ def test_reading_uncommitted_makes_aborted_records_plain_records_and_groups_are_
         commit_group(a, "app", {tp: 30 for tp in TOPIC_PARTITIONS})
         commit_group(a, "other", {tp: 30 for tp in TOPIC_PARTITIONS})
         drained(mirror)
-        on_b = seen(b)
+        on_b = read(b)
         assert {partition: len(values) for partition, values in on_b.items()} == {0: 100, 1: 100}
         assert all(
             set(writer.committed[partition]) < set(values) for partition, values in on_b.items()

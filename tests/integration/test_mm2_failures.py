@@ -16,7 +16,8 @@ from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
 from tests.events import Rows
-from tests.mm2_pair import TOPIC, drained, mirrored
+from tests.mm2_pair import mirrored
+from tests.shadows import TOPIC, drained
 
 pytestmark = pytest.mark.linkflap(topology="A->B")
 

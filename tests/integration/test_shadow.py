@@ -19,8 +19,18 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
-from tests.shadow_pair import Writer, assert_equal, count, drained, ends, own_write, shadowed
-from tests.shadows import TOPIC, TOPIC_PARTITIONS, headers
+from tests.shadows import (
+    TOPIC,
+    TOPIC_PARTITIONS,
+    Writer,
+    assert_equal,
+    count,
+    drained,
+    ends,
+    headers,
+    own_write,
+    shadowed,
+)
 
 pytestmark = pytest.mark.linkflap(topology="A->B")
 
@@ -47,7 +57,7 @@ def test_bytes_are_equal_across_a_kill_and_a_failover_aborts_what_was_open(
     group.commit(offsets=[TopicPartition(TOPIC, 0, 30)], asynchronous=False)
     group.close()
     drained(mirror)
-    assert_equal(linkflap_deployment)
+    assert_equal(linkflap_deployment, "A", "B", same_start=True)
     assert ends(b, "stable") == ends(a, "stable") != ends(b) == ends(a)
     assert count(b, "read_uncommitted") == count(a, "read_uncommitted")
     assert count(b, "read_committed") == count(a, "read_committed") > 0
@@ -56,7 +66,7 @@ def test_bytes_are_equal_across_a_kill_and_a_failover_aborts_what_was_open(
     assert not mirror.alive
     promoted = mirror.promotion()
     assert promoted == ends(a)
-    assert_equal(linkflap_deployment, below=promoted)
+    assert_equal(linkflap_deployment, "A", "B", below=promoted, same_start=True)
     assert ends(b, "stable")[TOPIC, 0] == promoted[TOPIC, 0] + 1  # one ABORT marker
     assert own_write(b) == promoted[TOPIC, 0] + 1
     admin = AdminClient(quiet(b))
@@ -87,9 +97,13 @@ def test_growth_and_log_start_are_followed_and_a_topic_made_again_is_refused(
         state=lambda: ends(b, "start"),
     )
     admin.create_partitions([NewPartitions(TOPIC, 3)])[TOPIC].result(20)
-    until(lambda: isinstance(own_write(a, 2), int), within=120, what="the new partition of A")
+    until(
+        lambda: isinstance(own_write(a, partition=2), int),
+        within=120,
+        what="the new partition of A",
+    )
     drained(mirror)
-    assert_equal(linkflap_deployment, [(TOPIC, 1), (TOPIC, 2)])
+    assert_equal(linkflap_deployment, "A", "B", [(TOPIC, 1), (TOPIC, 2)], same_start=True)
     before = ends(b)
     admin.delete_topics([TOPIC])[TOPIC].result(20)
     until(
@@ -136,7 +150,7 @@ def test_nothing_is_writable_in_a_stall_and_a_dead_source_and_broker_do_not_stop
     mirror.resume()
     writer.write(5)
     drained(mirror)
-    assert_equal(linkflap_deployment)
+    assert_equal(linkflap_deployment, "A", "B", same_start=True)
     a.brokers[1].kill()
     b.brokers[2].kill()
     mirror.crash()
@@ -176,7 +190,13 @@ def test_what_is_done_to_producer_ids_decides_what_brokers_track(
     blind = ids in ("negate", "region")
     assert (ends(b, "stable") == ends(b)) == blind
     assert (count(b, "read_committed") > writer.committed) == blind
-    assert_equal(linkflap_deployment, names=("base_offset", "last_offset", "length", "control"))
+    assert_equal(
+        linkflap_deployment,
+        "A",
+        "B",
+        names=("base_offset", "last_offset", "length", "control"),
+        same_start=True,
+    )
     here = headers(linkflap_deployment.clusters["B"].brokers[1], TOPIC_PARTITIONS[0])["producer_id"]
     assert all(producer_id < 0 for producer_id in here) == blind
 
@@ -217,7 +237,7 @@ def test_hidden_from_clients_the_destination_shows_nothing_until_the_failover(
     found = AdminClient(quiet(b)).list_topics(timeout=60)
     assert sorted(found.brokers) == [1]
     assert {p.leader for p in found.topics[TOPIC].partitions.values()} == {-1}
-    assert_equal(linkflap_deployment)
+    assert_equal(linkflap_deployment, "A", "B", same_start=True)
     mirror.stop()
     promoted = mirror.promotion()
     assert promoted == ends(a)

@@ -11,8 +11,16 @@ from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
 from tests.failback import away, led_by_its_own, revived, same_everywhere, truncations
-from tests.shadow_pair import Writer, drained, ends, own_write, shadowed
-from tests.shadows import TOPIC, TOPIC_PARTITIONS, headers
+from tests.shadows import (
+    TOPIC,
+    TOPIC_PARTITIONS,
+    Writer,
+    drained,
+    ends,
+    headers,
+    own_write,
+    shadowed,
+)
 
 pytestmark = pytest.mark.linkflap(topology="A->B")
 

@@ -19,8 +19,7 @@ from linkflap.harness.wire.offsets import quiet
 from tests import shadows
 from tests.events import Rows as Events
 from tests.failback import away, led_by_its_own, revived, same_everywhere, truncations
-from tests.shadow_pair import Writer, drained, ends, own_write, shadowed
-from tests.shadows import SAME, TOPIC, headers
+from tests.shadows import SAME, TOPIC, Writer, drained, ends, headers, own_write, shadowed
 
 pytestmark = pytest.mark.linkflap(topology="A->B")
 

@@ -64,7 +64,7 @@ def test_groups_are_filtered_clamped_left_alone_while_active_and_no_more_synced_
     mirror.start()
     writer.write(6)
     drained(mirror)
-    here, end = Groups(b), ends(up, "B")[TOPIC, 0]
+    here, end = Groups(b), ends(up.clusters["B"])[TOPIC, 0]
 
     live = Consumer(
         quiet(b)
@@ -131,7 +131,7 @@ def test_a_mirror_back_is_there_when_groups_are_synced_whose_members_died_with_t
     a.brokers[1].kill()
     reader.close()  # it can tell nobody
     mirror.stop()
-    end = ends(up, "B")[TOPIC, 0]
+    end = ends(up.clusters["B"])[TOPIC, 0]
     commit(b.bootstrap, "app", end)
     a.brokers[1].start()
     back = mirror.reversed()

@@ -84,7 +84,7 @@ def test_every_codec_and_batches_of_16_kb_1_mb_and_more_than_a_window(
     assert min(headers(here, ("A.huge", 0))["length"]) > WINDOW_BYTES
     mirror.stop()
     assert {tp: mirror.promotion()[tp] for tp in topic_partitions} == ends(
-        up, "A", partitions=topic_partitions
+        up.clusters["A"], partitions=topic_partitions
     )
 
 
@@ -109,7 +109,9 @@ def test_two_hundred_partitions_of_several_topics(linkflap_deployment: Deploymen
             mirror.restart()
     until(lambda: producer.flush(1) == 0, within=60, what="200 partitions to be written")
     drained(mirror)
-    assert ends(up, "B", partitions=topic_partitions) == dict.fromkeys(topic_partitions, 20)
+    assert ends(up.clusters["B"], partitions=topic_partitions) == dict.fromkeys(
+        topic_partitions, 20
+    )
     mirror.stop()
     assert_equal(up, "A", "B", topic_partitions)
     assert own_write(up.clusters["B"].bootstrap, "A.wide3", 49) == 20
@@ -190,21 +192,21 @@ def test_the_log_start_of_the_source_is_followed_while_mirroring_also_past_what_
         admin.delete_records([tp])[tp].result(20)
         wanted = {(TOPIC, 0): offset}
         until(
-            lambda: ends(up, of, "start", [(TOPIC, 0)]) == wanted,
+            lambda: ends(up.clusters[of], "start", [(TOPIC, 0)]) == wanted,
             within=120,
             every=0.1,
             what=f"{of} to begin at {offset}",
         )
 
     begins_at(20)
-    end = ends(up, "A")[TOPIC, 0]
+    end = ends(up.clusters["A"])[TOPIC, 0]
     mirror.pause()
     writer.write(6)
     begins_at(end + 33, of="A")
     mirror.resume()
     begins_at(end + 33)
     drained(mirror)
-    assert ends(up, "A") == ends(up, "B")
+    assert ends(up.clusters["A"]) == ends(up.clusters["B"])
     assert_equal(up, "A", "B", [(TOPIC, 1)])
     mirror.stop()
-    assert mirror.promotion() == ends(up, "A")
+    assert mirror.promotion() == ends(up.clusters["A"])

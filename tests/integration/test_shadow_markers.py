@@ -57,10 +57,14 @@ def test_what_was_open_is_aborted_once_also_when_the_shadow_died_before_it_noted
     Writer(a).write(4)
     left = [begun(a, "both", range(2)), begun(a, "one", range(1))]
     drained(mirror)
-    assert ends(up, "B", "stable") == ends(up, "A", "stable") != ends(up, "B")
+    assert (
+        ends(up.clusters["B"], "stable")
+        == ends(up.clusters["A"], "stable")
+        != ends(up.clusters["B"])
+    )
     mirror.stop()
     promoted = mirror.promotion()
-    assert promoted == ends(up, "A")
+    assert promoted == ends(up.clusters["A"])
     assert_equal(up, "A", "B", below=promoted)
     on_disk = {tp: aborts(up.clusters["B"].brokers[1], tp, promoted[tp]) for tp in TOPIC_PARTITIONS}
     assert on_disk == {
@@ -70,9 +74,9 @@ def test_what_was_open_is_aborted_once_also_when_the_shadow_died_before_it_noted
     noted = {tp: mirror.notes().partitions[tp[0]][tp[1]].appended for tp in TOPIC_PARTITIONS}
     assert {tp: [offset for offset, _ in rows] for tp, rows in noted.items()} == on_disk
     assert all(what.startswith("ABORT of producer") for rows in noted.values() for _, what in rows)
-    assert ends(up, "B", "stable") == ends(up, "B")
+    assert ends(up.clusters["B"], "stable") == ends(up.clusters["B"])
     own = begun(b, "own", range(2))
-    end = ends(up, "B")
+    end = ends(up.clusters["B"])
     # As if it had been killed between the last marker and its journal entry.
     folder = mirror.log.parent
     journal = Journal(folder)
@@ -84,12 +88,12 @@ def test_what_was_open_is_aborted_once_also_when_the_shadow_died_before_it_noted
     assert {
         tp: mirror.notes().partitions[tp[0]][tp[1]].appended for tp in TOPIC_PARTITIONS
     } == noted
-    assert ends(up, "B") == end
+    assert ends(up.clusters["B"]) == end
     own.commit_transaction(60)  # none of them was taken for one of the source's
     # markers are written after the commit was acknowledged
     after = {tp: offset + 1 for tp, offset in end.items()}
     until(
-        lambda: ends(up, "B", "stable") == after,
+        lambda: ends(up.clusters["B"], "stable") == after,
         within=120,
         every=0.1,
         what="own to have its markers",

@@ -173,7 +173,7 @@ def test_producers_of_b_that_are_older_than_the_mirror_keep_ids_that_are_mirrore
     # An id drawn after the mirror began lies above all that was mirrored.
     younger = producer(linkflap_deployment, "B")
     at = write(younger, value=b"kept")
-    assert at == ends(linkflap_deployment, "B", partitions=[(TOPIC, 0)])[TOPIC, 0] - 1 >= 8
+    assert at == ends(linkflap_deployment.clusters["B"], partitions=[(TOPIC, 0)])[TOPIC, 0] - 1 >= 8
     assert [
         value for value in read(linkflap_deployment, at + 1) if not value.startswith(b"own")
     ] == [b"kept"]

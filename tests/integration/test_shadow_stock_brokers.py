@@ -111,7 +111,7 @@ def test_a_reset_record_clears_no_producer_state_and_expiry_does_what_it_should(
     assert (reset["base_offset"], reset["control"], reset["producer_id"]) == ([3], [2], [-1])
     assert producer_states(up, "B") == {0: 1, 1: 0}, "behind the reset, as if it were not there"
     assert Idempotent(b).write() == 0, "id 0 again: acknowledged with the offset of a record of A"
-    assert ends(up, "B")[HERE] == 4, "and nothing was appended"
+    assert ends(up.clusters["B"])[HERE] == 4, "and nothing was appended"
     expire_producers(b)
     until(
         lambda: not producer_states(up, "B"),
@@ -134,7 +134,7 @@ def test_a_batch_above_the_leader_epoch_is_skipped_for_ever_and_raising_the_epoc
     mirror.start()
     writer.write(2)
     drained(mirror)
-    end = ends(up, "A")
+    end = ends(up.clusters["A"])
     mirror.crash()
     journal = Journal(mirror.log.parent)
     for topic, number in TOPIC_PARTITIONS:
@@ -195,4 +195,4 @@ def test_ids_that_a_second_hop_gives_back_collide_there(linkflap_deployment: Dep
     second.stop()
     answers = {name: Idempotent(up.clusters[name].bootstrap).write() for name in "BC"}
     assert answers == {"B": 2, "C": 0}, "C takes its own producer 0 for A's, and appends nothing"
-    assert {name: ends(up, name)[HERE] for name in "BC"} == {"B": 3, "C": 2}
+    assert {name: ends(up.clusters[name])[HERE] for name in "BC"} == {"B": 3, "C": 2}

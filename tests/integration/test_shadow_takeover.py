@@ -13,9 +13,8 @@ from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.wait import until
 from tests.failback import away, led_by_its_own, revived, same_everywhere, truncations
-from tests.shadow_pair import Writer, drained, ends, own_write, shadowed
 from tests.shadow_sides import Shadowed, Sides, forgotten
-from tests.shadows import TOPIC_PARTITIONS
+from tests.shadows import TOPIC_PARTITIONS, Writer, drained, ends, own_write, shadowed
 
 pytestmark = pytest.mark.linkflap(topology="A->B")
 TAKING_OVER = ("planned", "joined", "claimed", "elected", "alone", "truncating", "truncated")

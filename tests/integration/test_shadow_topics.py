@@ -73,11 +73,11 @@ def test_a_topic_that_is_deleted_on_the_destination_is_given_up_and_no_other(
     assert_equal(up, "A", "B", [(OTHER, 0)])
     assert own_write(b, OTHER) == 6
     if again:
-        assert ends(up, "B", partitions=[(TOPIC, 0)]) == {(TOPIC, 0): 1}
+        assert ends(up.clusters["B"], partitions=[(TOPIC, 0)]) == {(TOPIC, 0): 1}
         assert configs_of(up, "B") == {"retention.ms": "123456"}
     else:
         assert TOPIC not in admin.list_topics(timeout=60).topics
-    assert ends(up, "A", partitions=[(TOPIC, 0)]) == {(TOPIC, 0): 5}
+    assert ends(up.clusters["A"], partitions=[(TOPIC, 0)]) == {(TOPIC, 0): 5}
     assert own_write(a) == 5
 
 

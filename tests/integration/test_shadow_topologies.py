@@ -65,14 +65,14 @@ def test_a_chain_is_equal_under_flaps_and_goes_on_when_its_middle_is_promoted(
         second.crash()
         second.restart()
     drained(first, second)
-    assert ends(up, "A") == ends(up, "B") == ends(up, "C")
+    assert ends(up.clusters["A"]) == ends(up.clusters["B"]) == ends(up.clusters["C"])
     for cluster in "BC":
         assert_equal(up, "A", cluster)
         assert not stray(up, cluster)
     admin, begin = AdminClient(quiet(up.clusters["A"].bootstrap)), TopicPartition(TOPIC, 1, 22)
     admin.delete_records([begin])[begin].result(20)
     until(
-        lambda: ends(up, "C", "start") == {(TOPIC, 0): 0, (TOPIC, 1): 22},
+        lambda: ends(up.clusters["C"], "start") == {(TOPIC, 0): 0, (TOPIC, 1): 22},
         within=60,
         every=0.1,
         what="C to begin where A does",
@@ -83,11 +83,11 @@ def test_a_chain_is_equal_under_flaps_and_goes_on_when_its_middle_is_promoted(
     promoted = first.promotion()
     # after the marker of what was open
     assert own_write(up.clusters["B"].bootstrap) == promoted["A.records", 0] + 1
-    all_end(up, "C", ends(up, "B"))
+    all_end(up, "C", ends(up.clusters["B"]))
     assert_equal(up, "A", "C", below=promoted)
     assert_equal(up, "B", "C")
     second.stop()
-    assert second.promotion() == ends(up, "C")
+    assert second.promotion() == ends(up.clusters["C"])
     assert own_write(up.clusters["C"].bootstrap) == promoted["A.records", 0] + 2
 
 
@@ -100,7 +100,7 @@ def test_what_b_truncated_at_its_failover_leaves_c_too(linkflap_deployment: Depl
     a, b = (up.clusters[name].bootstrap for name in "AB")
     writer, first, second = chain(up, open_transactions="truncate-stable")
     writer.write(2)
-    begun = ends(up, "A")
+    begun = ends(up.clusters["A"])
     y, x = (Producer(quiet(a) | {"transactional.id": name, "linger.ms": 0}) for name in "yx")
     for producer in (y, x):
         producer.init_transactions(60)
@@ -110,12 +110,12 @@ def test_what_b_truncated_at_its_failover_leaves_c_too(linkflap_deployment: Depl
         producer.flush(60)
     y.commit_transaction(60)
     drained(first, second)
-    assert ends(up, "C") == ends(up, "A") != begun
+    assert ends(up.clusters["C"]) == ends(up.clusters["A"]) != begun
     first.stop()
     assert first.promotion() == begun
     all_end(up, "C", begun)
     assert own_write(b) == begun[TOPIC, 0]
-    all_end(up, "C", ends(up, "B"))
+    all_end(up, "C", ends(up.clusters["B"]))
     assert_equal(up, "B", "C")
     epochs = headers(up.clusters["C"].brokers[1], (TOPIC, 0))["leader_epoch"]
     assert epochs == sorted(epochs)
@@ -131,11 +131,11 @@ def test_c_had_read_what_only_a_dead_broker_of_b_had(linkflap_deployment: Deploy
     writer, first, second = chain(up)
     writer.write(5)
     drained(first, second)
-    common = ends(up, "B")
+    common = ends(up.clusters["B"])
     for broker in (2, 3):
         b.brokers[broker].kill()
     writer.write(5)  # one broker of B lives, without a controller, and continues to follow
-    there = ends(up, "A")
+    there = ends(up.clusters["A"])
     lone, end = up.clusters["C"].brokers[1], b.brokers[1]
     for one in (end, lone):
 
@@ -149,7 +149,7 @@ def test_c_had_read_what_only_a_dead_broker_of_b_had(linkflap_deployment: Deploy
     first.stop()
     assert first.promotion() == common != there
     assert own_write(b.bootstrap) == common[TOPIC, 0]
-    all_end(up, "C", ends(up, "B"))
+    all_end(up, "C", ends(up.clusters["B"]))
     b.brokers[1].start()
     second.stop()
     for tp in TOPIC_PARTITIONS:
@@ -178,7 +178,7 @@ def test_a_hidden_chain_and_a_failover_of_its_last_hop(
     writer.write(2)
     drained(first)
     second._start_process()
-    there = ends(up, "A")
+    there = ends(up.clusters["A"])
     drained(second)
     for cluster in "BC":
         assert _ends(up.clusters[cluster].brokers[1]) == there
@@ -189,13 +189,13 @@ def test_a_hidden_chain_and_a_failover_of_its_last_hop(
         for kind, _, data in cast(Rows, second._recorder)
         if kind == "mirror-stopped"
     ] == [True]
-    assert second.promotion() == there == ends(up, "C")
+    assert second.promotion() == there == ends(up.clusters["C"])
     assert own_write(up.clusters["C"].bootstrap) == there[TOPIC, 0]
     writer.write(3)
     # A commit returns before its markers are written; until then A's LSO, up to which records are
     # due, is below the log end.
     until(
-        lambda: ends(up, "A", "stable") == ends(up, "A"),
+        lambda: ends(up.clusters["A"], "stable") == ends(up.clusters["A"]),
         within=60,
         every=0.1,
         what="A's last transaction to have its markers",
@@ -203,7 +203,7 @@ def test_a_hidden_chain_and_a_failover_of_its_last_hop(
     drained(first)
     assert_equal(up, "A", "B")
     first.stop()
-    assert first.promotion() == ends(up, "A") != there
+    assert first.promotion() == ends(up.clusters["A"]) != there
 
 
 @pytest.mark.linkflap(topology="A->B->C->A")

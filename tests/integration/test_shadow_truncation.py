@@ -13,8 +13,7 @@ from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import answered_bounds, quiet
 from tests.events import Rows
-from tests.shadow_pair import drained, ends, own_write, shadowed
-from tests.shadows import SAME, TOPIC, headers
+from tests.shadows import SAME, TOPIC, drained, ends, headers, own_write, shadowed
 
 pytestmark = pytest.mark.linkflap(topology="A->B")
 

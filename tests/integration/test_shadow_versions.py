@@ -38,22 +38,22 @@ def mirrored(deployment: Deployment) -> None:
     drained(*mirrors)
     clusters = [link.destination for link in deployment.topology.links]
     for cluster in clusters:
-        assert ends(deployment, cluster) == ends(deployment, "A")
+        assert ends(deployment.clusters[cluster]) == ends(deployment.clusters["A"])
         assert (
-            ends(deployment, cluster, "stable")
-            == ends(deployment, "A", "stable")
-            != ends(deployment, "A")
+            ends(deployment.clusters[cluster], "stable")
+            == ends(deployment.clusters["A"], "stable")
+            != ends(deployment.clusters["A"])
         )
         assert_equal(deployment, "A", cluster)
     mirrors[0].stop()
     promoted = mirrors[0].promotion()
-    assert promoted == ends(deployment, "A")
+    assert promoted == ends(deployment.clusters["A"])
     assert own_write(deployment.clusters["B"].bootstrap) == promoted["A.records", 0] + 1
     for earlier, later in pairwise(clusters):
-        all_end(deployment, later, ends(deployment, earlier))
+        all_end(deployment, later, ends(deployment.clusters[earlier]))
         assert_equal(deployment, earlier, later)
     for cluster in clusters:
-        assert ends(deployment, cluster, "stable") == ends(deployment, "B")
+        assert ends(deployment.clusters[cluster], "stable") == ends(deployment.clusters["B"])
         assert not stray(deployment, cluster)
 
 

@@ -121,7 +121,7 @@ def test_by_tls_and_sasl_with_no_right_but_to_read(
     credentials = properties(tmp_path / "client.properties", made)
     entered = [t for name in "AB" for t in ("--client-properties", f"{name}={credentials}")]
     before = [state_of(address) for address in plain(deployment).values()]
-    all_end(deployment, "B", ends(deployment, "A"))
+    all_end(deployment, "B", ends(deployment.clusters["A"]))
 
     code, document = verified(bootstrap, tmp_path / "same", *entered)
     assert (code, document["verdict"]) == (0, "valid"), document["reason"]
@@ -231,7 +231,7 @@ def diverged(
     deployment: Deployment, bootstrap: dict[str, str], entered: list[str], tmp_path: Path
 ) -> None:
     """Both clusters are written to: invalid, unless B is declared as promoted."""
-    (end,) = ends(deployment, "B", partitions=[(TOPIC, 0)]).values()
+    (end,) = ends(deployment.clusters["B"], partitions=[(TOPIC, 0)]).values()
     assert own_write(deployment.clusters["B"].bootstrap) == end
     assert own_write(deployment.clusters["A"].bootstrap) == end
     code, document = verified(bootstrap, tmp_path / "diverged", *entered)

@@ -18,8 +18,9 @@ from linkflap.report.progress import Progress
 from linkflap.spark_verify.verdict.judge import Judgement
 from tests.copied_logs import judged_again
 from tests.kafka_log import batches_in
-from tests.mm2_pair import TOPIC, drained, mirrored
+from tests.mm2_pair import mirrored
 from tests.run_copy import seal
+from tests.shadows import TOPIC, drained
 
 
 def fetched(deployment: Deployment, folder: Path, *, named: bool = True) -> Judgement:

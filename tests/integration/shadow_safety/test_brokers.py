@@ -12,8 +12,8 @@ from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.wait import until
 from tests import quorum, shadows
 from tests.shadow_sides import Shadowed
-from tests.shadow_watch import Watch, assert_failed_over, ends, mirroring
-from tests.shadows import TOPIC, TOPIC_PARTITIONS
+from tests.shadow_watch import Watch, assert_failed_over, mirroring
+from tests.shadows import TOPIC, TOPIC_PARTITIONS, ends
 
 pytestmark = pytest.mark.nightly
 

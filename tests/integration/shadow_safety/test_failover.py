@@ -129,12 +129,12 @@ def test_two_links_into_one_cluster_fail_over_at_once(tmp_path: Path) -> None:
         for one, topic in zip(mirrors, topics.values(), strict=True):
             partitions = [(topic, 0), (topic, 1)]
             promoted = one.promotion()
-            assert promoted == shadows.ends(up, topic[0], partitions=partitions)
+            assert promoted == shadows.ends(up.clusters[topic[0]], partitions=partitions)
             shadows.assert_equal(up, topic[0], "C", partitions, below=promoted)
-            stable = shadows.ends(up, "C", "stable", partitions)
+            stable = shadows.ends(up.clusters["C"], "stable", partitions)
             assert (
                 stable
-                == shadows.ends(up, "C", partitions=partitions)
+                == shadows.ends(up.clusters["C"], partitions=partitions)
                 == {tp: end + 1 for tp, end in promoted.items()}
             )
         producer = Producer(quiet(up.clusters["C"].bootstrap) | {"transactional.id": "own"})
