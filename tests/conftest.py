@@ -18,10 +18,10 @@ INTEGRATION = Path(__file__).parent / "integration"
 
 pytest.register_assert_rewrite(
     "tests.consequences",
-    "tests.failback",
-    "tests.mirrored_topics",
+    "tests.shadow_sides",
     "tests.shadows",
-    "tests.shadow_watch",
+    "tests.shadows",
+    "tests.shadows",
     "tests.truthful",
     "tests.unit.checks.verdicts",
     "tests.workload_rig",

@@ -26,7 +26,7 @@ from tests.kafka_log import (
     segment,
 )
 from tests.kafka_log import record as plain
-from tests.run_views import views
+from tests.run_copy import views
 
 KIP_1279 = Path(__file__).parent / "data" / "logs" / "kip-1279"
 

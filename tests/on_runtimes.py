@@ -1,22 +1,29 @@
-"""Clusters for tests of all runtimes, and the smallest clients."""
+"""Runtimes that this machine has, their brokers, containers and disks."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import uuid
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from linkflap.harness.machine import process_identity
 from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.events import Event, Kind, stamped
 from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec, LinkSpec, Topology
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import RUNTIMES
+from linkflap.harness.runtimes.disks import SlowDisk, SmallDisk
 from linkflap.harness.runtimes.distribution.kafka import kafka
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.connection import Connection
 
 QUIET = {"log_level": 0}
 EVERY = sorted(RUNTIMES)
@@ -130,3 +137,114 @@ def values(bootstrap: str, topic: str, count: int) -> list[bytes]:
 def in_sync(cluster: Cluster, topic: str) -> set[int]:
     admin = AdminClient({**QUIET, "bootstrap.servers": cluster.bootstrap})
     return set(admin.list_topics(topic, timeout=60).topics[topic].partitions[0].isrs)
+
+
+# The containers and networks of a process in a Docker engine, and a harness that creates some.
+
+
+HARNESS = """
+import json, sys
+from linkflap.harness.machine import cleanup
+from linkflap.harness.runtimes import runtime
+from tests.on_runtimes import Events, topology
+from linkflap.harness.model.topology import ClusterSpec
+
+with cleanup.temporary_folder() as folder:
+    one = topology(ClusterSpec(name="A"))
+    with runtime("docker")(one, folder=folder, recorder=Events()) as deployment:
+        deployment.clusters["A"].brokers[1].pause()
+        print(json.dumps(str(folder)), flush=True)
+        sys.stdin.readline()
+"""
+
+
+def of(engine: Any, owner: process_identity.Identity) -> list[str]:
+    """The containers and networks that one process created."""
+    from linkflap.harness.machine import engine_leftovers
+
+    mine = {"label": f"{engine_leftovers.OWNER}={engine_leftovers.owner_label(owner)}"}
+    containers = engine.containers.list(all=True, filters=mine, ignore_removed=True)
+    return [thing.name for thing in (*containers, *engine.networks.list(filters=mine))]
+
+
+def volumes(engine: Any) -> set[str]:
+    """All of them except those of tests that run at the same time."""
+    return {
+        volume.name
+        for volume in engine.volumes.list()
+        if not volume.name.startswith("not-linkflaps")
+    }
+
+
+# Small disks for tests, on machines that permit them.
+
+
+def skip_without_slow_disks(folder: Path) -> None:
+    folder.mkdir()
+    disk = SlowDisk(folder, "skip")
+    try:
+        disk.put(spare=1 << 20)
+        disk.take_back()
+    except SetupError as error:
+        pytest.skip(str(error))
+
+
+def skip_without_small_disks(folder: Path) -> None:
+    folder.mkdir()
+    disk = SmallDisk(folder)
+    try:
+        disk.put(spare=1 << 20)
+        disk.take_back()
+    except SetupError as error:
+        pytest.skip(str(error))
+
+
+# The state of a cluster's controllers: the active one (KIP-595), and ongoing reassignments.
+
+
+def active_controller(cluster: Cluster) -> int:
+    """Asks the quorum, because metadata responses name any broker as the controller."""
+    m = messages.request("describe_quorum", 2)
+    body = m.DescribeQuorumRequest(
+        topics=(
+            m.TopicData(
+                topic_name="__cluster_metadata", partitions=(m.PartitionData(partition_index=0),)
+            ),
+        )
+    )
+
+    async def ask() -> int:
+        connection = Connection(
+            next(b.client_address for b in cluster.brokers.values() if b.state == "running")
+        )
+        try:
+            return int(
+                (await connection.call("describe_quorum", 2, body))
+                .topics[0]
+                .partitions[0]
+                .leader_id
+            )
+        finally:
+            connection.close()
+
+    return asyncio.run(ask())
+
+
+def pending(cluster: Cluster) -> list[str]:
+    """Topics that are being reassigned (KIP-455)."""
+    m = messages.request("list_partition_reassignments", 0)
+
+    async def ask() -> list[str]:
+        connection = Connection(
+            next(b.client_address for b in cluster.brokers.values() if b.state == "running")
+        )
+        try:
+            body = m.ListPartitionReassignmentsRequest(topics=None)
+            return [
+                str(topic.name)
+                for topic in (await connection.call("list_partition_reassignments", 0, body)).topics
+            ]
+        finally:
+            connection.close()
+
+    return asyncio.run(ask())

@@ -1,5 +1,4 @@
-"""Shadow mirrors in tests: writers that commit and abort, logs as they are on disk, and comparisons
-of two logs."""
+"""Shadow mirrors for tests: started, watched, compared with their source, failed over and back."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from typing import TypedDict, Unpack, cast
 
 import numpy as np
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
 
 from linkflap.harness.log.batches import scan
 from linkflap.harness.mirrors import make_mirror
@@ -250,12 +249,17 @@ def all_end(
 
 
 def own_write(
-    bootstrap: str, topic: str = TOPIC, partition: int = 0, **settings: str | int
+    bootstrap: str,
+    topic: str = TOPIC,
+    partition: int = 0,
+    *,
+    timeout_ms: int = 10_000,
+    **settings: str,
 ) -> object:
     """Writes one record. Returns its offset, or the name of the error."""
     answers: list[object] = []
     producer = Producer(
-        quiet(bootstrap) | {"message.timeout.ms": 10_000, "linger.ms": 0} | settings
+        quiet(bootstrap) | {"message.timeout.ms": timeout_ms, "linger.ms": 0} | settings
     )
     producer.produce(
         topic,
@@ -310,3 +314,43 @@ def read(bootstrap: str, isolation: str = "read_committed") -> dict[int, list[by
 def count(bootstrap: str, isolation: str) -> int:
     """Records of TOPIC that a reader with this isolation level gets."""
     return sum(map(len, read(bootstrap, isolation).values()))
+
+
+# Topics on both sides of a shadow: their configs, records and partitions, and topics that the
+# shadow gave up.
+
+
+OTHER = "A.other"
+
+
+def admin_of(deployment: Deployment, cluster: str) -> AdminClient:
+    return AdminClient(quiet(deployment.clusters[cluster].bootstrap))
+
+
+def configs_of(deployment: Deployment, cluster: str, topic: str = TOPIC) -> dict[str, str]:
+    """The configs that are set on the topic itself."""
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    admin = admin_of(deployment, cluster)  # the answers are freed together with their client
+    found = admin.describe_configs([resource])[resource].result(20)
+    return {name: entry.value for name, entry in found.items() if int(entry.source) == 1}
+
+
+def write_to(deployment: Deployment, topic: str, wanted: int) -> None:
+    for _ in range(wanted):
+        assert isinstance(own_write(deployment.clusters["A"].bootstrap, topic), int)
+
+
+def given_up(mirror: ShadowMirror) -> dict[str, str]:
+    """The run's events about topics that were given up. A request for the lag makes the mirror
+    report them."""
+    mirror.lag()
+    return {
+        str(data["topic"]): str(data["reason"])
+        for kind, _, data in cast(Rows, mirror._recorder)
+        if kind == "topic-given-up"
+    }
+
+
+def grow(deployment: Deployment, wanted: int) -> None:
+    admin = admin_of(deployment, "A")
+    admin.create_partitions([NewPartitions(TOPIC, wanted)])[TOPIC].result(30)

@@ -3,7 +3,9 @@ and the ISR is full again."""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -15,9 +17,9 @@ from linkflap.harness.model.protocols import Broker, Deployment, World
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.rundir import EventLog
 from linkflap.harness.runtimes import runtime
+from linkflap.harness.runtimes.disks import SlowDisk
 from linkflap.topologies import parse
-
-pytestmark = pytest.mark.xdist_group("broker-faults")
+from tests.on_runtimes import skip_without_slow_disks
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +53,7 @@ def out_of_sync(deployment: Deployment, broker: int) -> list[int]:
     return [number for number, partition in partitions.items() if broker not in partition.isrs]
 
 
+@pytest.mark.xdist_group("broker-faults")
 @pytest.mark.parametrize(
     ("name", "broker", "state"),
     [
@@ -76,6 +79,7 @@ def test_a_fault_bites_and_heals(
     assert fault.heal() == checked, "a second heal finds the same and changes nothing"
 
 
+@pytest.mark.xdist_group("broker-faults")
 @pytest.mark.parametrize("name", ["broker-kill", "broker-restart", "broker-pause"])
 def test_a_broker_that_was_not_touched_is_no_bite(
     deployment: Deployment, name: str, monkeypatch: pytest.MonkeyPatch
@@ -89,6 +93,7 @@ def test_a_broker_that_was_not_touched_is_no_bite(
     fault.heal()
 
 
+@pytest.mark.xdist_group("broker-faults")
 def test_a_broker_that_was_dead_before_is_no_bite_and_is_healed(deployment: Deployment) -> None:
     hurt = deployment.clusters["A"].brokers[2]
     hurt.kill()
@@ -98,3 +103,32 @@ def test_a_broker_that_was_dead_before_is_no_bite_and_is_healed(deployment: Depl
     fault.heal()
     assert hurt.state == "running"
     assert not out_of_sync(deployment, 2)
+
+
+# The slow disk of one process: the rate limit applies to that process only, and ends.
+
+
+@pytest.mark.nightly
+def test_a_limit_is_that_of_one_process_and_ends(tmp_path: Path) -> None:
+    skip_without_slow_disks(tmp_path / "try")
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    (folder / "kept").write_text("content")
+    disk = SlowDisk(folder, "test")
+    sleeper = subprocess.Popen(["sleep", "600"])
+    try:
+        disk.put(spare=8 << 20)
+        assert sorted(path.name for path in folder.iterdir()) == ["kept"], (
+            "no folder that a broker would take for a partition"
+        )
+        disk.slow(sleeper.pid, rate=64 << 10)
+        assert disk.seconds(256 << 10) >= 2.0
+        assert sleeper.poll() is None
+    finally:
+        disk.fast()
+        sleeper.kill()
+        sleeper.wait()
+        disk.take_back()
+    assert (folder / "kept").read_text() == "content"
+    assert not disk.mounted
+    disk.fast()

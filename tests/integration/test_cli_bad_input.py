@@ -1,8 +1,9 @@
-"""What a user can get wrong, and what a machine can lack: one sentence that names the thing and how
-to fix it, the right exit code, and nothing left behind. Through the real command line."""
+"""What a user can get wrong, and what a machine can lack: one sentence that names the thing and
+how to fix it, the right exit code, and nothing left behind. Through the real command line."""
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -10,10 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from linkflap.harness.model import errors
+from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.topology import DEFAULT_KAFKA
 from linkflap.harness.model.wait import until
+from linkflap.harness.rundir import RunReader
 from linkflap.harness.runtimes.distribution.kafka import kafka, pinned
-from tests.command_line import environment, linkflap
+from tests import run_copy
+from tests.command_line import environment, linkflap, unprivileged
+from tests.synthetic import write_run
 
 
 @pytest.fixture
@@ -279,3 +285,74 @@ def test_wrong_clients_are_one_sentence_and_nothing_is_started(
     assert sentence in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "run").exists()
+
+
+# Folders that are no run directory, or have no readable run.json: wrong input.
+
+
+def command(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    program = Path(sys.executable).with_name("linkflap")
+    return subprocess.run(
+        [program, *words], capture_output=True, text=True, timeout=600, check=False
+    )
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "content", [None, b"", b"{", b"\xff\xfe", b'{"format": 1}', b'{"format": 99}', b"[]"]
+)
+def test_without_a_readable_run_json_it_is_wrong_input(
+    recorded: Path, tmp_path: Path, content: bytes | None
+) -> None:
+    run = run_copy.copy(recorded, tmp_path / "run")
+    (run.root / "run.json").unlink()
+    if content is not None:
+        (run.root / "run.json").write_bytes(content)
+    with pytest.raises(InputError, match=r"run\.json|format") as raised:
+        RunReader(run.root)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.spark
+def test_the_command_says_in_one_sentence_that_it_is_no_run(tmp_path: Path) -> None:
+    done = command("verify", tmp_path, "--json")
+    assert done.returncode == errors.WRONG_INPUT
+    assert done.stderr.count("\n") == 1
+    assert "run.json" in done.stderr
+    document = json.loads(done.stdout)
+    assert (document["verdict"], document["exit_code"]) == (None, errors.WRONG_INPUT)
+    assert document["error"] in done.stderr
+
+
+# `linkflap verify` with several directories: each is judged, whatever the others are, also if
+# it is read-only.
+
+
+@pytest.mark.spark
+def test_one_bad_directory_spoils_no_other(tmp_path: Path) -> None:
+    good, bad = write_run(tmp_path / "good"), tmp_path / "bad"
+    bad.mkdir()
+    (bad / "run.json").write_text('{"format": 1, "status": "nobody knows"}')
+    for path in (good, *good.rglob("*")):
+        path.chmod(path.stat().st_mode & ~0o222)  # as on a read-only file system
+    command = [
+        sys.executable,
+        "-m",
+        "linkflap",
+        "verify",
+        "--json",
+        str(bad),
+        str(good),
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    done = subprocess.run(
+        [*unprivileged(), *command], capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 254, done.stderr
+    assert json.loads(done.stdout)["run"] == str(good)
+    assert f"{bad}/run.json cannot be read" in done.stderr
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "examined.parquet", "findings.parquet", "report.html", "verdict.json",
+    ]  # fmt: skip
+    assert not (good / "verdict.json").exists()

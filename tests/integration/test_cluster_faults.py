@@ -27,8 +27,16 @@ from linkflap.harness.runtimes import faketime, runtime
 from linkflap.harness.runtimes.disks import SlowDisk, SmallDisk
 from linkflap.harness.runtimes.kraft import readiness
 from linkflap.recording.run import check
-from tests.disks import skip_without_slow_disks, skip_without_small_disks
-from tests.on_runtimes import EVERY, QUIET, Events, skip_without, topology, values
+from tests.on_runtimes import (
+    EVERY,
+    QUIET,
+    Events,
+    skip_without,
+    skip_without_slow_disks,
+    skip_without_small_disks,
+    topology,
+    values,
+)
 
 TOPIC = "replicated"
 

@@ -1,27 +1,50 @@
-"""Cluster Mirroring (KIP-1279) on a build of its branch; skipped where LINKFLAP_KIP1279_LIBS names
-no directory of its jars."""
+"""Cluster Mirroring (KIP-1279) on a build of its branch: its mirrors, topics and ACLs, admin verbs
+and a lost coordinator; skipped where LINKFLAP_KIP1279_LIBS names no directory of its jars."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from linkflap.chaos.cases import case_named
 from linkflap.chaos.cases.bench import Variant
 from linkflap.chaos.cases.runner import Benches, run_case
+from linkflap.chaos.faults import FAULTS
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.mirrors.cluster_mirroring import mirror as cluster_mirroring
+from linkflap.harness.mirrors.cluster_mirroring.admin import MIRRORING
+from linkflap.harness.mirrors.cluster_mirroring.comparison import (
+    acls_of,
+    agrees,
+    awaited,
+    settings_of,
+)
+from linkflap.harness.mirrors.cluster_mirroring.mirror import ClusterMirror
+from linkflap.harness.mirrors.cluster_mirroring.state_topic import differing, ids_of, latest, read
 from linkflap.harness.model.errors import FaultError, InputError
-from linkflap.harness.model.protocols import Cluster
-from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.model.events import ComparedTopic
+from linkflap.harness.model.protocols import Bite, Cluster, Deployment, World
+from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Option
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import EventLog
 from linkflap.harness.runtimes import runtime
@@ -48,12 +71,11 @@ def _named_build() -> str:
 
 
 LIBS = _named_build()
-pytestmark = [
-    pytest.mark.skipif(
-        not LIBS,
-        reason="LINKFLAP_KIP1279_LIBS names no build of KIP-1279 (docs/cluster-mirroring.md)",
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    not LIBS, reason="LINKFLAP_KIP1279_LIBS names no build of KIP-1279 (docs/cluster-mirroring.md)"
+)
+
+
 TOPIC = "A.orders"
 READ_ONLY_TOPIC = 134
 PARTITIONS = [(TOPIC, number) for number in range(3)]
@@ -186,3 +208,239 @@ def test_verbs_that_the_kip_allows_are_answered_and_take_effect_as_its_model_say
             benches=benches,
         )
     assert (result.runs, result.controls) == (1, 1), (result.words, result.failures)
+
+
+# Topics, their settings and ACLs, and the mirror's own records, on a build of Cluster
+# Mirroring; skipped if none is configured.
+
+
+RETENTION = "retention.ms"
+OWN = "User:of-b-alone"
+
+
+@dataclass
+class Both:
+    """Admins of A and B, and the mirror between them."""
+
+    a: AdminClient
+    b: AdminClient
+    mirror: ClusterMirror
+
+    def compared(self) -> ComparedTopic:
+        found = awaited("A->B", self.a, self.b, ("A",), self.mirror.disagreeing)
+        assert found is not None
+        (row,) = found.rows
+        return row
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+    folder = tmp_path_factory.mktemp("topics")
+    log, topology = EventLog(folder / "events.jsonl"), parse(f'A@"{LIBS}"->B@"{LIBS}"')
+    try:
+        with runtime("process")(topology, folder=folder, recorder=log) as up:
+            up.clusters["A"].create_topic(TOPIC, partitions=2)
+            spec = MirrorSpec(kind="cluster-mirroring")
+            mirror = cast(ClusterMirror, make_mirror(spec, topology.links[0], up, log))
+            mirror.start()
+            a, b = (AdminClient(quiet(up.clusters[name].bootstrap)) for name in "AB")
+            yield Both(a=a, b=b, mirror=mirror)
+    finally:
+        log.close()
+
+
+def alter(admin: AdminClient, value: str) -> None:
+    entry = ConfigEntry(RETENTION, value, incremental_operation=AlterConfigOpType.SET)
+    topic = ConfigResource(ConfigResource.Type.TOPIC, TOPIC, incremental_configs=[entry])
+    for future in admin.incremental_alter_configs([topic]).values():
+        future.result(30)
+
+
+def test_settings_and_acls_of_the_source_s_topic_are_synced(both: Both) -> None:
+    alter(both.a, "7200000")
+    row = both.compared()
+    assert agrees(row), row
+    assert (row.there, row.here, row.acls) == (2, 2, 2)
+    assert row.compared >= 1
+
+
+def test_the_mirror_s_records_are_what_describe_says(both: Both) -> None:
+    rows = both.mirror._rows()
+    assert {row.state for row in rows} == {MIRRORING}
+    found = latest(read(both.mirror._destination.bootstrap))
+    assert len(found) == len(rows)
+    assert set(found.values()) == {MIRRORING}
+    assert both.compared().recorded == ()
+    wrong = differing(both.mirror._name, {}, ids_of(both.b, [TOPIC]), rows)
+    assert len(wrong[TOPIC]) == 2
+
+
+def test_what_an_admin_of_the_destination_changes_is_the_source_s_again(both: Both) -> None:
+    alter(both.a, "7200000")
+    alter(both.b, "1234567")
+    acl = AclBinding(
+        ResourceType.TOPIC,
+        TOPIC,
+        ResourcePatternType.LITERAL,
+        OWN,
+        "*",
+        AclOperation.READ,
+        AclPermissionType.ALLOW,
+    )
+    for future in both.b.create_acls([acl]).values():
+        future.result(30)
+
+    def as_before() -> bool:
+        with suppress(KafkaException):
+            acls = acls_of(both.b, [TOPIC]) or {}
+            own = any(OWN in words for words in acls.get(TOPIC, ()))
+            return settings_of(both.b, [TOPIC])[TOPIC][RETENTION] == "7200000" and not own
+        return False
+
+    until(as_before, within=60, what="B's topic to be as A's", every=0.2)
+    assert agrees(both.compared())
+
+
+def test_what_a_mirror_leaves_out_by_its_own_settings_differs(both: Both) -> None:
+    """Last, since its mirror syncs less from now on."""
+    own = both.mirror._name
+    both.mirror._admin.change(own, "mirror.topic.properties.exclude", RETENTION)
+    both.mirror._admin.change(own, "mirror.acls.include", "TOPIC;*;READ")
+
+    def gone() -> bool:
+        with suppress(KafkaException):
+            return len((acls_of(both.b, [TOPIC]) or {TOPIC: ()})[TOPIC]) == 1
+        return False
+
+    until(gone, within=60, what="B to have one ACL less", every=0.2)
+    alter(both.a, "3600000")
+    row = both.compared()
+    assert row.differing == {RETENTION: ("3600000", "7200000")}
+    assert row.missing == ("deny write to User:linkflap-nobody from *",)
+    assert not agrees(row)
+
+
+# The effects of admin verbs and of a lost coordinator on Cluster Mirroring, on a build; skipped
+# if none is configured.
+
+
+@dataclass
+class Mirrored:
+    """A and B, with a mirror of one topic, and what is recorded."""
+
+    up: Deployment
+    mirror: ClusterMirror
+    log: EventLog
+    events: Path
+
+    def write(self) -> None:
+        producer = Producer(quiet(self.up.clusters["A"].bootstrap) | {"acks": "all"})
+        for number in range(3):
+            producer.produce(TOPIC, b"x", partition=number)
+        assert producer.flush(60) == 0
+
+    def play(self, fault: str, target: str, bitten: list[Bite], **options: Option) -> Sequence[str]:
+        """Plays a fault; returns what its heal checked. `bitten` has its bite, also if it did not
+        bite."""
+        spec = FaultSpec(
+            id=f"1-{fault}", fault=fault, target=target, at=0, duration=1, options=options
+        )
+        world = SimpleNamespace(
+            deployment=self.up,
+            mirrors={"A->B": self.mirror},
+            recorder=self.log,
+            stopping=False,
+            topics={TOPIC: 3},
+        )
+        played = FAULTS[fault](spec, cast(World, world))
+        try:
+            played.inject()
+            self.write()
+            bitten.append(played.bite())
+        finally:
+            checked = played.heal()
+        return checked
+
+    def catches_up(self) -> None:
+        self.write()
+        until(lambda: self.mirror.lag() == 0, within=90, what="the mirror to catch up")
+
+
+@contextmanager
+def made(folder: Path, brokers: int) -> Iterator[Mirrored]:
+    log, topology = EventLog(folder / "events.jsonl"), parse(f'A@"{LIBS}"->B@"{LIBS}":{brokers}')
+    try:
+        with runtime("process")(topology, folder=folder, recorder=log) as up:
+            up.clusters["A"].create_topic(TOPIC, partitions=3)
+            mirror = cast(
+                ClusterMirror,
+                make_mirror(MirrorSpec(kind="cluster-mirroring"), topology.links[0], up, log),
+            )
+            mirror.start()
+            yield Mirrored(up=up, mirror=mirror, log=log, events=folder / "events.jsonl")
+    finally:
+        log.close()
+
+
+@pytest.fixture(scope="module")
+def mirrored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirrored]:
+    """B has one broker. With three the build truncates B to offset 0 whenever a partition's
+    metadata changes (docs/findings/cluster-mirroring-truncates-to-zero.md)."""
+    with made(tmp_path_factory.mktemp("mirrored"), brokers=1) as found:
+        yield found
+
+
+def test_verbs_of_a_mirror_in_use_agree_with_the_model(mirrored: Mirrored) -> None:
+    bitten: list[Bite] = []
+    checked = mirrored.play("mirror-verbs", "A->B", bitten, steps=8)
+    assert bitten[0].bit, bitten[0].measured
+    assert checked == ["1 topics are mirrored"]
+    mirrored.catches_up()
+    (row,) = [
+        row["data"]
+        for row in map(json.loads, mirrored.events.read_text().splitlines())
+        if row["kind"] == "verbs-played"
+    ]
+    assert len(row["steps"]) == 8
+    assert "wrong" not in row, row
+    assert "unanswered" not in row, row
+    (write,) = row["writes"]
+    assert write.endswith("on broker 1 was refused with 134")
+
+
+def test_a_source_at_other_addresses_is_mirrored_past_proxies_that_are_cut(
+    mirrored: Mirrored,
+) -> None:
+    proxies = mirrored.mirror.source_addresses()
+    assert sorted(proxies) == sorted(mirrored.up.links["A->B"].bootstrap.split(","))
+    bitten: list[Bite] = []
+    checked = mirrored.play("mirror-source-moved", "A->B", bitten)
+    assert bitten[0].bit, bitten[0].measured
+    assert mirrored.mirror.source_addresses() == proxies
+    assert checked[-1] == "3 partitions caught up"
+    mirrored.catches_up()
+
+
+def test_the_coordinator_of_a_mirror_is_lost_and_another_takes_over(tmp_path: Path) -> None:
+    """Whether its broker joins the ISR again is up to the build: if not, the fault says so, and
+    logs were truncated to offset 0. So is whether the mirror ever catches up."""
+    with made(tmp_path, brokers=3) as mirrored:
+        coordinator = mirrored.mirror.coordinator()
+        assert coordinator in mirrored.up.clusters["B"].brokers
+        bitten: list[Bite] = []
+        checked, failed = list[str](), ""
+        try:
+            checked = list(mirrored.play("mirror-coordinator-loss", "B", bitten))
+        except FaultError as error:
+            failed = str(error)
+        if failed:
+            assert "to be in the ISR again" in failed
+            logs = "".join(
+                one.log.read_text() for one in mirrored.up.clusters["B"].brokers.values()
+            )
+            assert "to offset 0 below high watermark" in logs
+        else:
+            assert any("in the ISR of all" in line for line in checked)
+        (bite,) = bitten
+        assert bite.bit, bite.measured
+        assert cast(dict[str, object], bite.measured)["lost"] == coordinator

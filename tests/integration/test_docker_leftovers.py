@@ -1,28 +1,31 @@
-"""Which containers belong to which harness, and what is left of them when it ends or dies."""
+"""Which containers belong to which harness and pytest worker, and what is left of them when it
+ends or dies."""
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, cast
 
 import psutil
 import pytest
 
-from linkflap.harness.machine import cleanup, ledger, process_identity
+from linkflap.harness.machine import cleanup, engine_leftovers, ledger, process_identity
 from linkflap.harness.machine.process_identity import Identity
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import runtime
 from linkflap.harness.runtimes.distribution.kafka import kafka
-from tests.command_line import ledger_of_its_own, linkflap
-from tests.containers import HARNESS, of, volumes
-from tests.on_runtimes import Events, topology
+from tests.command_line import environment, ledger_of_its_own, linkflap
+from tests.on_runtimes import HARNESS, Events, of, skip_without, topology, volumes
 
 
 @pytest.fixture
@@ -213,3 +216,227 @@ def test_what_cannot_be_removed_now_is_not_forgotten(
     assert of(engine, owner)
     cleanup.clean()
     assert of(engine, owner) == []
+
+
+# Leftovers of dead owners in the engine, which no ledger lists, are removed by label, owner and
+# age.
+
+
+DAY = 24 * 3600
+
+
+def identity() -> process_identity.Identity:
+    mine = process_identity.identify(os.getpid())
+    assert mine is not None
+    return mine
+
+
+def dead() -> process_identity.Identity:
+    """This pid, with another start time."""
+    mine = identity()
+    return replace(mine, born=f"{mine.born.rpartition('/')[0]}/1")
+
+
+def elsewhere() -> process_identity.Identity:
+    boot, _, start = identity().born.split("/")
+    return replace(identity(), born=f"{boot}/pid:[1]/{start}")
+
+
+def earlier() -> process_identity.Identity:
+    return replace(identity(), born=f"another-boot/{identity().born.partition('/')[2]}")
+
+
+@pytest.mark.parametrize(
+    ("owner", "age", "stale"),
+    [
+        (identity, DAY + 1, False),
+        (dead, 0, True),
+        (earlier, 0, True),
+        (elsewhere, DAY - 1, False),
+        (elsewhere, DAY + 1, True),
+    ],
+)
+def test_who_is_alive_or_cannot_be_judged_is_left_alone(
+    owner: Callable[[], Identity], age: int, stale: bool
+) -> None:
+    assert engine_leftovers._is_stale(engine_leftovers.owner_label(owner()), age) is stale
+
+
+@pytest.mark.xdist_group("leftovers")  # of dead owners, which other processes remove too
+def test_a_dead_owners_network_is_removed_without_a_ledger_and_a_living_ones_is_not() -> None:
+    skip_without("docker")
+    from linkflap.harness.runtimes.docker import engine
+
+    name = f"linkflap-unclaimed-{secrets.token_hex(4)}"
+    client = engine.client()
+    for owner in (dead, identity):
+        client.networks.create(
+            f"{name}-{owner.__name__}",
+            labels={engine_leftovers.OWNER: engine_leftovers.owner_label(owner())},
+        )
+    try:
+        engine_leftovers.unclaimed()
+        assert [network.name for network in client.networks.list(names=[name])] == [
+            f"{name}-identity"
+        ]
+    finally:
+        for network in client.networks.list(names=[name]):
+            network.remove()
+
+
+def test_an_engine_that_dies_while_it_is_looked_through_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    skip_without("docker")
+
+    def dies(_: object) -> set[str]:
+        raise ConnectionResetError("gone")
+
+    monkeypatch.setattr(engine_leftovers, "_stale", dies)
+    swept = engine_leftovers.unclaimed()
+    assert swept.removed == []
+    assert swept.left == [
+        f"the Docker engine does not answer any more (gone); {engine_leftovers.FIX}"
+    ]
+
+
+def test_where_no_engine_answers_there_is_nothing_to_look_through(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no.sock")
+    assert engine_leftovers.unclaimed() == engine_leftovers.Removed()
+
+
+# `pytest -n 4` on containers: every worker has its own pair of clusters; nothing is left, also
+# after kill -9.
+
+
+WORKERS = 4
+TESTS = """
+import pytest
+
+pytestmark = pytest.mark.linkflap(topology="A->B", runtime="docker")
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_a_pair_of_its_own(number, linkflap_deployment, worker_id):
+    addresses = [cluster.bootstrap for cluster in linkflap_deployment.clusters.values()]
+    print("pair", worker_id, *addresses)
+    assert linkflap_deployment.links["A->B"].round_trip(within=60) is not None
+"""
+
+
+@pytest.fixture
+def client() -> Any:
+    skip_without("docker")
+    from linkflap.harness.runtimes.docker import engine
+
+    return engine.client()
+
+
+@pytest.fixture
+def workers(
+    client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[subprocess.Popen[str]]:
+    """pytest with four workers, in its own session and with its own ledger."""
+    env = environment(tmp_path / "ledger")
+    for name in ("LINKFLAP_RUNTIME_DIR", "LINKFLAP_PORTS"):
+        monkeypatch.setenv(name, env[name])
+    (tmp_path / "test_pairs.py").write_text(TESTS)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-rA",
+        "-n",
+        str(WORKERS),
+        "-p",
+        "no:cacheprovider",
+        "test_pairs.py",
+    ]
+    env = {name: value for name, value in env.items() if not name.startswith("PYTEST_")}
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def things(client: Any) -> set[str]:
+    """All containers and networks of linkflap's, and all volumes."""
+    mine = {"label": "linkflap.owner"}
+    made = [
+        *client.containers.list(all=True, filters=mine, ignore_removed=True),
+        *client.networks.list(filters=mine),
+    ]
+    return {thing.name for thing in (*made, *client.volumes.list())}
+
+
+@pytest.mark.nightly
+def test_four_workers_have_pairs_of_their_own_and_leave_nothing(
+    client: Any, workers: subprocess.Popen[str]
+) -> None:
+    before = things(client)
+    said, _ = workers.communicate(timeout=900)
+    assert workers.returncode == 0, said
+    addresses = [line.split()[2:] for line in said.splitlines() if line.startswith("pair gw")]
+    assert len(addresses) == 8
+    assert (
+        len({line.split()[1] for line in said.splitlines() if line.startswith("pair gw")})
+        == WORKERS
+    )
+    assert things(client) <= before
+    assert ledger.entries() == [], "no lease, no port, no process"
+
+
+@pytest.mark.nightly
+def test_kill_9_of_all_workers_in_the_middle_leaves_nothing(
+    client: Any, workers: subprocess.Popen[str]
+) -> None:
+    before = things(client)
+    until(
+        lambda: len(things(client) - before) >= 2 * WORKERS,
+        within=300,
+        what="containers of all workers to come up",
+        every=0.2,
+    )
+    held = ledger.entries()
+    assert held
+    assert any(entry.ports for entry in held)
+    below = psutil.Process(workers.pid).children(recursive=True)
+    # Not the watchdogs, which outlive a harness by design; they lead their own sessions.
+    os.killpg(workers.pid, signal.SIGKILL)
+    workers.wait(60)
+
+    def gone() -> bool:
+        return (
+            not (things(client) - before)
+            and not ledger.entries()
+            and not any(alive(process) for process in below)
+        )
+
+    until(
+        gone,
+        within=300,
+        what="everything to be gone",
+        every=0.5,
+        state=lambda: (things(client) - before, ledger.entries()),
+    )
+    assert cleanup.clean().removed == []
+
+
+def alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

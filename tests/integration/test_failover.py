@@ -1,9 +1,12 @@
-"""Failovers on real clusters and a real mirror: planned loses nothing, forced reports what was open
-and where B begins."""
+"""Failovers on real clusters and a real mirror: planned loses nothing, forced reports what was
+open and where B begins; and mirrors that are killed."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -12,17 +15,17 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.chaos.faults import FAULTS
 from linkflap.harness.mirrors import make_mirror
+from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import FaultError
 from linkflap.harness.model.protocols import Deployment, Mirror, World
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec
 from linkflap.harness.model.wait import until
+from linkflap.harness.rundir import EventLog
+from linkflap.harness.runtimes import runtime
 from linkflap.harness.wire.offsets import bounds, quiet
-
-pytestmark = pytest.mark.linkflap(topology="A->B")
-
-TOPIC = "A.records"
-TOPIC_PARTITIONS = [(TOPIC, 0), (TOPIC, 1)]
+from linkflap.topologies import parse
+from tests.shadows import TOPIC, TOPIC_PARTITIONS, drained, ends, make_topic, own_write, shadow
 
 
 class OneClient:
@@ -119,7 +122,7 @@ def spec(kind: str) -> FaultSpec:
     return FaultSpec(id="f", fault=kind, target="A->B", at=0, duration=0)
 
 
-def ends(stage: Stage, cluster: str, which: Any = "high") -> dict[tuple[str, int], int]:
+def stage_ends(stage: Stage, cluster: str, which: Any = "high") -> dict[tuple[str, int], int]:
     return bounds(
         AdminClient(quiet(stage.deployment.clusters[cluster].bootstrap)),
         TOPIC_PARTITIONS,
@@ -128,6 +131,7 @@ def ends(stage: Stage, cluster: str, which: Any = "high") -> dict[tuple[str, int
     )
 
 
+@pytest.mark.linkflap(topology="A->B")
 def test_planned_drains_even_what_an_open_transaction_hid(stage: Stage) -> None:
     """Commits after an open transaction are no lag for a mirror that reads committed, and must be
     mirrored all the same."""
@@ -158,6 +162,7 @@ def test_planned_drains_even_what_an_open_transaction_hid(stage: Stage) -> None:
     assert not stage.captured
 
 
+@pytest.mark.linkflap(topology="A->B")
 @pytest.mark.nightly
 def test_planned_is_given_up_when_the_run_ends_before_the_mirror_drained(stage: Stage) -> None:
     stage.deployment.links["A->B"].cut()
@@ -172,6 +177,7 @@ def test_planned_is_given_up_when_the_run_ends_before_the_mirror_drained(stage: 
     assert not stage.events_of("promotion")
 
 
+@pytest.mark.linkflap(topology="A->B")
 def test_forced_kills_the_source_with_transactions_open_and_captures_the_dead(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,7 +201,7 @@ def test_forced_kills_the_source_with_transactions_open_and_captures_the_dead(
         (data["topic"], data["partition"]): data["offset"] for data in stage.events_of("promotion")
     }
     assert promoted == {(TOPIC, 0): 100, (TOPIC, 1): 100}
-    assert all(end > promoted[tp] for tp, end in ends(stage, "B").items())
+    assert all(end > promoted[tp] for tp, end in stage_ends(stage, "B").items())
     (failover,) = stage.events_of("failover")
     assert failover["kind"] == "forced"
     # A commit requested during the kill may have been acknowledged: it is lost, and no promise is
@@ -205,6 +211,7 @@ def test_forced_kills_the_source_with_transactions_open_and_captures_the_dead(
     assert kinds.index("mirror-stopped") < kinds.index("promotion") < kinds.index("failover")
 
 
+@pytest.mark.linkflap(topology="A->B")
 def test_a_failover_needs_a_link() -> None:
     from linkflap.topologies import parse
 
@@ -216,3 +223,85 @@ def test_a_failover_needs_a_link() -> None:
             FAULTS[kind].applies_to("B->C", parse("A->B"))
             == "'B->C' is no link; clients fail over along A->B, and back"
         )
+
+
+# mirror-kill on real mirrors: the process is gone, and records are mirrored again after the
+# heal.
+
+
+KILL = FaultSpec(id="crash", fault="mirror-kill", target="A->B", at=0, duration=1)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    events = EventLog(tmp_path / "events.jsonl")
+    topology = parse("A->B")
+    try:
+        with runtime("process")(topology, folder=tmp_path, recorder=events) as up:
+            mirror: Mirror = make_mirror(MirrorSpec(kind="mm2"), topology.links[0], up, events)
+            mirror.start()
+            yield cast(
+                World,
+                SimpleNamespace(
+                    deployment=up, mirrors={"A->B": mirror}, recorder=events, stopping=False
+                ),
+            )
+            mirror.stop()
+    finally:
+        events.close()
+
+
+def test_the_worker_dies_and_comes_back(world: World) -> None:
+    mirror = world.mirrors["A->B"]
+    fault = FAULTS["mirror-kill"](KILL, world)
+    try:
+        fault.inject()
+        bite, alive = fault.bite(), mirror.alive
+    finally:
+        checked = fault.heal()
+    assert (bite.bit, bite.measured, alive) == (True, {"before": "alive", "during": "gone"}, False)
+    assert mirror.alive
+    assert fault.heal() == checked
+
+
+@pytest.mark.nightly
+@pytest.mark.linkflap(topology="A->B")
+def test_the_shadow_of_a_reversed_link_dies_and_comes_back(linkflap_deployment: Deployment) -> None:
+    up = linkflap_deployment
+    make_topic(up, "A")
+    mirror = shadow(up, "A->B")
+    mirror.start()
+    assert [own_write(up.clusters["A"].bootstrap) for _ in range(3)] == [0, 1, 2]
+    drained(mirror)
+    mirror.stop()
+    mirrors: dict[str, Mirror] = {"A->B": mirror}
+    here = SimpleNamespace(
+        deployment=up,
+        mirrors=mirrors,
+        recorder=mirror._recorder,
+        stopping=False,
+        take_up=lambda one: mirrors.update({one.link.name: one}),
+        capture=lambda moment, cluster: None,
+    )
+    reverse = FAULTS["mirror-reverse"](
+        FaultSpec(id="back", fault="mirror-reverse", target="A->B", at=0, duration=0), here
+    )
+    reverse.inject()
+    assert reverse.bite().bit
+    fault = FAULTS["mirror-kill"](replace(KILL, target="B->A"), here)
+    fault.inject()
+    try:
+        assert fault.bite().bit
+        assert own_write(up.clusters["B"].bootstrap) == 3
+    finally:
+        assert fault.heal() == ["mirror B->A alive, records go through"]
+    back = mirrors["B->A"]
+    assert isinstance(back, ShadowMirror)
+    drained(back)
+    assert reverse.heal()
+    mirrors["B->A"].stop()
+    assert (
+        ends(up.clusters["A"], partitions=[(TOPIC, 0)])
+        == {(TOPIC, 0): 4}
+        == ends(up.clusters["B"], partitions=[(TOPIC, 0)])
+    )

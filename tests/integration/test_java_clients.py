@@ -1,9 +1,11 @@
 """Java clients on real brokers: every workload writes the same history with them, also mixed with
-librdkafka's, and is judged."""
+librdkafka's, and is judged; and the bridge to a JVM."""
 
 from __future__ import annotations
 
+import gc
 import secrets
+import socket
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,16 +17,21 @@ import psutil
 import pytest
 from _pytest.mark import ParameterSet
 from confluent_kafka.admin import AdminClient, NewTopic
+from py4j.java_gateway import GatewayParameters, JavaGateway
+from py4j.protocol import Py4JError
 
 from linkflap.api.fixtures import FixtureRun
 from linkflap.chaos.cases.tools.wire import TRANSACTION, Wire
 from linkflap.chaos.scenarios import SCENARIOS
 from linkflap.harness.capture.logs import Captures
+from linkflap.harness.jvm.bridge import Bridge
+from linkflap.harness.machine.java import java_for
 from linkflap.harness.model.history import Operation
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
-from linkflap.harness.model.topology import ClusterSpec, Topology
+from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec, Topology
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import Run, RunReader, RunWriter
+from linkflap.harness.runtimes.distribution.kafka import kafka
 from linkflap.harness.runtimes.process import ProcessDeployment, deploy
 from linkflap.harness.workloads import jvms, topics
 from linkflap.harness.workloads.clients import WorkloadClients
@@ -33,7 +40,7 @@ from linkflap.harness.workloads.make_crew import make
 from linkflap.harness.workloads.prefork import Prefork
 from linkflap.spark_verify.checks import REGISTRY, finding_rows
 from tests.cells import topology
-from tests.run_views import views
+from tests.run_copy import views
 
 WRITES = {"rate": 20.0, "records": 10}
 EVERY = (
@@ -274,3 +281,43 @@ def of(scenario: str, clients: str, **more: str) -> ParameterSet:
 )
 def test_scenarios_with_java_clients_are_valid(linkflap_run: FixtureRun, name: str) -> None:
     assert linkflap_run.verdict == "valid", linkflap_run.why
+
+
+# The bridge to a JVM: which callers get a result, and what is left once that JVM is gone.
+
+
+def test_objects_that_outlive_their_jvm_are_collected_in_silence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bridge = Bridge(java_for(DEFAULT_KAFKA), kafka(DEFAULT_KAFKA).classpath, tmp_path)
+    held = bridge.java.java.util.ArrayList()
+    bridge.close()
+    del held
+    gc.collect()
+    assert not caplog.records
+
+
+@pytest.mark.nightly
+def test_a_jvm_answers_on_loopback_to_who_has_its_token_and_dies_with_its_owner(
+    tmp_path: Path,
+) -> None:
+    bridge = Bridge(java_for(DEFAULT_KAFKA), "", tmp_path)
+    parameters = bridge.gateway.gateway_parameters
+    assert len(parameters.auth_token) >= 32
+    assert parameters.auth_token not in (tmp_path / "java-clients.log").read_text()
+    listening = [
+        c
+        for c in psutil.Process(bridge.child.pid).net_connections()
+        if c.status == psutil.CONN_LISTEN
+    ]
+    assert {c.laddr.ip.removeprefix("::ffff:") for c in listening} == {"127.0.0.1"}
+    for token in (None, "x" * len(parameters.auth_token)):
+        stranger = JavaGateway(
+            gateway_parameters=GatewayParameters(port=parameters.port, auth_token=token)
+        )
+        with pytest.raises(Py4JError):
+            stranger.jvm.java.lang.System.nanoTime()
+    assert bridge.java.java.lang.System.nanoTime()
+    bridge.close()
+    with pytest.raises(OSError, match=r"refused"):
+        socket.create_connection(("127.0.0.1", parameters.port), timeout=5)

@@ -1,32 +1,35 @@
 """Every fault of a link on a real broker behind a real Toxiproxy: it bites measurably, it heals,
-and faults share the link."""
+and faults share the link; one that never took effect."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import SparkSession
 
 from linkflap.chaos.faults import FAULTS
+from linkflap.chaos.scenarios.base import default_workloads
 from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.protocols import Deployment, Link
-from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Option, Scenario
+from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import EventLog
 from linkflap.harness.runtimes import probe, runtime
-from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
+from linkflap.harness.runtimes.toxiproxy.link import OWNER, ToxiproxyLink
 from linkflap.harness.wire.access import NoAnswer, host_and_port
 from linkflap.harness.wire.peer import BlockingConnection
+from linkflap.recording.run import record
+from linkflap.report.progress import Progress
+from linkflap.spark_verify.verify import verify
 from linkflap.topologies import parse
-from tests.link_world import world
-
-# One group: the last test kills a cluster that the others use.
-pytestmark = pytest.mark.xdist_group("link-faults")
+from tests.idle_world import linked_world as world
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +68,7 @@ CASES: list[tuple[str, str, dict[str, Option]]] = [
 ]
 
 
+@pytest.mark.xdist_group("link-faults")
 @pytest.mark.parametrize(("name", "target", "options"), CASES)
 def test_a_fault_bites_and_heals(
     deployment: Deployment, name: str, target: str, options: dict[str, Option]
@@ -89,6 +93,7 @@ def test_a_fault_bites_and_heals(
     assert fault.heal() is not None
 
 
+@pytest.mark.xdist_group("link-faults")
 @pytest.mark.parametrize(("name", "target", "options"), CASES)
 def test_a_fault_that_is_never_applied_is_seen_not_to_bite(
     deployment: Deployment, name: str, target: str, options: dict[str, Option]
@@ -100,6 +105,7 @@ def test_a_fault_that_is_never_applied_is_seen_not_to_bite(
     assert not bite.bit, bite.measured
 
 
+@pytest.mark.xdist_group("link-faults")
 def test_latency_and_a_flap_share_a_link(deployment: Deployment) -> None:
     link, here = deployment.links["A->B"], world(deployment)
     flap = FAULTS["link-flap"](
@@ -135,6 +141,7 @@ def answered(path: BlockingConnection) -> float | None:
     return time.perf_counter() - start
 
 
+@pytest.mark.xdist_group("link-faults")
 @pytest.mark.parametrize(
     ("name", "options", "least"),
     [
@@ -178,6 +185,7 @@ def consumer(link: Link) -> Consumer:
     return loaded
 
 
+@pytest.mark.xdist_group("link-faults")
 def test_toxics_come_and_go_under_a_consumers_load(deployment: Deployment) -> None:
     """Toxiproxy issue 412: the API for a Kafka listener's proxy hung for good when toxics changed
     under load."""
@@ -217,6 +225,7 @@ def test_toxics_come_and_go_under_a_consumers_load(deployment: Deployment) -> No
     assert link.enabled
 
 
+@pytest.mark.xdist_group("link-faults")
 def test_half_open_leaves_nothing_on_the_cluster(deployment: Deployment) -> None:
     """A client quota shows that requests arrive: no topic and no group, nothing that a mirror could
     copy."""
@@ -228,6 +237,7 @@ def test_half_open_leaves_nothing_on_the_cluster(deployment: Deployment) -> None
     assert not admin.list_consumer_groups().result(timeout=60).valid
 
 
+@pytest.mark.xdist_group("link-faults")
 def test_every_link_was_proven(deployment: Deployment, tmp_path: Path) -> None:
     for link in deployment.links.values():
         assert isinstance(link, ToxiproxyLink)
@@ -240,6 +250,7 @@ def test_every_link_was_proven(deployment: Deployment, tmp_path: Path) -> None:
         assert link.enabled
 
 
+@pytest.mark.xdist_group("link-faults")
 def test_a_path_that_kafka_does_not_advertise_is_not_proven(
     deployment: Deployment, tmp_path: Path
 ) -> None:
@@ -271,6 +282,7 @@ def test_a_path_that_kafka_does_not_advertise_is_not_proven(
     )
 
 
+@pytest.mark.xdist_group("link-faults")
 def test_a_link_to_a_dead_cluster_bites_nothing_and_heals(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,3 +302,57 @@ def test_a_link_to_a_dead_cluster_bites_nothing_and_heals(
     checked = fault.heal()
     assert not bite.bit
     assert any("no broker of B runs" in line for line in checked), checked
+
+
+# A fault that never took effect: a real run in which the link's toxics are silently left out.
+
+
+PAIR = parse("A->B")
+
+
+@pytest.mark.spark
+def test_a_latency_that_was_never_there_makes_the_verdict_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
+) -> None:
+    add_toxic = ToxiproxyLink.add_toxic
+
+    def only_probes(link: ToxiproxyLink, *given: Any, owner: str = "", **named: Any) -> None:
+        if owner == OWNER:  # without those the link would not even be taken for one
+            add_toxic(link, *given, owner=owner, **named)
+
+    monkeypatch.setattr(ToxiproxyLink, "add_toxic", only_probes)
+    slow = FaultSpec(
+        id="slow",
+        fault="link-latency",
+        target="A->B",
+        at=1.0,
+        duration=1.0,
+        options={"latency": 150},
+    )
+    scenario = Scenario(
+        name="no-toxics",
+        about="a latency that nobody adds",
+        seed=5,
+        topology=PAIR,
+        mirror=MirrorSpec(kind="mm2"),
+        workloads=default_workloads(PAIR, "A"),
+        schedule=(slow,),
+        duration=4.0,
+    )
+    with Progress() as progress:
+        folder = record(
+            scenario,
+            runtime="process",
+            folder=tmp_path / "run",
+            command="pytest",
+            progress=progress,
+        )
+    (judgement,) = verify([folder], spark=spark)
+    assert judgement.verdict is Verdict.UNKNOWN, judgement.document["reason"]
+    bite = next(check for check in judgement.checks if check.name == "fault-bite")
+    assert "fault slow (link-latency on A->B) did not bite" in bite.reason
+    assert {
+        check.name
+        for check in judgement.checks
+        if check.verdict not in (Verdict.VALID, Verdict.NOT_DUE)
+    } == {"fault-bite"}

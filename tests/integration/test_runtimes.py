@@ -3,8 +3,10 @@ restarted, mixed, side by side."""
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -14,19 +16,16 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 
 from linkflap.harness.capture.logs import copy_segments
 from linkflap.harness.machine import ledger
+from linkflap.harness.machine.leases import Lease
 from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.topology import ClusterSpec
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import runtime
 from linkflap.harness.runtimes.kraft import readiness
-from tests.on_runtimes import (
-    Events,
-    create,
-    produce,
-    topology,
-    values,
-)
+from linkflap.harness.runtimes.kraft.configuration import BrokerPorts
+from linkflap.harness.runtimes.process import ProcessCluster, install
+from tests.on_runtimes import Events, create, in_sync, produce, topology, values
 
 
 @pytest.fixture(scope="module")
@@ -235,3 +234,115 @@ def test_a_broker_that_dies_at_start_says_its_last_words(tmp_path: Path, on: str
     assert broker.state == "stopped"
     with pytest.raises(SetupError, match="its deployment is closed"):
         broker.start()
+
+
+# What every runtime guarantees of deployments other than a pair: three brokers, two at once,
+# mixed releases, the user's jars.
+
+
+def test_three_brokers_survive_kill_9_of_one(tmp_path: Path, on: str) -> None:
+    asked = topology(ClusterSpec(name="A", brokers=3))
+    with runtime(on)(asked, folder=tmp_path, recorder=Events()) as deployment:
+        cluster = deployment.clusters["A"]
+        assert readiness.seen_brokers(cluster.brokers[1].client_address) == {1, 2, 3}
+        create(cluster, "replicated", replicas=3)
+        produce(cluster.bootstrap, "replicated", b"before")
+        victim = cluster.brokers[in_sync(cluster, "replicated").pop()]
+        victim.kill()
+        produce(cluster.bootstrap, "replicated", b"without")
+        until(
+            lambda: in_sync(cluster, "replicated") == {1, 2, 3} - {victim.id},
+            within=60,
+            what="the ISR to shrink",
+        )
+        victim.start()
+        until(
+            lambda: in_sync(cluster, "replicated") == {1, 2, 3},
+            within=60,
+            what="the ISR to be full again",
+        )
+        produce(cluster.bootstrap, "replicated", b"after")
+        assert values(cluster.bootstrap, "replicated", 3) == [b"before", b"without", b"after"]
+        pids = [broker.pid for broker in cluster.brokers.values()]
+    assert all(pid is not None and not psutil.pid_exists(pid) for pid in pids)
+
+
+def test_two_deployments_at_once_share_nothing(tmp_path: Path, on: str) -> None:
+    met = threading.Barrier(2)
+
+    def run(name: str) -> tuple[set[int], str]:
+        with runtime(on)(
+            topology(ClusterSpec(name="A")), folder=tmp_path / name, recorder=Events()
+        ) as deployment:
+            cluster = deployment.clusters["A"]
+            met.wait(120)
+            create(cluster, name)
+            assert produce(deployment.links["*->A"].bootstrap, name, b"x") == 0
+            met.wait(120)
+            return {
+                int(address.rpartition(":")[2]) for address in cluster.bootstrap.split(",")
+            }, cluster.id
+
+    with ThreadPoolExecutor(2) as pool:
+        (ports_1, id_1), (ports_2, id_2) = pool.map(run, ["one", "two"])
+    assert not ports_1 & ports_2
+    assert id_1 != id_2
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("version", ["4.1.2", "3.9.2"])
+def test_versions_mix_in_one_topology(tmp_path: Path, version: str, on: str) -> None:
+    asked = topology(ClusterSpec(name="A", kafka=version), ClusterSpec(name="B"), links=("A->B",))
+    with runtime(on)(asked, folder=tmp_path, recorder=Events()) as deployment:
+        assert {name: cluster.kafka for name, cluster in deployment.clusters.items()} == {
+            "A": version,
+            "B": "4.3.1",
+        }
+        for cluster in deployment.clusters.values():
+            create(cluster, "mixed")
+            assert produce(cluster.bootstrap, "mixed", b"x") == 0
+
+
+@pytest.mark.nightly
+def test_a_directory_of_jars_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on: str) -> None:
+    """A KIP author's own build: here the released jars, in a directory that is not pinned."""
+    from linkflap.harness.runtimes.distribution.kafka import kafka
+
+    mine = tmp_path / "mine" / "libs"
+    mine.mkdir(parents=True)
+    for jar in kafka("4.3.1").jars:
+        (mine / jar.name).symlink_to(jar)
+    monkeypatch.setenv("LINKFLAP_CACHE", str(tmp_path / "cache"))
+    with runtime(on)(
+        topology(ClusterSpec(name="A", kafka=str(mine.parent))),
+        folder=tmp_path / "run",
+        recorder=Events(),
+    ) as deployment:
+        create(deployment.clusters["A"], "own")
+        assert produce(deployment.clusters["A"].bootstrap, "own", b"x") == 0
+
+
+# Clusters of child processes: specific to this runtime.
+
+
+def test_a_cluster_without_its_releases_features_is_refused(tmp_path: Path) -> None:
+    """The trap of formatting by copy: such a broker starts silently without transactions v2."""
+    lease = Lease()
+    try:
+        internal, client, controller = lease.ports(3)
+        ports = {
+            1: BrokerPorts(
+                listens={"INTERNAL": internal, "CLIENT": client, "CONTROLLER": controller},
+                advertised={},
+            )
+        }
+        cluster = ProcessCluster("A", install("4.3.1"), ports, tmp_path)
+        (cluster.brokers[1].log_dir / "bootstrap.checkpoint").unlink()
+        cluster.launch()
+        try:
+            with pytest.raises(SetupError, match=r"transaction\.version.*remove"):
+                cluster.await_ready()
+        finally:
+            cluster.kill()
+    finally:
+        lease.release()

@@ -1,20 +1,36 @@
-"""The named scenarios on real clusters, judged: the guarantees of `linkflap run`, through the
-public fixture.
-
-The main job runs in CI with a seed that is kept, so that a failure there is a change of ours; the
-nightly ones roll fresh seeds and print them.
-"""
+"""The named scenarios on real clusters, judged: on every runtime, with every mirror, and with
+clients that run a tenth of the time."""
 
 from __future__ import annotations
 
+import itertools
+import json
+import os
 import secrets
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+from _pytest.mark import ParameterSet
 
 from linkflap.api.fixtures import FixtureRun
+from linkflap.chaos.scenarios import SCENARIOS, ScenarioRequest, scenario
+from linkflap.harness.mirrors import MIRRORS
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.events import FaultBite, FaultHeal, TopicGivenUp, of_kind
+from linkflap.harness.rundir import RunReader
+from linkflap.recording.run import check as check_scenario
+from tests.cells import topology
+from tests.command_line import environment, linkflap, start
+from tests.on_runtimes import EVERY, skip_without
 
 pytestmark = pytest.mark.spark
+
 
 NO_RELAY = {
     "write-cycles",
@@ -212,3 +228,170 @@ def test_replicas_that_compact_each_by_itself_are_at_most_unknown(linkflap_run: 
     ]
     assert {c["name"] for c in open_ones} <= {"replica-agreement"}, linkflap_run.why
     assert all("batches differ between the brokers of A" in c["reason"] for c in open_ones)
+
+
+# Every scenario with every mirror on every runtime, judged: nothing above the runtimes depends
+# on which one it is.
+#
+# The main job on containers runs in CI; on child processes it does so in `test_scenarios`, and
+# everything else is nightly.
+
+
+IN_CI = {("link-flap", "shadow", "docker"), ("baseline", "mm2", "docker")}
+
+
+def possible(name: str, mirror: str) -> bool:
+    """MirrorMaker 2 cannot be reversed."""
+    try:
+        check_scenario(scenario(name, ScenarioRequest(seed=1, mirror=mirror)), "process")
+    except InputError:
+        return False
+    return True
+
+
+def cells() -> Iterator[ParameterSet]:
+    for name, mirror, runtime in itertools.product(SCENARIOS, sorted(MIRRORS), EVERY):
+        if not possible(name, mirror):
+            continue
+        in_ci = (name, mirror, runtime) in IN_CI
+        seed = 1279 if in_ci else secrets.randbits(32)
+        marks = [
+            pytest.mark.linkflap(
+                scenario=name,
+                topology=topology(name, ""),
+                mirror=mirror,
+                runtime=runtime,
+                seed=seed,
+            ),
+        ]
+        yield pytest.param(
+            runtime,
+            id=f"{name}-{mirror}-{runtime}",
+            marks=marks if in_ci else [*marks, pytest.mark.nightly],
+        )
+
+
+@pytest.fixture
+def available(request: pytest.FixtureRequest) -> None:
+    skip_without(request.param)
+
+
+@pytest.mark.parametrize("available", list(cells()), indirect=True)
+def test_a_scenario_is_valid_whatever_mirrors_and_whatever_brokers_run_in(
+    available: None, linkflap_run: FixtureRun
+) -> None:
+    assert linkflap_run.verdict == "valid", linkflap_run.why
+
+
+# Every scenario with clients that run a tenth of the time: it waits for what it needs, and
+# slowness alone never makes it unknown.
+
+
+CLIENTS = "linkflap.harness.workloads.process"
+RUNS, STANDS = 0.1, 0.9
+"""Seconds for which all clients run, and for which they are stopped, alternately."""
+
+
+def clients_of(pid: int) -> Iterator[psutil.Process]:
+    """The processes below `pid` in which clients of workloads run."""
+    for process in psutil.Process(pid).children(recursive=True):
+        with suppress(psutil.Error):
+            if (
+                CLIENTS in process.cmdline()
+                and (parent := process.parent()) is not None
+                and CLIENTS in parent.cmdline()
+            ):  # not the one that they are forked from
+                yield process
+
+
+@contextmanager
+def slowed_tenfold(pid: int) -> Iterator[list[psutil.Process]]:
+    """Stops all clients of the run `pid` most of the time. Yields how often they were stopped."""
+    over, stops = threading.Event(), []
+
+    def slow() -> None:
+        while not over.wait(RUNS) and psutil.pid_exists(pid):
+            with suppress(psutil.Error):
+                stopped = list(clients_of(pid))
+                for process in stopped:
+                    with suppress(psutil.Error):
+                        process.suspend()
+                over.wait(STANDS)
+                for process in stopped:
+                    with suppress(ProcessLookupError):
+                        os.kill(process.pid, signal.SIGCONT)
+                stops.extend(stopped)
+
+    thread = threading.Thread(target=slow, name="slows clients")
+    thread.start()
+    try:
+        yield stops
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_scenario_is_valid_with_clients_that_are_ten_times_slower(
+    scenario: str, tmp_path: Path
+) -> None:
+    arguments = ["run", scenario, "--runtime", "process", "--out", "run"]
+    running = start(arguments, env=environment(tmp_path / "ledger"), cwd=tmp_path)
+    try:
+        with slowed_tenfold(running.process.pid) as stops:
+            status = running.ends(within=900)
+    finally:
+        running.close()
+    verdict = json.loads((tmp_path / "run" / "verdict.json").read_text())
+    assert stops, "no client was slowed"
+    assert (status, verdict["verdict"]) == (0, "valid"), verdict.get("reason")
+
+
+# topic-recreated on real clusters: the shadow reports that it gives such a topic up,
+# MirrorMaker 2 copies both into one log.
+
+
+EXAMPLE = (
+    Path(__file__).resolve().parents[2] / "docs" / "examples" / "faults" / "topic-recreated.toml"
+)
+
+
+def test_the_shadow_keeps_the_old_copy_and_says_so(tmp_path: Path) -> None:
+    done = linkflap(
+        "run",
+        str(EXAMPLE),
+        "--out",
+        "run",
+        env=environment(tmp_path / "ledger"),
+        cwd=tmp_path,
+        within=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    events, _ = RunReader(tmp_path / "run").events()
+    assert {bite.id: bite.bit for bite in of_kind(events, FaultBite)} == {"cut": True, "open": True}
+    assert all(
+        "its mirror says: topic A.linkflap-recreated" in heal.checked[0]
+        for heal in of_kind(events, FaultHeal)
+    )
+    assert {event.topic for event in of_kind(events, TopicGivenUp)} == {
+        "A.linkflap-recreated.cut",
+        "A.linkflap-recreated.open",
+    }
+
+
+def test_mirror_maker_makes_one_log_of_both_which_is_unknown(tmp_path: Path) -> None:
+    (tmp_path / "mm2.toml").write_text(f'{EXAMPLE.read_text()}\n[mirror]\nkind = "mm2"\n')
+    done = linkflap(
+        "run",
+        "mm2.toml",
+        "--out",
+        "run",
+        env=environment(tmp_path / "ledger"),
+        cwd=tmp_path,
+        within=600,
+    )
+    assert done.returncode == 2, done.stdout + done.stderr
+    said = " ".join(done.stdout.split())
+    assert "20 records of the deleted topic and" in said, said[-3000:]
+    assert "of the one made again, behind one another" in said, said[-3000:]

@@ -1,5 +1,5 @@
-"""The shadow mirror on real brokers: bytes on the destination's disks compared with the source's,
-whatever happens to the mirror."""
+"""The shadow mirror on real brokers: bytes on the destination's disks compared with the source's:
+batches, truncations, and open transactions, whatever happens to the mirror."""
 
 from __future__ import annotations
 
@@ -15,11 +15,17 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
+from linkflap.harness.mirrors import make_mirror
+from linkflap.harness.mirrors.shadow.journal import Journal
+from linkflap.harness.mirrors.shadow.partition import WINDOW_BYTES
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.protocols import Deployment
+from linkflap.harness.model.protocols import Broker, Deployment
+from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.wait import until
-from linkflap.harness.wire.offsets import quiet
+from linkflap.harness.wire.offsets import answered_bounds, quiet
+from tests.events import Rows
 from tests.shadows import (
+    SAME,
     TOPIC,
     TOPIC_PARTITIONS,
     Writer,
@@ -28,7 +34,9 @@ from tests.shadows import (
     drained,
     ends,
     headers,
+    make_topic,
     own_write,
+    shadow,
     shadowed,
 )
 
@@ -145,7 +153,7 @@ def test_nothing_is_writable_in_a_stall_and_a_dead_source_and_broker_do_not_stop
     mirror.pause()
     stood, tried = time.monotonic(), []
     while time.monotonic() < stood + 30:
-        tried.append(own_write(b.bootstrap, **{"message.timeout.ms": 3000}))
+        tried.append(own_write(b.bootstrap, timeout_ms=3000))
     assert not [offset for offset in tried if isinstance(offset, int)], tried
     mirror.resume()
     writer.write(5)
@@ -246,3 +254,352 @@ def test_hidden_from_clients_the_destination_shows_nothing_until_the_failover(
         TOPIC_PARTITIONS, 1
     )
     assert count(b, "read_committed") == writer.committed
+
+
+# What a shadow mirrors: every codec, small and huge batches, many partitions, logs that grow,
+# and logs that begin later.
+
+
+CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+BATCHES = (16_384, 1_048_576)
+
+
+def fill(
+    bootstrap: str,
+    topic: str,
+    *,
+    codec: str,
+    batch: int,
+    size: int = 1000,
+    count: int = 3000,
+    **settings: object,
+) -> None:
+    """Writes compressible records, round robin over two partitions."""
+    answers: list[object] = []
+    wanted = {
+        "compression.type": codec,
+        "batch.size": batch,
+        "linger.ms": 200,
+        "message.max.bytes": 12_000_000,
+    }
+    producer = Producer(quiet(bootstrap) | wanted | settings)
+    for number in range(count):
+        producer.produce(
+            topic,
+            (b"%08d" % number) * (size // 8),
+            partition=number % 2,
+            on_delivery=lambda e, _: answers.append(e),
+        )
+    until(lambda: producer.flush(1) == 0, within=120, what=f"{topic} to be filled")
+    assert answers == [None] * count
+
+
+def test_every_codec_and_batches_of_16_kb_1_mb_and_more_than_a_window(
+    linkflap_deployment: Deployment,
+) -> None:
+    up = linkflap_deployment
+    a = up.clusters["A"].bootstrap
+    topics = {f"A.{codec}-{batch}": (codec, batch) for codec in CODECS for batch in BATCHES}
+    for topic in (*topics, "A.huge"):
+        make_topic(up, "A", topic, max_message_bytes=12_000_000)
+    mirror = shadow(up, "A->B")
+    mirror.start()
+    for topic, (codec, batch) in topics.items():
+        fill(a, topic, codec=codec, batch=batch)
+    fill(a, "A.huge", codec="none", batch=BATCHES[1], size=2 * WINDOW_BYTES, count=4)
+    topic_partitions = [(topic, number) for topic in (*topics, "A.huge") for number in (0, 1)]
+    drained(mirror)
+    assert_equal(up, "A", "B", topic_partitions)
+    here = up.clusters["B"].brokers[1]
+    for topic, (codec, _) in topics.items():
+        assert {bits & 7 for bits in headers(here, (topic, 0))["attributes"]} == {CODECS[codec]}, (
+            topic
+        )
+    longest = {batch: max(headers(here, (f"A.none-{batch}", 0))["length"]) for batch in BATCHES}
+    assert longest[BATCHES[0]] < 20_000 < 500_000 < longest[BATCHES[1]]
+    assert min(headers(here, ("A.huge", 0))["length"]) > WINDOW_BYTES
+    mirror.stop()
+    assert {tp: mirror.promotion()[tp] for tp in topic_partitions} == ends(
+        up.clusters["A"], partitions=topic_partitions
+    )
+
+
+@pytest.mark.nightly
+@pytest.mark.linkflap(topology="A->B:3")
+def test_two_hundred_partitions_of_several_topics(linkflap_deployment: Deployment) -> None:
+    up = linkflap_deployment
+    topics = {f"A.wide{n}": 50 for n in range(4)}
+    for topic, partitions in topics.items():
+        make_topic(up, "A", topic, partitions)
+    topic_partitions = [
+        (topic, number) for topic, count in topics.items() for number in range(count)
+    ]
+    mirror = shadow(up, "A->B")
+    mirror.start()
+    producer = Producer(quiet(up.clusters["A"].bootstrap) | {"linger.ms": 5})
+    for turn in range(20):
+        for topic, number in topic_partitions:
+            producer.produce(topic, b"%d" % turn * 50, partition=number)
+        if turn == 10:
+            mirror.crash()
+            mirror.restart()
+    until(lambda: producer.flush(1) == 0, within=60, what="200 partitions to be written")
+    drained(mirror)
+    assert ends(up.clusters["B"], partitions=topic_partitions) == dict.fromkeys(
+        topic_partitions, 20
+    )
+    mirror.stop()
+    assert_equal(up, "A", "B", topic_partitions)
+    assert own_write(up.clusters["B"].bootstrap, "A.wide3", 49) == 20
+
+
+@pytest.mark.nightly
+@pytest.mark.linkflap(topology="A->B:3")
+def test_partitions_that_a_adds_while_a_broker_of_b_is_down(
+    linkflap_deployment: Deployment,
+) -> None:
+    up = linkflap_deployment
+    a, b = up.clusters["A"], up.clusters["B"]
+    make_topic(up, "A")
+    mirror = shadow(up, "A->B")
+    mirror.start()
+    b.brokers[3].stop()
+    admin = AdminClient(quiet(a.bootstrap))
+    admin.create_partitions([NewPartitions(TOPIC, 6)])[TOPIC].result(30)
+    for number in range(6):
+
+        def written(n: int = number) -> bool:
+            return isinstance(own_write(a.bootstrap, TOPIC, n), int)
+
+        until(written, within=120, what=f"partition {number} of A")
+    drained(mirror)
+    topic_partitions = [(TOPIC, number) for number in range(6)]
+    assert_equal(up, "A", "B", topic_partitions)
+    asked = AdminClient(quiet(b.bootstrap))
+
+    def in_sync() -> list[list[int]]:
+        return [
+            sorted(p.isrs)
+            for p in asked.list_topics(TOPIC, timeout=60).topics[TOPIC].partitions.values()
+        ]
+
+    assert in_sync() == [[1000]] * 6
+    b.brokers[3].start()
+    drained(mirror)
+    until(
+        lambda: _has(b.brokers[3], topic_partitions),
+        within=60,
+        every=0.2,
+        what="the broker that was down to have all partitions",
+    )
+    mirror.stop()
+    until(
+        lambda: in_sync() == [[1, 2, 3]] * 6,
+        within=60,
+        every=0.2,
+        what="every ISR to be whole",
+        state=in_sync,
+    )
+    assert_equal(up, "A", "B", topic_partitions)
+
+
+def _has(broker: Broker, topic_partitions: list[tuple[str, int]]) -> bool:
+    return all(
+        any((broker.log_dir / f"{topic}-{number}").glob("*.log"))
+        for topic, number in topic_partitions
+    ) and all(headers(broker, tp)["base_offset"] for tp in topic_partitions)
+
+
+def test_the_log_start_of_the_source_is_followed_while_mirroring_also_past_what_was_mirrored(
+    linkflap_deployment: Deployment,
+) -> None:
+    up = linkflap_deployment
+    make_topic(up, "A")
+    writer = Writer(up.clusters["A"].bootstrap)
+    mirror = shadow(up, "A->B")
+    mirror.start()
+    writer.write(6)
+    drained(mirror)
+
+    admin = AdminClient(quiet(up.clusters["A"].bootstrap))
+
+    def begins_at(offset: int, *, of: str = "B") -> None:
+        tp = TopicPartition(TOPIC, 0, offset)
+        admin.delete_records([tp])[tp].result(20)
+        wanted = {(TOPIC, 0): offset}
+        until(
+            lambda: ends(up.clusters[of], "start", [(TOPIC, 0)]) == wanted,
+            within=120,
+            every=0.1,
+            what=f"{of} to begin at {offset}",
+        )
+
+    begins_at(20)
+    end = ends(up.clusters["A"])[TOPIC, 0]
+    mirror.pause()
+    writer.write(6)
+    begins_at(end + 33, of="A")
+    mirror.resume()
+    begins_at(end + 33)
+    drained(mirror)
+    assert ends(up.clusters["A"]) == ends(up.clusters["B"])
+    assert_equal(up, "A", "B", [(TOPIC, 1)])
+    mirror.stop()
+    assert mirror.promotion() == ends(up.clusters["A"])
+
+
+# Truncated logs: to the last stable offset at a failover, and after the source's own
+# truncation.
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("rule", ["truncate-once", "truncate-stable"])
+def test_truncation_goes_back_to_the_last_stable_offset(
+    linkflap_deployment: Deployment, rule: str
+) -> None:
+    """X begins before Y, and Y commits before X does: truncated at X's beginning the log has no
+    marker of Y, and Y is open."""
+    a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
+    mirror, _ = shadowed(linkflap_deployment, open_transactions=rule)
+    mirror.start()
+    y, x = (Producer(quiet(a) | {"transactional.id": name}) for name in "yx")
+    for producer in (y, x):
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        producer.produce(TOPIC, b"begun", partition=0)  # y at offset 0, x at 1
+        producer.flush(60)
+    y.commit_transaction(60)
+    drained(mirror)
+    mirror.stop()
+    # Y was committed on A. Truncated to 1 it has lost its marker; truncated until nothing is open
+    # it is gone.
+    assert mirror.promotion()[TOPIC, 0] == (1 if rule == "truncate-once" else 0)
+    assert ends(b, "stable")[TOPIC, 0] == 0
+
+
+@pytest.mark.nightly
+@pytest.mark.linkflap(topology="A:3->B")
+@pytest.mark.parametrize("epochs", ["rewrite", "keep"])
+def test_a_source_that_was_truncated_by_an_unclean_election_is_followed(
+    linkflap_deployment: Deployment, epochs: str
+) -> None:
+    """Records that only the dead leader had are truncated on B too, and A's new records have
+    another leader epoch there."""
+    a, b = linkflap_deployment.clusters["A"], linkflap_deployment.clusters["B"]
+    admin = AdminClient(quiet(a.bootstrap))
+    config = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+    admin.create_topics([NewTopic(TOPIC, 1, replica_assignment=[[1, 2]], config=config)])[
+        TOPIC
+    ].result(60)
+    mirror = make_mirror(
+        MirrorSpec(kind="shadow", options={"leader_epochs": epochs}),
+        linkflap_deployment.topology.links[0],
+        linkflap_deployment,
+        Rows(),
+    )
+    tp = (TOPIC, 0)
+    assert [own_write(a.bootstrap) for _ in range(5)] == list(range(5))
+    mirror.start()
+    drained(mirror)
+    a.brokers[2].stop()
+    assert [own_write(a.bootstrap) for _ in range(5)] == list(range(5, 10))
+    drained(mirror)
+    a.brokers[1].kill()
+    a.brokers[2].start()
+    until(lambda: own_write(a.bootstrap) == 5, within=90, what="an unclean election on A")
+    reaching = AdminClient(quiet(b.bootstrap))
+    # While the shadow raises leader epochs the partition has no leader for a moment.
+    until(
+        lambda: answered_bounds(reaching, [tp], "high", within=5) == {tp: 6},
+        within=60,
+        what="B to be truncated and to follow",
+    )
+    drained(mirror)
+    there, here = headers(a.brokers[2], tp), headers(b.brokers[1], tp)
+    assert [here[name] for name in SAME] == [there[name] for name in SAME]
+    assert here["leader_epoch"][5] > here["leader_epoch"][4]
+    if epochs == "keep":
+        assert here["leader_epoch"] == there["leader_epoch"]
+    mirror.stop()
+    assert mirror.promotion()[tp] == 6
+
+
+# Open transactions of a mirrored log, ended by WriteTxnMarkers to the brokers that lead after
+# the hand-over.
+
+
+def begun(bootstrap: str, name: str, partitions: range) -> Producer:
+    """A transaction with one record in each of these partitions, left open."""
+    producer = Producer(quiet(bootstrap) | {"transactional.id": name, "linger.ms": 0})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    for number in partitions:
+        producer.produce(TOPIC, b"open", partition=number)
+    producer.flush(60)
+    return producer
+
+
+def aborts(broker: Broker, tp: tuple[str, int], above: int) -> list[int]:
+    found = headers(broker, tp, above=above)
+    return [
+        offset
+        for offset, control in zip(found["base_offset"], found["control"], strict=True)
+        if control == 0
+    ]
+
+
+def test_what_was_open_is_aborted_once_also_when_the_shadow_died_before_it_noted_that(
+    linkflap_deployment: Deployment,
+) -> None:
+    up = linkflap_deployment
+    a, b = (up.clusters[name].bootstrap for name in "AB")
+    make_topic(up, "A")
+    mirror = shadow(up, "A->B", open_transactions="write-txn-markers")
+    mirror.start()
+    Writer(a).write(4)
+    left = [begun(a, "both", range(2)), begun(a, "one", range(1))]
+    drained(mirror)
+    assert (
+        ends(up.clusters["B"], "stable")
+        == ends(up.clusters["A"], "stable")
+        != ends(up.clusters["B"])
+    )
+    mirror.stop()
+    promoted = mirror.promotion()
+    assert promoted == ends(up.clusters["A"])
+    assert_equal(up, "A", "B", below=promoted)
+    on_disk = {tp: aborts(up.clusters["B"].brokers[1], tp, promoted[tp]) for tp in TOPIC_PARTITIONS}
+    assert on_disk == {
+        TOPIC_PARTITIONS[0]: [promoted[TOPIC_PARTITIONS[0]], promoted[TOPIC_PARTITIONS[0]] + 1],
+        TOPIC_PARTITIONS[1]: [promoted[TOPIC_PARTITIONS[1]]],
+    }
+    noted = {tp: mirror.notes().partitions[tp[0]][tp[1]].appended for tp in TOPIC_PARTITIONS}
+    assert {tp: [offset for offset, _ in rows] for tp, rows in noted.items()} == on_disk
+    assert all(what.startswith("ABORT of producer") for rows in noted.values() for _, what in rows)
+    assert ends(up.clusters["B"], "stable") == ends(up.clusters["B"])
+    own = begun(b, "own", range(2))
+    end = ends(up.clusters["B"])
+    # As if it had been killed between the last marker and its journal entry.
+    folder = mirror.log.parent
+    journal = Journal(folder)
+    journal.notes.phase = "handing-over"
+    for number in range(2):
+        journal.partition(TOPIC, number).appended = []
+    journal.save()
+    mirror.stop()
+    assert {
+        tp: mirror.notes().partitions[tp[0]][tp[1]].appended for tp in TOPIC_PARTITIONS
+    } == noted
+    assert ends(up.clusters["B"]) == end
+    own.commit_transaction(60)  # none of them was taken for one of the source's
+    # markers are written after the commit was acknowledged
+    after = {tp: offset + 1 for tp, offset in end.items()}
+    until(
+        lambda: ends(up.clusters["B"], "stable") == after,
+        within=120,
+        every=0.1,
+        what="own to have its markers",
+    )
+    assert own_write(b) == end[TOPIC_PARTITIONS[0]] + 1
+    assert mirror.notes().phase == "handed-over"
+    del left

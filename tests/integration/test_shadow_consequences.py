@@ -1,26 +1,39 @@
 """The effects of each generation of KIP-1279 on stock brokers and clients: produced on real
-clusters, and found by the checks.
-
-Runs of real clusters go the whole way: recorded, then judged. Each test asserts both what is on the
-brokers' disks and in the clients' answers, and the anomaly, at its offset. In CI the two cheapest;
-the rest is nightly. docs/shadow.md has the table.
-"""
+clusters, recorded, judged, and found by the checks."""
 
 from __future__ import annotations
 
+import json
 import re
+import socket
+import threading
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
+from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
+from linkflap.chaos.scenarios import ScenarioRequest, scenario
 from linkflap.chaos.scenarios.base import default_workloads
 from linkflap.harness.log.batch_headers import Headers
-from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.mirrors import make_mirror
+from linkflap.harness.mirrors.shadow.journal import Journal
+from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
+from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.model.protocols import Deployment, Mirror, Recorder
+from linkflap.harness.model.scenario import MirrorSpec, WorkloadSpec
+from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.model.verdict import Verdict
+from linkflap.harness.model.wait import until
+from linkflap.harness.workloads import library, librdkafka, process, worker
+from linkflap.harness.workloads.protocol import Channel, Command
+from linkflap.recording import run as recording
+from linkflap.report.progress import Progress
 from linkflap.spark_verify.verdict.judge import Judgement
+from linkflap.spark_verify.verify import verify
 from linkflap.topologies import parse
 from tests.consequences import (
     BEYOND,
@@ -28,13 +41,16 @@ from tests.consequences import (
     PLANNED,
     READERS,
     SELDOM,
+    TOPIC,
     Seen,
     assert_lost_in_silence,
     judged,
     run_of,
 )
+from tests.shadows import drained
 
 pytestmark = pytest.mark.spark
+
 
 OUT_OF_ORDER = re.compile(r"Out of order sequence number for producer (\d+) at offset")
 CHAIN = parse("A->B->C")
@@ -271,3 +287,230 @@ def test_a_second_hop_gives_the_first_ids_back(long: dict[str, Judgement], ids: 
     else:
         assert {a.cluster for a in seen.of_kind("aborted-read")} == {"B"}, "C's brokers see again"
         assert {a.cluster for a in seen.of_kind("lso-mismatch")} == {"B"}
+
+
+# Producers of the destination that are older than the mirror: a jump of producer ids does not
+# affect them.
+
+
+OLDER = run_of("older", SELDOM, *READERS, schedule=(PLANNED,), duration=10.0, minimums=BEYOND)
+
+
+@pytest.fixture(scope="module")
+def older(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Judgement:
+    """A run whose clients have had producers on B since before the mirror, as applications on both
+    clusters have."""
+    waiting: list[Standby] = []
+
+    def make(
+        spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder
+    ) -> Mirror:
+        mirror = cast(Any, make_mirror(spec, link, deployment, recorder))
+        start = mirror.start
+
+        def start_later() -> None:
+            waiting.extend(
+                Standby(deployment.clusters["B"].bootstrap) for _ in range(SELDOM.clients)
+            )
+            start()
+
+        mirror.start = start_later
+        return cast(Mirror, mirror)
+
+    def taken_over(config: dict[str, Any]) -> Producer:
+        chosen = next(
+            (one for one in waiting if one.bootstrap == config["bootstrap.servers"]), None
+        )
+        if chosen is None:
+            return Producer(config)
+        waiting.remove(chosen)
+        chosen.hears = config["stats_cb"]
+        return chosen.producer
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recording, "make_mirror", make)
+        patch.setattr(library, "Producer", taken_over)
+        patch.setattr(worker, "spawn", in_thread)
+        return judged((OLDER,), tmp_path_factory.mktemp("consequences-older"), spark)[OLDER.name]
+
+
+class InThread:
+    """A stand-in for a client process, for clients that have to be in this one."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.pid = 0
+        self._thread = threading.Thread(
+            target=process.serve, args=(Channel(end, Command),), daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def poll(self) -> int | None:
+        return None if self.alive else 0
+
+    def kill(self) -> None: ...
+
+
+def in_thread(name: str, end: socket.socket, *, folder: Path, log: Path) -> InThread:
+    return InThread(end.dup())
+
+
+class Standby:
+    """A producer that has had its id for long; its new owner gets its reports."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap, answers = bootstrap, cast(list[str], [])
+        self.hears = answers.append
+        config = librdkafka.producer_config(bootstrap, "", timeout=10.0, compression="none")
+        own = {
+            "statistics.interval.ms": cast(Any, library).STATISTICS_MS,
+            "logger": cast(Any, library).QUIET,
+        }
+        self.producer = Producer({**config, **own, "stats_cb": lambda text: self.hears(text)})
+
+        def known() -> bool:
+            self.producer.poll(0.1)
+            return (
+                bool(answers) and json.loads(answers[-1]).get("eos", {}).get("producer_id", -1) >= 0
+            )
+
+        until(known, within=60, what="a producer to have its id")
+
+
+@pytest.mark.nightly
+def test_a_jump_does_not_reach_producers_of_the_destination_that_are_older_than_the_mirror(
+    older: Judgement,
+) -> None:
+    """Their ids were allocated before the jump: their first records are acknowledged and lost."""
+    seen = Seen(older)
+    assert_lost_in_silence(seen)
+    assert {"ghost-ack", "lost-write", "producer-id-collision"} <= seen.kinds()
+    for anomaly in seen.of_kind("producer-id-collision"):
+        assert anomaly.evidence["producer_id"] in range(SELDOM.clients)
+
+
+# Transactions that are open at a failover, and what each rule leaves of them on stock brokers.
+#
+# Runs of real clusters go the whole way: recorded, then judged.
+
+
+RULES = (
+    replace(
+        scenario(
+            "failover-open-transactions",
+            ScenarioRequest(seed=7, mirror_options={"open_transactions": "truncate-once"}),
+        ),
+        name="truncate-once",
+    ),
+    scenario(
+        "failover-open-transactions",
+        ScenarioRequest(seed=7, mirror_options={"open_transactions": "write-txn-markers"}),
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def failed_over(
+    tmp_path_factory: pytest.TempPathFactory, spark: SparkSession
+) -> dict[str, Judgement]:
+    return judged(RULES, tmp_path_factory.mktemp("open-transactions"), spark)
+
+
+@pytest.mark.nightly
+def test_a_truncation_to_the_last_stable_offset_leaves_transactions_that_nobody_can_end(
+    failed_over: dict[str, Judgement],
+) -> None:
+    seen = Seen(failed_over["truncate-once"])
+    assert seen.judgement.verdict is Verdict.INVALID
+    truncations = {row["partition"]: row["truncated"] for row in seen.journal()}
+    assert {n: steps[-1][1] for n, steps in truncations.items()} == seen.promoted()
+    hanging = seen.of_kind("hanging-transaction")
+    assert hanging
+    for anomaly in hanging:
+        number, at = anomaly.partition, anomaly.offset
+        there, here = seen.log("A", number), seen.log("B", number)
+        producer = seen.batch("B", number, at)["producer_id"]
+        ended = (there.producer_id == producer) & (there.control >= 0) & (there.base_offset > at)
+        assert there.base_offset[ended][0] >= seen.promoted()[number], (
+            "A has its marker, behind the truncation"
+        )
+        assert not (
+            (here.producer_id == producer) & (here.control >= 0) & (here.base_offset > at)
+        ).any()
+        last = seen.last_sample("B", number)
+        assert last.last_stable <= at < last.high_watermark, "the LSO stands still for ever"
+    assert {"high-watermark-regression"} <= seen.kinds()
+
+
+@pytest.mark.nightly
+def test_markers_of_the_new_leaders_are_accounted_for(failed_over: dict[str, Judgement]) -> None:
+    seen = Seen(failed_over["failover-open-transactions"])
+    assert seen.judgement.verdict is Verdict.VALID, seen.judgement.document["reason"]
+    rows = seen.journal()
+    assert sum(len(row["appended"]) for row in rows) > 1
+    for row in rows:
+        assert row["promoted"] == row["mirrored"] == seen.promoted()[row["partition"]]
+        for offset, _ in row["appended"]:
+            assert offset >= row["promoted"]
+            assert seen.batch("B", row["partition"], offset)["control"] == 0
+
+
+# A shadow that stops copying because brokers silently skip the batches that it serves.
+
+
+STALLED = run_of("stalled", *default_workloads(PAIR, "A"), duration=4.0)
+
+
+@pytest.fixture(scope="module")
+def stalled(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> tuple[Judgement, str]:
+    """A run whose shadow stamps leader epochs that its partitions do not have."""
+
+    def make(*given: Any) -> Mirror:
+        mirror = cast(Any, make_mirror(*given))
+        start = mirror.start
+
+        def start_and_stall() -> None:
+            start()
+            stall(mirror, TOPIC, 2)
+
+        mirror.start = start_and_stall
+        return cast(Mirror, mirror)
+
+    folder = tmp_path_factory.mktemp("consequences-stalled") / STALLED.name
+    with pytest.MonkeyPatch.context() as patch, Progress() as progress:
+        patch.setattr(recording, "make_mirror", make)
+        with pytest.raises(EnvironmentFailure) as raised:
+            recording.record(
+                STALLED, runtime="process", folder=folder, command="pytest", progress=progress
+            )
+    return verify([folder], spark=spark)[0], str(raised.value)
+
+
+def stall(
+    mirror: ShadowMirror, topic: str, partitions: int, *, at: int = 40, ahead: int = 6
+) -> None:
+    """Makes the shadow serve batches from offset `at` on with a leader epoch that their partitions
+    do not have yet."""
+    drained(mirror)
+    mirror.crash()
+    journal = Journal(mirror.log.parent)
+    for number in range(partitions):
+        note = journal.partition(topic, number)
+        note.epochs = [
+            *note.epochs,
+            (max((epoch for epoch, _ in note.epochs), default=0) + ahead, at),
+        ]
+    journal.save()
+    mirror.restart()
+
+
+@pytest.mark.nightly
+def test_a_mirror_that_stands_still_is_not_called_valid(stalled: tuple[Judgement, str]) -> None:
+    """Brokers silently skip batches of a leader epoch above the partition's (KAFKA-18723)."""
+    judgement, message = stalled
+    assert "the failover does not get past the phase settling" in message
+    assert judgement.verdict is Verdict.UNKNOWN
+    assert message in cast(str, judgement.document["reason"])

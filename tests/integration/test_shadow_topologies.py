@@ -1,9 +1,10 @@
-"""The shadow mirror in every topology: in a chain it reads what the middle's brokers really have,
-whatever happens to a hop."""
+"""The shadow mirror in every topology and between releases: in a chain it reads what the middle's
+brokers really have."""
 
 from __future__ import annotations
 
 import secrets
+from itertools import pairwise
 from typing import cast
 
 import pytest
@@ -242,3 +243,61 @@ def test_every_hop_of_every_topology_breaks_in_turn(
     assert next(c for c in linkflap_run.document["checks"] if c["name"] == "byte-equality")[
         "examined"
     ]
+
+
+# Shadows between releases: each as source and as destination, and three in one chain.
+
+
+def mirrored(deployment: Deployment) -> None:
+    """Mirrors through a kill and a failover over the first link; open transactions are aborted on
+    B, and B is written to."""
+    make_topic(deployment, "A")
+    writer = Writer(deployment.clusters["A"].bootstrap)
+    mirrors = [shadow(deployment, link.name) for link in deployment.topology.links]
+    for mirror in mirrors:
+        mirror.start()
+    with writer.writing():
+        for mirror in mirrors:
+            mirror.crash()
+            mirror.restart()
+    writer.begin()
+    drained(*mirrors)
+    clusters = [link.destination for link in deployment.topology.links]
+    for cluster in clusters:
+        assert ends(deployment.clusters[cluster]) == ends(deployment.clusters["A"])
+        assert (
+            ends(deployment.clusters[cluster], "stable")
+            == ends(deployment.clusters["A"], "stable")
+            != ends(deployment.clusters["A"])
+        )
+        assert_equal(deployment, "A", cluster)
+    mirrors[0].stop()
+    promoted = mirrors[0].promotion()
+    assert promoted == ends(deployment.clusters["A"])
+    assert own_write(deployment.clusters["B"].bootstrap) == promoted["A.records", 0] + 1
+    for earlier, later in pairwise(clusters):
+        all_end(deployment, later, ends(deployment.clusters[earlier]))
+        assert_equal(deployment, earlier, later)
+    for cluster in clusters:
+        assert ends(deployment.clusters[cluster], "stable") == ends(deployment.clusters["B"])
+        assert not stray(deployment, cluster)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "topology",
+    [
+        pytest.param(topology, marks=pytest.mark.linkflap(topology=topology))
+        for topology in (
+            "A@3.9.2->B",
+            "A->B@3.9.2",
+            "A@4.1.2->B",
+            "A->B@4.1.2",
+            "A@4.1.2->B@3.9.2",
+            "A@3.9.2->B@4.1.2->C",
+            "A->B@4.1.2->C@3.9.2",
+        )
+    ],
+)
+def test_releases_mirror_each_other(linkflap_deployment: Deployment, topology: str) -> None:
+    mirrored(linkflap_deployment)

@@ -1,14 +1,10 @@
-"""`linkflap verify --master spark://…`: a standalone master and two workers that run elsewhere, on
-loopback.
-
-Elsewhere: another directory, an environment with nothing of ours in it, and a Python of their own
-in which linkflap is installed from its wheel. One driver process does all of it, one command after
-the other, as one session.
-"""
+"""Spark elsewhere: a standalone master with workers in another directory and Python, and the Java
+from PyPI."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,6 +17,7 @@ import pytest
 
 from linkflap.harness.machine.java import java_for
 from linkflap.harness.machine.leases import Lease
+from linkflap.harness.machine.wheels import JAVA
 from linkflap.harness.model import errors
 from linkflap.harness.model.wait import until
 from linkflap.spark_verify.verify import VERDICT_FILE
@@ -28,7 +25,6 @@ from tests.command_line import environment
 from tests.copied_logs import sound
 from tests.kafka_log import batches_in, changed, rewrite
 
-pytestmark = pytest.mark.spark
 HERE = Path(__file__).parents[2]
 DRIVER = """
 import dataclasses, json, os, pathlib, signal, sys
@@ -175,6 +171,7 @@ def judged(
     return root, json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.spark
 def test_executors_elsewhere_read_and_judge(
     judged: tuple[Path, dict[str, Any]], elsewhere: Path
 ) -> None:
@@ -189,6 +186,7 @@ def test_executors_elsewhere_read_and_judge(
     assert len(list(elsewhere.glob("worker-*/apps/app-*"))) >= 1
 
 
+@pytest.mark.spark
 def test_what_was_found_is_in_parquet_too(judged: tuple[Path, dict[str, Any]]) -> None:
     root, answers = judged
     assert answers["answers"][1]["code"] == errors.INVALID
@@ -205,6 +203,7 @@ def test_what_was_found_is_in_parquet_too(judged: tuple[Path, dict[str, Any]]) -
     assert counted == 18
 
 
+@pytest.mark.spark
 def test_an_executor_that_cannot_see_a_path_is_named_with_it(
     judged: tuple[Path, dict[str, Any]], elsewhere: Path
 ) -> None:
@@ -216,6 +215,7 @@ def test_an_executor_that_cannot_see_a_path_is_named_with_it(
     assert "put the logs on storage that every executor has at the same path" in unseen["error"]
 
 
+@pytest.mark.spark
 def test_an_executor_that_is_killed_in_a_check_changes_nothing(
     judged: tuple[Path, dict[str, Any]],
 ) -> None:
@@ -224,3 +224,32 @@ def test_an_executor_that_is_killed_in_a_check_changes_nothing(
     again = answers["answers"][3]
     assert (again["error"], again["code"]) == ("", errors.VALID), again
     assert json.loads((root / "equal" / VERDICT_FILE).read_bytes())["verdict"] == "valid"
+
+
+# Spark on the Java from PyPI, newer and smaller than a distribution's: on a machine with Python
+# only.
+
+
+ASK = """
+from linkflap.spark_verify.spark import session
+spark = session.warm().result(500)
+print("java", spark.sparkContext._jvm.System.getProperty("java.version"))
+session.close()
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.spark
+def test_spark_answers_on_the_packaged_java(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    # An empty PATH has no java; the interpreter is named in full.
+    done = subprocess.run(
+        [sys.executable, "-c", ASK],
+        env=environment | {"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.split() == ["java", JAVA.partition("==")[2].rpartition(".")[0]]

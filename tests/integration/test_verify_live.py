@@ -1,10 +1,11 @@
 """`linkflap verify --bootstrap` on running clusters: a mirror under load; over TLS and SASL, one
-that diverged."""
+that diverged; a MirrorMaker 2 with records of others."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,12 @@ from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunReader
+from linkflap.report.progress import Progress
+from linkflap.spark_verify.verdict.judge import Judgement
 from tests.copied_logs import judged_again
+from tests.kafka_log import batches_in
+from tests.mm2_pair import mirrored
+from tests.run_copy import seal
 from tests.secured import (
     PASSWORD,
     Certificates,
@@ -47,8 +53,6 @@ from tests.shadows import (
     own_write,
     shadow,
 )
-
-pytestmark = pytest.mark.spark
 
 
 def invoked(bootstrap: dict[str, str], out: Path, *more: str) -> Result:
@@ -83,6 +87,7 @@ def plain(deployment: Deployment) -> dict[str, str]:
     return {name: deployment.clusters[name].bootstrap for name in "AB"}
 
 
+@pytest.mark.spark
 @pytest.mark.linkflap(topology="A->B")
 def test_a_mirror_that_follows_under_load_is_valid(
     linkflap_deployment: Deployment, tmp_path: Path, spark: SparkSession
@@ -102,6 +107,7 @@ def test_a_mirror_that_follows_under_load_is_valid(
     assert "leaders' logs only" in checks(document)["replica-agreement"]["reason"]
 
 
+@pytest.mark.spark
 @pytest.mark.linkflap(topology="A->B")
 def test_by_tls_and_sasl_with_no_right_but_to_read(
     linkflap_deployment: Deployment, tmp_path: Path, spark: SparkSession
@@ -244,6 +250,7 @@ def diverged(
     assert (code, document["verdict"]) == (0, "valid"), document["reason"]
 
 
+@pytest.mark.spark
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A:3->B")
 def test_a_leader_that_moves_is_followed(linkflap_deployment: Deployment, tmp_path: Path) -> None:
@@ -289,3 +296,60 @@ def test_a_leader_that_moves_is_followed(linkflap_deployment: Deployment, tmp_pa
         assert {name: getattr(found.headers, name).tolist() for name in SAME} == {
             name: wanted[name] for name in SAME
         }
+
+
+# `linkflap verify --bootstrap --mirror mm2`: a MirrorMaker 2 that runs, and records of clients
+# that are not linkflap's.
+
+
+def fetched(deployment: Deployment, folder: Path, *, named: bool = True) -> Judgement:
+    addresses = {name: [deployment.clusters[name].bootstrap] for name in "AB"}
+    request = LogsRequest(
+        logs={name: Path(name) for name in "AB"},
+        links=[LinkSpec(source="A", destination="B")],
+        promotions={},
+        kind="mm2" if named else "exact",
+        mirror_named=named,
+    )
+    with Progress() as progress:
+        record(
+            folder,
+            LiveLogsRequest(request=request, bootstrap=addresses, access={}, rate=50e6),
+            "linkflap verify",
+            progress,
+        )
+    return judged_again(folder)
+
+
+def examined(judgement: Judgement) -> int:
+    (order,) = (check for check in judgement.checks if check.name == "order-equality")
+    return order.examined["B/mirrored"]
+
+
+@pytest.mark.linkflap(topology="A->B")
+def test_a_pair_that_runs_is_valid_and_a_lost_batch_is_found(
+    linkflap_deployment: Deployment, tmp_path: Path
+) -> None:
+    with mirrored(linkflap_deployment) as (mirror, writer, _):
+        writer.write(10)
+        drained(mirror)
+        with writer.writing():
+            running = fetched(linkflap_deployment, tmp_path / "running")
+        assert running.verdict is Verdict.VALID, running.document["reason"]
+        assert examined(running) >= 80
+        drained(mirror)
+        at_rest = fetched(linkflap_deployment, tmp_path / "at-rest")
+        assert at_rest.verdict is Verdict.VALID, at_rest.document["reason"]
+        assert examined(at_rest) >= examined(running)
+        with pytest.raises(InputError, match="add --mirror mm2"):
+            fetched(linkflap_deployment, tmp_path / "unnamed", named=False)
+        mirror.stop()
+    changed = shutil.copytree(tmp_path / "at-rest", tmp_path / "changed")
+    (path,) = changed.glob(f"captures/*/B/*/{TOPIC}-0/*.log")
+    batches = [data for _, data in batches_in(path)]
+    del batches[len(batches) // 2]
+    path.write_bytes(b"".join(batches))
+    seal(changed)
+    lossy = judged_again(changed)
+    assert lossy.verdict is Verdict.INVALID
+    assert "mirror-hole" in {anomaly.kind for anomaly in lossy.anomalies}

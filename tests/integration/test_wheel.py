@@ -1,5 +1,5 @@
 """linkflap from its wheel, in its own Python, outside of the checkout: a user's code has types and
-works."""
+works, and the example projects find their planted bugs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tests import foreign_project
 from tests.command_line import ledger_of_its_own
 from tests.unit.test_api import SNIPPET
 
-pytestmark = pytest.mark.nightly
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 
 
+@pytest.mark.nightly
 def test_what_a_user_writes_passes_mypy_strict_with_the_wheel(
     elsewhere: Path, tmp_path: Path
 ) -> None:
@@ -50,6 +50,7 @@ def test_what_a_user_writes_passes_mypy_strict_with_the_wheel(
         assert ("incompatible type" in done.stdout.lower()) == bool(status), done.stdout
 
 
+@pytest.mark.nightly
 def test_every_test_on_the_page_passes_in_a_project_with_folders_of_our_names(
     elsewhere: Path, tmp_path: Path
 ) -> None:
@@ -85,3 +86,69 @@ def test_every_test_on_the_page_passes_in_a_project_with_folders_of_our_names(
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("PASSED") >= len(foreign_project.BLOCKS) + 1, done.stdout
+
+
+# The example projects, as somebody else has them: outside of the checkout, with linkflap
+# installed from its wheel.
+#
+# Beside them is a project whose folders have the names of ours (`tests.foreign_project`). Its
+# tests run in the same process, so that every test of the examples runs where `import harness`,
+# `import chaos` and `import docker` give that project's.
+
+
+PROJECTS = sorted(folder.parent.name for folder in EXAMPLES.glob("*/tests"))
+
+
+def passes(elsewhere: Path, folder: Path, chosen: str) -> str:
+    """Runs the tests of all projects in one process, so that they share one Spark; what pytest
+    printed of each."""
+    foreign_project.make(
+        folder / "foreign",
+        *(block for block in foreign_project.BLOCKS if "linkflap_world" in block),
+    )
+    for name in PROJECTS:
+        shutil.copytree(
+            EXAMPLES / name, folder / name, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYTHONPATH", "PYTEST_ADDOPTS")
+    }
+    kept |= ledger_of_its_own(folder / "ledger")
+    python = elsewhere / "python" / "bin" / "python"
+    words = [
+        str(python),
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-v",
+        "--durations=0",
+        "-m",
+        chosen,
+        "foreign",
+        *PROJECTS,
+    ]
+    done = subprocess.run(
+        words, cwd=folder, env=kept, capture_output=True, text=True, timeout=3000, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("examples")
+def test_every_example_finds_its_planted_bug_and_nothing_without_it(
+    elsewhere: Path, tmp_path: Path
+) -> None:
+    printed = passes(elsewhere, tmp_path, "not long")
+    assert all(path.name in printed for path in EXAMPLES.glob("*/tests/test_*.py")), printed
+    assert "test_orders_survive_a_cut PASSED" in printed, printed
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("examples")
+@pytest.mark.nightly
+def test_the_long_tests_of_every_example(elsewhere: Path, tmp_path: Path) -> None:
+    passes(elsewhere, tmp_path, "long")

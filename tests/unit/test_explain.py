@@ -34,8 +34,7 @@ from tests.oracles.happenings import world
 from tests.oracles.worlds import TOPIC as RANDOM_TOPIC
 from tests.oracles.worlds import Row, World
 from tests.oracles.written import write
-from tests.run_copy import seal
-from tests.run_views import views
+from tests.run_copy import seal, views
 from tests.synthetic import DIED, TOPIC, append_events, write_run
 
 

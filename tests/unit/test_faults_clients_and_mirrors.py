@@ -23,7 +23,7 @@ from linkflap.recording.unexpected_exits import ends_broker
 from linkflap.topologies import parse
 
 # client-kill: when it bites and when it is healed. Real processes are tested in
-# tests/integration/test_client_deaths.py.
+# tests/integration/test_workloads.py.
 
 
 PAIR = parse("A->B")
@@ -140,7 +140,7 @@ def test_a_commit_in_flight_is_a_trigger() -> None:
 
 
 # client-pause: when it bites and when it is healed. Real processes are tested in
-# tests/integration/test_client_failover.py.
+# tests/integration/test_workloads.py.
 
 
 class Process:

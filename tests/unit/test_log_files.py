@@ -19,7 +19,7 @@ from linkflap.harness.model.verdict import Verdict
 from tests.copied_logs import asked, judged
 from tests.kafka_log import batch as batch_of
 from tests.kafka_log import batches_in, old_message, record, rewrite, segment
-from tests.run_views import views
+from tests.run_copy import views
 from tests.unit.checks.verdicts import anomalies
 from tests.unit.test_forensics import found, look
 

@@ -45,7 +45,7 @@ from tests.kafka_log import (
     rewrite,
     segment,
 )
-from tests.run_views import views
+from tests.run_copy import views
 from tests.synthetic import ENDED, TOPIC, Shape, write_run
 
 Row = tuple[int, int, int, int, int, int]

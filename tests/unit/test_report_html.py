@@ -50,7 +50,7 @@ from tests.faithful.mutations import CATALOGUE
 from tests.faithful.spec import spec
 from tests.faithful.stories import story
 from tests.kafka_log import batches_in, field_of
-from tests.run_views import views
+from tests.run_copy import views
 from tests.traced import peak
 from tests.unit.recorded_run import DIED, Recorded, run
 from tests.unit.recorded_verdict import document

@@ -37,7 +37,7 @@ from linkflap.spark_verify.read.damage import damage_of
 from linkflap.spark_verify.read.log_rows import batch_rows
 from linkflap.spark_verify.read.plan import RunPlan, plan
 from linkflap.spark_verify.spark import job
-from tests import hand_written, rounds, synthetic
+from tests import rounds, synthetic
 from tests.copied_logs import KIP_1279, asked, judged, sound
 from tests.kafka_log import (
     ABORT,
@@ -54,7 +54,7 @@ from tests.kafka_log import (
     rewrite,
     segment,
 )
-from tests.run_views import views
+from tests.run_copy import views
 from tests.synthetic import (
     DIED,
     ENDED,
@@ -381,8 +381,8 @@ def test_a_cluster_that_was_truncated_has_its_earlier_captures_too(tmp_path: Pat
     (view,) = views(root)
     assert [(r.moment, r.cluster) for r in view.replicas] == [(ENDED, "A"), (ENDED, "B")]
     assert [(r.moment, r.captured, len(r.records)) for r in view.earlier] == [
-        ("1-away", 15 * hand_written.SECOND, 12),
-        ("1-reverse", 22 * hand_written.SECOND, 12),
+        ("1-away", 15 * rounds.SECOND, 12),
+        ("1-reverse", 22 * rounds.SECOND, 12),
     ]
     (truncation,) = view.truncations
     assert (truncation.link, truncation.cluster, truncation.offset, truncation.end) == (

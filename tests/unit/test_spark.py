@@ -49,7 +49,7 @@ from linkflap.spark_verify.read.plan import RunPlan, plan
 from linkflap.spark_verify.spark import job, masters, session
 from linkflap.spark_verify.spark.spark_progress import COMBINED, JUDGED, READ, JobWatch
 from tests.kafka_log import batches_in, field_of, segment
-from tests.run_views import views
+from tests.run_copy import views
 from tests.synthetic import ENDED, TOPIC, Shape, same, write_run
 from tests.traced import peak
 

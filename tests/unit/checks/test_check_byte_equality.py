@@ -29,7 +29,7 @@ from tests.kafka_log import (
     segment,
 )
 from tests.oracles import agreement
-from tests.run_views import views
+from tests.run_copy import views
 from tests.unit.checks.histories import SECOND, Header, History, Log, but, promoted, view
 from tests.unit.checks.verdicts import (
     Rejected,

@@ -1,5 +1,5 @@
-"""Relays on a real broker that dies in mid-transaction: each input has its one output; a changed
-history is found."""
+"""Programs that read and write: relays that die in mid-transaction, and the user's own application
+and mirror."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+import linkflap
 from linkflap.api.fixtures import FixtureRun
 from linkflap.harness.capture.logs import Captures
+from linkflap.harness.model.events import ProgramStarted
 from linkflap.harness.model.history import Operation
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
@@ -29,8 +32,11 @@ from linkflap.harness.workloads.prefork import Prefork
 from linkflap.spark_verify.checks import REGISTRY, finding_rows
 from linkflap.spark_verify.checks.finding_rows import FindingRow
 from tests.cells import BEFORE_KAFKA_20734, topology
-from tests.run_copy import seal
-from tests.run_views import views
+from tests.run_copy import seal, views
+
+# Relays on a real broker that dies in mid-transaction: each input has its one output; a changed
+# history is found.
+
 
 WORKLOADS = (
     WorkloadSpec(
@@ -210,3 +216,83 @@ def test_relays_go_on_after_a_failover(linkflap_run: FixtureRun, name: str) -> N
     assert check["examined"]["B/native"] > 0
     kinds = {a["kind"] for a in linkflap_run.document["anomalies"] if a["check"] == "exactly-once"}
     assert kinds <= {"output-repeated-by-failover", "output-lost-by-failover"}
+
+
+# The user's own application and mirror, both started by command, in one run.
+
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
+BOTH = f"""
+schema = 1
+name = "both"
+topology = "A->B"
+duration = 3.0
+
+[mirror]
+kind = "command"
+options = {{ manifest = "{EXAMPLES / "replicator" / "mirror.toml"}" }}
+
+[[workload]]
+kind = "transactional"
+home = "A"
+
+[[workload]]
+kind = "readers"
+home = "A"
+
+[[workload]]
+command = ["python3", "payments.py"]
+folder = "{EXAMPLES / "application"}"
+home = "A"
+reads = ["orders"]
+writes = ["payments"]
+[workload.options]
+group = "payments"
+
+[[fault]]
+id = "pause"
+fault = "program-pause"
+target = "A"
+at = 0.5
+duration = 0.5
+
+[[fault]]
+id = "kill"
+fault = "client-kill"
+target = "A"
+when = "after:pause"
+[fault.options]
+workload = "command"
+
+[[fault]]
+id = "crash"
+fault = "mirror-kill"
+target = "A->B"
+at = 1.0
+duration = 0.2
+
+[[fault]]
+id = "failover"
+fault = "failover-planned"
+target = "A->B"
+when = "after:kill,crash"
+
+[minimums]
+afterwards = 100
+aborted = 0
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.nightly
+def test_an_application_and_a_mirror_by_command_are_killed_and_fail_over(tmp_path: Path) -> None:
+    scenario = tmp_path / "both.toml"
+    scenario.write_text(BOTH)
+    judged = linkflap.run(scenario, folder=tmp_path / "run", seed=13)
+    assert judged.valid, judged.why
+    assert judged.checks["fault-bite"].examined == {"run/faults": 4}
+    assert judged.checks["lost-write"].examined["B/native"] > 0
+    events, _ = RunReader(tmp_path / "run").events()
+    assert [e.cluster for e in events if isinstance(e, ProgramStarted)] == ["A", "A", "B"]
+    pids = [e.pid for e in events if isinstance(e, ProgramStarted)]
+    assert not [pid for pid in pids if psutil.pid_exists(pid)]
