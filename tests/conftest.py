@@ -20,8 +20,6 @@ pytest.register_assert_rewrite(
     "tests.consequences",
     "tests.shadow_sides",
     "tests.shadows",
-    "tests.shadows",
-    "tests.shadows",
     "tests.truthful",
     "tests.unit.checks.verdicts",
     "tests.workload_rig",
