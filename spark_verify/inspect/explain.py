@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
@@ -53,6 +53,8 @@ from linkflap.spark_verify.read.plan import RunPlan, plan
 
 _TIMES: Final = ("time", "returned", "invoked")
 _EACH_WAY: Final = 2
+Row = TypeVar("Row")
+_Read = Callable[[], tuple[list[Row], list[Damage]]]
 
 
 class Rows(Protocol):
@@ -66,33 +68,17 @@ class Rows(Protocol):
 
 
 class Held:
-    """The rows of a run, each kind read once and then held."""
+    """The rows of a run, each kind read once and then held; none if its `history` is left out."""
 
-    def __init__(self, reader: RunReader) -> None:
-        self.operations = cache(reader.operations)
-        self.polls = cache(reader.polls)
-        self.watermarks = cache(reader.watermarks)
-        self.groups = cache(reader.groups)
-        self.events = cache(reader.events)
+    def __init__(self, reader: RunReader, *, history: bool) -> None:
+        def held(read: _Read[Row]) -> _Read[Row]:
+            return cache(read) if history else lambda: ([], [])
 
-
-class Unread:
-    """No rows: of a run whose history is not gone through."""
-
-    def operations(self) -> tuple[list[Operation], list[Damage]]:
-        return [], []
-
-    def polls(self) -> tuple[list[Poll], list[Damage]]:
-        return [], []
-
-    def watermarks(self) -> tuple[list[Watermark], list[Damage]]:
-        return [], []
-
-    def groups(self) -> tuple[list[GroupOffset], list[Damage]]:
-        return [], []
-
-    def events(self) -> tuple[list[Event], list[Damage]]:
-        return [], []
+        self.operations = held(reader.operations)
+        self.polls = held(reader.polls)
+        self.watermarks = held(reader.watermarks)
+        self.groups = held(reader.groups)
+        self.events = held(reader.events)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,7 +347,7 @@ def explain_several(
     memory.
     """
     planned, log_of = plan(root), cache(evidence.log_of)
-    rows = Held(RunReader(root)) if history else Unread()
+    rows = Held(RunReader(root), history=history)
     found = [_explained(anomalies, number - 1, planned, rows, log_of) for number in numbers]
     return found if history else [replace(each, total=-1) for each in found]
 

@@ -125,11 +125,11 @@ def note_uses(seen: PartitionView, log: batches.ReplicaLog, uses: IdUses) -> Non
             evidence={"producer_id": pid, "producer_epoch": epoch},
             batches=(evidence.header(log, row),),
         )  # fmt: skip
-        uses.seen[pid, epoch].setdefault(bool(transactional), case)
+        uses[pid, epoch].setdefault(bool(transactional), case)
 
 
 def both_kinds(uses: IdUses) -> Iterator[ForensicCase]:
-    for both in uses.seen.values():
+    for both in uses.values():
         if len(both) == 2:
             plain, other = both[False], both[True]
             where = f"{other.topic}-{other.partition}@{other.offset}"
@@ -155,14 +155,9 @@ class ForensicCase:
     batches: Sequence[Shown] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class IdUses:
-    """Uses of producer ids in the partitions read so far: (id, epoch) -> whether transactional ->
-    one batch with it."""
-
-    seen: dict[tuple[int, int], dict[bool, ForensicCase]] = field(
-        default_factory=lambda: defaultdict(dict)
-    )
+IdUses = defaultdict[tuple[int, int], dict[bool, ForensicCase]]
+"""Uses of producer ids in the partitions read so far: (id, epoch) -> whether transactional -> one
+batch with it."""
 
 
 def batches_shown(
@@ -209,7 +204,7 @@ class ForensicReport:
 def look(cluster: str, replicas: Sequence[CapturedReplica], report: ForensicReport) -> None:
     """Adds what is wrong in the logs of one cluster."""
     by_partition = grouped(replicas, lambda captured: captured.key)
-    uses, partial = IdUses(), list[FindingRow]()
+    uses, partial = IdUses(dict), list[FindingRow]()
     open_ones: list[tuple[ForensicCase, int]] = []
     newest = 0
     for key, same in sorted(by_partition.items()):

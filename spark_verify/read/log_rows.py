@@ -4,6 +4,7 @@ of each replica."""
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +18,13 @@ from linkflap.harness.log.segments import SegmentDamage as Torn
 from linkflap.harness.model.topology import INTERNAL_TOPICS
 from linkflap.spark_verify.facts.view import DATA, WHOLE, Ints
 from linkflap.spark_verify.read.captures import CapturedReplica
-from linkflap.spark_verify.read.rows import BATCHES, BYTES_AT_ONCE, HEADER_FIELDS, RECORD_FIELDS
+from linkflap.spark_verify.read.rows import (
+    BATCHES,
+    BYTES_AT_ONCE,
+    HEADER_FIELDS,
+    RECORD_FIELDS,
+    gathered,
+)
 
 _LOSES_BATCHES: Final = frozenset(
     {
@@ -37,17 +44,8 @@ _RECORDS_AT_ONCE: Final = 32768
 
 def batch_rows(replicas: Iterable[CapturedReplica]) -> Iterator[pa.RecordBatch]:
     """The rows of some replicas, in Arrow batches of some MiB."""
-    waiting: list[pa.RecordBatch] = []
-    size = 0
-    for replica in replicas:
-        for piece in _replica_rows(replica):
-            waiting.append(piece)
-            size += piece.nbytes
-            if size >= BYTES_AT_ONCE:
-                yield pa.concat_batches(waiting)
-                waiting, size = [], 0
-    if waiting:
-        yield pa.concat_batches(waiting)
+    rows = (piece for replica in replicas for piece in _replica_rows(replica))
+    yield from map(pa.concat_batches, gathered(rows, attrgetter("nbytes"), BYTES_AT_ONCE))
 
 
 def _replica_rows(captured: CapturedReplica) -> Iterator[pa.RecordBatch]:

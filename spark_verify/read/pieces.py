@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapreplace
 from itertools import accumulate, groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -42,7 +43,7 @@ from linkflap.harness.rundir import Damage, RunReader
 from linkflap.spark_verify.read.captures import CapturedReplica
 from linkflap.spark_verify.read.log_rows import batch_rows
 from linkflap.spark_verify.read.plan import RunPlan
-from linkflap.spark_verify.read.rows import BYTES_AT_ONCE, HISTORY
+from linkflap.spark_verify.read.rows import BYTES_AT_ONCE, HISTORY, gathered
 
 _ROWS_AT_ONCE: Final = 4096
 _RECORDS_FOR_NOTHING: Final = 1 << 22
@@ -97,16 +98,11 @@ class _Claims:
 
 
 def _record_batches(run: str, kind: str, rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
-    waiting: list[Row] = []
-    size = 0
-    for row in rows:
-        waiting.append(row)
-        size += sum(len(value) for value in row if isinstance(value, bytes))
-        if size >= BYTES_AT_ONCE or len(waiting) >= _ROWS_AT_ONCE:
-            yield _of_kind(run, kind, waiting)
-            waiting, size = [], 0
-    if waiting:
-        yield _of_kind(run, kind, waiting)
+    def size_of(row: Row) -> int:
+        return sum(len(value) for value in row if isinstance(value, bytes))
+
+    for some in gathered(rows, size_of, BYTES_AT_ONCE, most=_ROWS_AT_ONCE):
+        yield _of_kind(run, kind, some)
 
 
 def _of_kind(run: str, kind: str, rows: Sequence[Row]) -> pa.RecordBatch:
@@ -334,16 +330,8 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _by_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows of one schema, packed."""
-    waiting: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        waiting.append(batch)
-        size += batch.nbytes
-        if size >= _BYTES_AT_ONCE:
-            yield _pack(pa.concat_batches(waiting))
-            waiting, size = [], 0
-    if waiting:
-        yield _pack(pa.concat_batches(waiting))
+    for some in gathered(batches, attrgetter("nbytes"), _BYTES_AT_ONCE):
+        yield _pack(pa.concat_batches(some))
 
 
 def _pack(batch: pa.RecordBatch) -> pa.RecordBatch:

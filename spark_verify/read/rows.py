@@ -15,8 +15,9 @@ Every row carries (run, topic, partition), so that many runs are one table.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
@@ -95,3 +96,20 @@ HISTORY: Final = pa.schema(
 )
 
 BYTES_AT_ONCE: Final = 4 << 20
+Item = TypeVar("Item")
+
+
+def gathered(
+    items: Iterable[Item], size_of: Callable[[Item], int], size: int, *, most: int | None = None
+) -> Iterator[list[Item]]:
+    """The items in lists of about one size, or of so many at most."""
+    waiting: list[Item] = []
+    waits = 0
+    for item in items:
+        waiting.append(item)
+        waits += size_of(item)
+        if waits >= size or len(waiting) == most:
+            yield waiting
+            waiting, waits = [], 0
+    if waiting:
+        yield waiting
