@@ -119,7 +119,10 @@ def _ended_otherwise(
     log: Log, what: Outcomes, rows: Ints, at: Ints, kind: str, taken: Taken
 ) -> Iterator[Finding]:
     records = log.records
-    by = taken.unended(records.uid[at], commit=kind != "abort-committed") if len(at) else at
+    by = at
+    if len(at):
+        commit = kind != "abort-committed"
+        by = taken.unended(records.offset[at], records.uid[at], commit=commit)
     for send in distinct(what.send[rows]).tolist():
         mine = at[what.send[rows] == send]
         first, why = int(mine[0]), by[what.send[rows] == send]

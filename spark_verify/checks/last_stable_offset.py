@@ -139,8 +139,8 @@ def open_ones(view: PartitionView, generation: LogGeneration, log: Log) -> Itera
         at = np.flatnonzero(records.offset >= every.first[i])
         if not len(at):
             continue
-        uid = records.uid[at[:1]]
-        lost = int(np.maximum(taken.unended(uid), taken.unended(uid, commit=False))[0])
+        its = records.offset[at[:1]], records.uid[at[:1]]
+        lost = int(np.maximum(taken.unended(*its), taken.unended(*its, commit=False))[0])
         first, begun = int(every.first[i]), _begun(view, log, int(at[0]))
         evidence: dict[str, object] = {
             "producer_id": int(every.producer_id[i]),

@@ -98,7 +98,7 @@ def _native(
         return [*findings, Unjudged(reason)] if len(absent) else findings
     taken, invoked = Taken(view, cluster), what.sends.column("invoked")
     sent = taken.sent(what.acked[absent], what.uid[absent], invoked[what.send[absent]])
-    unended = taken.unended(what.uid[hidden])
+    unended = taken.unended(what.acked[hidden], what.uid[hidden])
     return [
         *findings,
         *_lost(what, absent, cluster, "absent", generation.truncated_to, (taken, sent)),

@@ -413,7 +413,7 @@ def _without_marker(log: Log, first: Ints, taken: Taken) -> Sequence[Mapping[str
         return [{}] * len(first)
     at = locate(records.offset, first)
     uids = np.where(at >= 0, records.uid[at], -1)
-    by = np.maximum(taken.unended(uids), taken.unended(uids, commit=False))
+    by = np.maximum(taken.unended(first, uids), taken.unended(first, uids, commit=False))
     return [taken.evidence(number) for number in by.tolist()]
 
 

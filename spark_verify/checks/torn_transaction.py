@@ -71,7 +71,7 @@ def native_outcomes(
     taken, invoked = Taken(view, cluster), what.sends.column("invoked")[what.send[rows]]
     by = np.where(
         there,
-        taken.unended(what.uid[rows]),
+        taken.unended(offset, what.uid[rows]),
         taken.sent(what.acked[rows], what.uid[rows], invoked),
     )
     kept = ~unproven

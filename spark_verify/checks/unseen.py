@@ -187,7 +187,7 @@ def _explained(
     readers = [r for r in reads_in(view, generation) if r.isolation == "read_committed"]
     log = log_of(view, generation)
     there = among(uids, log.records.uid) if log is not None else np.ones(len(uids), bool)
-    gone = np.maximum(taken.sent(offsets, uids, invoked), taken.unended(uids))
+    gone = np.maximum(taken.sent(offsets, uids, invoked), taken.unended(offsets, uids))
     return np.asarray(np.where(there & (gone < 0), taken.passed(offsets, readers), gone))
 
 

@@ -199,11 +199,28 @@ EVIDENCE: Final = "lost_by"
 """The name, in the evidence of an anomaly, of the fault that explains all of it."""
 
 
+MOST_RAISED: Final = 2
+"""By how much a marker may have a higher epoch than its transaction (4.0.0 raises it twice)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Unended:
+    """Records that were kept and whose marker was taken away. Those of foreign programs have no
+    payload id: their offsets tell them apart, where the cluster has the same (`foreign`)."""
+
+    uid: Ints
+    foreign: Ints
+
+    def has(self, offsets: Ints, uids: Ints) -> Bools:
+        """Per record, whether it is one of them."""
+        return np.asarray(np.where(uids >= 0, among(uids, self.uid), among(offsets, self.foreign)))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Taken:
     """One loss as one cluster shows it, `until` then. `offset`, `uid` and `producer` are of the
-    lost records, by offset; `uncommitted` and `unaborted` the payload ids of earlier records whose
-    COMMIT or ABORT was taken away."""
+    lost records, by offset; `uncommitted` and `unaborted` are the earlier records whose COMMIT or
+    ABORT was taken away."""
 
     fault: str
     loss: Loss
@@ -211,8 +228,8 @@ class _Taken:
     offset: Ints
     uid: Ints
     producer: Ints
-    uncommitted: Ints
-    unaborted: Ints
+    uncommitted: _Unended
+    unaborted: _Unended
 
     def has(self, offsets: Ints, uids: Ints) -> Bools:
         """Per record, whether it is one that was taken away, at its offset."""
@@ -255,14 +272,15 @@ class Taken:
         return self._first(
             len(offsets),
             lambda one: (
-                (one.has(offsets, uids) | among(uids, one.uncommitted)) & (times < one.until)
+                (one.has(offsets, uids) | one.uncommitted.has(offsets, uids)) & (times < one.until)
             ),
         )
 
-    def unended(self, uids: Ints, *, commit: bool = True) -> Ints:
+    def unended(self, offsets: Ints, uids: Ints, *, commit: bool = True) -> Ints:
         """Records that were kept, of a transaction whose COMMIT, or ABORT, was taken away."""
         return self._first(
-            len(uids), lambda one: among(uids, one.uncommitted if commit else one.unaborted)
+            len(uids),
+            lambda one: (one.uncommitted if commit else one.unaborted).has(offsets, uids),
         )
 
     def passed(self, offsets: Ints, reads: Sequence[Read], *, at: int = FOREVER) -> Ints:
@@ -329,6 +347,7 @@ def _every(view: PartitionView, cluster: str) -> Iterator[_Taken]:
             log = log_of(view, known[number_at(known, loss.elected)])
             records = _listed(loss) if loss.records is not None else _observed(view, loss, log)
             own = cluster == loss.cluster
+            same = own or view.guarantee.offsets_kept
             yield _Taken(
                 fault=window.id,
                 loss=loss,
@@ -336,8 +355,8 @@ def _every(view: PartitionView, cluster: str) -> Iterator[_Taken]:
                 offset=records[0],
                 uid=records[1],
                 producer=records[2],
-                uncommitted=_without(log, loss, commit=True),
-                unaborted=_without(log, loss, commit=False),
+                uncommitted=_without(log, loss, commit=True, same_offsets=same),
+                unaborted=_without(log, loss, commit=False, same_offsets=same),
             )
 
 
@@ -402,15 +421,20 @@ def _replaced(
     return int(returned[(offsets >= loss.start) & ~among(uids, records[1])].min(initial=FOREVER))
 
 
-def _without(log: Log | None, loss: Loss, *, commit: bool) -> Ints:
-    """The payload ids of records that the cluster kept, and whose marker was taken away: the first
-    lost one of their producer id."""
+def _without(log: Log | None, loss: Loss, *, commit: bool, same_offsets: bool) -> _Unended:
+    """The records that the cluster kept, and whose marker was taken away: the first lost one of
+    their producer id, in their epoch or a new one that fences them."""
     if log is None or not len(log.records):
-        return np.empty(0, np.int64)
-    first = dict(
-        (producer, committed) for _, producer, _, committed in sorted(loss.markers, reverse=True)
-    )
-    chosen = [producer for producer, committed in first.items() if committed == commit]
+        return _Unended(uid=np.empty(0, np.int64), foreign=np.empty(0, np.int64))
     records, batches = log.records, log.batches
-    mine = batches.transactional & np.isin(batches.producer_id, chosen) & (log.marker >= loss.start)
-    return records.uid[mine[records.batch] & (records.offset < loss.start)]
+    mine = np.zeros(len(batches), np.bool_)
+    first = {pid: (epoch, ends) for _, pid, epoch, ends in sorted(loss.markers, reverse=True)}
+    for pid, (epoch, ends) in first.items():
+        raised = epoch - batches.producer_epoch
+        of_it = (batches.producer_id == pid) & (raised >= 0) & (raised <= MOST_RAISED)
+        mine |= of_it & (ends == commit)
+    mine &= batches.transactional & (log.marker >= loss.start)
+    kept = mine[records.batch] & (records.offset < loss.start)
+    uid = records.uid[kept]
+    foreign = records.offset[kept][uid < 0]
+    return _Unended(uid=uid[uid >= 0], foreign=foreign if same_offsets else foreign[:0])

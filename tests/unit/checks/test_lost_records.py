@@ -208,6 +208,25 @@ def test_a_transaction_whose_marker_was_lost_stays_open() -> None:
     assert torn == [("torn-transaction", "A", 0, True)]
 
 
+def test_of_foreign_programs_only_the_transaction_whose_marker_was_lost_stays_open() -> None:
+    """Records of theirs have no payload id: one lost marker is not another one's."""
+    logs = [Log("A").txn(-1, pid=7, end=None).txn(-1, pid=8, end=None).data(6, 7, pid=6)]
+    of_7 = replace(MARKED, start=2, markers=((2, 7, 0, True),), records=((3, 3, 1, 5),))
+    for loss, allowed in (
+        (of_7, [True, False]),
+        (replace(of_7, markers=((2, 8, 0, False),)), [False, True]),
+        (replace(of_7, markers=((2, 7, 0, True), (3, 8, 0, True))), [True, True]),
+        (replace(of_7, markers=((2, 7, 5, True),)), [False, False]),
+    ):
+        seen = history(logs=logs, windows=lost(loss), ended=10_000 * SECOND)
+        found = judged("last-stable-offset", seen)
+        assert [(offset, by) for _, _, offset, by in found] == [(0, allowed[0]), (1, allowed[1])]
+    log = Log("A").txn(-1, pid=7, end=None).txn(-1, pid=8, end=None)
+    log.txn(-1, pid=7, epoch=1).txn(-1, pid=8, epoch=1)
+    found = judged("marker-pairing", history(logs=[log], windows=lost(of_7)))
+    assert [(offset, by) for _, _, offset, by in found] == [(0, True), (1, False)]
+
+
 @pytest.mark.parametrize("commits", [True, False], ids=["COMMIT", "ABORT"])
 @pytest.mark.parametrize("epoch", [0, 1], ids=["the same epoch", "a new epoch"])
 def test_the_next_transaction_may_follow_one_whose_marker_was_lost(
