@@ -27,7 +27,13 @@ from linkflap.harness.model.values import Values
 from linkflap.spark_verify.checks.parts.cleaning import Cleaned, tombstones_expired, up_to
 from linkflap.spark_verify.checks.parts.generations import every
 from linkflap.spark_verify.checks.parts.logs import Log, among, changes, locate, together
-from linkflap.spark_verify.checks.parts.outcomes import Outcomes, outcomes, planner, reads_of
+from linkflap.spark_verify.checks.parts.outcomes import (
+    Outcomes,
+    outcomes,
+    planner,
+    read_uids,
+    reads_of,
+)
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.view import (
@@ -49,7 +55,8 @@ COMPARED: Final = 256
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sent(Columns):
     """Records that clients sent, each at an offset from `first` to `last`. `must`: it was
-    committed; `may`: it may have been. `invoked` is in milliseconds."""
+    committed; `may`: it may have been; `read`: a read_committed poll returned it. `invoked` is in
+    milliseconds."""
 
     uid: Ints
     first: Ints
@@ -57,6 +64,7 @@ class _Sent(Columns):
     invoked: Ints
     must: Bools
     may: Bools
+    read: Bools
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +115,7 @@ def _sent(view: PartitionView, generation: LogGeneration, what: Outcomes) -> _Se
         invoked=what.sends.column("invoked")[what.send] // 1_000_000,
         must=what.must,
         may=~what.refused & ~what.never,
+        read=among(what.uid, read_uids(view, generation, "read_committed")),
     )
 
 
@@ -119,7 +128,8 @@ def _taken(
     others = _others(view, generation, log, sent)
     expired = tombstones_expired(view, lacking)
     old = others.invoked <= (FOREVER if expired is None else expired)
-    content, exact = _contents(view, others.uid), others.must & (others.first == others.last)
+    content = _contents(view, others.uid)
+    exact = (others.must | others.read) & (others.first == others.last)
     deleting = np.flatnonzero(content.known & ~exact & old & (content.value == NULL))
     unnamed = max(unnamed, others.last[~content.known & old].max(initial=-1))
     copies = [r for r in view.replicas if r.cluster == lacking.cluster] if generation.last else []

@@ -713,6 +713,19 @@ def test_a_tombstone_that_nobody_acknowledged_may_have_come_and_gone() -> None:
     assert of_source(own((FIRST_OF_1,), written=WRITTEN[:2], sent=value)) == ([0], 0)
 
 
+def test_a_tombstone_that_nobody_acknowledged_and_that_was_read_was_there() -> None:
+    acked = [send(FIRST_OF_0, acked=0), send(FIRST_OF_1, acked=1)]
+    one = own(
+        (FIRST_OF_1,),
+        written=WRITTEN[:2],
+        sent=[*acked, send(TOMBSTONE, outcome="info")],
+        topic_config=EXPIRED,
+    )
+    for isolation, found in (("read_committed", ([], 0)), ("read_uncommitted", ([], 1))):
+        seen = replace(poll((2, TOMBSTONE)), isolation=isolation)
+        assert of_source(replace(one, reads=[seen])) == found
+
+
 def test_what_was_aborted_replaces_nothing_and_what_is_open_may() -> None:
     keys = {each: digested(SEEDED.key(each)) for each in WRITTEN}
     for end, found in (("commit", ([], 0)), ("abort", ([0], 0)), (None, ([], 1))):
