@@ -44,7 +44,7 @@ from linkflap.harness.capture.replicas import (
     unreadable,
 )
 from linkflap.harness.log import batches, records
-from linkflap.harness.log.batch_headers import Bools
+from linkflap.harness.log.batch_headers import Bools, Headers
 from linkflap.harness.log.segments import offset_in
 from linkflap.harness.machine import untrusted_files
 from linkflap.harness.model.errors import InputError
@@ -57,8 +57,10 @@ from linkflap.harness.rundir import Run, RunWriter
 MOMENT: Final = "1-copied"
 _COMPARED: Final = 2000
 """Records, and batches of a log, that show whether offsets are kept."""
-_MOST: Final = 0.5
+_LEAST: Final = 3
+"""Records of a source that show how a mirror keeps them: a destination may have many of its own."""
 _FEW: Final = 0.1
+_LEFT: Final = ("producer_id", "producer_epoch", "base_sequence")
 _READERS: Final = 4
 """Replicas that are read at the same time."""
 RUNTIME: Final = "files"
@@ -429,9 +431,9 @@ def longest(
 def kept_offsets(
     logs: Iterable[tuple[TopicPartition, Mapping[str, batches.ReplicaLog]]], asked: LogsRequest
 ) -> Iterator[tuple[TopicPartition, Mapping[str, batches.ReplicaLog]]]:
-    """The logs as they are. Raises InputError behind the last if most records of the destinations
-    are their sources', and next to none of these is in a batch of its source, at its offset; unless
-    the user has said which mirror it is. And of a mirror that does not, if the destination stamps
+    """The logs as they are. Raises InputError behind the last if records of the destinations are
+    their sources', and next to none of these is in a batch of its source, at its offset; unless the
+    user has said which mirror it is. And of a mirror that does not, if the destination stamps
     records with its own time."""
     compared = there = kept = 0
     stamped = ""
@@ -445,7 +447,7 @@ def kept_offsets(
         yield tp, of
     if stamped:
         _check_stamped(stamped, asked, alike=kept > 0 or not compared)
-    if compared and there >= _MOST * compared and kept < _FEW * there:
+    if there >= _LEAST and kept < _FEW * there:
         raise InputError(
             f"{there:,} of {compared:,} records of {asked.links[0].destination} are also of "
             f"{asked.links[0].source}, but {there - kept:,} of them in other batches or at other "
@@ -480,18 +482,38 @@ def _stamped(topic: str, of: Mapping[str, batches.ReplicaLog], asked: LogsReques
 def _records_there(
     source: batches.ReplicaLog, destination: batches.ReplicaLog
 ) -> tuple[Bools, Bools]:
-    """Which of the first records of the destination the source has too, and which belong to a
-    batch that the source has."""
+    """Which of the first records of the destination the source has too, with the same time; and
+    which belong to a batch that the source has."""
     ours, theirs = (
         records.decode(log, 0, min(len(log.headers), _COMPARED))[0] for log in (destination, source)
     )
-    crcs = dict(zip(source.headers.base_offset.tolist(), source.headers.crc.tolist(), strict=True))
-    headers = destination.headers
-    same = [
-        crcs.get(base) == crc
-        for base, crc in zip(headers.base_offset.tolist(), headers.crc.tolist(), strict=True)
-    ]
-    return np.isin(ours.digest, theirs.digest), np.array(same, np.bool_)[ours.batch]
+    same = _same_batches(source.headers, destination.headers)
+    written, there = (
+        np.stack((each.digest, each.timestamp), axis=1).view("i8,i8").ravel()
+        for each in (ours, theirs)
+    )
+    return np.isin(written, there), same[ours.batch]
+
+
+def _same_batches(source: Headers, destination: Headers) -> Bools:
+    """Per batch of the destination, whether the source has it, byte for byte, or as a cleaner of
+    either side left it, which keeps its offsets and its producer."""
+    if not len(source):
+        return np.zeros(len(destination), np.bool_)
+    order = np.argsort(source.base_offset, kind="stable")
+    at = np.searchsorted(source.base_offset[order], destination.base_offset)
+    partner = order[np.minimum(at, len(order) - 1)]
+
+    def agree(*names: str) -> Bools:
+        return np.logical_and.reduce(
+            [getattr(source, n)[partner] == getattr(destination, n) for n in names]
+        )
+
+    cleaned = np.minimum(source.count[partner], destination.count) <= (
+        destination.last_offset - destination.base_offset
+    )
+    whole, left = agree("base_offset", "crc"), agree("base_offset", "last_offset", *_LEFT)
+    return np.asarray(whole | (cleaned & left))
 
 
 def _reach(log: batches.ReplicaLog) -> tuple[int, int]:

@@ -18,8 +18,15 @@ acknowledgement of that too, or if the member cannot have had it from before: it
 higher than that of the delivery that ended it, or the member had meanwhile got a record of the
 partition that was sent later (it fetches only when it has handed over everything). The last two
 prove nothing around a fault of the cluster: a new leader counts anew, and an answer of a broker
-that lives may be late. A record that is not ended may be delivered twice within its lock, too: a
-member that lost its connection hands over what its broker has taken back. But never in one poll.
+that lives may be late.
+A record has one owner at a time. So another member is not given it while a first one holds it: till
+its lock expires (share.record.lock.duration.ms of the group, which linkflap sets), the member gives
+it back, or leaves, or is fenced. Two deliveries are held against that where no lock can have
+expired, because the record had been sent later than that before the second one; or where a broker
+confirmed an acknowledgement of the first member after the second delivery, whose delivery count
+shows that it is the later one. A member that leaves acknowledges nothing and is given nothing any
+more. Around a fault of the cluster a broker may have taken the record back, whose member had lost
+its connection.
 
 KIP-932 does not promise exact delivery counts: a new leader forgets deliveries that were not
 acknowledged, and a broker takes one back that did not reach its member. So only a count above the
@@ -29,6 +36,7 @@ given a record without recording it.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -50,7 +58,14 @@ from linkflap.spark_verify.checks.parts.generations import (
     of_readers,
     replica_of,
 )
-from linkflap.spark_verify.checks.parts.logs import Log, among, distinct, locate, runs
+from linkflap.spark_verify.checks.parts.logs import (
+    Log,
+    among,
+    changes,
+    distinct,
+    locate,
+    runs,
+)
 from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.outcomes import planner
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
@@ -185,6 +200,9 @@ def _again(
     bad = _held(got, late, answers) | _fresh(view, generation.cluster, got, late, finished)
 
     twice = _twice(got) & ~bad & ~among(got.offset, answers.offset[over])
+    holder = _holders(view, generation.cluster, rows, got, answers)
+    named = np.concatenate((answers.offset[over], got.offset[bad | twice]))
+    held = (holder >= 0) & ~among(got.offset, named)
 
     def ender(end: int) -> str:
         by = ends.reads[int(ends.read[end])].reader if end >= 0 else "the start offset"
@@ -194,7 +212,76 @@ def _again(
         *found(generation.cluster, answers, over, AGAIN, lambda row: ender(int(first[row]))),
         *found(generation.cluster, got, bad, AGAIN, lambda row: ender(int(finisher[row]))),
         *found(generation.cluster, got, twice, AGAIN, lambda _: "the same poll had them before"),
+        *found(
+            generation.cluster,
+            got,
+            held,
+            AGAIN,
+            lambda row: f"{got.reads[int(got.read[int(holder[row])])].reader} still held them",
+        ),
     ]
+
+
+def _holders(
+    view: PartitionView, cluster: str, rows: Sequence[Read], got: Delivered, answers: Delivered
+) -> Ints:
+    """Per delivery, an earlier one of the same record to another member, which still held it; -1
+    where there is none."""
+    holder = np.full(len(got), -1, np.int64)
+    member = _members(got.reads)[got.read]
+    order = np.lexsort((got.returned, got.offset))
+    same_record = np.split(order, np.flatnonzero(changes(got.offset[order]))[1:])
+    suspects = {int(got.offset[n[0]]): n for n in same_record if len(np.unique(member[n])) > 1}
+    if not suspects:
+        return holder
+    sender, invoked = planner(got.uid, view.sends), Sends.of(view.sends).column("invoked")
+    # Of a record that nobody is known to have sent, any lock may have expired.
+    expires = np.where(sender >= 0, np.append(invoked, 0)[sender] + SHARE_LOCK_MS * 10**6, 0)
+    seen: dict[tuple[str, int], int] = {}
+    theirs: dict[int, list[Read]] = defaultdict(list)
+    for row in rows:
+        seen[row.reader, row.process] = max(row.time, seen.get((row.reader, row.process), 0))
+        for offset in suspects.keys() & row.offsets.tolist():
+            theirs[offset].append(row)
+    for offset, deliveries in suspects.items():
+        for n, later in enumerate(deliveries.tolist()):
+            for first in deliveries[:n].tolist():
+                one, other = got.reads[int(got.read[first])], got.reads[int(got.read[later])]
+                mine = [r for r in theirs[offset] if _same(r, one) and r.time >= one.returned]
+                lasts = min(expires[first], expires[later]) > other.returned
+                alive = seen[one.reader, one.process] >= other.returned
+                if (
+                    not _same(one, other)
+                    and _calm(view, cluster, min(one.time, other.time), other.returned)
+                    and (
+                        (lasts and alive and not _gave_back(mine, other.returned))
+                        or _confirmed_later(one, other, mine)
+                    )
+                ):
+                    holder[later] = first
+    return holder
+
+
+def _same(one: Read, other: Read) -> bool:
+    """Whether two rows are of one member: one incarnation of one client."""
+    return (one.reader, one.process) == (other.reader, other.process)
+
+
+def _gave_back(mine: Sequence[Read], until: int) -> bool:
+    """Whether a member had asked to release a record by then."""
+    return any(row.kind in ("release", "released") and row.time <= until for row in mine)
+
+
+def _confirmed_later(one: Read, other: Read, mine: Sequence[Read]) -> bool:
+    """Whether a member that was given a record held it until after another, later delivery: a
+    broker confirmed that. `mine` is what the member did with the record since."""
+    if other.time < one.returned or other.position < one.position:
+        return False
+    until = min(
+        (r.time for r in mine if r.kind in CONFIRMED and r.time >= other.returned), default=-1
+    )
+    again = any(r.kind == "acquire" and r.returned <= until for r in mine)
+    return until >= 0 and not again and not _gave_back(mine, until - 1)
 
 
 def _twice(got: Delivered) -> Bools:
@@ -539,8 +626,8 @@ CHECK = Check(
             meaning=(
                 "A record was delivered to a share group by a poll that began after the broker had "
                 "confirmed that it was accepted or rejected, or after the group's start offset had "
-                "passed it, and the member cannot have fetched it before; or a second "
-                "acknowledgement was confirmed; or one poll returned it twice."
+                "passed it, and the member cannot have fetched it before; or while another member "
+                "held it; or a second acknowledgement was confirmed; or one poll returned it twice."
             ),
             sentence=(
                 "{reader} got {who} of {cluster} at {at} again, or acknowledged them again, "

@@ -1,8 +1,9 @@
 """A share group that reads a cluster at the end of a story, with everything that KIP-932 permits.
 
 Records are delivered again, released, renewed, given up, and accepted without a confirmation. When
-a lock expires, the record goes to another member; the first one may still process it afterwards,
-from its fetched records, and its acknowledgement is refused.
+a lock expires, the record goes to another member; the first one may still process it then, or even
+after that one has accepted it, from its fetched records, and its acknowledgement is refused. A
+member that left or was killed comes back as another one.
 """
 
 from __future__ import annotations
@@ -12,12 +13,16 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from linkflap.harness.model.history import Fetched, Isolation, Poll, PollKind
+from linkflap.harness.model.history import SHARE_LOCK_MS, Fetched, Isolation, Poll, PollKind
 from linkflap.harness.model.scenario import WorkloadSpec
 from tests.faithful.clusters import Entry
 from tests.faithful.made import Made
 from tests.faithful.observers import MS
 
+LOCK_MS: Final = SHARE_LOCK_MS + 2 * 1000
+"""Until a record whose lock has expired is given to another member."""
+EXPIRED: Final = 2
+"""How many locks expire: each takes long beside the rest of the story."""
 GROUP: Final = "sharing"
 MEMBERS: Final = ("share-group-1", "share-group-2")
 LIMIT: Final = 5
@@ -61,6 +66,8 @@ class Group:
     def __init__(self, made: Made, rng: Random, cluster: str, isolation: Isolation) -> None:
         self._made, self._rng, self._cluster, self._isolation = made, rng, cluster, isolation
         self.now = made.ended
+        self._process = {member: 901 + n for n, member in enumerate(MEMBERS)}
+        self._expired = 0
 
     def reads(self, partition: int) -> None:
         """Every record of a partition, up to the end offset of the group."""
@@ -76,15 +83,16 @@ class Group:
 
     def _record(self, partition: int, uid: int, offset: int) -> None:
         rng, run = self._rng, ((uid, offset, 1),)
-        delivery, had = 0, set[str]()
+        if self._expired < EXPIRED and rng.random() < 0.1:
+            return self._expires(partition, run)
+        delivery = 0
         while delivery < LIMIT:
             delivery += 1
-            member, other = rng.sample(MEMBERS, 2)
+            member = rng.choice(MEMBERS)
             self._write("acquire", partition, run, member=member, position=delivery)
             what = rng.random()
             if what < 0.8 or (delivery == LIMIT - 1 and what < 0.95):
-                return self._accepted(partition, run, member, "" if other in had else other)
-            had.add(member)
+                return self._accepted(partition, run, member)
             if what < 0.88:
                 self._answered("renew", partition, run, member)
                 self._write("acquire", partition, run, member=member, position=delivery)
@@ -93,23 +101,32 @@ class Group:
                 return self._answered("reject", partition, run, member)
             if what < 0.97:
                 self._answered("release", partition, run, member)
-            elif rng.random() < 0.5:
-                delivery -= 1  # the member lost its connection: its broker takes the delivery back
-            # otherwise the member was killed with the record
+            else:  # the member left, and its broker may have taken the delivery back; or was killed
+                delivery -= rng.random() < 0.5
+                self._process[member] += len(MEMBERS)
         return None
 
-    def _accepted(
-        self, partition: int, run: tuple[tuple[int, int, int], ...], member: str, other: str
-    ) -> None:
-        """The record is accepted. The answer may be lost, or another member, whose lock on its
-        first delivery had expired, may process the record later, from its fetched records."""
+    def _expires(self, partition: int, run: tuple[tuple[int, int, int], ...]) -> None:
+        """The lock of a member expires that has fetched the record, and processes it only later:
+        before or after another one has accepted it."""
+        late, member = self._rng.sample(MEMBERS, 2)
+        self._expired += 1
+        self.now += LOCK_MS * MS
+        before = self._rng.random() < 0.5
+        self._write("acquire", partition, run, member=member, position=2)
+        if before:
+            self._write("acquire", partition, run, member=late, position=1)
+        self._accepted(partition, run, member)
+        if not before:
+            self._write("acquire", partition, run, member=late, position=1)
+        self._write("accept", partition, run, member=late)
+
+    def _accepted(self, partition: int, run: tuple[tuple[int, int, int], ...], member: str) -> None:
+        """The record is accepted; the answer may be lost."""
         if self._rng.random() < 0.1:
             self._write("accept", partition, run, member=member)
-            return
-        self._answered("accept", partition, run, member)
-        if other and self._rng.random() < 0.1:
-            self._write("acquire", partition, run, member=other, position=1)
-            self._write("accept", partition, run, member=other)
+        else:
+            self._answered("accept", partition, run, member)
 
     def _answered(
         self, kind: PollKind, partition: int, run: tuple[tuple[int, int, int], ...], member: str
@@ -133,7 +150,7 @@ class Group:
                 time=asked,
                 returned=self.now,
                 reader=member,
-                process=901 + MEMBERS.index(member),
+                process=self._process[member],
                 cluster=self._cluster,
                 isolation=self._isolation,
                 kind=kind,

@@ -484,6 +484,43 @@ def test_records_in_other_batches_show_a_mirror_that_keeps_no_offsets(tmp_path: 
     assert named.verdict is Verdict.INVALID, "the user says that it keeps bytes"
 
 
+def test_a_promoted_and_compacted_destination_that_is_mostly_its_own_shows_it_too(
+    tmp_path: Path,
+) -> None:
+    """Of what came, a cleaner left three records; all others are its own."""
+    segment(tmp_path / "east" / "orders-0", source())
+    left = batch(0, [record(v, delta=n) for n, v in enumerate(SENT[:9]) if n % 3], last_delta=8)
+    own = [batch(12 + n, [record(b"own %d" % n)]) for n in range(100)]
+    segment(tmp_path / "west" / "orders-0", [left, *own])
+    with pytest.raises(InputError, match=r"6 of 106 records of west .*say which it is"):
+        verdict(tmp_path, mirror=None)
+
+
+def test_what_two_clusters_wrote_alike_at_other_times_is_no_mirrored_record(tmp_path: Path) -> None:
+    """A healthy pair that keeps bytes, promoted: its own clients wrote the same values."""
+    both = batch(0, [record(b"ping") for _ in range(4)])
+    segment(tmp_path / "east" / "orders-0", [both])
+    own = [batch(4 + n, [record(b"ping", timestamp=10**6 + n)]) for n in range(100)]
+    segment(tmp_path / "west" / "orders-0", [both, *own])
+    judgement = verdict(tmp_path, mirror=None, promotions=["west:orders-0=4"])
+    assert judgement.verdict is Verdict.VALID, judgement.document["reason"]
+
+
+def test_a_compacted_source_has_other_bytes_and_the_same_batches(tmp_path: Path) -> None:
+    """A mirror that keeps bytes: the source's cleaner took every other record since."""
+    keys = [b"%d" % (n % 2) for n in range(6)]
+    for cluster, left in (("east", [1, 3, 4, 5]), ("west", range(6))):
+        some = [[n for n in (at, at + 1) if n in left] for at in (0, 2, 4)]
+        log = [
+            batch(2 * n, [record(b"%d" % at, key=keys[at], delta=at % 2) for at in offsets],
+                pid=7, epoch=0, seq=2 * n, last_delta=1)
+            for n, offsets in enumerate(some)
+        ]  # fmt: skip
+        segment(tmp_path / cluster / "orders-0", log)
+    (tmp_path / "east" / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 4\n")
+    assert verdict(tmp_path, mirror=None).verdict is not Verdict.INVALID
+
+
 @pytest.mark.parametrize("noted", [True, False])
 @pytest.mark.parametrize("own", [5, 3])
 def test_a_tombstone_that_is_gone_may_have_taken_a_record(

@@ -210,6 +210,17 @@ def share_group_accepted_a_record_twice(made: Made, rng: Random) -> None:
 
 
 @mutation(SHARED, must="share-groups/delivered-again")
+def share_group_gave_a_record_to_two_members(made: Made, rng: Random) -> None:
+    """A second member got a record that the first one held: it had it confirmed after that."""
+    row = _simply(made)
+    other, process = next(
+        (p.reader, p.process) for p in _of(made, "acquire") if p.reader != row.reader
+    )
+    later = replace(row, reader=other, process=process, time=row.returned, returned=row.returned)
+    made.polls.append(later)
+
+
+@mutation(SHARED, must="share-groups/delivered-again")
 def share_group_got_a_record_twice_in_one_poll(made: Made, rng: Random) -> None:
     """One poll of a member of a share group returned a record twice."""
     row = _simply(made)

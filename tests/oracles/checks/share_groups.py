@@ -1,10 +1,9 @@
 """A share group gets each committed record until it has completed it; record by record.
 
 Written from KIP-932 ("Share-partition start offset", "Record delivery states", "Acknowledgement"):
-only the member that has acquired a record acknowledges it, while its lock lasts, and a member is
-not given it twice at once; Acknowledged and
-Archived are final; the delivery count never exceeds its limit; the start offset only moves forward,
-within the log.
+only the member that has acquired a record acknowledges it, while its lock lasts, and neither that
+member nor another is given it meanwhile; Acknowledged and Archived are final; the delivery count
+never exceeds its limit; the start offset only moves forward, within the log.
 """
 
 from __future__ import annotations
@@ -119,6 +118,55 @@ def _again(
                 plain, generation, rows, row, offset, finished
             ):
                 yield kind, offset
+    shared = {o for o in offsets - twice if _two_members(plain, generation, rows, o)}
+    yield from ((kind, offset) for offset in shared)
+
+
+def _two_members(
+    plain: Plain, generation: PlainGeneration, rows: Sequence[Any], offset: int
+) -> bool:
+    got = sorted(_rows(rows, offset, "acquire"), key=lambda r: r.returned)
+    return any(
+        not _same(first, later) and _both(plain, generation, rows, first, later, offset)
+        for number, later in enumerate(got)
+        for first in got[:number]
+    )
+
+
+def _both(
+    plain: Plain, generation: PlainGeneration, rows: Sequence[Any], one: Any, other: Any,
+    offset: int,
+) -> bool:  # fmt: skip
+    """Whether a member still held a record when another one was given it: its lock cannot have
+    expired, or a broker confirmed later that it had lasted."""
+    if not _calm(plain, generation.cluster, min(one.time, other.time), other.returned):
+        return False
+    theirs = [r for r in rows if _same(r, one)]
+    since = [
+        r for r in _rows(theirs, offset, *ANSWERS, "release", "acquire") if r.time >= one.returned
+    ]
+    back = min([r.time for r in since if r.kind in ("release", "released")], default=NEVER)
+    written = []
+    for row in (one, other):
+        at = list(row.offsets).index(offset)
+        uid = row.uids[at]
+        written += [
+            max(
+                (
+                    s.invoked
+                    for s in plain.sends
+                    if s.first_uid <= uid < s.first_uid + len(s.offsets)
+                ),
+                default=-LOCK,
+            )
+        ]
+    if other.returned < min(written) + LOCK:
+        return back > other.returned and any(r.time >= other.returned for r in theirs)
+    if other.time < one.returned or other.position < one.position:
+        return False
+    confirmed = [r.time for r in since if r.kind in ANSWERS and r.time >= other.returned]
+    again = [r.returned for r in since if r.kind == "acquire"]
+    return bool(confirmed) and back >= min(confirmed) and all(t > min(confirmed) for t in again)
 
 
 def _finished(

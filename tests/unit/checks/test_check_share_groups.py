@@ -89,13 +89,47 @@ ACCEPTED = {
         ),
         {"A/native": 1},
     ),
-    "delivered to another member too, after its connection was lost": (
+    "handed over late by a member whose lock had run out, before the other one accepted it": (
         shared(
-            GIVEN,
+            replace(GIVEN, position=2),
             row("acquire", 1, at=11, member="m2", position=1),
             row("accept", 1, at=14),
             row("accepted", 1, at=14),
             DONE,
+        ),
+        {"A/native": 1},
+    ),
+    "given to another member when the lock of the first, which was killed, had run out": (
+        shared(
+            GIVEN,
+            row("acquire", 1, at=27, member="m2", position=2),
+            row("accept", 1, at=29, member="m2"),
+            row("accepted", 1, at=29, member="m2"),
+            DONE,
+            sends=[send(1, acked=0, invoked=8 * SECOND)],
+        ),
+        {"A/native": 1},
+    ),
+    "given to another member at once, when the first had left": (
+        shared(
+            GIVEN,
+            row("acquire", 1, at=13, member="m2", position=1),
+            row("accept", 1, at=15, member="m2"),
+            row("accepted", 1, at=15, member="m2"),
+            replace(DONE, reader="m2"),
+            sends=[send(1, acked=0, invoked=8 * SECOND)],
+        ),
+        {"A/native": 1},
+    ),
+    "released, the answer lost, and given to another member": (
+        shared(
+            GIVEN,
+            row("release", 1, at=12),
+            row("acquire", 1, at=13, member="m2", position=2),
+            row("accept", 1, at=15, member="m2"),
+            row("accepted", 1, at=15, member="m2"),
+            DONE,
+            sends=[send(1, acked=0, invoked=8 * SECOND)],
         ),
         {"A/native": 1},
     ),
@@ -166,7 +200,36 @@ def disturbed(seen: PartitionView) -> PartitionView:
     return replace(seen, partition_facts=changed)
 
 
+HELD = (GIVEN, row("acquire", 1, at=11, member="m2", position=1))
+SENT = [send(1, acked=0, invoked=8 * SECOND)]
 WRONG = {
+    "delivered to another member, and the first one could accept it after that": (
+        shared(*HELD, row("accept", 1, at=14), row("accepted", 1, at=14), DONE),
+        ("delivered-again", 0),
+    ),
+    "delivered to another member too soon for any lock to have run out": (
+        shared(*HELD, row("accept", 1, at=14), DONE, sends=SENT),
+        ("delivered-again", 0),
+    ),
+    "delivered to two members in the same moment": (
+        shared(GIVEN, replace(GIVEN, reader="m2"), *ACCEPTED_ROWS[1:], DONE, sends=SENT),
+        ("delivered-again", 0),
+    ),
+    "delivered to another member as soon as the first one had accepted it": (
+        shared(*ACCEPTED_ROWS, row("acquire", 1, at=15, member="m2", position=1), DONE, sends=SENT),
+        ("delivered-again", 0),
+    ),
+    "delivered to another member, and the first one could release it after that": (
+        shared(
+            *HELD,
+            row("release", 1, at=14),
+            row("released", 1, at=14),
+            row("acquire", 1, at=16, position=2),
+            row("accepted", 1, at=18),
+            DONE,
+        ),
+        ("delivered-again", 0),
+    ),
     "accepted by one member, and then rejected by another": (
         shared(
             *ACCEPTED_ROWS,
@@ -286,6 +349,8 @@ def test_rejects_too(case: str) -> None:
     [
         shared(*ACCEPTED_ROWS, *STALE, DONE),
         WRONG["the count did not rise after a release"][0],
+        WRONG["delivered to another member, and the first one could accept it after that"][0],
+        WRONG["delivered to another member too soon for any lock to have run out"][0],
         shared(
             *ACCEPTED_ROWS,
             row("settled", at=14, position=1),
@@ -293,7 +358,13 @@ def test_rejects_too(case: str) -> None:
             row("settled", at=50, position=1),
         ),
     ],
-    ids=["a new leader counts anew", "it forgets releases", "a suspended coordinator answered"],
+    ids=[
+        "a new leader counts anew",
+        "it forgets releases",
+        "the member that got it first had lost its connection",
+        "or the one that got it next",
+        "a suspended coordinator answered",
+    ],
 )
 def test_a_fault_of_the_cluster_explains(seen: PartitionView) -> None:
     assert anomalies(NAME, seen)
