@@ -505,9 +505,8 @@ def _same_batches(source: Headers, destination: Headers) -> Bools:
     partner = order[np.minimum(at, len(order) - 1)]
 
     def agree(*names: str) -> Bools:
-        return np.logical_and.reduce(
-            [getattr(source, n)[partner] == getattr(destination, n) for n in names]
-        )
+        equal = [getattr(source, n)[partner] == getattr(destination, n) for n in names]
+        return np.asarray(np.logical_and.reduce(equal), np.bool_)
 
     cleaned = np.minimum(source.count[partner], destination.count) <= (
         destination.last_offset - destination.base_offset

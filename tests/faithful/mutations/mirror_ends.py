@@ -11,6 +11,7 @@ from linkflap.harness.model.scenario import Budgets
 from tests.faithful.clusters import RESET, Entry
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import (
+    COPIED,
     COPIED_RESET,
     FORCED,
     OVERLAPPING_TRUNCATION,
@@ -236,6 +237,20 @@ def went_on_behind_the_reset(made: Made, rng: Random) -> None:
 def went_on_behind_the_reset_in_copied_logs(made: Made, rng: Random) -> None:
     """The same in copied logs, without a history of the clients."""
     _adopted(made)
+
+
+@mutation(COPIED, unknown="byte-equality", verdict="unknown")
+def source_copied_before_its_destination(made: Made, rng: Random) -> None:
+    """A's logs were copied some batches before B's: what B alone has lies above A's end."""
+    mirrored = {e.offset for e in data(made, "B", native=False)}
+    end = [e for e in made.log("A") if e.offset in mirrored and e.pid < 0][-1].offset
+    left = [e for e in made.log("A") if e.offset < end]
+    for key in made.log_keys("A", 0):
+        bounds, made.logs[key].entries = made.logs[key].bounds, list(left)
+        made.logs[key].bounds = replace(
+            bounds, high_watermark=end, high_watermark_from="copied", last_stable=-1,
+            stable_above=-1, compacted=min(bounds.compacted, end),
+        )  # fmt: skip
 
 
 @mutation(RESETS, must="sequence-continuity/sequence-start")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable
@@ -255,6 +256,37 @@ def segment_replaced_by_fifo(made: Made, rng: Random) -> Afterwards:
         os.mkfifo(path)
 
     return _damaged(replace_it)
+
+
+@mutation(PAIR, unknown="recording lost-write byte-equality", verdict="unknown")
+def digests_removed(made: Made, rng: Random) -> Afterwards:
+    """Somebody took all digests from the manifest of a run that was recorded with them."""
+
+    def remove(root: Path) -> None:
+        seal(root, digests=True)
+        path = root / "manifest.json"
+        path.write_text(json.dumps(dict.fromkeys(json.loads(path.read_text()), -1)))
+
+    return remove
+
+
+def _unreadable(made: Made, name: str, *, matters: bool) -> None:
+    """One of the offset checkpoint files of A's first broker could not be read at the capture."""
+    file = made.log_keys("A", 0)[0]
+    said = ((f"{name} cannot be read: line 3 is none of its format", matters),)
+    made.logs[file].bounds = replace(made.logs[file].bounds, unreadable=said)
+
+
+@mutation(PAIR, unknown="recording", verdict="unknown")
+def high_watermarks_unreadable(made: Made, rng: Random) -> None:
+    """A broker's replication-offset-checkpoint is garbage, and no leader was there to be asked."""
+    _unreadable(made, "replication-offset-checkpoint", matters=True)
+
+
+@mutation(PAIR, verdict="valid")
+def recovery_points_unreadable(made: Made, rng: Random) -> None:
+    """A broker's recovery-point-offset-checkpoint is garbage: nothing is read from it."""
+    _unreadable(made, "recovery-point-offset-checkpoint", matters=False)
 
 
 @mutation(PAIR, unknown="recording lost-write", verdict="unknown")
