@@ -24,9 +24,9 @@ and the run stays valid.
 
 Some rules are about more, or less, than a run directory, and have no row here: two folders of one
 node id, one cluster given twice, a promotion beyond its log, and folders numbered alike are refused
-before there is one (`tests/unit/test_capture_folders.py`, `tests/integration/test_verify_live.py`);
+before there is one (`tests/unit/test_capture.py`, `tests/integration/test_verify_live.py`);
 so is a pair of MirrorMaker 2 that linkflap did not start, without `--mirror`
-(`tests/unit/test_verify_mm2_logs.py`). That a partial promotion comes before what follows from it
+(`tests/unit/test_verify_logs.py`). That a partial promotion comes before what follows from it
 is a matter of the first sentence, not of what is found (`tests/unit/test_causes.py`). What a broker
 without a producer's state accepts (KAFKA-15591) needs a producer that is in no other log
 (`tests/unit/checks/test_check_sequence_continuity.py`), and foreign transactions whose markers an

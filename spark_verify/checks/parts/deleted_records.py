@@ -29,9 +29,9 @@ from linkflap.spark_verify.checks.parts.generations import every
 from linkflap.spark_verify.checks.parts.logs import Log, among, changes, locate, together
 from linkflap.spark_verify.checks.parts.outcomes import (
     Outcomes,
+    committed_uids,
     outcomes,
     planner,
-    read_uids,
     reads_of,
 )
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
@@ -115,7 +115,7 @@ def _sent(view: PartitionView, generation: LogGeneration, what: Outcomes) -> _Se
         invoked=what.sends.column("invoked")[what.send] // 1_000_000,
         must=what.must,
         may=~what.refused & ~what.never,
-        read=among(what.uid, read_uids(view, generation, "read_committed")),
+        read=among(what.uid, committed_uids(view, generation)),
     )
 
 
