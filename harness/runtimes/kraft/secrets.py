@@ -47,6 +47,7 @@ _VALID: Final = timedelta(days=30)
 """Longer than any run."""
 _EXPIRED: Final = timedelta(days=-1)
 """Because the clocks of clients may differ."""
+_UNIT: Final = "linkflap"
 
 
 class Authority:
@@ -71,7 +72,10 @@ class Authority:
         addresses), in one file. `alone`: without the authority's own certificate, so that a client
         that does not know the authority cannot verify it."""
         end = datetime.now(UTC) + (_EXPIRED if expired else _VALID)
-        made = self._signer.issue_cert(*hosts, common_name=name, not_after=end)
+        # a broker takes another certificate only if its distinguished name is the same
+        made = self._signer.issue_cert(
+            *hosts, common_name=name, organization_unit_name=_UNIT, not_after=end
+        )
         # Java reads keys in PKCS #8 only
         key = load_pem_private_key(made.private_key_pem.bytes(), None)
         secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
