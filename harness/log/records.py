@@ -38,7 +38,7 @@ _ASKED_EACH: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Columns:
+class DataRecords:
     """One element per data record in file order. `batch` is an index into the log's headers;
     timestamps are milliseconds.
 
@@ -69,7 +69,7 @@ class _Parcel:
 
 def decode(
     log: ReplicaLog, first: int = 0, after: int | None = None
-) -> tuple[Columns, list[SegmentDamage]]:
+) -> tuple[DataRecords, list[SegmentDamage]]:
     """Every data record of a log, or of its batches [first, after). Damage is listed in the order
     of the bytes."""
     damage: list[SegmentDamage] = []
@@ -88,7 +88,7 @@ def decode(
     # Parcels hold plain batches first: back to the order of the file.
     table = table[:, np.argsort(table[5], kind="stable")]
     offset, uid, operation, digest, timestamp, batch = table
-    columns = Columns(
+    columns = DataRecords(
         offset=offset, uid=uid, operation=operation, digest=digest, timestamp=timestamp, batch=batch
     )
     order = {segment.name: index for index, segment in enumerate(log.segments)}

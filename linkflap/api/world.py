@@ -14,8 +14,7 @@ from linkflap.api.own_clients import OwnClients
 from linkflap.api.runs import Judged
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.faults import KILL
-from linkflap.harness.model.protocols import Cluster, Deployment
-from linkflap.harness.model.protocols import Mirror as MirrorProtocol
+from linkflap.harness.model.protocols import Cluster, Deployment, Mirror
 from linkflap.harness.model.scenario import Option
 from linkflap.harness.model.security import PRINCIPALS, Principal, Security, entered_by, security_of
 from linkflap.harness.model.texts import nearest
@@ -27,7 +26,7 @@ DRAINS_WITHIN: Final = 60.0
 
 
 @final
-class Mirror:
+class WorldMirror:
     """The mirror of one link."""
 
     def __init__(self, name: str, world: RunWorld, fault: Faults) -> None:
@@ -35,7 +34,7 @@ class Mirror:
         self._world, self._faults = world, fault
 
     @property
-    def _mirror(self) -> MirrorProtocol:
+    def _mirror(self) -> Mirror:
         return self._world.mirrors[self.name]
 
     @property
@@ -127,9 +126,11 @@ class World:
             self._known("broker", name, brokers), brokers[name].client_address, self.fault
         )
 
-    def mirror(self, name: str) -> Mirror:
+    def mirror(self, name: str) -> WorldMirror:
         """The mirror of a link. Raises InputError."""
-        return Mirror(self._known("mirror", name, self._inner.mirrors), self._inner, self._faults)
+        return WorldMirror(
+            self._known("mirror", name, self._inner.mirrors), self._inner, self._faults
+        )
 
     def fault(self, kind: str, target: str, **options: Option) -> Window:
         """Any fault of `linkflap list faults`, as a context manager. Raises InputError."""

@@ -19,7 +19,7 @@ from linkflap.harness.model.events import Event
 from linkflap.harness.model.failover_cost import Failover
 from linkflap.harness.model.guarantee import Equality, Guarantee
 from linkflap.harness.model.scenario import Scenario
-from linkflap.spark_verify.facts.partition_facts import Promotion
+from linkflap.spark_verify.facts.partition_facts import LogPromotion
 from linkflap.spark_verify.facts.view import Origin, PartitionView
 
 Part = TypeVar("Part")
@@ -220,7 +220,7 @@ class Check:
     combine: Callable[[Sequence[PartialFinding]], Iterable[Combined]] | None = None
     unit: str = "records"
     due: frozenset[Origin] = frozenset({"native", "mirrored"})
-    due_at: Callable[[Scenario, Sequence[Promotion]], Due] | None = None
+    due_at: Callable[[Scenario, Sequence[LogPromotion]], Due] | None = None
     when: str = ""
     complete: frozenset[Input] = frozenset()
     measure: Callable[[Sequence[PartialFinding], Sequence[Event]], Measured] | None = None

@@ -56,7 +56,7 @@ from linkflap.spark_verify.checks.parts.cleaning import (
 from linkflap.spark_verify.checks.parts.generations import compacted, examined
 from linkflap.spark_verify.checks.parts.logs import locate, outside
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, compared_offsets, judged_hops
-from linkflap.spark_verify.facts.partition_facts import Promotion
+from linkflap.spark_verify.facts.partition_facts import LogPromotion
 from linkflap.spark_verify.facts.view import (
     DATA,
     Batches,
@@ -288,7 +288,7 @@ def _found(
     return Found.at(kind, destination.cluster, base, source=source.cluster, batch=batch, **evidence)
 
 
-def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Due:
+def _due(scenario: Scenario, promotions: Sequence[LogPromotion]) -> Due:
     keeps_bytes = scenario.mirror.guarantee.equality == "bytes"
     return offsets_due(scenario, promotions) if keeps_bytes else ()
 

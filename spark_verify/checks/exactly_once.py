@@ -50,7 +50,7 @@ from linkflap.spark_verify.checks.parts.generations import (
 from linkflap.spark_verify.checks.parts.logs import OPEN, Log, among, locate, runs
 from linkflap.spark_verify.checks.parts.samples import disturbed_from, never_sampled
 from linkflap.spark_verify.facts.eras import LogGeneration
-from linkflap.spark_verify.facts.partition_facts import Promotion
+from linkflap.spark_verify.facts.partition_facts import LogPromotion
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
@@ -293,7 +293,7 @@ def _promoted(view: PartitionView, generation: LogGeneration) -> Mapping[str, ob
     return {"source": promotion.source, "kind": promotion.kind, "promoted": promotion.offset}
 
 
-def _promotion(view: PartitionView, generation: LogGeneration) -> Promotion | None:
+def _promotion(view: PartitionView, generation: LogGeneration) -> LogPromotion | None:
     """How the cluster came to be written to in this generation; None at home, before any
     failover."""
     here = [
@@ -411,7 +411,7 @@ def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
     ]
 
 
-def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Due:
+def _due(scenario: Scenario, promotions: Sequence[LogPromotion]) -> Due:
     """Inputs on the relays' first cluster; and samples of their group there, and on every later
     cluster. A cluster that follows another again is judged by its new log: the records that relays
     read there before may be mirrored by then, or gone.

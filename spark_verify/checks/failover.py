@@ -39,7 +39,7 @@ from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
 from linkflap.spark_verify.checks.parts.recovery_point import lost_by_failover
 from linkflap.spark_verify.facts.eras import FOREVER
 from linkflap.spark_verify.facts.lineages import history
-from linkflap.spark_verify.facts.partition_facts import Promotion
+from linkflap.spark_verify.facts.partition_facts import LogPromotion
 from linkflap.spark_verify.facts.view import PartitionView
 
 
@@ -142,7 +142,7 @@ def _refused(view: PartitionView) -> Iterator[PartialFinding]:
             )
 
 
-def _cost(view: PartitionView, promotion: Promotion, compared: Hop) -> Sequence[Finding]:
+def _cost(view: PartitionView, promotion: LogPromotion, compared: Hop) -> Sequence[Finding]:
     # Whether a torn log's missing records were lost is unknown, so no budget is compared with them.
     torn = [log.cluster for log in (compared.source, compared.destination) if not log.whole]
     data = {
@@ -171,14 +171,14 @@ def _cost(view: PartitionView, promotion: Promotion, compared: Hop) -> Sequence[
     ]
 
 
-def _carried_over(compared: Hop, promotion: Promotion) -> int:
+def _carried_over(compared: Hop, promotion: LogPromotion) -> int:
     """Producer ids in what was mirrored: the destination must not hand them out again."""
     batches = compared.destination.batches
     here = (batches.producer_id != -1) & (batches.base_offset < promotion.offset)
     return len(np.unique(batches.producer_id[here]))
 
 
-def _first_write(view: PartitionView, promotion: Promotion) -> int | None:
+def _first_write(view: PartitionView, promotion: LogPromotion) -> int | None:
     """When the destination first confirmed a write of its own: a commit, or a record sent without a
     transaction."""
     mine = history(view.partition_facts).generations[promotion.cluster]
@@ -238,7 +238,7 @@ def _over(kind: str, partial: PartialFinding, evidence: dict[str, object]) -> Co
     return partial.combined(found)
 
 
-def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Due:
+def _due(scenario: Scenario, promotions: Sequence[LogPromotion]) -> Due:
     """The destination of every failover; one that is scheduled and promoted nothing leaves its
     destination without any."""
     planned = {f.on.destination for f in scenario.schedule if f.name.fails_over}

@@ -59,7 +59,7 @@ from linkflap.spark_verify.checks.parts.logs import Log, among, distinct, locate
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
 from linkflap.spark_verify.checks.parts.samples import disturbed_from, never_sampled
 from linkflap.spark_verify.facts.eras import FOREVER, on_cluster
-from linkflap.spark_verify.facts.partition_facts import Promotion
+from linkflap.spark_verify.facts.partition_facts import LogPromotion
 from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.view import Ints, PartitionView, Watermarks
 
@@ -70,7 +70,11 @@ def uids_of(reads: Iterable[Read]) -> Ints:
 
 
 def checkpoints(
-    view: PartitionView, promotion: Promotion, group: str, destination: Log, polls: Sequence[Read]
+    view: PartitionView,
+    promotion: LogPromotion,
+    group: str,
+    destination: Log,
+    polls: Sequence[Read],
 ) -> Iterator[Finding]:
     """The mirror's commits for the group on the destination, as sampled before the failover. The
     same thread samples bounds and groups, one after the other. So the first high watermark that it
@@ -114,7 +118,7 @@ def checkpoints(
 
 
 def _went_back(
-    view: PartitionView, promotion: Promotion, row: GroupOffset, evidence: Mapping[str, object]
+    view: PartitionView, promotion: LogPromotion, row: GroupOffset, evidence: Mapping[str, object]
 ) -> Found | PartialFinding:
     there = promotion.cluster
     if row.time < disturbed_from(view.windows, there):
@@ -143,7 +147,7 @@ def held_against(
 
 
 def _checkpoint(
-    kind: str, promotion: Promotion, offset: int, evidence: Mapping[str, object]
+    kind: str, promotion: LogPromotion, offset: int, evidence: Mapping[str, object]
 ) -> Found:
     return Found.at(kind, promotion.cluster, offset, **evidence)
 
@@ -186,7 +190,7 @@ def polls_of(view: PartitionView, group: str) -> Sequence[Read]:
 
 def skipped_and_repeated(
     view: PartitionView,
-    promotion: Promotion,
+    promotion: LogPromotion,
     group: str,
     source: Log,
     destination: Log,
@@ -204,7 +208,7 @@ def skipped_and_repeated(
 
 def _beside(
     view: PartitionView,
-    promotion: Promotion,
+    promotion: LogPromotion,
     commits: Sequence[Read],
     after: Sequence[Read],
     source: Log,
@@ -260,7 +264,7 @@ def _beside(
 
 
 def _disturbed(
-    view: PartitionView, promotion: Promotion, commits: Sequence[Read], first: Read
+    view: PartitionView, promotion: LogPromotion, commits: Sequence[Read], first: Read
 ) -> bool:
     """Whether the mirror, or the group when it began, may have got an earlier commit of the group:
     it went back on the source, or a coordinator of either end reloaded (KAFKA-15910)."""
@@ -314,7 +318,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     return findings
 
 
-def _settled(view: PartitionView, promotion: Promotion) -> set[str]:
+def _settled(view: PartitionView, promotion: LogPromotion) -> set[str]:
     """Groups that already had offsets of their own on the destination: no mirror translates offsets
     for those."""
     here = (
@@ -325,7 +329,7 @@ def _settled(view: PartitionView, promotion: Promotion) -> set[str]:
     return {r.group for r in here if r.returned < promotion.fault_time}
 
 
-def _sampled(view: PartitionView, promotion: Promotion, group: str) -> Sequence[Finding]:
+def _sampled(view: PartitionView, promotion: LogPromotion, group: str) -> Sequence[Finding]:
     """How many committed offsets of the group were sampled: on the source at all, on the
     destination before the failover."""
     own = [g for g in view.groups if g.group == group]
@@ -358,7 +362,7 @@ def combine(parts: Sequence[PartialFinding]) -> Sequence[Combined]:
     return found
 
 
-def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Due:
+def _due(scenario: Scenario, promotions: Sequence[LogPromotion]) -> Due:
     """Where failovers of clusters that a group reads on lead to, and samples of the group where
     they come from.
 

@@ -25,7 +25,7 @@ import numpy as np
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Due, Examined, Finding, Found
-from linkflap.spark_verify.facts.partition_facts import Description, Promotion
+from linkflap.spark_verify.facts.partition_facts import Description, LogPromotion
 from linkflap.spark_verify.facts.view import PartitionView, Watermarks
 
 FORGOTTEN: Final = "promotion-forgotten"
@@ -37,7 +37,7 @@ LOADING: Final = 30 * 10**9
 elected and has read its states."""
 
 
-def ended_by(view: PartitionView, description: Description) -> Iterator[Promotion]:
+def ended_by(view: PartitionView, description: Description) -> Iterator[LogPromotion]:
     """The promotion that had ended a mirror when the description was requested. A reversal onto its
     link takes it back, even one that never mirrored: its start may have been accepted."""
     back = LinkSpec.parse(description.link).reverse.name
@@ -56,7 +56,7 @@ def ended_by(view: PartitionView, description: Description) -> Iterator[Promotio
 def forgotten(view: PartitionView, mine: Sequence[Description]) -> Iterator[Found]:
     """The longest time in which the mirror knew nothing of a promotion, if that is `LOADING` or
     more: a state in each report that is neither promoted nor mirrored."""
-    spans: list[tuple[Promotion, list[Description]]] = []
+    spans: list[tuple[LogPromotion, list[Description]]] = []
     last = -1
     for number, each in enumerate(sorted(mine, key=lambda description: description.asked)):
         promotion = next(ended_by(view, each), None)
@@ -92,7 +92,9 @@ def forgotten(view: PartitionView, mine: Sequence[Description]) -> Iterator[Foun
 
 
 def _goes_on(
-    span: tuple[Promotion, Sequence[Description]], promotion: Promotion, description: Description
+    span: tuple[LogPromotion, Sequence[Description]],
+    promotion: LogPromotion,
+    description: Description,
 ) -> bool:
     """Whether nothing else can have been true between two reports."""
     return span[0] == promotion and description.asked - span[1][-1].returned <= STALE
@@ -222,7 +224,7 @@ def _states(view: PartitionView, mine: Sequence[Description]) -> Iterator[Found]
         )
 
 
-def _due(scenario: Scenario, _promotions: Sequence[Promotion]) -> Due:
+def _due(scenario: Scenario, _promotions: Sequence[LogPromotion]) -> Due:
     if not scenario.mirror.guarantee.describes_itself:
         return ()
     return {(link.destination, "mirrored") for link in scenario.topology.links}

@@ -37,15 +37,15 @@ from linkflap.spark_verify.checks.base import (
 from linkflap.spark_verify.checks.parts.generations import every, examined, log_of, native
 from linkflap.spark_verify.checks.parts.logs import OPEN, Log, among, runs, together
 from linkflap.spark_verify.facts.eras import LogGeneration, on_cluster
-from linkflap.spark_verify.facts.partition_facts import Copying, Promotion
+from linkflap.spark_verify.facts.partition_facts import Copying, LogPromotion
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 HEADER: Final = "linkflap"
 
 
-def failovers_followed(home: str, promotions: Sequence[Promotion]) -> Sequence[Promotion]:
+def failovers_followed(home: str, promotions: Sequence[LogPromotion]) -> Sequence[LogPromotion]:
     """The failovers that a program which begins at `home` followed, in their order."""
-    found: list[Promotion] = []
+    found: list[LogPromotion] = []
     cluster = home
     for promotion in sorted(promotions, key=lambda p: p.time):
         if promotion.source == cluster:
@@ -59,7 +59,7 @@ def inputs_of(
     program: Copying,
     generation: LogGeneration,
     log: Log,
-    moves: Sequence[Promotion],
+    moves: Sequence[LogPromotion],
 ) -> Iterator[Finding]:
     """A partial finding with what there was to pass, how far the group got here, and where it began
     after a failover."""
@@ -92,7 +92,7 @@ def inputs_of(
     yield partial_of(program, generation, moves, data)
 
 
-def _began(view: PartitionView, moves: Sequence[Promotion], before: Sequence[int]) -> int:
+def _began(view: PartitionView, moves: Sequence[LogPromotion], before: Sequence[int]) -> int:
     """Where the group began after a failover: at the last offset that was sampled there before. At
     the lowest, once a coordinator of either end may have answered with an earlier one
     (KAFKA-15910), or where the group had been before and the mirror set it back."""
@@ -111,7 +111,7 @@ def outputs_of(
     program: Copying,
     generation: LogGeneration,
     log: Log,
-    moves: Sequence[Promotion],
+    moves: Sequence[LogPromotion],
 ) -> Iterator[Finding]:
     """A partial finding with what was made of which payloads; of the cluster that was left also
     what was still open there."""
@@ -145,7 +145,7 @@ def outputs_of(
 def partial_of(
     program: Copying,
     generation: LogGeneration,
-    moves: Sequence[Promotion],
+    moves: Sequence[LogPromotion],
     data: Mapping[str, object],
 ) -> PartialFinding:
     data = {"program": program.name, "moves": " ".join(move.link for move in moves), **data}
@@ -317,7 +317,7 @@ def _combined(
     return Combined(found=found, topic=topic, partition=int(partition))
 
 
-def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Due:
+def _due(scenario: Scenario, promotions: Sequence[LogPromotion]) -> Due:
     """Inputs, and samples of the group, where such a program is in the end."""
     due: set[tuple[str, Examinable]] = set()
     for _, workload in clients(scenario.workloads):

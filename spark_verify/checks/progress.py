@@ -45,7 +45,7 @@ from linkflap.spark_verify.checks.base import (
 )
 from linkflap.spark_verify.checks.parts.generations import generations, log_of
 from linkflap.spark_verify.checks.parts.logs import changes, together
-from linkflap.spark_verify.facts.partition_facts import Awaited, Promotion
+from linkflap.spark_verify.facts.partition_facts import Awaited, LogPromotion
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.view import Ints, Origin, PartitionView, Watermarks
 
@@ -463,7 +463,7 @@ def _fatal(mine: Sequence[PartialFinding], did: Sequence[PartialFinding]) -> Ite
         yield part.combined(found)
 
 
-def _due(_scenario: Scenario, _promotions: Sequence[Promotion]) -> Due:
+def _due(_scenario: Scenario, _promotions: Sequence[LogPromotion]) -> Due:
     """Nothing, by the scenario alone: clients of dead clusters, and those without work, need not go
     on."""
     return ()

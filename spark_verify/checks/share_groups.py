@@ -69,7 +69,7 @@ from linkflap.spark_verify.checks.parts.logs import (
 from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.outcomes import planner
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
-from linkflap.spark_verify.facts.partition_facts import Promotion
+from linkflap.spark_verify.facts.partition_facts import LogPromotion
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.view import Bools, Ints, Origin, PartitionView
@@ -597,7 +597,9 @@ def _begun(offsets: Ints, column: Delivered) -> Ints:
     return np.array([*times, FOREVER], np.int64)[first]  # the last one where there is none
 
 
-def _due_at(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:
+def _due_at(
+    scenario: Scenario, promotions: Sequence[LogPromotion]
+) -> Collection[tuple[str, Origin]]:
     """Where share groups begin."""
     del promotions
     due: set[tuple[str, Origin]] = set()

@@ -50,7 +50,7 @@ from linkflap.spark_verify.checks.parts.generations import (
 from linkflap.spark_verify.checks.parts.logs import Log, locate, runs
 from linkflap.spark_verify.checks.parts.outcomes import planned, planner
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
-from linkflap.spark_verify.facts.partition_facts import Promotion, Refusal, Truncation
+from linkflap.spark_verify.facts.partition_facts import LogPromotion, LogTruncation, Refusal
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.sends_and_reads import Send
 from linkflap.spark_verify.facts.view import ABORT, OTHER_CONTROL, Bools, PartitionView
@@ -88,10 +88,10 @@ def _circles(view: PartitionView) -> Iterator[Finding]:
     """Truncations of a cluster that was made to follow its own follower, over any number of links,
     without a promotion."""
     follows = {destination: source for source, destination in view.hops()}
-    steps: list[tuple[int, Promotion | Truncation]] = [(p.time, p) for p in view.promotions]
+    steps: list[tuple[int, LogPromotion | LogTruncation]] = [(p.time, p) for p in view.promotions]
     steps += [(truncation.time, truncation) for truncation in view.truncations]
     for _, step in sorted(steps, key=lambda s: s[0]):
-        if isinstance(step, Promotion):
+        if isinstance(step, LogPromotion):
             follows.pop(step.cluster, None)
             continue
         source = LinkSpec.parse(step.link).source

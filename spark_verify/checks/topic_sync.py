@@ -33,7 +33,7 @@ from linkflap.spark_verify.checks.base import (
     Unjudged,
 )
 from linkflap.spark_verify.facts.eras import on_cluster
-from linkflap.spark_verify.facts.partition_facts import Comparison, Promotion, TopicSettings
+from linkflap.spark_verify.facts.partition_facts import Comparison, LogPromotion, TopicSettings
 from linkflap.spark_verify.facts.view import PartitionView
 
 MISSING = "topic-missing"
@@ -60,7 +60,7 @@ def kernel(view: PartitionView) -> Iterator[Finding]:
             yield from _restored(view, promotion)
 
 
-def _restored(view: PartitionView, promotion: Promotion) -> Iterator[Finding]:
+def _restored(view: PartitionView, promotion: LogPromotion) -> Iterator[Finding]:
     """Holds what a failover left on a topic against its home's settings."""
     home, cluster = _owner(view, promotion), promotion.cluster
     over = _until(view, promotion)
@@ -78,7 +78,7 @@ def _restored(view: PartitionView, promotion: Promotion) -> Iterator[Finding]:
 
 
 def _after(
-    view: PartitionView, promotion: Promotion, by: int, over: int
+    view: PartitionView, promotion: LogPromotion, by: int, over: int
 ) -> Sequence[TopicSettings]:
     """The samples of the promoted cluster that say what was set there from `by` to `over`."""
     return [
@@ -92,7 +92,7 @@ def _after(
 
 def _not_restored(
     view: PartitionView,
-    promotion: Promotion,
+    promotion: LogPromotion,
     theirs: Sequence[TopicSettings],
     ours: Sequence[TopicSettings],
 ) -> Iterator[Found]:
@@ -112,7 +112,7 @@ def _not_restored(
             return
 
 
-def _sampled_by(view: PartitionView, promotion: Promotion) -> int:
+def _sampled_by(view: PartitionView, promotion: LogPromotion) -> int:
     """When the settings of a cluster were surely sampled: it may not have answered during
     faults."""
     by = promotion.time + SAMPLED_WITHIN
@@ -122,7 +122,7 @@ def _sampled_by(view: PartitionView, promotion: Promotion) -> int:
     return by
 
 
-def _owner(view: PartitionView, promotion: Promotion) -> str:
+def _owner(view: PartitionView, promotion: LogPromotion) -> str:
     """The cluster whose clients owned the topic before: the source, or what it mirrored."""
     cluster, hops = promotion.source, list(view.hops())
     earlier = {p.cluster for p in view.promotions if p.time < promotion.time}
@@ -134,7 +134,7 @@ def _owner(view: PartitionView, promotion: Promotion) -> str:
     return cluster
 
 
-def _until(view: PartitionView, promotion: Promotion) -> int:
+def _until(view: PartitionView, promotion: LogPromotion) -> int:
     """When a cluster follows another, or a fault begins to change its settings."""
     changes = [
         w.start
@@ -201,7 +201,7 @@ def _said(value: str | None) -> str:
     return "not set" if value is None else value
 
 
-def _due(scenario: Scenario, _promotions: Sequence[Promotion]) -> Due:
+def _due(scenario: Scenario, _promotions: Sequence[LogPromotion]) -> Due:
     """A mirror that is stopped for good syncs nothing any more, and is not asked at its end."""
     fails_over = any(fault.name.fails_over for fault in scenario.schedule)
     if fails_over or not scenario.mirror.guarantee.syncs_topics:

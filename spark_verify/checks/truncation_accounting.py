@@ -45,7 +45,7 @@ from linkflap.spark_verify.checks.parts.generations import (
 )
 from linkflap.spark_verify.checks.parts.outcomes import outcomes
 from linkflap.spark_verify.facts.eras import LogGeneration
-from linkflap.spark_verify.facts.partition_facts import MirrorStop, Promotion, Truncation
+from linkflap.spark_verify.facts.partition_facts import LogPromotion, LogTruncation, MirrorStop
 from linkflap.spark_verify.facts.view import (
     ABORT,
     OTHER_CONTROL,
@@ -81,7 +81,7 @@ def _not_appended(
 
 
 def ended(
-    replica: Replica, stop: MirrorStop, promotion: Promotion, *, generation: int, cleaned: int
+    replica: Replica, stop: MirrorStop, promotion: LogPromotion, *, generation: int, cleaned: int
 ) -> Iterator[Finding]:
     """Compares the journal of a mirror's end with the bytes; below `cleaned`, the log cleaner may
     have removed markers."""
@@ -418,7 +418,7 @@ def truncation_findings(
 
 
 def _contradicted(
-    generation: LogGeneration, before: Replica, recorded: Sequence[Truncation]
+    generation: LogGeneration, before: Replica, recorded: Sequence[LogTruncation]
 ) -> Iterator[Found]:
     """Truncations below where the histories part, and those that cannot have been."""
     what = {"capture": before.moment, "parted_at": generation.truncated_to}
@@ -430,7 +430,7 @@ def _contradicted(
             yield found_in("truncation-impossible", generation, at, **what, end=end, because=why)
 
 
-def _impossible(truncation: Truncation, generation: LogGeneration, before: Replica) -> str:
+def _impossible(truncation: LogTruncation, generation: LogGeneration, before: Replica) -> str:
     """Why a recorded truncation is impossible; empty if it is possible.
 
     Its end may be above that of the capture before it: the coordinator of a cluster that was
@@ -447,7 +447,7 @@ def _impossible(truncation: Truncation, generation: LogGeneration, before: Repli
     return ""
 
 
-def without_reversal(truncation: Truncation, mine: Sequence[LogGeneration]) -> bool:
+def without_reversal(truncation: LogTruncation, mine: Sequence[LogGeneration]) -> bool:
     """Whether a truncation is recorded for a cluster that no mirror made to follow at that time.
 
     One that took nothing away is none: a log with nothing of its own is noted once it grows, and
@@ -510,7 +510,7 @@ def kernel(view: PartitionView) -> Iterator[Finding]:
             )
 
 
-def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Due:
+def _due(scenario: Scenario, promotions: Sequence[LogPromotion]) -> Due:
     """Every cluster that is to follow again, and everyone whom a mirror that keeps a journal has
     promoted."""
     if not scenario.mirror.guarantee.offsets_kept:

@@ -31,7 +31,7 @@ from linkflap.spark_verify.checks.parts.logs import Log, among, joined, locate, 
 from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.outcomes import Outcomes, outcomes
 from linkflap.spark_verify.facts.eras import LogGeneration
-from linkflap.spark_verify.facts.partition_facts import Promotion
+from linkflap.spark_verify.facts.partition_facts import LogPromotion
 from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.view import Bools, Ints, Origin, PartitionView
 
@@ -191,7 +191,7 @@ def _explained(
     return np.asarray(np.where(there & (gone < 0), taken.passed(offsets, readers), gone))
 
 
-def _due_at(scenario: Scenario, promotions: Sequence[Promotion]) -> Due:
+def _due_at(scenario: Scenario, promotions: Sequence[LogPromotion]) -> Due:
     """Where readers are in the end: what clients wrote there; and what was mirrored there, if they
     read it from its start."""
     owned = {(w.home, w.home) for w in scenario.workloads if w.kind != "readers"}
@@ -223,7 +223,7 @@ def _over(topology: Topology, name: str) -> Collection[str]:
     }
 
 
-def _ends_at(workload: WorkloadSpec, promotions: Sequence[Promotion]) -> tuple[str, bool]:
+def _ends_at(workload: WorkloadSpec, promotions: Sequence[LogPromotion]) -> tuple[str, bool]:
     """The readers' last cluster, empty if it was failed over by force; whether they were there from
     the start."""
     cluster = began = str(workload.options.get("cluster", workload.home))

@@ -33,7 +33,7 @@ from linkflap.spark_verify.checks.base import (
 )
 from linkflap.spark_verify.checks.parts.logs import among, chunks, distinct, locate
 from linkflap.spark_verify.checks.parts.outcomes import never
-from linkflap.spark_verify.facts.partition_facts import Promotion
+from linkflap.spark_verify.facts.partition_facts import LogPromotion
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.view import Ints, PartitionView
 
@@ -230,7 +230,7 @@ def _shortest(
     return path[::-1]
 
 
-def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Due:
+def _due(scenario: Scenario, promotions: Sequence[LogPromotion]) -> Due:
     """Where a relay begins."""
     return {
         (str(w.options.get("cluster", w.home)), "native")

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from linkflap.harness.model.topology import LinkSpec
-from linkflap.spark_verify.facts.partition_facts import Promotion, Window
+from linkflap.spark_verify.facts.partition_facts import LogPromotion, Window
 from linkflap.spark_verify.facts.view import Origin
 
 FOREVER: Final = 2**62
@@ -111,7 +111,7 @@ class MirroredRange:
     end: int
     began: int
     ended: int
-    promotion: Promotion | None
+    promotion: LogPromotion | None
     generation: int
     source_generation: int
     far: int = 0

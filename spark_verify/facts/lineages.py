@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 from linkflap.spark_verify.facts.eras import FOREVER, Era, History, LogGeneration, MirroredRange
-from linkflap.spark_verify.facts.partition_facts import PartitionFacts, Promotion, Window
+from linkflap.spark_verify.facts.partition_facts import LogPromotion, PartitionFacts, Window
 
 _PARTITIONS: Final = 4096
 """Stories whose eras are kept: more than a run has partitions."""
@@ -48,7 +48,7 @@ class _Lineages:
         through = self.lineage(source)
         if self.keeps:
             return through
-        # Promotion offsets of the source are no offsets of a destination that has others.
+        # LogPromotion offsets of the source are no offsets of a destination that has others.
         first = through[0]
         return (replace(first, owner=source) if first.owner == cluster else first,)
 
@@ -66,7 +66,7 @@ class _Lineages:
             )
         )  # fmt: skip
 
-    def promote(self, promotion: Promotion) -> None:
+    def promote(self, promotion: LogPromotion) -> None:
         cluster, lineage = promotion.cluster, self.lineage(promotion.cluster)
         offset = promotion.offset
         if cluster not in self.follows and lineage[-1].owner == cluster:
@@ -201,12 +201,12 @@ def _played(
     when that was settled."""
     reversals = [w for w in partition_facts.facts.windows if w.name.reverses and w.took_effect]
     began: dict[str, list[tuple[int, int]]] = defaultdict(lambda: [(0, 0)])
-    steps: list[tuple[int, int, Promotion | Window]] = [
+    steps: list[tuple[int, int, LogPromotion | Window]] = [
         *((p.time, 0, p) for p in partition_facts.promotions),
         *((w.start, 1, w) for w in reversals),
     ]
     for _, _, step in sorted(steps, key=lambda s: s[:2]):
-        if isinstance(step, Promotion):
+        if isinstance(step, LogPromotion):
             lineages.promote(step)
             continue
         old, new = step.on.source, step.on.destination

@@ -18,7 +18,7 @@ from linkflap.harness.model.values import Values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Promotion:
+class LogPromotion:
     """On `cluster`, offsets from `offset` on are its own. `time` is when writes to it were let
     in."""
 
@@ -32,7 +32,7 @@ class Promotion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Truncation:
+class LogTruncation:
     """The truncation that a mirror recorded of the log of its destination `cluster` when that began
     to follow: offsets [offset, end).
     """
@@ -295,8 +295,8 @@ class PartitionFacts:
     facts: RunFacts
     topic: str
     partition: int
-    promotions: Sequence[Promotion] = ()
-    truncations: Sequence[Truncation] = ()
+    promotions: Sequence[LogPromotion] = ()
+    truncations: Sequence[LogTruncation] = ()
     stops: Sequence[MirrorStop] = ()
     descriptions: Sequence[Description] = ()
     disagreements: Sequence[Disagreement] = ()

@@ -26,13 +26,13 @@ from linkflap.spark_verify.facts.partition_facts import (
     Deletion,
     Description,
     Disagreement,
+    LogPromotion,
+    LogTruncation,
     MirrorStop,
     PartitionFacts,
-    Promotion,
     Refusal,
     ReplicaSample,
     TopicSettings,
-    Truncation,
     Window,
 )
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
@@ -308,11 +308,11 @@ class PartitionView:
         return self.partition_facts.facts.refusals
 
     @property
-    def promotions(self) -> Sequence[Promotion]:
+    def promotions(self) -> Sequence[LogPromotion]:
         return self.partition_facts.promotions
 
     @property
-    def truncations(self) -> Sequence[Truncation]:
+    def truncations(self) -> Sequence[LogTruncation]:
         return self.partition_facts.truncations
 
     @property

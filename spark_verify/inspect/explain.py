@@ -414,13 +414,13 @@ def _anomalies(root: Path) -> tuple[Path, list[Anomaly]]:
     """The run directory, and what was found in it: its verdict.json may be in a folder of its own
     (`verify --out`)."""
 
-    class Found(msgspec.Struct):
+    class AnomaliesOfRun(msgspec.Struct):
         run: str = ""
         anomalies: list[Anomaly] = []
 
     try:
         content = untrusted_files.content(root / "verdict.json")
-        document = untrusted_files.decoded(with_current_kinds(content), Found)
+        document = untrusted_files.decoded(with_current_kinds(content), AnomaliesOfRun)
         return (
             root if (root / "run.json").exists() or not document.run else Path(document.run)
         ), document.anomalies

@@ -19,13 +19,13 @@ from linkflap.spark_verify.facts.partition_facts import (
     Deletion,
     Description,
     Disagreement,
+    LogPromotion,
+    LogTruncation,
     MirrorStop,
     PartitionFacts,
-    Promotion,
     ReplicaSample,
     RunFacts,
     TopicSettings,
-    Truncation,
 )
 from linkflap.spark_verify.read.captures import Key
 from linkflap.spark_verify.read.missing_parts import in_events
@@ -40,7 +40,7 @@ def _by_partition(rows: Iterable[tuple[Key, Row]]) -> Mapping[Key, Sequence[Row]
     return dict(found)
 
 
-def promotions(events: Sequence[Event]) -> Mapping[Key, Sequence[Promotion]]:
+def promotions(events: Sequence[Event]) -> Mapping[Key, Sequence[LogPromotion]]:
     """Promotions by partition in time order, each with what the failover of its link reported
     nearest in time."""
     failovers = of_kind(events, happened.Failover)
@@ -49,11 +49,11 @@ def promotions(events: Sequence[Event]) -> Mapping[Key, Sequence[Promotion]]:
     )
 
 
-def _promotion(event: happened.Promotion, failovers: Sequence[happened.Failover]) -> Promotion:
+def _promotion(event: happened.Promotion, failovers: Sequence[happened.Failover]) -> LogPromotion:
     beside = [f for f in failovers if f.link == event.link]
     failover = min(beside, key=lambda f: abs(f.time - event.time)) if beside else None
     link = event.between
-    return Promotion(
+    return LogPromotion(
         link=event.link,
         kind=failover.mode if failover else "forced",
         source=link.source if event.cluster == link.destination else link.destination,
@@ -64,9 +64,12 @@ def _promotion(event: happened.Promotion, failovers: Sequence[happened.Failover]
     )
 
 
-def truncations(events: Sequence[Event]) -> Mapping[Key, Sequence[Truncation]]:
+def truncations(events: Sequence[Event]) -> Mapping[Key, Sequence[LogTruncation]]:
     return _by_partition(
-        (e.tp, Truncation(link=e.link, cluster=e.cluster, offset=e.offset, end=e.end, time=e.time))
+        (
+            e.tp,
+            LogTruncation(link=e.link, cluster=e.cluster, offset=e.offset, end=e.end, time=e.time),
+        )
         for e in of_kind(events, happened.Truncation)
     )
 

@@ -37,9 +37,9 @@ from linkflap.harness.rundir import Damage, Run, RunReader
 from linkflap.spark_verify.facts.partition_facts import (
     Awaited,
     Copying,
+    LogPromotion,
     Loss,
     PartitionFacts,
-    Promotion,
     Refusal,
     RunFacts,
     Window,
@@ -234,7 +234,7 @@ class RunPlan:
         return self.facts.run
 
     @property
-    def promotions(self) -> Mapping[Key, Sequence[Promotion]]:
+    def promotions(self) -> Mapping[Key, Sequence[LogPromotion]]:
         """For the promoted partitions."""
         return {key: f.promotions for key, f in self.partition_facts.items() if f.promotions}
 

@@ -12,7 +12,7 @@ from linkflap.harness.model.topology import Topology
 from linkflap.harness.rundir import Run
 from linkflap.spark_verify.checks.base import Check
 from linkflap.spark_verify.facts.lineages import history
-from linkflap.spark_verify.facts.partition_facts import Promotion
+from linkflap.spark_verify.facts.partition_facts import LogPromotion
 from linkflap.spark_verify.read.failed_mirror_parts import FailedPart
 from linkflap.spark_verify.read.plan import RunPlan
 
@@ -59,7 +59,7 @@ def _has_a_subject(check: Check, run: Run, asked_for: Collection[str]) -> bool:
 
 
 def _due_by_scenario(
-    check: Check, planned: RunPlan, run: Run, promotions: Sequence[Promotion]
+    check: Check, planned: RunPlan, run: Run, promotions: Sequence[LogPromotion]
 ) -> Sequence[tuple[str, str]]:
     """What is due by the check's own rule, else of all that the scenario leaves."""
     if check.due_at is not None:
@@ -73,7 +73,7 @@ def _due_to_foreign(
     check: Check,
     planned: RunPlan,
     run: Run,
-    promotions: Sequence[Promotion],
+    promotions: Sequence[LogPromotion],
     homes: Collection[str],
 ) -> Iterable[tuple[str, str]]:
     """What bytes without acknowledgements must show: what any log shows, and what checks promise
@@ -91,7 +91,7 @@ def _due_to_foreign(
 
 
 def _due_anywhere(
-    check: Check, planned: RunPlan, run: Run, promotions: Sequence[Promotion]
+    check: Check, planned: RunPlan, run: Run, promotions: Sequence[LogPromotion]
 ) -> Iterable[tuple[str, str]]:
     """(cluster, origin) of what a run of this scenario leaves, once each."""
     homes = [w.home for w in run.scenario.workloads if not w.command]

@@ -16,13 +16,13 @@ from linkflap.harness.model.scenario import Budgets, MirrorSpec
 from linkflap.harness.model.values import Values
 from linkflap.spark_verify.facts.partition_facts import (
     Description,
+    LogPromotion,
+    LogTruncation,
     MirrorStop,
     PartitionFacts,
-    Promotion,
     Refusal,
     ReplicaSample,
     RunFacts,
-    Truncation,
     Window,
 )
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
@@ -219,8 +219,8 @@ def _view(world: World, partition: int, run: str) -> PartitionView:
         facts=facts,
         topic=TOPIC,
         partition=partition,
-        promotions=[Promotion(**row) for row in mine(world.promotions)],
-        truncations=[Truncation(**row) for row in mine(world.truncations)],
+        promotions=[LogPromotion(**row) for row in mine(world.promotions)],
+        truncations=[LogTruncation(**row) for row in mine(world.truncations)],
         stops=[MirrorStop(**row) for row in mine(world.stops)],
         descriptions=[Description(**row) for row in mine(world.descriptions)],
         replica_samples=[ReplicaSample(**row) for row in mine(world.replica_samples)],

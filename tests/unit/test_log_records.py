@@ -327,7 +327,7 @@ def test_windows_change_nothing(
     assert [end for _, end in spans[:-1]] == [start for start, _ in spans[1:]]
     assert len(spans) > 1
     parts = [records.decode(found, *span)[0] for span in spans]
-    for field in fields(records.Columns):
+    for field in fields(records.DataRecords):
         together = np.concatenate([getattr(part, field.name) for part in parts])
         assert np.array_equal(together, getattr(decoded, field.name)), field.name
     assert (len(damage), len(decoded)) == (0, 120)

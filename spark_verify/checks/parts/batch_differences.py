@@ -27,7 +27,7 @@ from linkflap.harness.model.guarantee import MAPPED, ProducerIds
 from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.checks.base import Due
 from linkflap.spark_verify.checks.parts.logs import locate, read
-from linkflap.spark_verify.facts.partition_facts import Promotion
+from linkflap.spark_verify.facts.partition_facts import LogPromotion
 from linkflap.spark_verify.facts.view import (
     ABORT,
     COMMIT,
@@ -71,7 +71,7 @@ def _by_offset(parts: Parts, base: int, last: int) -> dict[int, int]:
     }
 
 
-def offsets_due(scenario: Scenario, promotions: Sequence[Promotion]) -> Due:
+def offsets_due(scenario: Scenario, promotions: Sequence[LogPromotion]) -> Due:
     """The destination of every link that topics cross, if the mirror keeps offsets."""
     if not scenario.mirror.guarantee.offsets_kept:
         return ()

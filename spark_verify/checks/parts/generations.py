@@ -42,7 +42,7 @@ from linkflap.spark_verify.checks.base import Examined, Finding, Found
 from linkflap.spark_verify.checks.parts.logs import Log, locate, read
 from linkflap.spark_verify.facts.eras import FOREVER, Era, History, LogGeneration
 from linkflap.spark_verify.facts.lineages import history
-from linkflap.spark_verify.facts.partition_facts import Truncation
+from linkflap.spark_verify.facts.partition_facts import LogTruncation
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.view import DATA, Bools, Ints, PartitionView, Replica, Watermarks
@@ -328,7 +328,7 @@ def end_of(view: PartitionView, generation: LogGeneration) -> int:
     return max([*(replica.end for replica in shown if replica is not None), *reported], default=0)
 
 
-def truncated(view: PartitionView, generation: LogGeneration) -> Sequence[Truncation]:
+def truncated(view: PartitionView, generation: LogGeneration) -> Sequence[LogTruncation]:
     """The record of the truncation that ended a generation."""
     times = [
         following.began

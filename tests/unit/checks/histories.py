@@ -26,13 +26,13 @@ from linkflap.spark_verify.facts.partition_facts import (
     Deletion,
     Description,
     Disagreement,
+    LogPromotion,
+    LogTruncation,
     MirrorStop,
     PartitionFacts,
-    Promotion,
     Refusal,
     ReplicaSample,
     RunFacts,
-    Truncation,
     Window,
 )
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
@@ -292,7 +292,7 @@ class History(TypedDict, total=False):
     mirror: Mapping[str, str] | None
     mirror_kind: str
     topic: str
-    promotions: Sequence[Promotion]
+    promotions: Sequence[LogPromotion]
     sends: Sequence[Send]
     reads: Sequence[Read]
     watermarks: Mapping[str, Watermarks] | None
@@ -300,7 +300,7 @@ class History(TypedDict, total=False):
     groups: Sequence[GroupOffset]
     ended: int
     earlier: Sequence[Log]
-    truncations: Sequence[Truncation]
+    truncations: Sequence[LogTruncation]
     stops: Sequence[MirrorStop]
     budgets: Budgets | None
     compacted: Mapping[str, int] | None
@@ -326,7 +326,7 @@ class OtherStory(TypedDict, total=False):
     recorded: bool
     programs: frozenset[str]
     copying: tuple[Copying, ...]
-    promotions: Sequence[Promotion]
+    promotions: Sequence[LogPromotion]
     compacted: Mapping[str, int]
     topology: Topology
     topic_config: Mapping[str, str]
@@ -358,8 +358,8 @@ def promoted(
     source: str = "A",
     cluster: str = "B",
     at: int = 500 * SECOND,
-) -> Promotion:
-    return Promotion(
+) -> LogPromotion:
+    return LogPromotion(
         link=f"{source}->{cluster}",
         kind="planned" if kind == "planned" else "forced",
         source=source,
@@ -402,7 +402,7 @@ def view(
     mirror: Mapping[str, str] | None = None,
     mirror_kind: str = "mm2",
     topic: str = "A.t",
-    promotions: Sequence[Promotion] = (),
+    promotions: Sequence[LogPromotion] = (),
     sends: Sequence[Send] = (),
     reads: Sequence[Read] = (),
     watermarks: Mapping[str, Watermarks] | None = None,
@@ -410,7 +410,7 @@ def view(
     groups: Sequence[GroupOffset] = (),
     ended: int = ENDED,
     earlier: Sequence[Log] = (),
-    truncations: Sequence[Truncation] = (),
+    truncations: Sequence[LogTruncation] = (),
     stops: Sequence[MirrorStop] = (),
     budgets: Budgets | None = None,
     compacted: Mapping[str, int] | None = None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from linkflap.spark_verify.facts.partition_facts import Promotion, Truncation
+from linkflap.spark_verify.facts.partition_facts import LogPromotion, LogTruncation
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import SECOND, Log, WholeHistory, promoted, reversed_, send, view
 
@@ -18,7 +18,7 @@ AWAY = promoted(2)
 """A dies at second 500 with 3 at offset 2; B's first own offset is 2, its writes begin at 501."""
 
 
-def home_again(offset: int = 4) -> Promotion:
+def home_again(offset: int = 4) -> LogPromotion:
     return promoted(offset, kind="planned", source="B", cluster="A", at=700 * SECOND)
 
 
@@ -27,8 +27,8 @@ def before() -> Log:
     return Log("A").data(1).data(2).data(3).taken("1-away", at=510)
 
 
-def truncation(offset: int = 2, end: int = 3) -> Truncation:
-    return Truncation(link="B->A", cluster="A", offset=offset, end=end, time=600 * SECOND + 1)
+def truncation(offset: int = 2, end: int = 3) -> LogTruncation:
+    return LogTruncation(link="B->A", cluster="A", offset=offset, end=end, time=600 * SECOND + 1)
 
 
 def on_b() -> Log:

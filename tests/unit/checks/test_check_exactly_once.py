@@ -17,7 +17,7 @@ from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Found, PartialFinding
 from linkflap.spark_verify.checks.finding_rows import FindingRow, combined, examine
-from linkflap.spark_verify.facts.partition_facts import Promotion, Window
+from linkflap.spark_verify.facts.partition_facts import LogPromotion, Window
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.view import PartitionView
@@ -327,7 +327,7 @@ def apart(
     outputs: list[Log],
     sends: list[Send],
     reads: list[Read],
-    promotions: Sequence[Promotion] = (),
+    promotions: Sequence[LogPromotion] = (),
 ) -> list[tuple[str, str, str, int, bool]]:
     """(kind, cluster, topic, offset, allowed) of the findings when inputs are in one topic and
     outputs in another."""

@@ -13,7 +13,7 @@ from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Found, PartialFinding, Unjudged
-from linkflap.spark_verify.facts.partition_facts import Truncation, Window
+from linkflap.spark_verify.facts.partition_facts import LogTruncation, Window
 from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.topologies import parse
@@ -409,7 +409,7 @@ MOVED = view(
 
 def truncated(offset: int) -> PartitionView:
     """The same, and B's log was truncated there once."""
-    note = Truncation(link="A->B", cluster="B", offset=offset, end=9, time=SECOND)
+    note = LogTruncation(link="A->B", cluster="B", offset=offset, end=9, time=SECOND)
     return replace(BYTES, partition_facts=replace(BYTES.partition_facts, truncations=[note]))
 
 

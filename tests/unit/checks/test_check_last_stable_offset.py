@@ -24,10 +24,10 @@ from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import PartialFinding, Unjudged
 from linkflap.spark_verify.checks.parts.logs import high_watermarks_of, read, recompute_last_stable
 from linkflap.spark_verify.facts.partition_facts import (
+    LogTruncation,
     MirrorStop,
     Refusal,
     ReplicaSample,
-    Truncation,
     Window,
 )
 from linkflap.spark_verify.facts.view import PartitionView
@@ -55,7 +55,7 @@ def replica(
     broker: int = 2,
     high: Sequence[int] = (2, 2, 2, 2),
     epochs: Sequence[int] | None = None,
-    truncations: Sequence[Truncation] = (),
+    truncations: Sequence[LogTruncation] = (),
     windows: Sequence[Window] = (),
     leaders: Sequence[int] | None = None,
     stops: Sequence[MirrorStop] = (),
@@ -146,7 +146,7 @@ REPLICAS_ACCEPTED = {
             1,
             2,
             1,
-            truncations=[Truncation(link="B->A", cluster="A", offset=1, end=2, time=2 * SECOND)],
+            truncations=[LogTruncation(link="B->A", cluster="A", offset=1, end=2, time=2 * SECOND)],
         ),
         {"A/native": 4},
     ),

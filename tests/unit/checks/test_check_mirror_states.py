@@ -12,8 +12,8 @@ from linkflap.spark_verify.facts.partition_facts import (
     Comparison,
     Description,
     Disagreement,
-    Promotion,
-    Truncation,
+    LogPromotion,
+    LogTruncation,
     Window,
 )
 from linkflap.spark_verify.facts.sends_and_reads import Send
@@ -52,9 +52,9 @@ def marks(a: Sequence[int], b: Sequence[int]) -> dict[str, Watermarks]:
 class Rest(TypedDict, total=False):
     """What else is known."""
 
-    promotions: Sequence[Promotion]
+    promotions: Sequence[LogPromotion]
     windows: Sequence[Window]
-    truncations: Sequence[Truncation]
+    truncations: Sequence[LogTruncation]
     disagreements: Sequence[Disagreement]
     sends: Sequence[Send]
     comparisons: Sequence[Comparison]
@@ -65,7 +65,7 @@ class Failover(TypedDict):
     """The logs after one, and its promotion."""
 
     logs: Sequence[Log]
-    promotions: Sequence[Promotion]
+    promotions: Sequence[LogPromotion]
 
 
 def seen(
@@ -78,7 +78,7 @@ def seen(
     return view(list(logs), descriptions=descriptions, watermarks=marks(a, b), **rest)
 
 
-GONE = Truncation(link="A->B", cluster="B", offset=1, end=2, time=4 * SECOND)
+GONE = LogTruncation(link="A->B", cluster="B", offset=1, end=2, time=4 * SECOND)
 OVER: Failover = {"logs": (A2, Log("B").data(1).data(9)), "promotions": [promoted(1)]}
 
 

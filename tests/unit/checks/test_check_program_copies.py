@@ -14,7 +14,7 @@ from linkflap.harness.guarantees import declared
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.facts.partition_facts import Copying, Promotion, Window
+from linkflap.spark_verify.facts.partition_facts import Copying, LogPromotion, Window
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.topologies import parse
 from tests.oracles.agreement import findings
@@ -36,7 +36,7 @@ def committed(offset: int, *, cluster: str = "A", at: int = 300) -> GroupOffset:
 class Away(TypedDict):
     """A failover of a mirror."""
 
-    promotions: Sequence[Promotion]
+    promotions: Sequence[LogPromotion]
     mirror_kind: str
 
 
@@ -45,7 +45,7 @@ def run(
     outputs: list[Log],
     groups: list[GroupOffset],
     *,
-    promotions: Sequence[Promotion] = (),
+    promotions: Sequence[LogPromotion] = (),
     mirror_kind: str = "mm2",
 ) -> list[PartitionView]:
     """Views of both topics. The payloads of an output are those of its inputs."""
@@ -219,7 +219,7 @@ def test_repeats_are_compared_with_the_inputs_above_the_groups_offset() -> None:
     ],
 )
 def test_it_is_due_where_such_a_program_is_in_the_end(
-    promotions: list[Promotion], due: set[tuple[str, str]]
+    promotions: list[LogPromotion], due: set[tuple[str, str]]
 ) -> None:
     program = WorkloadSpec(
         kind="command", home="A", command=("x",), reads=("t",), writes=("out",), exactly_once=True

@@ -7,7 +7,7 @@ from typing import Unpack
 
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Found, PartialFinding
-from linkflap.spark_verify.facts.partition_facts import Description, Refusal, Truncation, Window
+from linkflap.spark_verify.facts.partition_facts import Description, LogTruncation, Refusal, Window
 from linkflap.spark_verify.facts.sends_and_reads import Send
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import SECOND, History, Log, promoted, send, view
@@ -170,9 +170,11 @@ def test_a_promotion_that_was_not_written_down_proves_nothing() -> None:
     }
 
 
-def followed(link: str, offset: int, *, at: int) -> Truncation:
+def followed(link: str, offset: int, *, at: int) -> LogTruncation:
     cluster = link[-1]
-    return Truncation(link=link, cluster=cluster, offset=offset, end=offset + 1, time=at * SECOND)
+    return LogTruncation(
+        link=link, cluster=cluster, offset=offset, end=offset + 1, time=at * SECOND
+    )
 
 
 def test_a_cluster_that_was_made_to_follow_one_that_follows_it() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from linkflap.spark_verify.facts.partition_facts import MirrorStop, Truncation
+from linkflap.spark_verify.facts.partition_facts import LogTruncation, MirrorStop
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import SECOND, History, Log, promoted, reversed_, send, view
 from tests.unit.checks.round_trip import (
@@ -101,7 +101,7 @@ def on_b_then(cluster: str) -> Log:
     )
 
 
-def truncated_again() -> Truncation:
+def truncated_again() -> LogTruncation:
     return replace(truncation(offset=4, end=5), time=800 * SECOND + 1)
 
 
@@ -194,7 +194,7 @@ def test_a_leader_epoch_below_the_truncation_that_changed() -> None:
     ],
 )
 def test_a_truncation_that_cannot_have_been(
-    truncations: list[Truncation], earlier: list[Log]
+    truncations: list[LogTruncation], earlier: list[Log]
 ) -> None:
     kinds = {kind for kind, _, _ in anomalies(NAME, trip(truncations=truncations, earlier=earlier))}
     assert "truncation-impossible" in kinds

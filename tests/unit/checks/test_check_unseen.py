@@ -8,7 +8,7 @@ import pytest
 
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
-from linkflap.spark_verify.facts.partition_facts import Promotion
+from linkflap.spark_verify.facts.partition_facts import LogPromotion
 from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.topologies import parse
 from tests.unit.checks.histories import SECOND, Log, commit, poll, promoted, samples, send, view
@@ -184,7 +184,7 @@ HOME_AGAIN = promoted(4, kind="planned", source="B", cluster="A")
     ],
 )
 def test_it_is_due_where_readers_are_in_the_end(
-    readers: list[WorkloadSpec], promotions: list[Promotion], due: set[tuple[str, str]]
+    readers: list[WorkloadSpec], promotions: list[LogPromotion], due: set[tuple[str, str]]
 ) -> None:
     scenario = Scenario(
         name="s", about="", seed=1, topology=parse("A->B"),

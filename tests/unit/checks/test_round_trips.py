@@ -15,7 +15,7 @@ from linkflap.spark_verify.checks.parts.generations import every, marks_in, read
 from linkflap.spark_verify.checks.read_committed_visibility import kernel
 from linkflap.spark_verify.facts.eras import FOREVER
 from linkflap.spark_verify.facts.lineages import eras, history
-from linkflap.spark_verify.facts.partition_facts import Promotion, Window
+from linkflap.spark_verify.facts.partition_facts import LogPromotion, Window
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.view import PartitionView, Watermarks
 from tests.kafka_log import crc_with_id
@@ -81,7 +81,7 @@ def test_every_era_is_examined() -> None:
 class Again(TypedDict):
     """The second failover from A."""
 
-    promotions: Sequence[Promotion]
+    promotions: Sequence[LogPromotion]
     windows: Sequence[Window]
 
 
@@ -573,7 +573,7 @@ def eras_of(seen: PartitionView, cluster: str) -> list[tuple[str, str, str, int,
 
 
 def kept(
-    *promotions: Promotion, windows: Sequence[Window] = (), topology: str = "A->B"
+    *promotions: LogPromotion, windows: Sequence[Window] = (), topology: str = "A->B"
 ) -> PartitionView:
     return view([], mirror_kind="shadow", promotions=promotions, windows=windows, topology=topology)
 

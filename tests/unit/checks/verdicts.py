@@ -9,7 +9,7 @@ from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Combined, Examined, Found, PartialFinding, Unjudged
 from linkflap.spark_verify.facts.partition_facts import (
-    Promotion,
+    LogPromotion,
 )
 from linkflap.spark_verify.facts.view import PartitionView
 
@@ -73,7 +73,7 @@ def examined(name: str, seen: PartitionView) -> dict[str, int]:
 
 
 def due_at(
-    name: str, scenario: Scenario, promotions: Sequence[Promotion]
+    name: str, scenario: Scenario, promotions: Sequence[LogPromotion]
 ) -> Collection[tuple[str, str]]:
     """Where a check is due, by its own `due_at`."""
     due = REGISTRY[name].due_at
