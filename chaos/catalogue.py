@@ -13,7 +13,7 @@ from linkflap.harness.model.clients import LIBRARIES
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.scenario import Option
 from linkflap.harness.model.security import WORDS
-from linkflap.harness.workloads import COMMAND, KINDS
+from linkflap.harness.workloads import COMMAND, COMMAND_OPTIONS, KINDS
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts import run_guarantees
 from linkflap.topologies import TOPOLOGIES
@@ -41,15 +41,20 @@ def catalogue() -> Mapping[str, Mapping[str, str]]:
 
 
 def options() -> Mapping[str, Mapping[str, OptionAbout]]:
-    """`mirror NAME` or `fault NAME` -> option -> its values, default and description. Workloads are
-    left out: they list their options without values."""
-    return {f"mirror {name}": kind.about for name, kind in MIRRORS.items()} | {
-        f"fault {name}": {
-            option: _of_fault(default, fault.abouts.get(option, ""))
-            for option, default in fault.defaults.items()
-        }
-        for name, fault in FAULTS.items()
-        if fault.defaults
+    """`mirror NAME`, `workload NAME` or `fault NAME` -> option -> its values, default and
+    description."""
+    return {
+        **{f"mirror {name}": kind.about for name, kind in MIRRORS.items()},
+        **{f"workload {name}": kind.options for name, kind in KINDS.items()},
+        f"workload {COMMAND}": COMMAND_OPTIONS,
+        **{
+            f"fault {name}": {
+                option: _of_fault(default, fault.abouts.get(option, ""))
+                for option, default in fault.defaults.items()
+            }
+            for name, fault in FAULTS.items()
+            if fault.defaults
+        },
     }
 
 

@@ -41,6 +41,7 @@ from linkflap.harness.runtimes import RUNTIMES
 from linkflap.harness.runtimes.distribution import setting_names
 from linkflap.harness.runtimes.distribution.kafka import look_for, released
 from linkflap.harness.workloads import COMMAND, COMMAND_OPTIONS, KINDS, command, jvms
+from linkflap.harness.workloads.context import value_of
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.topologies import parse
 
@@ -432,9 +433,9 @@ def _workload(
     at = ("workload", index)
     kind = _kind_of_workload(reader, at, table)
     reader.known((*at, "home"), "cluster", table.home, [c.name for c in topology.clusters])
+    options = COMMAND_OPTIONS if kind == COMMAND else KINDS[kind].options
     for name in table.options:
-        known = COMMAND_OPTIONS if kind == COMMAND else KINDS[kind].options
-        reader.known((*at, "options", name), f"option of {kind}", name, known)
+        reader.known((*at, "options", name), f"option of {kind}", name, options)
     spec = WorkloadSpec(
         kind=kind,
         home=table.home,
@@ -448,6 +449,8 @@ def _workload(
         exactly_once=table.exactly_once,
         progress_within=table.progress_within,
     )
+    for name in spec.options:
+        reader.placed((*at, "options", name), partial(value_of, spec, name, options))
     reader.placed((*at, "library") if table.library else ("clients",), partial(jvms.check, spec))
     if kind == COMMAND:
         reader.placed(at, partial(command.check, spec))

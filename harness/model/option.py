@@ -3,6 +3,7 @@ does."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from linkflap.harness.model.scenario import Option
@@ -11,14 +12,45 @@ from linkflap.harness.model.scenario import Option
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionAbout:
     """An option. `choices` are all its values; if empty, `takes` describes the legal values in
-    words."""
+    words. A number is from `low` to `high`, and whole if its default is."""
 
     default: Option
     about: str
     choices: tuple[str, ...] = ()
     takes: str = ""
+    low: float = 0.0
+    high: float = math.inf
 
     @property
     def values(self) -> str:
         """Allowed values, on one line."""
-        return " | ".join(self.choices) or self.takes
+        return " | ".join(self.choices) or self.takes or self._legal
+
+    def checked(self, value: Option) -> Option:
+        """A value that a user gave, with the type of the default. Raises ValueError, which says how
+        to fix it."""
+        if not self._is_legal(value):
+            raise ValueError(f"give {self._legal}")
+        return value if isinstance(value, bool | str) else type(self.default)(value)
+
+    def _is_legal(self, value: Option) -> bool:
+        if isinstance(self.default, bool | str):
+            legal = isinstance(value, type(self.default))
+            return legal and (not self.choices or value in self.choices)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        fits = isinstance(self.default, float) or float(value).is_integer()
+        return fits and self.low <= value <= self.high
+
+    @property
+    def _legal(self) -> str:
+        if self.choices:
+            return f"one of {', '.join(self.choices)}"
+        if isinstance(self.default, bool):
+            return "true or false"
+        if isinstance(self.default, str):
+            return "a text"
+        number = "a whole number" if isinstance(self.default, int) else "a number"
+        if math.isinf(self.high):
+            return f"{number} of {self.low:.10g} or more"
+        return f"{number} from {self.low:.10g} to {self.high:.10g}"

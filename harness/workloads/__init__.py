@@ -10,12 +10,20 @@ from dataclasses import dataclass
 from typing import Final
 
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.scenario import WorkloadSpec, group_of
 from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import topic_name
 from linkflap.harness.workloads import producers, readers, relay, share_group
 from linkflap.harness.workloads.client import Client
-from linkflap.harness.workloads.context import ClientFiles, Context, Numbers
+from linkflap.harness.workloads.context import (
+    VIA,
+    ClientFiles,
+    Context,
+    Numbers,
+    Options,
+    value_of,
+)
 from linkflap.harness.workloads.library import ClientLibrary, Librdkafka
 
 
@@ -26,7 +34,7 @@ class WorkloadKind:
 
     client: Callable[[Context, str, str], Client]
     reads: bool
-    options: frozenset[str]
+    options: Options
     about: str
 
 
@@ -78,17 +86,20 @@ KINDS: Final[Mapping[str, WorkloadKind]] = {
 COMMAND: Final = "command"
 """A user's own program (`harness.workloads.command`): not a client of linkflap, and without a
 history."""
-COMMAND_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "via": ("direct", "proxy"),
-    "move": ("restart", "signal"),
-    "group": (),
+COMMAND_OPTIONS: Final[Options] = {
+    "via": VIA,
+    "move": OptionAbout(
+        default="restart",
+        choices=("restart", "signal"),
+        about="in a failover it is started again, or gets SIGUSR1 and reads its addresses again",
+    ),
+    "group": OptionAbout(default="", about="the consumer group whose offsets are judged"),
 }
-"""Its options: the values of each, the default first; any text where no values are listed."""
 
 
 def check(spec: WorkloadSpec) -> WorkloadKind:
-    """The kind of a spec; InputError when there is no such kind, or the number of clients is
-    wrong."""
+    """The kind of a spec; InputError for an unknown kind, a wrong number of clients, or a wrong
+    option."""
     if spec.kind not in KINDS:
         raise InputError(
             f"there is no workload {spec.kind!r}{nearest(spec.kind, KINDS)}; known: "
@@ -96,7 +107,10 @@ def check(spec: WorkloadSpec) -> WorkloadKind:
         )
     if spec.clients < 1:
         raise InputError(f"workload {spec.kind} cannot have {spec.clients} clients; give 1 or more")
-    return KINDS[spec.kind]
+    kind = KINDS[spec.kind]
+    for name in spec.options:
+        value_of(spec, name, kind.options)
+    return kind
 
 
 def topics(specs: Sequence[WorkloadSpec]) -> dict[str, str]:
@@ -159,8 +173,13 @@ def context(
         if topic.startswith(topic_name(spec.home, ""))
     }
     home = {topic: count for topic, count in own.items() if _used(spec, kind, topic)}
-    made = Context(
+    if not home:
+        raise InputError(
+            f"workload {spec.kind} has no topics of home {spec.home}; create {spec.home}.* first"
+        )
+    return Context(
         spec=spec,
+        options=kind.options,
         clusters=clusters,
         links=links,
         topics=home,
@@ -170,8 +189,6 @@ def context(
         library=library or Librdkafka(),
         deaths=deaths,
     )
-    made.check(kind.options)
-    return made
 
 
 def first_cluster(context: Context) -> str:

@@ -26,13 +26,13 @@ from linkflap.harness.model.clients import libraries
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import ClientDied, ClientRestarted, ProgramStarted
-from linkflap.harness.model.scenario import Option, WorkloadSpec
+from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.security import entered_by, security_of
 from linkflap.harness.model.topology import TopicPartition, topic_name
 from linkflap.harness.rundir import RunWriter
 from linkflap.harness.wire.offsets import Bound, bounds, quiet
 from linkflap.harness.workloads import COMMAND_OPTIONS, jvms
-from linkflap.harness.workloads.context import VIA
+from linkflap.harness.workloads.context import value_of
 from linkflap.harness.workloads.crew import Addresses, Producers, WorkloadProgress
 from linkflap.harness.workloads.members import Member, ProgramDeath, signal_name
 
@@ -111,8 +111,8 @@ def check(spec: WorkloadSpec) -> None:
         raise InputError(
             f"workload command cannot have {spec.clients} clients; name the command once for each"
         )
-    for name, value in spec.options.items():
-        _check_option(name, value)
+    for name in spec.options:
+        value_of(spec, name, COMMAND_OPTIONS)
     for topic in (*spec.reads, *spec.writes):
         if not _TOPIC.fullmatch(topic):
             raise InputError(
@@ -130,19 +130,6 @@ def check(spec: WorkloadSpec) -> None:
         raise InputError(
             f"workload command: there is no program {spec.command[0]!r} to run; give its path, or "
             "install it"
-        )
-
-
-def _check_option(name: str, value: Option) -> None:
-    if name not in COMMAND_OPTIONS:
-        raise InputError(
-            f"workload command has no option {name!r}; it has {', '.join(COMMAND_OPTIONS)}"
-        )
-    choices = COMMAND_OPTIONS[name]
-    if not isinstance(value, str) or (choices and value not in choices):
-        raise InputError(
-            f"workload command cannot have {name}={value!r}; give "
-            f"{' or '.join(choices) or 'a text'}"
         )
 
 
@@ -219,7 +206,7 @@ class Command(Producers):
         }
 
     def _bootstrap(self, cluster: str) -> str:
-        if self.spec.options.get("via", VIA[0]) == "proxy":
+        if self.spec.options.get("via") == "proxy":
             return self._addresses.links[f"*->{cluster}"].bootstrap
         return self._addresses.clusters[cluster].bootstrap
 

@@ -19,6 +19,7 @@ from typing import Final, Protocol
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import Event
 from linkflap.harness.model.history import Operation, Poll
+from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.scenario import Option, WorkloadSpec
 from linkflap.harness.rundir import Appender
 from linkflap.harness.workloads.library import ClientLibrary, Librdkafka
@@ -44,7 +45,28 @@ class Numbers:
                 os.close(handle)
 
 
-VIA: Final = ("direct", "proxy")
+Options = Mapping[str, OptionAbout]
+VIA: Final = OptionAbout(
+    default="direct",
+    choices=("direct", "proxy"),
+    about="proxy: by the path that client faults break",
+)
+
+
+def value_of(spec: WorkloadSpec, name: str, options: Options) -> Option:
+    """The value of one of a workload's options, else its default. Raises InputError for a wrong
+    value, and for an option that the workload does not have."""
+    value = spec.options.get(name)
+    if name not in options:
+        fix = f"it knows {', '.join(sorted(options))}"
+    elif value is None:
+        return options[name].default
+    else:
+        try:
+            return options[name].checked(value)
+        except ValueError as error:
+            fix = str(error)
+    raise InputError(f"workload {spec.kind} cannot have {name}={value!r}; {fix}")
 
 
 class ClientFiles(Protocol):
@@ -64,6 +86,7 @@ class Context:
     spec: WorkloadSpec
     clusters: Mapping[str, str]
     links: Mapping[str, str]
+    options: Options
     topics: dict[str, int]
     writer: ClientFiles
     seed: int
@@ -84,58 +107,24 @@ class Context:
     def bootstrap(self, cluster: str) -> str:
         """Bootstrap servers of a cluster: its own listener, or with `via=proxy` the proxied path of
         ordinary clients."""
-        if self.text("via", "direct") == "proxy":
+        if self.text("via") == "proxy":
             return self.links[f"*->{cluster}"]
         return self.clusters[cluster]
 
-    def number(self, name: str, default: float, *, low: float = 0.0, high: float = 1e9) -> float:
-        """A numeric option. Raises InputError when it is not a number or out of range."""
-        value = self.spec.options.get(name, default)
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not low <= value <= high
-        ):
-            raise self._wrong(name, value, f"give a number from {low:g} to {high:g}")
-        return float(value)
-
-    def count(self, name: str, default: int, *, low: int = 1, high: int = 1_000_000) -> int:
-        """An option that is a whole number."""
-        return int(self.number(name, default, low=low, high=high))
-
-    def text(self, name: str, default: str) -> str:
-        """An option that is a text."""
-        value = self.spec.options.get(name, default)
-        if not isinstance(value, str):
-            raise self._wrong(name, value, "give a text")
+    def number(self, name: str) -> float:
+        """An option that is a number. Raises InputError for a wrong value."""
+        value = value_of(self.spec, name, self.options)
+        assert isinstance(value, int | float)
         return value
 
-    def flag(self, name: str, default: bool) -> bool:
-        """An option that is true or false."""
-        value = self.spec.options.get(name, default)
-        if not isinstance(value, bool):
-            raise self._wrong(name, value, "give true or false")
-        return value
+    def count(self, name: str) -> int:
+        """An option that is a whole number. Raises InputError for a wrong value."""
+        return int(self.number(name))
 
-    def choice(self, name: str, choices: tuple[str, ...]) -> str:
-        """An option that is one of `choices`, by default the first."""
-        value = self.text(name, choices[0])
-        if value not in choices:
-            raise self._wrong(name, value, f"give one of {', '.join(choices)}")
-        return value
+    def text(self, name: str) -> str:
+        """An option that is a text. Raises InputError for a wrong value."""
+        return str(value_of(self.spec, name, self.options))
 
-    def check(self, known: frozenset[str]) -> None:
-        """InputError when the spec has an option that its kind does not know, or its home has no
-        topics."""
-        for name, value in self.spec.options.items():
-            if name not in known:
-                raise self._wrong(name, value, f"it knows {', '.join(sorted(known))}")
-        self.choice("via", VIA)
-        if not self.topics:
-            raise InputError(
-                f"workload {self.spec.kind} has no topics of home {self.spec.home}; create "
-                f"{self.spec.home}.* first"
-            )
-
-    def _wrong(self, name: str, value: Option, fix: str) -> InputError:
-        return InputError(f"workload {self.spec.kind} cannot have {name}={value!r}; {fix}")
+    def flag(self, name: str) -> bool:
+        """An option that is true or false. Raises InputError for a wrong value."""
+        return bool(value_of(self.spec, name, self.options))

@@ -26,10 +26,11 @@ from confluent_kafka import KafkaError, KafkaException
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.events import ProducerReplaced
 from linkflap.harness.model.history import Ending, OutcomeName
+from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.protocols import Moment
 from linkflap.harness.model.values import KEYS, LARGEST, Values
 from linkflap.harness.workloads.client import SLICE, Client
-from linkflap.harness.workloads.context import Context
+from linkflap.harness.workloads.context import VIA, Context, Options
 from linkflap.harness.workloads.incarnation import Incarnation, InvokedOperation
 from linkflap.harness.workloads.librdkafka import describe
 from linkflap.harness.workloads.protocol import ClientState
@@ -111,19 +112,30 @@ def abort_transaction(
     return CallEnd(outcome="ok" if answer.done else "info", usable=answer.done, error=answer.text)
 
 
-COMMON: Final = frozenset(
-    {
-        "via",
-        "rate",
-        "records",
-        "value_size",
-        "keys",
-        "skew",
-        "tombstones",
-        "compression",
-        "timeout",
-        "partitions",
-    }
+COMMON: Final[Options] = {
+    "via": VIA,
+    "rate": OptionAbout(default=20.0, about="operations per second and client; 0: no limit"),
+    "records": OptionAbout(default=20, low=1, high=1_000_000, about="records of an operation"),
+    "partitions": OptionAbout(default=2, low=1, high=1_000_000, about="partitions of an operation"),
+    "value_size": OptionAbout(default=200, low=1, high=LARGEST, about="bytes of a value"),
+    "keys": OptionAbout(default=KEYS, low=1, high=1_000_000, about="how many different keys"),
+    "skew": OptionAbout(
+        default=1.0, low=1.0, high=100.0, about="above 1, some keys are used more often"
+    ),
+    "tombstones": OptionAbout(
+        default=0.0, high=1.0, about="share of records that have a key and no value"
+    ),
+    "compression": OptionAbout(
+        default="none",
+        choices=("none", "lz4", "zstd", "snappy", "gzip"),
+        about="compression of batches",
+    ),
+    "timeout": OptionAbout(
+        default=10.0, low=1.0, high=900.0, about="transaction or delivery timeout, seconds"
+    ),
+}
+ABORT_SHARE: Final = OptionAbout(
+    default=0.1, high=1.0, about="share of transactions that end by an abort"
 )
 RETRY: Final = 0.2
 INIT_WITHIN: Final = 30.0
@@ -131,9 +143,7 @@ INIT_WITHIN: Final = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Options of every producing workload: operations per second and client (0: no limit), records
-    and partitions of each, bytes of a value, how many keys, how unevenly they are used, the share
-    of tombstones, compression, and the transaction or delivery timeout in seconds."""
+    """The options that every producing workload has: see COMMON."""
 
     rate: float
     records: int
@@ -149,15 +159,15 @@ class Shape:
     def of(cls, context: Context) -> Shape:
         """From a workload's options; InputError when one is wrong."""
         return cls(
-            rate=context.number("rate", 20.0),
-            records=context.count("records", 20),
-            partitions=context.count("partitions", 2),
-            value_size=context.count("value_size", 200, low=1, high=LARGEST),
-            keys=context.count("keys", KEYS),
-            skew=context.number("skew", 1.0, low=1.0, high=100.0),
-            tombstones=context.number("tombstones", 0.0, high=1.0),
-            compression=context.choice("compression", ("none", "lz4", "zstd", "snappy", "gzip")),
-            timeout=context.number("timeout", 10.0, low=1.0, high=900.0),
+            rate=context.number("rate"),
+            records=context.count("records"),
+            partitions=context.count("partitions"),
+            value_size=context.count("value_size"),
+            keys=context.count("keys"),
+            skew=context.number("skew"),
+            tombstones=context.number("tombstones"),
+            compression=context.text("compression"),
+            timeout=context.number("timeout"),
         )
 
 
@@ -351,7 +361,16 @@ class IdempotentClient(Producing):
         )
 
 
-TRANSACTIONAL_OPTIONS: Final = COMMON | {"abort_share", "open_share", "hold"}
+TRANSACTIONAL_OPTIONS: Final[Options] = {
+    **COMMON,
+    "abort_share": ABORT_SHARE,
+    "open_share": OptionAbout(
+        default=0.02, high=1.0, about="share of transactions that stay open for `hold` seconds"
+    ),
+    "hold": OptionAbout(
+        default=2.0, high=600.0, about="seconds for which a transaction stays open"
+    ),
+}
 
 
 class TransactionalClient(Producing):
@@ -359,9 +378,9 @@ class TransactionalClient(Producing):
 
     def __init__(self, context: Context, name: str, cluster: str) -> None:
         super().__init__(context, name, cluster)
-        self._abort_share = context.number("abort_share", 0.1, high=1.0)
-        self._open_share = context.number("open_share", 0.02, high=1.0)
-        self._hold = context.number("hold", 2.0, high=600.0)
+        self._abort_share = context.number("abort_share")
+        self._open_share = context.number("open_share")
+        self._hold = context.number("hold")
 
     def _meant(self) -> Ending:
         drawn = self.random.random()

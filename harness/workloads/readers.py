@@ -18,11 +18,12 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicP
 
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import Fetched, Isolation, Poll, PollKind
+from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.payload import FOREIGN, uid_in
 from linkflap.harness.model.scenario import group_of
 from linkflap.harness.model.topology import TopicPartition as Partition
 from linkflap.harness.workloads.client import SLICE, Client
-from linkflap.harness.workloads.context import Context
+from linkflap.harness.workloads.context import VIA, Context, Options
 from linkflap.harness.workloads.library import ClientConsumer, ClientMessage
 from linkflap.harness.workloads.librdkafka import consumer_config, describe
 from linkflap.harness.workloads.protocol import ClientState
@@ -39,9 +40,7 @@ class PollingClient(Client):
     ) -> None:
         super().__init__(context, name, cluster)
         self.isolation: Isolation = (
-            "read_committed"
-            if context.choice("isolation", ISOLATIONS) == ISOLATIONS[0]
-            else "read_uncommitted"
+            "read_committed" if context.text("isolation") == ISOLATIONS[0] else "read_uncommitted"
         )
         self.group, self.follows = group, follows
         self.positions: dict[Partition, int] = {}
@@ -256,21 +255,35 @@ class GroupMember(PollingClient):
             )
 
 
-READER_OPTIONS: Final = frozenset(
-    {
-        "via",
-        "cluster",
-        "isolation",
-        "assign",
-        "group",
-        "follow",
-        "commit_every",
-        "batch",
-        "protocol",
-    }
-)
 PROTOCOLS: Final = ("classic", "consumer")
 """Group protocols: the classic one, and that of KIP-848, which only Java's clients use here."""
+READS: Final[Options] = {
+    "via": VIA,
+    "cluster": OptionAbout(
+        default="", takes="a cluster (default: home)", about="the cluster on which they begin"
+    ),
+    "isolation": OptionAbout(
+        default=ISOLATIONS[0], choices=ISOLATIONS, about="their isolation level"
+    ),
+    "group": OptionAbout(
+        default="", takes="a text (default: one of their own)", about="the name of their group"
+    ),
+    "follow": OptionAbout(default=True, about="whether they move to the new cluster in a failover"),
+}
+"""Options of all clients that poll."""
+READER_OPTIONS: Final[Options] = {
+    **READS,
+    "assign": OptionAbout(
+        default=False, about="true: no group; every partition is assigned, and they stay"
+    ),
+    "commit_every": OptionAbout(default=1.0, low=0.05, about="seconds between commits of offsets"),
+    "batch": OptionAbout(default=500, low=1, high=100_000, about="records of a poll at most"),
+    "protocol": OptionAbout(
+        default=PROTOCOLS[0],
+        choices=PROTOCOLS,
+        about="group protocol; consumer: that of KIP-848, with Java's clients only",
+    ),
+}
 LOOK_EVERY: Final = int(0.5e9)
 ENDS_A_CONSUMER: Final = (KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID)
 """After these errors, each reported once, a consumer gets no more records. A static member can
@@ -281,7 +294,7 @@ without a member id (docs/findings/librdkafka-3437.md)."""
 def reader_cluster(context: Context) -> str:
     """The cluster on which the readers of a workload begin: option `cluster`, by default the home
     of the topics."""
-    return context.text("cluster", context.spec.home)
+    return context.text("cluster") or context.spec.home
 
 
 class ReaderClient(GroupMember):
@@ -289,14 +302,18 @@ class ReaderClient(GroupMember):
     every partition of the home."""
 
     def __init__(self, context: Context, name: str, cluster: str) -> None:
-        assigned, named = context.flag("assign", False), context.text("group", "")
+        assigned, named = context.flag("assign"), context.text("group")
         group = "" if assigned else named or group_of(context.spec)
         super().__init__(
-            context, name, cluster, group=group, follows=context.flag("follow", bool(group))
+            context,
+            name,
+            cluster,
+            group=group,
+            follows=context.flag("follow") if "follow" in context.spec.options else bool(group),
         )
-        self._protocol = context.choice("protocol", PROTOCOLS)
-        self._commit_every = int(context.number("commit_every", 1.0, low=0.05) * 1e9)
-        self._batch = context.count("batch", 500, high=100_000)
+        self._protocol = context.text("protocol")
+        self._commit_every = int(context.number("commit_every") * 1e9)
+        self._batch = context.count("batch")
         self._consumer: ClientConsumer | None = None
         self._committed_at = 0
         self._committing = self._down = self._ended = False

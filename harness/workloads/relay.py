@@ -30,17 +30,22 @@ from linkflap.harness.model.topology import TopicPartition as Partition
 from linkflap.harness.model.topology import topic_name
 from linkflap.harness.workloads import producers
 from linkflap.harness.workloads.client import GRACE, SLICE
-from linkflap.harness.workloads.context import Context
+from linkflap.harness.workloads.context import Context, Options
 from linkflap.harness.workloads.incarnation import Incarnation, InvokedOperation
 from linkflap.harness.workloads.library import ClientConsumer
 from linkflap.harness.workloads.librdkafka import describe
-from linkflap.harness.workloads.producers import COMMON, RETRY, Producing
-from linkflap.harness.workloads.readers import ASK, ReaderClient, fetched
+from linkflap.harness.workloads.producers import ABORT_SHARE, COMMON, RETRY, Producing
+from linkflap.harness.workloads.readers import ASK, READER_OPTIONS, ReaderClient, fetched
 
 OUTPUT: Final = "relayed"
 """The topic of each home that only relays write to."""
 GROUP: Final = "linkflap.relay"
-OPTIONS: Final = (COMMON - {"records", "partitions"}) | {"group", "abort_share", "batch"}
+OPTIONS: Final[Options] = {
+    **{name: about for name, about in COMMON.items() if name not in ("records", "partitions")},
+    "group": replace(READER_OPTIONS["group"], default=GROUP, takes=""),
+    "abort_share": replace(ABORT_SHARE, default=0.05),
+    "batch": replace(READER_OPTIONS["batch"], default=100),
+}
 _INPUT_OPTIONS: Final = ("via", "group", "batch")
 
 
@@ -61,7 +66,9 @@ class Input(ReaderClient):
             for topic, count in context.topics.items()
             if topic != topic_name(spec.home, OUTPUT)
         }
-        super().__init__(replace(context, spec=spec, topics=inputs), name, cluster)
+        super().__init__(
+            replace(context, spec=spec, options=READER_OPTIONS, topics=inputs), name, cluster
+        )
         self.lost = False
         """Whether the group's offsets could not be read, so that the starting point is unknown."""
 
@@ -140,8 +147,9 @@ class RelayClient(Producing):
     """One poll and one transaction per step."""
 
     def __init__(self, context: Context, name: str, cluster: str) -> None:
+        context = replace(context, options={**COMMON, **OPTIONS})
         super().__init__(context, name, cluster)
-        self._abort_share = context.number("abort_share", 0.05, high=1.0)
+        self._abort_share = context.number("abort_share")
         self._output = topic_name(context.spec.home, OUTPUT)
         self.input = Input(context, name, cluster)
 

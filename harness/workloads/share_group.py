@@ -15,20 +15,25 @@ from confluent_kafka import KafkaException
 
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import SHARE_LOCK_MS, Fetched, PollKind
+from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.scenario import group_of
 from linkflap.harness.model.topology import TopicPartition as Partition
 from linkflap.harness.workloads.client import SLICE
-from linkflap.harness.workloads.context import Context
+from linkflap.harness.workloads.context import Context, Options
 from linkflap.harness.workloads.librdkafka import consumer_config, describe
-from linkflap.harness.workloads.readers import PollingClient, fetched, rows_at
+from linkflap.harness.workloads.readers import READS, PollingClient, fetched, rows_at
 
 if TYPE_CHECKING:
     from linkflap.harness.workloads.java.consumer import Acquired, JavaShareConsumer
 
 KIND: Final = "share-group"
-OPTIONS: Final = frozenset(
-    {"via", "cluster", "isolation", "group", "follow", "batch", "release", "reject", "renew"}
-)
+OPTIONS: Final[Options] = {
+    **READS,
+    "batch": OptionAbout(default=100, low=1, high=10_000, about="records of a poll at most"),
+    "release": OptionAbout(default=0.02, high=1.0, about="share of records that they release"),
+    "reject": OptionAbout(default=0.0, high=1.0, about="share of records that they reject"),
+    "renew": OptionAbout(default=0.0, high=1.0, about="share of records whose lock they renew"),
+}
 Acknowledgement = Literal["accept", "release", "reject", "renew"]
 CONFIRMED: Final[Mapping[Acknowledgement, PollKind]] = {
     "accept": "accepted",
@@ -46,13 +51,13 @@ class ShareClient(PollingClient):
     """One poll per step, and the acknowledgement of all its records."""
 
     def __init__(self, context: Context, name: str, cluster: str) -> None:
-        group = context.text("group", "") or group_of(context.spec)
-        super().__init__(context, name, cluster, group=group, follows=context.flag("follow", True))
-        self._batch = context.count("batch", 100, high=10_000)
+        group = context.text("group") or group_of(context.spec)
+        super().__init__(context, name, cluster, group=group, follows=context.flag("follow"))
+        self._batch = context.count("batch")
         self._shares: dict[Acknowledgement, float] = {
-            "release": context.number("release", 0.02, high=1.0),
-            "reject": context.number("reject", 0.0, high=1.0),
-            "renew": context.number("renew", 0.0, high=1.0),
+            "release": context.number("release"),
+            "reject": context.number("reject"),
+            "renew": context.number("renew"),
         }
         self._consumer: JavaShareConsumer | None = None
         self._settle: frozenset[Partition] = frozenset()

@@ -275,6 +275,7 @@ def test_every_setting_of_a_reader_has_a_name_of_javas(group: str) -> None:
         spec=spec,
         clusters={"A": "b:1"},
         links={},
+        options=readers.READER_OPTIONS,
         topics={"A.t": 1},
         writer=nowhere,
         seed=1,

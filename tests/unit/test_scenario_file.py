@@ -333,6 +333,7 @@ MISTAKES = [
     ),
     ("clients = 2", "clients = 0", "workload.0.clients is wrong: expected `int` >= 1"),
     ("rate = 5.0", "rates = 5.0", "no option of transactional 'rates' (did you mean 'rate'?)"),
+    ("rate = 5.0", 'rate = "x"', "workload transactional cannot have rate='x'; give a number of 0"),
     ('home = "A"', 'home = "C"', "no cluster 'C'; known: A, B"),
     ('fault = "link-latency"', 'fault = "link-latencies"', "(did you mean 'link-latency'?)"),
     (

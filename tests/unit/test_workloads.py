@@ -139,7 +139,9 @@ def test_every_kind_has_named_clients_for_its_home_only(writer: RunWriter, kind:
     ("kind", "options", "words"),
     [
         ("transactional", {"abort_share": 1.5}, "abort_share=1.5; give a number from 0 to 1"),
-        ("transactional", {"records": "many"}, "records='many'; give a number from 1"),
+        ("transactional", {"records": "many"}, "records='many'; give a whole number from 1 to 10"),
+        ("transactional", {"records": 2.5}, "records=2.5; give a whole number from 1 to 1000000"),
+        ("transactional", {"rate": -1}, "rate=-1; give a number of 0 or more"),
         ("transactional", {"compression": "rar"}, "compression='rar'; give one of none"),
         ("transactional", {"colour": 1}, "colour=1; it knows abort_share"),
         ("idempotent", {"hold": 1}, "hold=1; it knows"),
