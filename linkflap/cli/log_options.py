@@ -188,9 +188,10 @@ def _asked(named: Mapping[str, Path], options: LogOptions) -> LogsRequest:
                 f"--promotion {text!r} is not CLUSTER:TOPIC-PARTITION=OFFSET, for example "
                 "--promotion B:orders-0=123"
             )
-        given[match["cluster"], match["topic"], int(match["partition"])].append(
-            int(match["offset"])
-        )
+        offsets = given[match["cluster"], match["topic"], int(match["partition"])]
+        if int(match["offset"]) in offsets:
+            raise InputError(f"--promotion {text} is given twice; give it once")
+        offsets.append(int(match["offset"]))
     links = [_link(text) for text in options["links"]]
     if twice := [link.name for link, count in Counter(links).items() if count > 1]:
         raise InputError(f"--link {twice[0]} is given twice; give it once")

@@ -38,7 +38,7 @@ from linkflap.spark_verify.facts.view import PartitionView, Replica
 from linkflap.spark_verify.inspect import evidence
 from linkflap.spark_verify.inspect.evidence import Shown
 from linkflap.spark_verify.read.assemble import view
-from linkflap.spark_verify.read.captures import CapturedReplica, Key
+from linkflap.spark_verify.read.captures import CapturedReplica, Key, notes_of
 from linkflap.spark_verify.read.log_rows import batch_rows
 from linkflap.spark_verify.read.plan import RunPlan
 
@@ -207,6 +207,11 @@ def look(cluster: str, replicas: Sequence[CapturedReplica], report: ForensicRepo
     uses, partial = IdUses(dict), list[FindingRow]()
     open_ones: list[tuple[ForensicCase, int]] = []
     newest = 0
+    for note in notes_of(replicas):
+        broker = note.damage.path.rpartition("/")[2]
+        (report.unreadable if note.matters else report.notes).append(
+            f"{cluster}/{broker}: {note.damage.reason}"
+        )
     for key, same in sorted(by_partition.items()):
         newest = max(newest, _partition(cluster, key, same, report, uses, open_ones, partial))
     for check in CHECKS:

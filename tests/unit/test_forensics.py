@@ -414,6 +414,18 @@ def test_offsets_that_are_missing_are_noted_though_no_sequence_breaks(tmp_path: 
     assert "not counted: 1 offsets of" in output
 
 
+@pytest.mark.parametrize(("name", "part", "code"), [
+    ("log-start", "unreadable", 2), ("recovery-point", "notes", 0),
+])  # fmt: skip
+def test_a_checkpoint_file_that_cannot_be_read_is_named(
+    tmp_path: Path, name: str, part: str, code: int
+) -> None:
+    segment(tmp_path / "t-0", [batch(0, ONE)])
+    (tmp_path / f"{name}-offset-checkpoint").write_text("garbage")
+    said = f"its broker's {name}-offset-checkpoint cannot be read: line 1 is none of its format"
+    assert [each.partition(": ")[2] for each in look(tmp_path, code=code)[part]] == [said]
+
+
 def test_a_sequence_of_0_in_disorder_does_not_end_the_search(tmp_path: Path) -> None:
     """The batch at that offset is another producer's."""
     segment(

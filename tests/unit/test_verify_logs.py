@@ -617,6 +617,7 @@ def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         {"settings": ["nonsense=1"]},
         {"preset": "exact", "settings": ["delivery=exactly-once"]},
         {"producer_ids": "negate"},
+        {"promotions": ["west:orders-0=4", "west:orders-0=4"]},
         {"preset": "command"},
     ):
         with pytest.raises(InputError):
