@@ -376,9 +376,11 @@ def _members(reads: Sequence[Read]) -> Ints:
 def _calm(
     view: PartitionView, cluster: str, start: int, end: int, but: Collection[str] = ()
 ) -> bool:
-    """Whether no fault touched the cluster between two times, nor shortly before; but for some."""
+    """Whether no fault touched the cluster between two times, nor shortly before; but for some.
+    What breaks a link to another cluster leaves the members' connections alone."""
     return not any(
         w.fault not in but
+        and not (w.name.of_link and w.on.link)
         and cluster in (w.on.source, w.on.destination)
         and w.start <= end
         and w.end + SHARE_LOCK_MS * 10**6 >= start

@@ -76,6 +76,7 @@ def _calm(plain: Plain, cluster: str, start: int, end: int, but: tuple[str, ...]
     """Whether no fault of the cluster can have made a broker forget, or answer late."""
     return not any(
         cluster in window.target.replace("/", "->").split("->")
+        and not (window.fault.startswith("link-") and "*" not in window.target)
         and window.fault not in but
         and window.start <= end
         and start <= window.end + LOCK

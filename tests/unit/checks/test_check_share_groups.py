@@ -193,10 +193,10 @@ REJECTS = {
 KILLED = Window(id="kill", fault="broker-kill", target="A/1", start=5 * SECOND, end=30 * SECOND)
 
 
-def disturbed(seen: PartitionView) -> PartitionView:
+def disturbed(seen: PartitionView, window: Window = KILLED) -> PartitionView:
     """The same while a broker of A was killed."""
     facts = seen.partition_facts
-    changed = replace(facts, facts=replace(facts.facts, windows=(KILLED,)))
+    changed = replace(facts, facts=replace(facts.facts, windows=(window,)))
     return replace(seen, partition_facts=changed)
 
 
@@ -369,6 +369,13 @@ def test_rejects_too(case: str) -> None:
 def test_a_fault_of_the_cluster_explains(seen: PartitionView) -> None:
     assert anomalies(NAME, seen)
     assert anomalies(NAME, disturbed(seen)) == []
+
+
+def test_a_link_that_breaks_explains_nothing_and_a_path_of_clients_does() -> None:
+    seen = WRONG["delivered to another member too soon for any lock to have run out"][0]
+    for target, found in (("A->B", [("delivered-again", "A", 0)]), ("*->A", [])):
+        cut = replace(KILLED, fault="link-cut", target=target)
+        assert anomalies(NAME, disturbed(seen, cut)) == found
 
 
 def test_a_start_offset_that_stays_behind_is_wrong_whatever_happened() -> None:
