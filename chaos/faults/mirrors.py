@@ -368,13 +368,7 @@ class MirrorKill:
 
     @classmethod
     def applies_to(cls, target: str, topology: Topology) -> str | None:
-        links = [link.name for link in topology.links]
-        if target in links or Target.parse(target).back in links:
-            return None
-        return (
-            f"{target!r} has no mirror; mirrors run on {', '.join(links) or 'no link'}, and back "
-            "once they are reversed"
-        )
+        return link_reason(target, topology)
 
     def inject(self) -> None:
         self._alive_before = self._mirror.alive

@@ -11,18 +11,16 @@ from collections.abc import Mapping
 from typing import Final
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.admin import AdminClient
 
 from linkflap.harness.model.background import Background
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.events import SettingsSampled
 from linkflap.harness.model.protocols import Recorder
-from linkflap.harness.wire.offsets import quiet
+from linkflap.harness.wire.offsets import quiet, settings_on_topics
 
 INTERVAL: Final = 1.0
 ANSWER_WITHIN: Final = 2.0
-_ON_THE_TOPIC: Final = 1
-"""Where a setting comes from: it was set on the topic itself (DYNAMIC_TOPIC_CONFIG)."""
 
 
 class SettingsSampler(Background):
@@ -59,22 +57,11 @@ class SettingsSampler(Background):
 
     def _sample(self, cluster: str, admin: AdminClient, *, last: bool) -> bool:
         """Whether the cluster answered."""
-        asked, found = now(), dict[str, Mapping[str, str]]()
-        wanted = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in self._topics]
+        asked = now()
         try:
-            answers = admin.describe_configs(wanted, request_timeout=ANSWER_WITHIN)
+            found = settings_on_topics(admin, self._topics, within=ANSWER_WITHIN, all_answer=False)
         except KafkaException:
             return False
-        for resource, answer in answers.items():
-            try:
-                settings = answer.result(timeout=2 * ANSWER_WITHIN)
-            except (KafkaException, TimeoutError):
-                continue  # its cluster is down, or does not have it yet
-            found[resource.name] = {
-                entry.name: str(entry.value)
-                for entry in settings.values()
-                if getattr(entry.source, "value", entry.source) == _ON_THE_TOPIC
-            }
         news = {
             name: own
             for name, own in found.items()

@@ -14,13 +14,13 @@ from concurrent.futures import Future
 from typing import Final, Literal
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.model.topology import CANARY, is_data_topic, topic_name
 from linkflap.harness.model.wait import until
-from linkflap.harness.wire.offsets import Partition, bounds, quiet
+from linkflap.harness.wire.offsets import Partition, bounds, quiet, settings_on_topics
 
 _SECONDS: Final = 20.0
 PATIENCE: Final = 60.0
@@ -74,9 +74,10 @@ def copy_topics(
         wanted = data_topics(there, homes)
         create(there, [NewTopic(canary, 1, min(3, len(source.brokers)))])
         replicas = min(3, len(destination.brokers))
-        configs = _configs(there, list(wanted))
+        configs = settings_on_topics(there, wanted, within=_SECONDS)
         new = [
-            NewTopic(name, count, replicas, config=configs[name]) for name, count in wanted.items()
+            NewTopic(name, count, replicas, config=_copied(configs[name]))
+            for name, count in wanted.items()
         ]
         create(here, [*new, NewTopic(canary, 1, replicas)])
     except KafkaException as error:
@@ -87,26 +88,9 @@ def copy_topics(
     return wanted
 
 
-def _configs(admin: AdminClient, topics: list[str]) -> dict[str, dict[str, str]]:
-    """Topic -> the configs that are set on the topic itself and that MirrorMaker 2 copies."""
-    if not topics:
-        return {}
-    asked = admin.describe_configs(
-        [ConfigResource(ConfigResource.Type.TOPIC, name) for name in topics],
-        request_timeout=_SECONDS,
-    )
-    return {
-        resource.name: {
-            entry.name: entry.value
-            for entry in future.result().values()
-            if not entry.is_default and _of_topic(entry.source) and entry.name not in NOT_COPIED
-        }
-        for resource, future in asked.items()
-    }
-
-
-def _of_topic(source: object) -> bool:
-    return getattr(source, "value", source) == 1  # ConfigSource.DYNAMIC_TOPIC_CONFIG
+def _copied(settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings that MirrorMaker 2 copies."""
+    return {name: value for name, value in settings.items() if name not in NOT_COPIED}
 
 
 def create(admin: AdminClient, topics: list[NewTopic]) -> None:

@@ -1,4 +1,5 @@
-"""The log start and end of partitions, read from their leaders with confluent-kafka's admin client.
+"""The log start and end of partitions, and the settings of topics, read with confluent-kafka's
+admin client.
 
 A caller that lists the same partitions repeatedly creates one AdminClient and keeps it.
 """
@@ -8,15 +9,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 from concurrent.futures import Future
-from typing import Literal
+from typing import Final, Literal
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigResource, ListOffsetsResultInfo, OffsetSpec
 
 from linkflap.harness.model.security import security_of
 
 Bound = Literal["start", "stable", "high"]
 Partition = tuple[str, int]
+_ON_THE_TOPIC: Final = 1
+"""Where a setting comes from: it was set on the topic itself (DYNAMIC_TOPIC_CONFIG)."""
 
 
 def quiet(bootstrap: str) -> dict[str, str | int | float | bool]:
@@ -92,3 +95,26 @@ def _ask(
     )
     answers = admin.list_offsets(asked, isolation_level=isolation, request_timeout=within)
     return {(asked.topic, asked.partition): answer for asked, answer in answers.items()}
+
+
+def settings_on_topics(
+    admin: AdminClient, topics: Iterable[str], *, within: float, all_answer: bool = True
+) -> dict[str, dict[str, str]]:
+    """Topic -> the settings that are set on the topic itself. `within` is seconds. Raises
+    KafkaException; with `all_answer` False, topics without an answer are left out instead."""
+    wanted = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in topics]
+    asked = admin.describe_configs(wanted, request_timeout=within) if wanted else {}
+    found: dict[str, dict[str, str]] = {}
+    for resource, answer in asked.items():
+        try:
+            entries = answer.result(timeout=2 * within).values()
+        except (KafkaException, TimeoutError):
+            if all_answer:
+                raise
+            continue
+        found[resource.name] = {
+            entry.name: str(entry.value)
+            for entry in entries
+            if getattr(entry.source, "value", entry.source) == _ON_THE_TOPIC
+        }
+    return found

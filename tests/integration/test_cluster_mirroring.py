@@ -37,7 +37,6 @@ from linkflap.harness.mirrors.cluster_mirroring.comparison import (
     acls_of,
     agrees,
     awaited,
-    settings_of,
 )
 from linkflap.harness.mirrors.cluster_mirroring.mirror import ClusterMirror
 from linkflap.harness.mirrors.cluster_mirroring.state_topic import differing, ids_of, latest, read
@@ -50,7 +49,7 @@ from linkflap.harness.rundir import EventLog
 from linkflap.harness.runtimes import runtime
 from linkflap.harness.runtimes.distribution.cluster_mirroring import generation, lacking
 from linkflap.harness.runtimes.distribution.kafka import look_for
-from linkflap.harness.wire.offsets import bounds, quiet
+from linkflap.harness.wire.offsets import bounds, quiet, settings_on_topics
 from linkflap.topologies import parse
 
 
@@ -294,7 +293,10 @@ def test_what_an_admin_of_the_destination_changes_is_the_source_s_again(both: Bo
         with suppress(KafkaException):
             acls = acls_of(both.b, [TOPIC]) or {}
             own = any(OWN in words for words in acls.get(TOPIC, ()))
-            return settings_of(both.b, [TOPIC])[TOPIC][RETENTION] == "7200000" and not own
+            return (
+                settings_on_topics(both.b, [TOPIC], within=10)[TOPIC][RETENTION] == "7200000"
+                and not own
+            )
         return False
 
     until(as_before, within=60, what="B's topic to be as A's", every=0.2)

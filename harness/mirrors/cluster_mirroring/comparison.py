@@ -21,7 +21,6 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
-    ConfigResource,
     ResourcePatternType,
     ResourceType,
 )
@@ -30,6 +29,7 @@ from linkflap.harness.mirrors.topics import data_topics
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.events import ComparedTopic, TopicsCompared
 from linkflap.harness.model.wait import until
+from linkflap.harness.wire.offsets import settings_on_topics
 
 _SECONDS: Final = 10.0
 _MADE: Final = (
@@ -110,7 +110,6 @@ LEFT_OUT: Final = frozenset(
 )
 """Topic configs that are not synced by default (mirror.topic.properties.exclude)."""
 _OWN: Final = "mirror."
-_ON_THE_TOPIC: Final = 1
 Settings = Mapping[str, Mapping[str, str]]
 
 
@@ -175,7 +174,12 @@ def awaited(
         recorded = disagreeing(both)
         rows = [
             msgspec.structs.replace(row, recorded=recorded.get(row.topic, ()))
-            for row in compared(theirs, ours, settings_of(there, both), settings_of(here, both))
+            for row in compared(
+                theirs,
+                ours,
+                settings_on_topics(there, both, within=_SECONDS),
+                settings_on_topics(here, both, within=_SECONDS),
+            )
         ]
         at_source, at_destination = acls_of(there, both), acls_of(here, both)
         if at_source is None or at_destination is None:
@@ -207,21 +211,3 @@ def agreed(
         if last
         else None
     )
-
-
-def settings_of(admin: AdminClient, topics: Sequence[str]) -> Settings:
-    """Topic -> the configs that were set on it. Raises KafkaException."""
-    if not topics:
-        return {}
-    asked = admin.describe_configs(
-        [ConfigResource(ConfigResource.Type.TOPIC, name) for name in topics],
-        request_timeout=_SECONDS,
-    )
-    return {
-        resource.name: {
-            entry.name: str(entry.value)
-            for entry in future.result().values()
-            if getattr(entry.source, "value", entry.source) == _ON_THE_TOPIC
-        }
-        for resource, future in asked.items()
-    }
