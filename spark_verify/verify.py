@@ -40,7 +40,7 @@ from linkflap.spark_verify.verdict.judge import Judgement, judge
 VERDICT_FILE = "verdict.json"
 _NOT_ALLOWED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 ShowsProgress = Callable[[str, int, int], None]
-"""Called with what of the job is done: what, how many, of how many."""
+"""Called with (what, done, total)."""
 
 
 class _SparkFailed(Exception):

@@ -16,10 +16,7 @@ from linkflap.harness.model.wait import until
 
 def settings(spec: FaultSpec, defaults: Mapping[str, Option]) -> dict[str, Option]:
     """The options of `spec` over `defaults`, with the same types. Raises InputError. A default that
-    is text lists its choices; the first one is the default: `responses
-
-    requests`.
-    """
+    is text lists its choices, the first of which is the default: `responses|requests`."""
     if unknown := sorted(spec.options.keys() - defaults.keys()):
         known = ", ".join(sorted(defaults)) or "no options"
         raise InputError(

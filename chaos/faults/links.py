@@ -142,8 +142,8 @@ class LinkPath:
         """Takes the fault's own cut and toxics off the link and sees that they are gone. Safe to
         call again.
 
-        Raises FaultError when the link is not normal in time. While another fault holds the link,
-        its round trip is that one's to check; while the source is down, nobody can.
+        Raises FaultError when the link is not normal in time. If another fault holds the link, that
+        fault's heal checks the round trip; while the source is down, it is not checked.
         """
         self.link.restore(owner=self._owner)
         try:

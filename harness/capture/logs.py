@@ -29,8 +29,8 @@ from linkflap.harness.model.topology import INTERNAL_TOPICS, is_data_topic
 from linkflap.harness.rundir import RunWriter
 
 Since = Mapping[tuple[str, str, int], int]
-"""(cluster, topic, partition) -> the offset from which on it is captured; of what is not in it all
-is."""
+"""(cluster, topic, partition) -> first captured offset. A partition without an entry is captured
+completely."""
 _HEAD: Final = struct.Struct(">qi11xi")
 """Base offset, length, and what there is up to the last offset delta, of a batch of format 2."""
 _FRAME: Final = 12

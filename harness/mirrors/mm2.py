@@ -13,7 +13,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, Literal
@@ -339,8 +339,7 @@ class MirrorMaker:
             ) from error
         finally:
             canary.close()
-        chosen = ("delivery", "isolation", "groups", "tasks")
-        options = {name: getattr(self._options, name) for name in chosen}
+        options = asdict(self._options)
         self._recorder.write(
             MirrorStarted(link=self.link.name, mirror="mm2", options=options, seconds=_since(began))
         )

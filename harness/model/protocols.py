@@ -682,7 +682,7 @@ class Bite:
 
 
 class Fault(Protocol):
-    """One kind of fault, made by `(spec, world)`; one file in chaos/faults and one line in its
+    """One kind of fault, made by `(spec, world)`; one class in chaos/faults and one line in its
     registry.
 
     The schedule calls inject, then bite (within the window), holds for the duration, then heal, in

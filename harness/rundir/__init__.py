@@ -26,7 +26,6 @@ writer         all files that the harness writes
 client_writer  histories of client processes; a restarted client continues its own
 manifest       the files when a run ended, and which are not as they were
 reader         reads all of it
-impossible     rows that contradict themselves
 renamed        former names of kinds of anomalies
 """
 

@@ -117,7 +117,7 @@ class Process:
                 client.stop()
 
     def state(self, ask: AskState) -> State:
-        """The command of the harness."""
+        """The state of all clients: the answer to `ask`."""
         reason = self._writer.breakage.reason
         return State(
             number=ask.number,

@@ -213,7 +213,7 @@ def run(
     if dry_run:
         return show_schedule(chosen, runtime, as_json=as_json)
     if count or until_fail:
-        return _again_and_again(
+        return _run_repeatedly(
             chosen,
             runtime,
             count,
@@ -230,7 +230,7 @@ def run(
         chosen,
         runtime,
         folder,
-        _again(scenario_name, request, chosen, runtime, topology),
+        _command_to_repeat(scenario_name, request, chosen, runtime, topology),
         warm=not no_verify,
         keep=keep,
     )
@@ -247,7 +247,7 @@ def _check_kafka(name: str, chosen: Scenario, runtime: str) -> None:
         scenario_file.check_kafka(Path(name), chosen, runtime)
 
 
-def _again_and_again(
+def _run_repeatedly(
     chosen: Scenario,
     runtime: str,
     count: int | None,
@@ -300,7 +300,7 @@ def _save(chosen: Scenario, runtime: str, path: Path, *, dry_run: bool) -> None:
     click.echo(f"written to {path}; run it with: linkflap run {path}", err=True)
 
 
-def _again(
+def _command_to_repeat(
     name: str, request: ScenarioRequest, chosen: Scenario, runtime: str, topology: str | None
 ) -> str:
     """The command that runs the same scenario again."""

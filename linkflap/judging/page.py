@@ -43,7 +43,9 @@ def write(judgement: Judgement) -> Sequence[str]:
         raise
     except Exception as error:  # noqa: BLE001  (any number in a run directory may be one that no picture can have)
         (kept / html.NAME).unlink(missing_ok=True)  # of an older judgement
-        problem = f"{kept / html.NAME} is left out, for what the run directory says cannot be drawn"
+        problem = (
+            f"{kept / html.NAME} is not written: the run directory has values that cannot be drawn"
+        )
         left_out.append(
             f"{problem} ({type(error).__name__}: {error}); the verdict stands without it"
         )

@@ -24,8 +24,7 @@ one, also over others."""
 
 
 def drain(world: RunWorld, topics: Mapping[str, int], watch: Callable[[], bool]) -> None:
-    """Mirrors that still can catch up, then readers read to the end of what there is. `watch` is
-    called at every look; False.
+    """Waits for mirrors that can catch up, then for readers. Polls `watch`, which returns False.
 
     A deadline that passes here is not an error: the verdict reports what was not read or mirrored.
     """

@@ -275,8 +275,8 @@ def _play(
 
 def _work_on(scenario: Scenario, world: RunWorld, watch: Ticker, *, since: int | None) -> None:
     """Lets clients work after the last fault, which ended at `since`, until they have written
-    enough to be judged; on a dead machine, for a while. Not where all that write are at clusters
-    that are dead, after a failover that was refused: nothing more can come."""
+    enough to be judged; on a dead machine, for a while. Returns at once if all writers are on dead
+    clusters (after a refused failover): no more records can come."""
     least = scenario.minimums
 
     def enough() -> bool:

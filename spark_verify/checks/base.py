@@ -53,8 +53,9 @@ class AnomalyKind:
     harms clients follows from it; empty if it is such harm itself. `failover_cost`: the figure of a
     failover's certificate that counts it. For kinds that count as `skipped` or `replayed` the
     evidence has the number of `records`; for kinds that count as `torn`, the `operation` and the
-    `link`. `repeats_sequence`: a batch has a sequence that the log had already; `linkflap
-    forensics` then examines whether two producers share the id.
+    `link`. `noted`: reported, and never makes a run invalid. `repeats_sequence`: a batch
+    has a sequence that the log had already; `linkflap forensics` then examines whether two
+    producers share the id.
     """
 
     name: str

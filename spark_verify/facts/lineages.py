@@ -13,12 +13,12 @@ from linkflap.spark_verify.facts.eras import FOREVER, Era, History, LogGeneratio
 from linkflap.spark_verify.facts.partition_facts import LogPromotion, PartitionFacts, Window
 
 _PARTITIONS: Final = 4096
-"""Stories whose eras are kept: more than a run has partitions."""
+"""Partitions whose history is cached: more than a run has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ownership:
-    """From an offset on, a lineage is its owner's."""
+    """The records of a lineage from `start` on were written on `owner`."""
 
     start: int
     owner: str

@@ -158,7 +158,7 @@ class Replica:
     only when `canonical`.
 
     `parts` are the records of those batches that another replica of its cluster, or the other end
-    of a mirror that keeps bytes, has with other bytes (`spark_verify.read.differing_batches`).
+    of a mirror that keeps bytes, has with other bytes (`spark_verify.read.assemble.with_parts`).
     `entries` are what coordinators wrote into it, where it is one of Kafka's own topics and
     canonical. `made_from`, of topics that programs of the user's write alone, are per record the
     payload id whose header it carries on, -1 where it carries none. `moment` is the capture's name

@@ -197,13 +197,13 @@ def with_parts(
     pairs: Iterable[Pair] = (),
     cleaned: Mapping[str, int] | None = None,
 ) -> Sequence[Replica]:
-    """The replicas, those that differ from the one that speaks for their cluster with the parts of
-    the records in question.
+    """The replicas. Those that differ from their cluster's canonical replica have the parts of the
+    records in question; so have the canonical replicas of the two clusters of a pair.
 
-    So those that speak for the two clusters of a pair. Where replicas differ below `cleaned`, up to
-    where a cluster's cleaners were, all of them come with all records that could explain it: of one
-    log those up to the end, of the others those below. What speaks for a cluster with cleaners
-    always comes with all its records: they tell what replaced an absent one.
+    Where replicas differ below `cleaned`, up to where a cluster's cleaners were, all of them
+    come with all records that could explain it: of one log those up to the end, of the others
+    those below. What speaks for a cluster with cleaners always comes with all its records: they
+    tell what replaced an absent one.
     """
     files = {(c.bounds.cluster, c.bounds.broker): c.paths for c in captured}
     looked: dict[tuple[str, int], set[int]] = defaultdict(set)

@@ -72,8 +72,8 @@ def is_data(topology: Topology, topic: str) -> bool:
 def replicas(
     reader: RunReader, run: str, topology: Topology, events: Sequence[Event], damage: list[Damage]
 ) -> tuple[list[CapturedReplica], list[CapturedReplica]]:
-    """The replicas of each cluster's last capture; and those that spoke in earlier ones of clusters
-    that were to be truncated."""
+    """The replicas of each cluster's last capture; and the canonical replicas of earlier captures
+    of clusters that were truncated later."""
     times = {(e.cluster, e.moment): e.time for e in of_kind(events, happened.Captured)}
     latest, before = _captures(reader, events, times, damage)
     missing = [c.name for c in topology.clusters if c.name not in latest]

@@ -49,8 +49,8 @@ def batch_rows(replicas: Iterable[CapturedReplica]) -> Iterator[pa.RecordBatch]:
 
 
 def _replica_rows(captured: CapturedReplica) -> Iterator[pa.RecordBatch]:
-    """The rows of one replica, or of a piece of one; its own comes last, when it is known what is
-    wrong with its records.
+    """The rows of one replica, or of a piece of one. The row of the replica itself comes last: the
+    damage of its records is known only then.
 
     What pieces cannot know of each other goes with it, for `spark_verify.read.assemble`: `lowest`
     and `highest` offset of a batch, null where there is none; whether records were `decoded`, null

@@ -77,7 +77,7 @@ class _Claims:
     bytes may say 2^24.
 
     What clients send and read is in the captured logs, compressed, several times, or for the most
-    part removed since: a byte of a log stands for far less than a record of each of them.
+    part removed since, so a run has fewer sent or read records than bytes of captured logs.
     """
 
     def __init__(self, reader: RunReader) -> None:

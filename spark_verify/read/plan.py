@@ -250,7 +250,7 @@ class RunPlan:
 
 
 def plan(root: Path) -> RunPlan:
-    """Reads what is small of a run directory. Raises InputError when it is not one."""
+    """Reads the small files of a run directory: run.json, events, bounds."""
     try:
         return _planned(root)
     except LinkflapError:
@@ -508,7 +508,8 @@ def _measured(measured: object) -> Sequence[tuple[str, int, int, int]]:
 
 
 def _took_effect(events: Sequence[Event], fault: happened.FaultStart) -> bool:
-    """Whether a failover or a reversal that had begun came to the point; other faults do."""
+    """Whether a failover that had begun promoted, or a reversal truncated or started anything.
+    True for other faults."""
     if fault.name.fails_over:
         done = of_kind(events, happened.Failover)
         return any(e.link == fault.target and e.time >= fault.time for e in done)

@@ -108,8 +108,8 @@ def with_needed_records(planned: RunPlan, checks: Sequence[Check]) -> RunPlan:
 
 
 def warm_up(spark: SparkSession) -> None:
-    """Runs the same job over one replica that is not there: JVM classes, Python workers and their
-    imports are paid for."""
+    """Runs the job on a replica without files, to load JVM classes, start Python workers and
+    import their modules."""
     bounds = Bounds(
         cluster="A", broker=1, topic="A.warm", partition=0, leader=True, alive=True,
         log_start=0, high_watermark=0, high_watermark_from="recomputed",

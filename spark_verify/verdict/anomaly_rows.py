@@ -14,8 +14,8 @@ from linkflap.spark_verify.verdict.allowances import why_allowed
 
 
 def came_from(planned: RunPlan) -> Callable[[Anomaly], str]:
-    """From which cluster another one has what it has at an offset, where mirrors keep offsets;
-    empty where it is its own."""
+    """The cluster from which the record at an anomaly's offset was mirrored; empty if native, or
+    if mirrors move offsets."""
     kept = planned.facts.mirror.guarantee.offsets_kept
 
     def upstream(anomaly: Anomaly) -> str:

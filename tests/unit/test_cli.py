@@ -294,8 +294,8 @@ def test_a_report_that_cannot_be_drawn_is_left_out_in_one_sentence(
     (said,) = page.write(cast(Judgement, one))
     assert "\n" not in said
     assert said.startswith(
-        f"{one.folder / html.NAME} is left out, for what the run directory says cannot be drawn "
-        "(Over"
+        f"{one.folder / html.NAME} is not written: the run directory has values that cannot be "
+        "drawn (Over"
     )
     assert not (one.folder / html.NAME).exists()
 
