@@ -79,6 +79,11 @@ def test_an_aborted_record_that_was_read_is_a_phantom() -> None:
     assert anomalies(NAME, view([A], reads=[poll((2, 9))])) == [("phantom-read", "A", 2)]
 
 
+def test_a_record_that_was_read_beyond_the_end_of_a_whole_log_is_a_phantom() -> None:
+    seen = view([Log("A").data(1)], reads=[poll((5, 9))])
+    assert anomalies(NAME, seen) == [("phantom-read", "A", 5)]
+
+
 def test_hidden_between_two_polls_of_one_assignment() -> None:
     seen = view([Log("A").data(1, 2, 3)], reads=[poll((0, 1)), poll((2, 3), at=101 * SECOND)])
     assert anomalies(NAME, seen) == [("hidden-committed", "A", 1)]

@@ -113,9 +113,14 @@ ACCEPTED |= {
 }  # fmt: skip
 
 
-def test_without_samples_of_the_destination_nothing_is_known() -> None:
-    (reason,) = unjudged(NAME, promoted_with(("A", 1, HOME)))
-    assert reason == "nothing says what was set on A.t on B"
+@pytest.mark.parametrize(
+    ("samples", "cluster"), [([("A", 1, HOME)], "B"), ([("B", 502, RESTORED)], "A")]
+)
+def test_without_samples_of_one_cluster_nothing_is_known(
+    samples: list[tuple[str, int, Mapping[str, str]]], cluster: str
+) -> None:
+    (reason,) = unjudged(NAME, promoted_with(*samples))
+    assert reason == f"nothing says what was set on A.t on {cluster}"
 
 
 def test_a_cluster_that_did_not_answer_after_its_failover_is_not_judged_by_samples_before() -> None:
