@@ -19,11 +19,11 @@ from linkflap.harness.log.coordinators import (
 )
 from linkflap.harness.model.history import GroupOffset
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.checks.base import Found, PartialFinding, Unjudged
+from linkflap.spark_verify.checks.base import Found
 from linkflap.spark_verify.facts.partition_facts import Window
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.histories import Header, History, Log, poll, view
-from tests.unit.checks.verdicts import found_in
+from tests.unit.checks.histories import Header, History, Log, but, poll, view
+from tests.unit.checks.verdicts import results, unjudged
 
 CHECK = REGISTRY["internal-topics"]
 
@@ -154,8 +154,7 @@ def set_to(
         replace(c, config={name: str(value)} if name else {}, kafka=kafka)
         for c in topology.clusters
     )
-    facts = replace(seen.partition_facts.facts, topology=replace(topology, clusters=clusters))
-    return replace(seen, partition_facts=replace(seen.partition_facts, facts=facts))
+    return but(seen, topology=replace(topology, clusters=clusters))
 
 
 def groups(*committed: int, log: Log | None = None) -> PartitionView:
@@ -222,17 +221,12 @@ def acknowledged(offset: int) -> PartitionView:
 def judged(*seen: PartitionView) -> tuple[list[tuple[str, str, str, int]], list[str]]:
     """The findings in the partitions of one run: (kind, cluster, topic, offset); and the reasons
     why something is unknown."""
-    raw = [(one, f) for one in seen for f in CHECK.kernel(one)]
-    partials = [
-        replace(f, topic=one.topic, partition=one.partition)
-        for one, f in raw
-        if isinstance(f, PartialFinding)
+    found = [
+        (f.kind, f.cluster, topic, f.offset)
+        for topic, f in results(CHECK.name, *seen)
+        if isinstance(f, Found)
     ]
-    found = [(f.kind, f.cluster, one.topic, f.offset) for one, f in raw if isinstance(f, Found)]
-    assert CHECK.combine is not None
-    combined = [(c.topic, found_in(c)) for c in CHECK.combine(partials)]
-    found += [(f.kind, f.cluster, topic, f.offset) for topic, f in combined]
-    return found, [f.reason for _, f in raw if isinstance(f, Unjudged)]
+    return found, unjudged(CHECK.name, *seen)
 
 
 def second(*ids: int, **header: Unpack[Header]) -> Log:

@@ -18,11 +18,8 @@ from linkflap.harness.model.faults import REVERSE
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.payload import PROCESS_SHIFT
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
-from linkflap.harness.model.topology import Topology
-from linkflap.harness.model.values import Values
 from linkflap.spark_verify.facts.partition_facts import (
     Comparison,
-    Copying,
     Deletion,
     Description,
     Disagreement,
@@ -319,36 +316,11 @@ class WholeHistory(History, total=False):
     logs: Sequence[Log]
 
 
-class OtherStory(TypedDict, total=False):
-    """The changes of `but`: facts of the run or of the partition."""
-
-    mirror: MirrorSpec
-    recorded: bool
-    programs: frozenset[str]
-    copying: tuple[Copying, ...]
-    promotions: Sequence[LogPromotion]
-    compacted: Mapping[str, int]
-    topology: Topology
-    topic_config: Mapping[str, str]
-    values: Sequence[Values]
-    windows: Sequence[Window]
-
-
-def but(seen: PartitionView, **changes: Unpack[OtherStory]) -> PartitionView:
+def but(seen: PartitionView, **changes: Any) -> PartitionView:
     """The same rows with other facts: `changes` are of the run or of the partition."""
-    names = {f.name for f in fields(RunFacts)}
-    of_run: dict[str, Any] = {name: value for name, value in changes.items() if name in names}
-    of_partition: dict[str, Any] = {
-        name: value for name, value in changes.items() if name not in names
-    }
-    return replace(
-        seen,
-        partition_facts=replace(
-            seen.partition_facts,
-            facts=replace(seen.partition_facts.facts, **of_run),
-            **of_partition,
-        ),
-    )
+    of_run = {name: changes.pop(name) for name in {f.name for f in fields(RunFacts)} & {*changes}}
+    facts = replace(seen.partition_facts.facts, **of_run)
+    return replace(seen, partition_facts=replace(seen.partition_facts, facts=facts, **changes))
 
 
 def promoted(
@@ -368,6 +340,23 @@ def promoted(
         time=at + SECOND,
         fault_time=at,
     )
+
+
+def mirror_stop(
+    mirrored: int,
+    promoted: int,
+    *appended: tuple[int, str],
+    link: str = "A->B",
+    time: int = 500 * SECOND,
+    truncated: Sequence[tuple[int, int]] = (),
+    epochs: Sequence[tuple[int, int]] = (),
+) -> MirrorStop:
+    """A mirror's report of its end: how far it had mirrored, the promotion offset, and what it
+    truncated and appended."""
+    return MirrorStop(
+        link=link, cluster=link[-1], time=time, mirrored=mirrored, promoted=promoted,
+        truncated=truncated, appended=appended, epochs=epochs,
+    )  # fmt: skip
 
 
 def reversed_(link: str, *, at: int) -> Window:

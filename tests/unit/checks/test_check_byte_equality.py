@@ -14,7 +14,6 @@ from linkflap.harness.capture.folders import record as record_logs
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.facts.partition_facts import MirrorStop
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.copied_logs import asked
 from tests.kafka_log import (
@@ -30,7 +29,16 @@ from tests.kafka_log import (
 )
 from tests.oracles import agreement
 from tests.run_copy import views
-from tests.unit.checks.histories import SECOND, Header, History, Log, but, promoted, view
+from tests.unit.checks.histories import (
+    SECOND,
+    Header,
+    History,
+    Log,
+    but,
+    mirror_stop,
+    promoted,
+    view,
+)
 from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
@@ -192,8 +200,7 @@ def test_two_ids_never_become_one() -> None:
 def test_a_region_is_one_for_all_partitions_of_a_source() -> None:
     rest = mapped("region", 3, REGION + 3, REGION + 3)
     one = mapped("region", 3, REGION + 3 + (1 << 31))
-    facts = replace(one.partition_facts, partition=1)
-    views = [rest, replace(one, partition_facts=facts)]
+    views = [rest, but(one, partition=1)]
     rows = agreement.findings(REGISTRY[NAME], views)
     found = [(row.kind, row.cluster, row.partition) for row in rows if row.finding == "found"]
     assert found == [("byte-divergence", "B", 1)]
@@ -281,15 +288,7 @@ def test_markers_of_another_mirror_in_the_chain_do_not_count(crc: int) -> None:
     ]
     ends = {"B": 2, "C": 1}
     stops = [
-        MirrorStop(
-            link=link,
-            cluster=link[-1],
-            time=900 * SECOND,
-            mirrored=at,
-            promoted=at + 1,
-            truncated=(),
-            appended=((at, "ABORT"),),
-        )
+        mirror_stop(at, at + 1, (at, "ABORT"), link=link, time=900 * SECOND)
         for link, at in (("A->B", ends["B"]), ("B->C", ends["C"]))
     ]
     assert anomalies(NAME, kept(logs, topology="A->B->C", stops=stops)) == []
@@ -312,14 +311,6 @@ def test_markers_that_a_mirror_appends_at_the_end_of_the_run_are_its_own(
     log: Log, appended: list[tuple[int, str]], wrong: list[int]
 ) -> None:
     """A has 1; no failover: the mirror is ended with the run, and reports then what it appended."""
-    stop = MirrorStop(
-        link="A->B",
-        cluster="B",
-        time=900 * SECOND,
-        mirrored=1,
-        promoted=2,
-        truncated=(),
-        appended=appended,
-    )
+    stop = mirror_stop(1, 2, *appended, time=900 * SECOND)
     seen = kept([Log("A").data(1), log], stops=[stop])
     assert anomalies(NAME, seen) == [("byte-stranger", "B", offset) for offset in wrong]

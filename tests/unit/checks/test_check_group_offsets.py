@@ -11,13 +11,11 @@ from linkflap.harness.guarantees import declared
 from linkflap.harness.log.coordinators import GROUPS, GroupCommit, GroupMembers
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
-from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.checks.base import Found, PartialFinding, Unjudged
 from linkflap.spark_verify.facts.partition_facts import LogTruncation, Window
 from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.topologies import parse
-from tests.unit.checks.histories import SECOND, Log, poll, promoted, samples, view
+from tests.unit.checks.histories import SECOND, Log, but, poll, promoted, samples, view
 from tests.unit.checks.verdicts import (
     Rejected,
     due_at,
@@ -66,12 +64,7 @@ def coordinators(
     if not disturbed:
         return seen
     window = Window(id="f", fault="broker-kill", target=f"{disturbed}/1", start=0, end=0)
-    return replace(
-        seen,
-        partition_facts=replace(
-            seen.partition_facts, facts=replace(seen.partition_facts.facts, windows=[window])
-        ),
-    )
+    return but(seen, windows=[window])
 
 
 READ_ON_A = [poll((0, 1), group="g")]
@@ -100,18 +93,7 @@ def beside(
 def together(*seen: PartitionView) -> tuple[list[tuple[str, int]], list[str]]:
     """The findings in the partitions of one run, (kind, offset), and the reasons why something is
     unknown."""
-    raw = [(one, f) for one in seen for f in REGISTRY[NAME].kernel(one)]
-    partials = [
-        replace(f, topic=one.topic, partition=one.partition)
-        for one, f in raw
-        if isinstance(f, PartialFinding)
-    ]
-    combine = REGISTRY[NAME].combine
-    assert combine is not None
-    every = [*(f for _, f in raw), *(c.found for c in combine(partials))]
-    return [(f.kind, f.offset) for f in every if isinstance(f, Found)], [
-        f.reason for f in every if isinstance(f, Unjudged)
-    ]
+    return [(f.kind, f.offset) for f in findings(NAME, *seen)], unjudged(NAME, *seen)
 
 
 def killed(seen: PartitionView, second: int = 299) -> PartitionView:
@@ -119,12 +101,7 @@ def killed(seen: PartitionView, second: int = 299) -> PartitionView:
     window = Window(
         id="f", fault="broker-kill", target="B/1", start=second * SECOND, end=second * SECOND
     )
-    return replace(
-        seen,
-        partition_facts=replace(
-            seen.partition_facts, facts=replace(seen.partition_facts.facts, windows=[window])
-        ),
-    )
+    return but(seen, windows=[window])
 
 
 def committed(
@@ -410,7 +387,7 @@ MOVED = view(
 def truncated(offset: int) -> PartitionView:
     """The same, and B's log was truncated there once."""
     note = LogTruncation(link="A->B", cluster="B", offset=offset, end=9, time=SECOND)
-    return replace(BYTES, partition_facts=replace(BYTES.partition_facts, truncations=[note]))
+    return but(BYTES, truncations=[note])
 
 
 @pytest.mark.parametrize(

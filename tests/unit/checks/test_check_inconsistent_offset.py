@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from linkflap.spark_verify.facts.partition_facts import MirrorStop
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.histories import SECOND, Log, commit, poll, promoted, send, view
+from tests.unit.checks.histories import SECOND, Log, commit, mirror_stop, poll, promoted, send, view
 from tests.unit.checks.round_trip import before, trip
 from tests.unit.checks.verdicts import (
     Rejected,
@@ -112,15 +111,7 @@ def test_a_tail_that_was_not_captured_is_compared_with_its_clients() -> None:
 def test_the_tail_that_a_mirror_truncated_at_the_promotion_is_another_era(
     truncated: list[tuple[int, int]], found: list[tuple[str, str, int]]
 ) -> None:
-    stop = MirrorStop(
-        link="A->B",
-        cluster="B",
-        time=501 * SECOND,
-        mirrored=2,
-        promoted=1,
-        truncated=truncated,
-        appended=(),
-    )
+    stop = mirror_stop(2, 1, time=501 * SECOND, truncated=truncated)
     b = Log("B").data(1).data(8)
     got = [
         poll((1, 2), cluster="B", isolation="read_uncommitted"),

@@ -39,6 +39,7 @@ from tests.unit.checks.histories import (
     Log,
     commit,
     ints,
+    mirror_stop,
     promoted,
     samples,
     view,
@@ -92,15 +93,7 @@ def replica(
 
 def stop(at: int, truncated: Sequence[tuple[int, int]] = ()) -> MirrorStop:
     """A mirror's end in the log, which truncated it or did not."""
-    return MirrorStop(
-        link="B->A",
-        cluster="A",
-        time=at * SECOND,
-        mirrored=2,
-        promoted=2,
-        truncated=truncated,
-        appended=(),
-    )
+    return mirror_stop(2, 2, link="B->A", time=at * SECOND, truncated=truncated)
 
 
 def fault(name: str, target: str, at: int) -> Window:
@@ -244,15 +237,7 @@ COMMITTED = [*GOES_ON, replace(GOES_ON[0], state=COMPLETE_COMMIT, partitions=())
 def truncated_back(truncated: list[tuple[int, int]], *marks: tuple[int, int]) -> PartitionView:
     """B had 1 and 2 when it was sampled; the mirror truncated 2 when it ended, and B's clients
     wrote 3 there."""
-    stop = MirrorStop(
-        link="A->B",
-        cluster="B",
-        time=501 * SECOND,
-        mirrored=2,
-        promoted=1,
-        truncated=truncated,
-        appended=(),
-    )
+    stop = mirror_stop(2, 1, time=501 * SECOND, truncated=truncated)
     return view(
         [Log("B").data(1).txn(3, pid=7)],
         promotions=[promoted(1)],
@@ -439,15 +424,7 @@ def test_unknown_epochs_are_not_compared_when_a_mirror_ended_between_them(
 ) -> None:
     """The mirror truncates what it mirrored too far, and the partition gets another leader; samples
     without an epoch cannot tell."""
-    truncated = MirrorStop(
-        link="A->B",
-        cluster="B",
-        time=at * SECOND,
-        mirrored=2,
-        promoted=1,
-        truncated=((2, 1),),
-        appended=(),
-    )
+    truncated = mirror_stop(2, 1, time=at * SECOND, truncated=((2, 1),))
     seen = view(
         [Log("A").data(1, 2), Log("B").data(1)],
         stops=[truncated],

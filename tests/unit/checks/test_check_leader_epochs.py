@@ -7,9 +7,18 @@ from typing import Unpack
 
 import pytest
 
-from linkflap.spark_verify.facts.partition_facts import MirrorStop, Window
+from linkflap.spark_verify.facts.partition_facts import Window
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.histories import SECOND, Header, History, Log, promoted, samples, view
+from tests.unit.checks.histories import (
+    SECOND,
+    Header,
+    History,
+    Log,
+    mirror_stop,
+    promoted,
+    samples,
+    view,
+)
 from tests.unit.checks.round_trip import before, emptied, on_b, trip
 from tests.unit.checks.verdicts import (
     Rejected,
@@ -43,15 +52,7 @@ def promoted_in(epoch: int, **rest: Unpack[History]) -> PartitionView:
 def truncated_off(*, reported: bool) -> PartitionView:
     """B had an open transaction at offset 0 in epoch 3, which the mirror truncated when it
     ended."""
-    stop = MirrorStop(
-        link="A->B",
-        cluster="B",
-        time=5 * SECOND,
-        mirrored=1,
-        promoted=0,
-        truncated=[(1, 0)] if reported else [],
-        appended=[],
-    )
+    stop = mirror_stop(1, 0, time=5 * SECOND, truncated=[(1, 0)] if reported else [])
     return sampled(3, stops=[stop])
 
 

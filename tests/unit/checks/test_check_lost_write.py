@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from linkflap.spark_verify.facts.partition_facts import MirrorStop, Window
+from linkflap.spark_verify.facts.partition_facts import Window
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.view import NULL
 from tests.unit.checks.histories import (
@@ -15,6 +15,7 @@ from tests.unit.checks.histories import (
     Log,
     but,
     commit,
+    mirror_stop,
     poll,
     promoted,
     samples,
@@ -221,15 +222,7 @@ def test_a_transaction_that_was_open_when_truncated_was_promised_to_nobody(
     """B had 1, and perhaps its COMMIT, and a read_uncommitted reader had got it; the mirror ended,
     and truncated B to 0."""
     truncated = [(mirrored, 0)]
-    stop = MirrorStop(
-        link="A->B",
-        cluster="B",
-        time=500 * SECOND,
-        mirrored=mirrored,
-        promoted=0,
-        truncated=truncated,
-        appended=(),
-    )
+    stop = mirror_stop(mirrored, 0, truncated=truncated)
     seen = view(
         [Log("A").txn(1, pid=7), Log("B").data(9)],
         mirror_kind="shadow",

@@ -10,7 +10,16 @@ import pytest
 
 from linkflap.spark_verify.facts.partition_facts import MirrorStop
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.histories import SECOND, Header, History, Log, but, promoted, view
+from tests.unit.checks.histories import (
+    SECOND,
+    Header,
+    History,
+    Log,
+    but,
+    mirror_stop,
+    promoted,
+    view,
+)
 from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
@@ -300,15 +309,7 @@ def test_a_split_outcome_names_both_markers() -> None:
 def stopped(mirrored: int) -> MirrorStop:
     """The mirror ended with the run, and aborted open transactions."""
     appended = ((1, "ABORT of producer 7, epoch 0"),)
-    return MirrorStop(
-        link="A->B",
-        cluster="B",
-        time=900 * SECOND,
-        mirrored=mirrored,
-        promoted=2,
-        truncated=(),
-        appended=appended,
-    )
+    return mirror_stop(mirrored, 2, *appended, time=900 * SECOND)
 
 
 @pytest.mark.parametrize(

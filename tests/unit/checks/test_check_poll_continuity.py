@@ -7,12 +7,12 @@ from typing import Unpack
 
 import pytest
 
-from linkflap.spark_verify.facts.partition_facts import MirrorStop
 from linkflap.spark_verify.facts.sends_and_reads import Read
 from tests.unit.checks.histories import (
     SECOND,
     Log,
     Polled,
+    mirror_stop,
     poll,
     promoted,
     reversed_,
@@ -303,15 +303,7 @@ def test_before_a_truncation_it_is_judged_by_the_log_of_that_time() -> None:
 def test_the_tail_that_a_mirror_truncated_at_the_promotion_is_another_era(
     truncated: list[tuple[int, int]], found: list[tuple[str, str, int]]
 ) -> None:
-    stop = MirrorStop(
-        link="A->B",
-        cluster="B",
-        time=501 * SECOND,
-        mirrored=3,
-        promoted=1,
-        truncated=truncated,
-        appended=(),
-    )
+    stop = mirror_stop(3, 1, time=501 * SECOND, truncated=truncated)
     got = [
         poll((0, 1), cluster="B"),
         later((2, 3), cluster="B"),
@@ -335,15 +327,7 @@ def test_the_tail_that_a_mirror_truncated_at_the_promotion_is_another_era(
 def test_a_consumer_that_nothing_moved_stands_beyond_a_log_that_was_truncated_below_it(
     stands: int, found: list[tuple[str, str, int]]
 ) -> None:
-    stop = MirrorStop(
-        link="A->B",
-        cluster="B",
-        time=501 * SECOND,
-        mirrored=3,
-        promoted=1,
-        truncated=[(3, 1)],
-        appended=(),
-    )
+    stop = mirror_stop(3, 1, time=501 * SECOND, truncated=[(3, 1)])
     got = [
         poll((0, 1), (1, 2), (2, 3), cluster="B"),
         poll(kind="drained", position=stands, cluster="B", at=600 * SECOND),
@@ -386,15 +370,7 @@ def test_polls_of_what_came_from_b_in_the_fault_say_nothing_of_the_reader_s_posi
 
 
 def test_a_mirror_that_truncates_when_it_ends_may_leave_readers_beyond_it() -> None:
-    stop = MirrorStop(
-        link="A->B",
-        cluster="B",
-        time=501 * SECOND,
-        mirrored=3,
-        promoted=1,
-        truncated=[(3, 1)],
-        appended=(),
-    )
+    stop = mirror_stop(3, 1, time=501 * SECOND, truncated=[(3, 1)])
     got = [poll((0, 1), (1, 2), cluster="B"), poll((2, 9), cluster="B", at=600 * SECOND)]
     seen = view(
         [A, Log("B").data(1, 8, 9)],

@@ -14,7 +14,7 @@ from linkflap.spark_verify.checks.base import PartialFinding, Unjudged
 from linkflap.spark_verify.facts.partition_facts import Awaited, Window
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.view import PartitionView, Watermarks
-from tests.unit.checks.histories import SECOND, Log, commit, ints, poll, send, view
+from tests.unit.checks.histories import SECOND, Log, but, commit, ints, poll, send, view
 from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
@@ -67,8 +67,7 @@ def seen(
         windows=windows,
         **rows,
     )
-    facts = replace(made.partition_facts.facts, awaited=(client,))
-    return replace(made, partition_facts=replace(made.partition_facts, facts=facts))
+    return but(made, awaited=(client,))
 
 
 def group_at(*samples: tuple[int, int]) -> list[GroupOffset]:
@@ -243,7 +242,7 @@ def test_a_run_that_ended_too_soon_makes_it_unknown() -> None:
 def test_a_slow_consumer_reads_its_partitions_one_after_the_other() -> None:
     def partition(number: int, *samples: tuple[int, int]) -> PartitionView:
         one = seen(GROUP, groups=group_at(*samples))
-        return replace(one, partition_facts=replace(one.partition_facts, partition=number))
+        return but(one, partition=number)
 
     stands = partition(0, (9, 1))
     assert anomalies(NAME, stands, partition(1, (9, 0), (60, 1))) == []
@@ -258,14 +257,13 @@ def test_what_a_group_does_on_another_cluster_is_no_progress_here() -> None:
         sampled=both | {"B": both["A"]},
         groups=[*here, *(replace(each, cluster="B") for each in there)],
     )
-    facts = replace(history.partition_facts.facts, awaited=(GROUP, replace(GROUP, cluster="B")))
-    moved = replace(history, partition_facts=replace(history.partition_facts, facts=facts))
+    moved = but(history, awaited=(GROUP, replace(GROUP, cluster="B")))
     assert anomalies(NAME, moved) == [("stalled", "A", 1)]
 
 
 def test_a_fatal_error_of_several_partitions_is_one() -> None:
     here = seen(PRODUCER, sends=FENCED)
-    there = replace(here, partition_facts=replace(here.partition_facts, partition=1))
+    there = but(here, partition=1)
     assert anomalies(NAME, here, there) == [("client-unusable", "A", -1)]
 
 

@@ -9,11 +9,10 @@ import pytest
 
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
-from linkflap.spark_verify.facts.partition_facts import MirrorStop
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.topologies import parse
 from tests.kafka_log import crc_with_id
-from tests.unit.checks.histories import SECOND, History, Log, but, promoted, view
+from tests.unit.checks.histories import SECOND, History, Log, but, mirror_stop, promoted, view
 from tests.unit.checks.round_trip import on_a, on_b, trip
 from tests.unit.checks.verdicts import (
     Rejected,
@@ -172,10 +171,7 @@ def test_a_mirrors_truncation_and_reset_at_the_end_of_the_run_are_its_own() -> N
     """A has 1 and an open transaction; no failover: at the end of the run the mirror truncates B
     there, and writes a reset."""
     truncated, appended = [(2, 1)], [(1, "reset")]
-    stop = MirrorStop(
-        link="A->B", cluster="B", time=900 * SECOND, mirrored=2, promoted=2, truncated=truncated,
-        appended=appended
-    )  # fmt: skip
+    stop = mirror_stop(2, 2, *appended, time=900 * SECOND, truncated=truncated)  # fmt: skip
     logs = [
         Log("A").data(1).data(2, pid=7, transactional=True, crc=5),
         Log("B").data(1).marker("reset", pid=-1),

@@ -319,12 +319,7 @@ def test_in_copied_logs_a_cleaner_may_have_run_further_than_visible(
     )
     logs = [one.data(3, keys=keys), other.data(3, keys=keys, crc=9, length=80, digest=digest)]
     seen = compacted(*logs, upto=0)
-    copied = replace(
-        seen,
-        partition_facts=replace(
-            seen.partition_facts, facts=replace(seen.partition_facts.facts, recorded=False)
-        ),
-    )
+    copied = but(seen, recorded=False)
     assert [f for f in findings_of(copied) if f[0] != "epoch-reuse"] == wrong
     assert ("epoch-reuse", "A", 2) not in findings_of(copied)
     assert {("replica-disagreement", "A", 2), ("epoch-reuse", "A", 2)} <= {*findings_of(seen)}

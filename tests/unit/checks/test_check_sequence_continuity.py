@@ -196,14 +196,7 @@ def test_where_retention_took_the_mark_of_a_promotion_an_era_may_have_begun_belo
         Log("B", start=3).data(4, pid=7, sequence=5).data(5, pid=7),
     ]
     seen = view(logs, promotions=[promoted(3)], mirror_kind="exact")
-    seen = replace(
-        seen,
-        partition_facts=replace(
-            seen.partition_facts,
-            unclear=unclear,
-            facts=replace(seen.partition_facts.facts, recorded=False),
-        ),
-    )
+    seen = but(seen, unclear=unclear, recorded=False)
     assert (anomalies(NAME, seen), len(unjudged(NAME, seen))) == ([], reasons)
 
 
@@ -230,8 +223,7 @@ def why(*sends: Send, kafka: str = "4.3.1", at: int = 1, sequence: int = 2) -> s
     seen = view([log], sends=sends)
     clusters = (ClusterSpec(name="A", kafka=kafka), ClusterSpec(name="B"))
     topology = Topology(clusters=clusters, links=(LinkSpec(source="A", destination="B"),))
-    facts = replace(seen.partition_facts.facts, topology=topology)
-    seen = replace(seen, partition_facts=replace(seen.partition_facts, facts=facts))
+    seen = but(seen, topology=topology)
     (found,) = findings(NAME, seen)
     assert found.kind == "sequence-start"
     anomaly = Anomaly(

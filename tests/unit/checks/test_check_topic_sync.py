@@ -11,7 +11,7 @@ import pytest
 from linkflap.spark_verify.facts.eras import FOREVER
 from linkflap.spark_verify.facts.partition_facts import Comparison, TopicSettings, Window
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.histories import SECOND, Log, promoted, view
+from tests.unit.checks.histories import SECOND, Log, but, promoted, view
 from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
@@ -77,8 +77,7 @@ def promoted_with(
         TopicSettings(cluster=cluster, asked=at * SECOND, settings=own, until=FOREVER)
         for cluster, at, own in samples
     )
-    facts = replace(made.partition_facts, settings=settings, unknown_settings=frozenset(unknown))
-    return replace(made, partition_facts=facts)
+    return but(made, settings=settings, unknown_settings=frozenset(unknown))
 
 
 BEFORE = (("A", 1, HOME), ("B", 1, MIRRORED))
@@ -128,8 +127,7 @@ def test_a_cluster_that_did_not_answer_after_its_failover_is_not_judged_by_sampl
     home, stale = made.settings
     for until, found in ((499, []), (505, []), (511, [("setting-differs", "B", -1)])):
         stale = replace(stale, until=until * SECOND)
-        facts = replace(made.partition_facts, settings=(home, stale))
-        history = replace(made, partition_facts=facts)
+        history = but(made, settings=(home, stale))
         assert anomalies(NAME, history) == found
         if not found:
             assert unjudged(NAME, history) == ["nothing says what was set on A.t on B"]
@@ -165,8 +163,7 @@ def test_a_mirror_of_a_mirror_restores_what_is_set_at_home() -> None:
     second = replace(promoted(1, source="B", cluster="C"))
     samples = (*BEFORE, ("C", 1, MIRRORED), ("C", 502, RESTORED))
     chain = promoted_with(*samples, topology="A->B->C")
-    facts = replace(chain.partition_facts, promotions=[second])
-    assert anomalies(NAME, replace(chain, partition_facts=facts)) == []
+    assert anomalies(NAME, but(chain, promotions=[second])) == []
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,16 @@ import pytest
 
 from linkflap.spark_verify.facts.partition_facts import LogTruncation, MirrorStop
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.histories import SECOND, History, Log, promoted, reversed_, send, view
+from tests.unit.checks.histories import (
+    SECOND,
+    History,
+    Log,
+    mirror_stop,
+    promoted,
+    reversed_,
+    send,
+    view,
+)
 from tests.unit.checks.round_trip import (
     ACKED,
     AWAY,
@@ -28,27 +37,13 @@ from tests.unit.checks.verdicts import (
 )
 
 
-def stop(
-    mirrored: int,
-    at: int,
-    *appended: tuple[int, str],
-    truncated: Sequence[tuple[int, int]] = (),
-    epochs: Sequence[tuple[int, int]] = (),
-) -> MirrorStop:
-    return MirrorStop(
-        link="A->B", cluster="B", time=500 * SECOND, mirrored=mirrored, promoted=at,
-        truncated=truncated, appended=appended,
-        epochs=epochs,
-    )  # fmt: skip
-
-
 def in_epochs(*epochs: tuple[int, int]) -> PartitionView:
     """B has mirrored 1 2 in epoch 0 and 3 in epoch 2, and reports these epochs; what follows is its
     own."""
     b = Log("B").data(1).data(2).data(3, leader_epoch=2).data(9, leader_epoch=7)
     return view(
         [Log("A").data(1).data(2).data(3), b], mirror_kind="shadow", promotions=[promoted(3)],
-        stops=[stop(3, 3, epochs=epochs)]
+        stops=[mirror_stop(3, 3, epochs=epochs)]
     )  # fmt: skip
 
 
@@ -66,8 +61,12 @@ def shortened(
     return view(
         [Log("A").data(1).data(2).data(3), log], mirror_kind="shadow",
         promotions=[promoted(promoted_at)],
-        stops=[stop(mirrored, promoted_at + reset, *appended, *[(promoted_at, "reset")] * reset,
-            truncated=truncated)],
+        stops=[
+            mirror_stop(
+                mirrored, promoted_at + reset, *appended, *[(promoted_at, "reset")] * reset,
+                truncated=truncated,
+            )
+        ],
     )  # fmt: skip
 
 
@@ -111,10 +110,10 @@ ACCEPTED = {
     "no failback": (view([Log("A"), Log("B")], mirror_kind="shadow"), {}),
     "there and back": (trip(), {"A/native": 3}),
     "nothing to truncate": (trip(earlier=[WHOLE], sends=[], truncations=[]), {"A/native": 2}),
-    "an ABORT as it was written down": (ended(stop(1, 2, SAID)), {"B/native": 2}),
+    "an ABORT as it was written down": (ended(mirror_stop(1, 2, SAID)), {"B/native": 2}),
     "nothing to end": (
         view([Log("A").data(1), Log("B").data(1)], mirror_kind="shadow", promotions=[promoted(1)],
-            stops=[stop(1, 1)]),
+            stops=[mirror_stop(1, 1)]),
         {"B/native": 1},
     ),
     "truncated once": (shortened((3, 1)), {"B/native": 2}),
@@ -145,7 +144,7 @@ ACCEPTED = {
     ),
     "leader epochs as they were written down": (in_epochs((0, 0), (2, 2)), {"B/native": 1}),
     "a mirror that was never failed over": (view([Log("A"), Log("B")], mirror_kind="shadow",
-        stops=[stop(-1, -1)]), {}),
+        stops=[mirror_stop(-1, -1)]), {}),
 }  # fmt: skip
 REJECTS = {
     "truncation-too-deep": Rejected(trip(truncations=[truncation(offset=1)]), "A",
@@ -161,15 +160,15 @@ REJECTS = {
     "marker-not-appended": Rejected(
         view(
             [Log("A").txn(1, pid=7, end=None), Log("B").txn(1, pid=7, end=None).data(9)],
-            mirror_kind="shadow", promotions=[promoted(1)], stops=[stop(1, 2, SAID)],
+            mirror_kind="shadow", promotions=[promoted(1)], stops=[mirror_stop(1, 2, SAID)],
         ),
         "B", 1),
-    "marker-unannounced": Rejected(ended(stop(1, 2)), "B", 1),
+    "marker-unannounced": Rejected(ended(mirror_stop(1, 2)), "B", 1),
     "epoch-mismatch": Rejected(in_epochs((0, 0), (3, 2)), "B", 2),
     "promotion-unaccounted": Rejected(shortened(), "B", 1),
     "truncation-not-made": Rejected(shortened((3, 1), log=Log("B").data(1).data(2).data(3)),
         "B", 1),
-    "promotion-mismatch": Rejected(ended(stop(1, 2, SAID), offset=0), "B", 0),
+    "promotion-mismatch": Rejected(ended(mirror_stop(1, 2, SAID), offset=0), "B", 0),
 }  # fmt: skip
 
 
@@ -224,7 +223,7 @@ def test_what_was_written_after_the_failover_was_lost_by_the_truncation() -> Non
 
 
 def test_a_marker_of_another_producer() -> None:
-    seen = ended(stop(1, 2, (1, "ABORT of producer 8, epoch 0")))
+    seen = ended(mirror_stop(1, 2, (1, "ABORT of producer 8, epoch 0")))
     assert anomalies(NAME, seen) == [("marker-not-appended", "B", 1)]
 
 
@@ -255,10 +254,7 @@ def test_truncations_that_do_not_lead_to_the_promotion(
 def test_the_end_of_a_mirror_is_judged_by_the_generation_that_it_began() -> None:
     """What A's second failover appended at 4 was truncated when A followed B again, and B has other
     records there."""
-    home = MirrorStop(
-        link="B->A", cluster="A", time=700 * SECOND, mirrored=4, promoted=5, truncated=(),
-        appended=((4, "ABORT of producer 7, epoch 0"),),
-    )  # fmt: skip
+    home = mirror_stop(4, 5, (4, "ABORT of producer 7, epoch 0"), link="B->A", time=700 * SECOND)
     first = on_b_then("A").marker("abort", pid=7)
     again = [reversed_("A->B", at=800)]
     away = promoted(4, source="A", cluster="B", at=750 * SECOND)
@@ -283,7 +279,7 @@ def test_appended_records_that_were_deleted_later_count() -> None:
     reported: History = {
         "mirror_kind": "shadow",
         "promotions": [promoted(1)],
-        "stops": [stop(1, 2, SAID)],
+        "stops": [mirror_stop(1, 2, SAID)],
     }
     assert anomalies(NAME, view([a, b], **reported)) == []
     assert anomalies(NAME, view([a, Log("B").data(1).skip(1).data(9, pid=8)], **reported)) == [
@@ -298,7 +294,7 @@ def test_a_log_cleaner_may_have_removed_what_was_appended(
     reported: History = {
         "mirror_kind": "shadow",
         "promotions": [promoted(1)],
-        "stops": [stop(1, 2, SAID)],
+        "stops": [mirror_stop(1, 2, SAID)],
         "compacted": {"B": cleaned},
     }
     logs = [Log("A").txn(1, pid=7, end=None), Log("B").data(1).skip(1).data(9, pid=8)]

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from linkflap.spark_verify.facts.partition_facts import MirrorStop
-from tests.unit.checks.histories import SECOND, Log, commit, poll, promoted, samples, send, view
+from tests.unit.checks.histories import (
+    SECOND,
+    Log,
+    commit,
+    mirror_stop,
+    poll,
+    promoted,
+    samples,
+    send,
+    view,
+)
 from tests.unit.checks.round_trip import trip
 from tests.unit.checks.verdicts import (
     Rejected,
@@ -177,15 +186,7 @@ def test_a_mirror_that_truncated_its_destination_took_the_last_stable_offset_bac
 ) -> None:
     """B had 1 and its marker, and a reader got 1; then the mirror ended, and truncated B to offset
     0, where the transaction began."""
-    stop = MirrorStop(
-        link="A->B",
-        cluster="B",
-        time=501 * SECOND,
-        mirrored=2,
-        promoted=0,
-        truncated=[(2, 1), (1, 0)],
-        appended=(),
-    )
+    stop = mirror_stop(2, 0, time=501 * SECOND, truncated=[(2, 1), (1, 0)])
     marks = [*[(0, 0)] * 20, *later, *[(0, 0)] * 9]
     seen = view(
         [A, Log("B").data(8)],

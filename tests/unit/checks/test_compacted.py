@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 import pytest
 
@@ -23,7 +23,6 @@ from tests.kafka_log import batch, record, segment
 from tests.unit.checks.histories import (
     History,
     Log,
-    OtherStory,
     but,
     commit,
     poll,
@@ -625,7 +624,7 @@ def own(
     below: int = 3,
     sent: Sequence[Send] | None = None,
     log: Log | None = None,
-    **more: Unpack[OtherStory],
+    **more: Any,
 ) -> PartitionView:
     """A alone, which acknowledged each record at its place, and has those that are left, and a
     marker behind them."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.checks.base import Combined, Examined, Found, PartialFinding, Unjudged
-from linkflap.spark_verify.facts.partition_facts import (
-    LogPromotion,
+from linkflap.spark_verify.checks.base import (
+    Combined,
+    Examined,
+    Finding,
+    Found,
+    PartialFinding,
+    Unjudged,
 )
+from linkflap.spark_verify.facts.partition_facts import LogPromotion
 from linkflap.spark_verify.facts.view import PartitionView
 
 
@@ -29,34 +34,32 @@ class Rejected:
     beside: tuple[PartitionView, ...] = ()
 
 
-def findings(name: str, *views: PartitionView) -> list[Found]:
-    """The findings of a check in the partitions of one run, after its `combine`."""
-    check = REGISTRY[name]
-    judged = [(seen, f) for seen in views for f in check.kernel(seen)]
-    raw = [f for _, f in judged]
-    partials = [
-        PartialFinding(
-            cluster=f.cluster,
-            offset=f.offset,
-            data=f.data,
-            topic=seen.topic,
-            partition=seen.partition,
-        )
-        for seen, f in judged
-        if isinstance(f, PartialFinding)
-    ]
-    combined = (
-        [c.found for c in check.combine(partials) if isinstance(c.found, Found)]
-        if check.combine
-        else []
-    )
-    return [*(f for f in raw if isinstance(f, Found)), *combined]
+def results(name: str, *views: PartitionView) -> Iterator[tuple[str, Finding]]:
+    """What a check says of the partitions of one run, after its `combine`, each with the topic."""
+    check, partials = REGISTRY[name], []
+    for seen in views:
+        for each in check.kernel(seen):
+            if isinstance(each, PartialFinding):
+                partials.append(replace(each, topic=seen.topic, partition=seen.partition))
+            else:
+                yield seen.topic, each
+    if check.combine:
+        yield from ((combined.topic, combined.found) for combined in check.combine(partials))
 
 
 def found_in(combined: Combined) -> Found:
     """The finding of a combined result, which must have one."""
     assert isinstance(combined.found, Found)
     return combined.found
+
+
+def findings(name: str, *views: PartitionView) -> list[Found]:
+    return [f for _, f in results(name, *views) if isinstance(f, Found)]
+
+
+def unjudged(name: str, *views: PartitionView) -> list[str]:
+    """The reasons why something is unknown."""
+    return [f.reason for _, f in results(name, *views) if isinstance(f, Unjudged)]
 
 
 def anomalies(name: str, *views: PartitionView) -> list[tuple[str, str, int]]:
@@ -79,10 +82,6 @@ def due_at(
     due = REGISTRY[name].due_at
     assert due is not None
     return due(scenario, promotions)
-
-
-def unjudged(name: str, seen: PartitionView) -> list[str]:
-    return [f.reason for f in REGISTRY[name].kernel(seen) if isinstance(f, Unjudged)]
 
 
 def assert_rejected(name: str, kind: str, example: Rejected) -> None:
