@@ -57,6 +57,10 @@ def by(*readers: list[Read]) -> list[Read]:
 
 ACCEPTED = {
     "all": (view([A], sends=SENT, reads=drained((0, 1), (1, 2))), {"A/native": 2}),
+    "all, and a poll that returned nothing": (
+        view([A], sends=SENT, reads=[*drained((0, 1), (1, 2)), poll(at=200 * SECOND)]),
+        {"A/native": 2},
+    ),
     "shared by two": (
         view([A], sends=SENT,
             reads=by(drained((0, 1), end=2), drained((1, 2), begin=1, reader="s"))),
