@@ -17,10 +17,8 @@ from tests.on_runtimes import NOT_TESTED
 INTEGRATION = Path(__file__).parent / "integration"
 
 pytest.register_assert_rewrite(
-    "tests.consequences",
     "tests.shadow_sides",
     "tests.shadows",
-    "tests.truthful",
     "tests.unit.checks.verdicts",
     "tests.workload_rig",
 )

@@ -49,7 +49,7 @@ def assert_nothing_left(project: pytest.Pytester) -> None:
 
 def test_two_tests_have_clusters_of_their_own_at_the_same_time(project: pytest.Pytester) -> None:
     project.makepyfile("""
-        import pathlib, pytest
+        import linkflap, pathlib, pytest
         from linkflap.harness.model.wait import until
 
         def meet(name, up, request):
@@ -65,6 +65,10 @@ def test_two_tests_have_clusters_of_their_own_at_the_same_time(project: pytest.P
         @pytest.mark.linkflap(topology="A->B")
         def test_one(linkflap_deployment, request):
             meet("one", linkflap_deployment, request)
+            a = linkflap_deployment.clusters["A"]
+            a.create_topic("orders", partitions=3, config={"cleanup.policy": "compact"})
+            with pytest.raises(linkflap.InputError, match="a topic orders on cluster A already"):
+                a.create_topic("orders")
 
         def test_other(linkflap_deployment, request):
             assert [link.name for link in linkflap_deployment.topology.links] == ["A->B"]
@@ -194,12 +198,26 @@ def test_clusters_are_used_again_until_a_test_leaves_them_changed(project: pytes
     assert_nothing_left(project)
 
 
-def test_the_marker_names_the_runtime_else_the_environment_does(
+def test_what_fails_before_the_test_is_an_error_of_one_sentence(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The runtime is the marker's, else the environment's."""
+    monkeypatch.setenv("LINKFLAP_PORTS", "28200-28203")
     monkeypatch.setenv("LINKFLAP_RUNTIME", "boat")
     project.makepyfile("""
         import pytest
+
+        @pytest.mark.linkflap(runtime="process")
+        def test_poor(linkflap_deployment):
+            pass
+
+        @pytest.mark.linkflap(topology="A->", runtime="process")
+        def test_wrong(linkflap_deployment):
+            pass
+
+        @pytest.mark.linkflap(scenario="link-flop")
+        def test_unknown(linkflap_run):
+            pass
 
         def test_by_the_environment(linkflap_deployment):
             pass
@@ -213,63 +231,16 @@ def test_the_marker_names_the_runtime_else_the_environment_does(
             pass
         """)
     done = project.runpytest_subprocess(timeout=600)
-    done.assert_outcomes(errors=3)
-    done.stdout.re_match_lines(
-        ["linkflap: there is no runtime 'boat'.*"] * 2 + ["linkflap: there is no runtime 'canoe'.*"]
-    )
-    assert_nothing_left(project)
-
-
-def test_what_fails_before_the_test_is_an_error_of_one_sentence(
-    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LINKFLAP_PORTS", "28200-28203")
-    project.makepyfile("""
-        import pytest
-
-        def test_poor(linkflap_deployment):
-            pass
-
-        @pytest.mark.linkflap(topology="A->")
-        def test_wrong(linkflap_deployment):
-            pass
-
-        @pytest.mark.linkflap(scenario="link-flop")
-        def test_unknown(linkflap_run):
-            pass
-        """)
-    done = project.runpytest_subprocess(timeout=600)
-    done.assert_outcomes(errors=3)
+    done.assert_outcomes(errors=6)
     done.stdout.re_match_lines(
         [
             "linkflap: .*28200.*28203.*LINKFLAP_PORTS.*",
             "linkflap: topology 'A->'.*",
             "linkflap: there is no scenario 'link-flop'.*",
+            "linkflap: there is no runtime 'boat'.*",
+            "linkflap: there is no runtime 'boat'.*",
+            "linkflap: there is no runtime 'canoe'.*",
         ]
     )
     done.stdout.no_fnmatch_line("*Traceback*")
-    assert_nothing_left(project)
-
-
-def test_a_project_with_folders_of_our_names_uses_its_own_and_the_fixtures(
-    project: pytest.Pytester,
-) -> None:
-    for name in ("harness", "chaos", "docker", "tests"):
-        project.mkpydir(name)
-    project.makepyfile("""
-        import chaos, harness, linkflap, pytest
-
-        def test_theirs():
-            assert not hasattr(harness, "rundir")
-
-        def test_ours(linkflap_deployment):
-            assert list(linkflap_deployment.clusters) == ["A", "B"]
-            a = linkflap_deployment.clusters["A"]
-            a.create_topic("orders", partitions=3, config={"cleanup.policy": "compact"})
-            there = "there is a topic orders on cluster A already"
-            with pytest.raises(linkflap.InputError, match=there):
-                linkflap_deployment.clusters["A"].create_topic("orders")
-        """)
-    done = project.runpytest_subprocess(timeout=300)
-    done.assert_outcomes(passed=2)
     assert_nothing_left(project)

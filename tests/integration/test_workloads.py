@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -21,8 +22,72 @@ from linkflap.harness.model.payload import process_of
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunReader
 from linkflap.harness.wire.offsets import bounds, quiet
-from tests.truthful import acked, assert_polls_match, assert_truthful, returns, uids_in, uids_of
-from tests.workload_rig import PARTITIONS, TOPIC, Rig
+from tests.workload_rig import PARTITIONS, TOPIC, Log, Rig
+
+# Compares a history of clients with the log.
+
+
+def acked(operation: Operation) -> dict[tuple[str, int, int], int]:
+    """(topic, partition, offset) -> uid of every acknowledged record."""
+    return {
+        (send.topic, send.partition, offset + n): send.first_uid + index + n
+        for send in operation.sends
+        for index, count, offset in send.acks
+        for n in range(count)
+    }
+
+
+def uids_of(operation: Operation) -> set[int]:
+    return {send.first_uid + n for send in operation.sends for n in range(send.count)}
+
+
+def uids_in(log: Log) -> Counter[int]:
+    return Counter(uid for partition in log.values() for uid in partition.values())
+
+
+def returns(operations: list[Operation]) -> list[Operation]:
+    return [o for o in operations if o.phase == "return"]
+
+
+def assert_truthful(
+    operations: list[Operation], cluster: str, everything: Log, committed: Log
+) -> None:
+    """Every acknowledgement has its record, every confirmed ending its effect, and nothing occurs
+    twice."""
+    seen, visible = uids_in(everything), uids_in(committed)
+    assert max(seen.values()) == 1
+    for operation in returns(operations):
+        if operation.cluster != cluster:
+            continue
+        for (topic, partition, offset), uid in acked(operation).items():
+            assert everything[topic, partition].get(offset) == uid, operation
+        refused = {
+            s.first_uid + i + n
+            for s in operation.sends
+            for i, count in s.refused
+            for n in range(count)
+        }
+        assert not refused & seen.keys()
+        uids = uids_of(operation) - refused
+        if operation.kind == "send" and operation.outcome == "ok":
+            assert uids <= visible.keys()
+        if operation.ending == "commit" and operation.outcome == "ok":
+            assert uids <= visible.keys(), operation
+        if operation.ending == "commit" and operation.outcome == "fail":
+            assert not uids & visible.keys(), operation
+        if operation.ending == "abort" and operation.outcome == "ok":
+            assert not uids & visible.keys(), operation
+
+
+def assert_polls_match(polls: list[Poll], cluster: str, log: Log) -> None:
+    for poll in polls:
+        for part in poll.fetched:
+            for uid, offset, count in part.runs:
+                for n in range(count):
+                    assert (
+                        poll.cluster != cluster
+                        or log[part.topic, part.partition].get(offset + n) == uid + n
+                    )
 
 
 def test_a_history_says_what_the_log_has(rig: Rig) -> None:
@@ -216,8 +281,6 @@ def processes_that_were_assigned(polls: Path) -> set[int]:
 
 
 # Client processes that die while they work: their records stay, and their successors continue.
-
-
 def test_clients_that_are_killed_leave_what_they_wrote_and_those_after_them_go_on(rig: Rig) -> None:
     clients = rig.start(
         rig.workload(
@@ -360,8 +423,6 @@ def uncommitted(rig: Rig) -> int:
 
 # Clients that move to another cluster: planned, with nothing in flight, and away from a dead
 # one.
-
-
 def test_clients_leave_a_dead_cluster_and_say_what_nobody_knows(rig: Rig) -> None:
     clients = rig.start(
         rig.workload("transactional", open_share=1.0, abort_share=0.0, hold=600.0, timeout=60.0),

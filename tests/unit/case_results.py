@@ -1,13 +1,35 @@
-"""A case and a result of it, for tests."""
+"""A case, a result of it, and the command linkflap case as a user invokes it."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+
+import click.testing
+from click.testing import CliRunner
 
 from linkflap.chaos.cases.bench import Variant
 from linkflap.chaos.cases.case import Case, Expected, Observation, Outcome
 from linkflap.chaos.cases.runner import CaseResult
+from linkflap.cli.case import case
+from linkflap.cli.commands import _exit_of
 from linkflap.harness.model.topology import ClusterSpec, Topology
+
+# The command linkflap case, invoked as a user would.
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def invoked(*words: str) -> click.testing.Result:
+    return CliRunner().invoke(case, list(words), standalone_mode=False)
+
+
+def ended(*words: str) -> tuple[int, str]:
+    """The exit code and the error of a command that is refused."""
+    error = invoked(*words).exception
+    assert error is not None
+    return _exit_of(error)
 
 
 def a_case(**changed: Any) -> Case:

@@ -32,8 +32,7 @@ from linkflap.harness.runtimes.distribution import kafka as kafkas
 from linkflap.harness.runtimes.distribution import pin
 from tests.kafka_log import ABORT, COMMIT, Plain, marker, record, segment
 from tests.kafka_log import batch as written
-from tests.unit.case_command import ROOT, invoked
-from tests.unit.case_results import a_case, a_result
+from tests.unit.case_results import ROOT, a_case, a_result, invoked
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,7 @@ from linkflap.chaos.cases.case import Outcome
 from linkflap.chaos.cases.judged import FILES, changed, of_verdict
 from linkflap.chaos.cases.results import StoredResult, of_rows, reproduced
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
-from tests.unit.case_command import ROOT, ended, invoked
-from tests.unit.case_results import a_case, a_result
+from tests.unit.case_results import ROOT, a_case, a_result, ended, invoked
 
 
 def a_row(

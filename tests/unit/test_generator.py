@@ -1,8 +1,5 @@
-"""Generated scenarios: every one can be played, the same seed gives the same one, and coverage
-guides the next.
-
-Generated faults that follow one another, overlap, or wait for a state of the logs.
-"""
+"""Generated scenarios: every one can be played, the same seed gives the same one, coverage guides
+the next; faults follow one another, overlap, or wait for a state of the logs."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from linkflap.chaos import generator, scenario_file, schedule
 from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, IN_PROCESSES, OF_CERTIFICATES, OF_PROGRAMS
 from linkflap.chaos.faults.brokers import BrokerKill
 from linkflap.chaos.generator import Coverage, GeneratorBounds, baseline, cells_of, generate
-from linkflap.chaos.generator.bounds import LOSSY, PRIVILEGED
+from linkflap.chaos.generator.bounds import ALL, LOSSY, PRIVILEGED
 from linkflap.chaos.generator.coverage import position
 from linkflap.chaos.generator.packages import Draft, Wants
 from linkflap.chaos.triggers import Condition, condition
@@ -28,7 +25,12 @@ from linkflap.harness.model.scenario import FaultSpec, Scenario
 from linkflap.harness.model.topology import Topology
 from linkflap.recording.run import check
 from linkflap.topologies import parse
-from tests.unit.generated import EVERY
+
+# Bounds for the scenarios that tests generate.
+
+
+EVERY = GeneratorBounds(topologies=ALL, mirrors=("shadow", "mm2"))
+
 
 seeds = st.integers(0, 2**32 - 1)
 

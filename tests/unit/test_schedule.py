@@ -1,8 +1,5 @@
-"""The schedule refuses what cannot be played, and plays the rest in order, whatever a fault
-does.
-
-Faults of a schedule are started, measured, healed and ended; they follow or overlap others.
-"""
+"""The schedule refuses what cannot be played, and plays the rest in order, whatever a fault does;
+faults are started, measured, healed and ended."""
 
 from __future__ import annotations
 
@@ -24,7 +21,12 @@ from linkflap.harness.model.protocols import Bite
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.wait import pause
 from linkflap.topologies import parse
-from tests.unit.scheduled import CUT
+
+# Faults of a schedule that is built by hand.
+
+
+CUT = FaultSpec(id="cut", fault="link-cut", target="A->B", at=0.0, duration=0.0)
+
 
 AWAY = FaultSpec(id="away", fault="failover-forced", target="A->B", at=1.0, duration=0.0)
 REVERSE = FaultSpec(

@@ -1,9 +1,7 @@
-"""Private words stay out of names, files and texts: words whose meaning a Kafka engineer would have
-to look up.
-
-docs/design.md has the words to use. Exceptions are in vocabulary_exceptions.txt, by file or folder:
-each has to be needed, so that the list only shrinks.
-"""
+"""Private words stay out of names, files and texts: words whose meaning a Kafka engineer would
+have to look up. docs/design.md has the words to use. Exceptions are in
+vocabulary_exceptions.txt, by file or folder: each has to be needed, so that the list only
+shrinks."""
 
 from __future__ import annotations
 
@@ -13,11 +11,27 @@ import tokenize
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from linkflap.spark_verify.checks import REGISTRY
-from tests.unit.source_folders import FOLDERS, ROOT
+
+# The folders of the repository that have Python files, for tests that read all of them.
+
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+FOLDERS: Final = (
+    "linkflap",
+    "harness",
+    "chaos",
+    "topologies",
+    "spark_verify",
+    "benchmarks",
+    "docs",
+    "tests",
+)
+
 
 TEXT = {
     "told": r"told",
