@@ -290,8 +290,8 @@ def _checkpoint(path: Path) -> Checkpoint:
         else:
             bad = bad or number
     counted = len(lines) < 2 or lines[1] == str(len(lines) - 2)
-    wrong = f"line {bad} is none of its format" if bad else ""
-    if lines and not (bad or (counted and len(lines) > 1)):
+    wrong = f"line {bad} is malformed" if bad else ""
+    if not (bad or counted):
         wrong = f"it has {max(len(lines) - 2, 0)} lines of offsets, and does not say so in line 2"
     return Checkpoint(offsets=offsets, wrong=wrong)
 

@@ -758,13 +758,15 @@ class Garbage:
 
 
 GARBAGE = {
-    "no offset": Garbage("replication", "0\n1\norders 0 x\n", True, "line 3 is none of its format"),
-    "another version": Garbage("log-start", "7\n0\n", True, "line 1 is none of its format"),
-    "no text": Garbage("log-start", "\0\0\0", True, "line 1 is none"),
+    "no offset": Garbage("replication", "0\n1\norders 0 x\n", True, "line 3 is malformed"),
+    "another version": Garbage("log-start", "7\n0\n", True, "line 1 is malformed"),
+    "no text": Garbage("log-start", "\0\0\0", True, "line 1 is malformed"),
     "cut off": Garbage("replication", "0\n2\nother 0 3\n", True, "it has 1 lines of offsets"),
-    "of another line": Garbage("replication", "0\n2\norders 0 10\no\n", False, "line 4 is none"),
-    "of a log without holes": Garbage("cleaner", "x", False, "line 1 is none"),
-    "that nothing is read from": Garbage("recovery-point", "x", False, "line 1 is none"),
+    "of another line": Garbage(
+        "replication", "0\n2\norders 0 10\no\n", False, "line 4 is malformed"
+    ),
+    "of a log without holes": Garbage("cleaner", "x", False, "line 1 is malformed"),
+    "that nothing is read from": Garbage("recovery-point", "x", False, "line 1 is malformed"),
 }
 
 
@@ -777,7 +779,7 @@ def test_a_checkpoint_that_cannot_be_read_is_said_and_unknown_where_it_matters(
     given = GARBAGE[case]
     wanted = asked({name: tmp_path / name for name in "AB"}, "A->B")
     name = f"{given.name}-offset-checkpoint"
-    for content in ("", "0\n0\n"):
+    for content in ("", "0\n", "0\n0\n"):
         (tmp_path / "B" / name).write_text(content)
         whole = judged(tmp_path / f"whole{len(content)}", wanted)
         assert (whole.verdict, recording_of(whole)) == (Verdict.VALID, "")

@@ -422,7 +422,7 @@ def test_a_checkpoint_file_that_cannot_be_read_is_named(
 ) -> None:
     segment(tmp_path / "t-0", [batch(0, ONE)])
     (tmp_path / f"{name}-offset-checkpoint").write_text("garbage")
-    said = f"its broker's {name}-offset-checkpoint cannot be read: line 1 is none of its format"
+    said = f"its broker's {name}-offset-checkpoint cannot be read: line 1 is malformed"
     assert [each.partition(": ")[2] for each in look(tmp_path, code=code)[part]] == [said]
 
 

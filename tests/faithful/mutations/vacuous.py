@@ -273,7 +273,7 @@ def digests_removed(made: Made, rng: Random) -> Afterwards:
 def _unreadable(made: Made, name: str, *, matters: bool) -> None:
     """One of the offset checkpoint files of A's first broker could not be read at the capture."""
     file = made.log_keys("A", 0)[0]
-    said = ((f"{name} cannot be read: line 3 is none of its format", matters),)
+    said = ((f"{name} cannot be read: line 3 is malformed", matters),)
     made.logs[file].bounds = replace(made.logs[file].bounds, unreadable=said)
 
 
