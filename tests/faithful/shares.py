@@ -16,7 +16,7 @@ from typing import Final
 from linkflap.harness.model.history import SHARE_LOCK_MS, Fetched, Isolation, Poll, PollKind
 from linkflap.harness.model.scenario import WorkloadSpec
 from tests.faithful.clusters import Entry
-from tests.faithful.made import Made
+from tests.faithful.made import Captured, Made
 from tests.faithful.observers import MS
 
 LOCK_MS: Final = SHARE_LOCK_MS + 2 * 1000
@@ -67,7 +67,8 @@ class Group:
         self._made, self._rng, self._cluster, self._isolation = made, rng, cluster, isolation
         self.now = made.ended
         self._process = {member: 901 + n for n, member in enumerate(MEMBERS)}
-        self._expired = 0
+        # A transaction that is open at the end would be open for longer than its timeout.
+        self._expired = EXPIRED if any(map(_open, made.logs.values())) else 0
 
     def reads(self, partition: int) -> None:
         """Every record of a partition, up to the end offset of the group."""
@@ -160,6 +161,12 @@ class Group:
                 ),
             )
         )
+
+
+def _open(captured: Captured) -> bool:
+    """Whether a captured log has a transaction without a marker."""
+    last = {e.pid: e.ends for e in captured.entries if e.transactional or e.ends is not None}
+    return None in last.values()
 
 
 def shown(log: list[Entry], isolation: Isolation) -> Iterator[tuple[int, int]]:
