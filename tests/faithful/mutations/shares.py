@@ -125,7 +125,7 @@ def share_group_got_a_record_at_a_marker(made: Made, rng: Random) -> None:
         _also(made, row, row.fetched[0].runs[0][0], marker.offset)
 
 
-@mutation(SHARED, must="uncommitted-read/uncommitted-read")
+@mutation(SHARED, must="uncommitted-read/uncommitted-read", may="share-groups/delivered-again")
 def share_group_got_an_uncommitted_record(made: Made, rng: Random) -> None:
     """A member of a share group with read_committed got a record before its commit was
     requested."""
