@@ -76,7 +76,7 @@ def test_neighbours_are_one_anomaly_and_everybody_is_named() -> None:
     }
 
 
-def test_two_places_are_two_anomalies() -> None:
+def test_offsets_apart_are_two_anomalies() -> None:
     seen = view([Log("A").data(1, 2, 3, 4)], reads=[poll((0, 7), (2, 8), (3, 9))])
     assert [(f.offset, f.evidence["records"]) for f in findings(NAME, seen)] == [(0, 1), (2, 2)]
 
