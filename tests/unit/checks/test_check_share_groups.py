@@ -374,7 +374,7 @@ def test_a_fault_of_the_cluster_explains(seen: PartitionView) -> None:
 def test_a_link_that_breaks_explains_nothing_and_a_path_of_clients_does() -> None:
     seen = WRONG["delivered to another member too soon for any lock to have run out"][0]
     for target, found in (("A->B", [("delivered-again", "A", 0)]), ("*->A", [])):
-        down = replace(KILLED, fault="link-down", target=target)
+        down = replace(KILLED, fault="link-cut", target=target)
         assert anomalies(NAME, disturbed(seen, down)) == found
 
 
