@@ -270,7 +270,7 @@ class _Session:
         self._clients.let_go()
         self._bystanders.look()
         if drained:
-            drain(world, self._topics, self._watch)
+            drain(world, self._topics, self._watch, died=self._bystanders.mirrors)
         self._clients.stop()
         self._sampler.stop()
         self._settings.stop()

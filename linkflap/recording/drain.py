@@ -4,7 +4,7 @@ read to the end."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from confluent_kafka.admin import AdminClient
 
@@ -20,11 +20,18 @@ SETTLE = 60.0
 they last came closer to it."""
 ORPHANED = 5.0
 """Seconds that open transactions may take to end on a cluster that is still mirrored to from a dead
-one, also over others."""
+one, or by a dead mirror, also over others."""
 
 
-def drain(world: RunWorld, topics: Mapping[str, int], watch: Callable[[], bool]) -> None:
+def drain(
+    world: RunWorld,
+    topics: Mapping[str, int],
+    watch: Callable[[], bool],
+    *,
+    died: Collection[str],
+) -> None:
     """Waits for mirrors that can catch up, then for readers. Polls `watch`, which returns False.
+    `died` are the links whose mirrors died by themselves.
 
     A deadline that passes here is not an error: the verdict reports what was not read or mirrored.
     """
@@ -50,7 +57,7 @@ def drain(world: RunWorld, topics: Mapping[str, int], watch: Callable[[], bool])
                 name: stable_ends(
                     world.deployment.clusters[name],
                     {t: n for t, n in topics.items() if arrives(topology, t, name)},
-                    within=ORPHANED if orphaned(world, name) else SETTLE,
+                    within=ORPHANED if orphaned(world, name, died) else SETTLE,
                 )
                 for name in world.running_clusters
             },
@@ -66,10 +73,11 @@ def arrives(topology: Topology, topic: str, cluster: str) -> bool:
     )
 
 
-def orphaned(world: RunWorld, cluster: str) -> bool:
-    """Whether a mirror into this cluster has lost its source, or one into that source has: then
-    nothing ends the transactions that the dead cluster left open."""
-    able, upstream, into = world.able_mirrors, {cluster}, list(world.running_mirrors)
+def orphaned(world: RunWorld, cluster: str, died: Collection[str]) -> bool:
+    """Whether a mirror into this cluster died or has lost its source, or one into that source did:
+    then nothing ends the transactions that were open."""
+    dead = [world.mirrors[link] for link in died if not world.mirrors[link].alive]
+    able, upstream, into = world.able_mirrors, {cluster}, [*world.running_mirrors, *dead]
     for _ in into:  # a cluster farther back in each round
         behind = [mirror for mirror in into if mirror.link.destination in upstream]
         if any(mirror not in able for mirror in behind):

@@ -214,7 +214,7 @@ def perform(
     await_progress(world, scenario, watch)
     _phase(writer, progress, "settling")
     clients.stop_producers()
-    drain(world, world.topics, watch)
+    drain(world, world.topics, watch, died=bystanders.mirrors)
     clients.stop()
     # Before the watermarks: what a replica had counts only before the last sample of its leader.
     stop_all(replicas)

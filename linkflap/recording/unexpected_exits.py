@@ -34,12 +34,13 @@ class Playing(Protocol):
 
 class UnexpectedExits:
     """Polled by the run's own thread. `found` gets one sentence for each exit; `clusters` are those
-    whose brokers exited."""
+    whose brokers exited, `mirrors` the links whose mirrors did."""
 
     def __init__(self, world: World, player: Playing, found: list[str]) -> None:
         self._world, self._player, self._found = world, player, found
         self._seen: set[str] = set()
         self.clusters: set[str] = set()
+        self.mirrors: set[str] = set()
         self._was_alive: set[str] = set()
 
     def all_started(self) -> None:
@@ -81,6 +82,7 @@ class UnexpectedExits:
                     f"the mirror of {link} died by itself; see its log among the run's logs"
                 )
                 self._seen.add(link)
+                self.mirrors.add(link)
         self._found.extend(reported)
         return reported
 

@@ -347,33 +347,43 @@ def test_what_a_mirror_said_and_nobody_can_read(tmp_path: Path) -> None:
 # Which clusters have transactions that nobody can end any more when a run ends.
 
 
-def world(*links: str, dead: str) -> RunWorld:
-    """Mirrors over these links, each into a running cluster."""
-    mirrors = [
-        SimpleNamespace(link=LinkSpec(source=link[0], destination=link[1])) for link in links
-    ]
-    able = [mirror for mirror in mirrors if mirror.link.source not in dead]
-    return cast(RunWorld, SimpleNamespace(running_mirrors=mirrors, able_mirrors=able))
+def world(*links: str, dead: str, died: list[str]) -> RunWorld:
+    """Mirrors over these links, each into a running cluster; of `died`, the mirrors are dead."""
+    mirrors = {
+        link: SimpleNamespace(
+            link=LinkSpec(source=link[0], destination=link[1]), alive=link not in died
+        )
+        for link in links
+    }
+    running = [mirror for mirror in mirrors.values() if mirror.alive]
+    able = [mirror for mirror in running if mirror.link.source not in dead]
+    return cast(
+        RunWorld, SimpleNamespace(mirrors=mirrors, running_mirrors=running, able_mirrors=able)
+    )
 
 
 @pytest.mark.parametrize(
-    ("links", "dead", "found"),
+    ("links", "dead", "died", "found"),
     [
-        (["AB"], "A", "B"),
-        (["AB", "BC", "CD"], "A", "BCD"),
-        (["AB", "BC", "CD"], "B", "CD"),
-        (["AB", "BC", "CD"], "", ""),
-        (["AC", "BC", "CD"], "A", "CD"),
-        (["AB", "AC"], "A", "BC"),
-        (["BC"], "A", ""),
-        (["AB", "BA"], "", ""),
-        (["AB", "BC", "CA"], "A", "BC"),
+        pytest.param(["AB"], "A", [], "B", id="pair"),
+        pytest.param(["AB", "BC", "CD"], "A", [], "BCD", id="chain"),
+        pytest.param(["AB", "BC", "CD"], "B", [], "CD", id="its middle"),
+        pytest.param(["AB", "BC", "CD"], "", [], "", id="healthy"),
+        pytest.param(["AB", "BC", "CD"], "", ["BC"], "CD", id="a mirror died"),
+        pytest.param(["AC", "BC", "CD"], "A", [], "CD", id="fan-in"),
+        pytest.param(["AB", "AC"], "A", [], "BC", id="fan-out"),
+        pytest.param(["BC"], "A", [], "", id="stopped"),
+        pytest.param(["AB", "BA"], "", [], "", id="both"),
+        pytest.param(["AB", "BC", "CA"], "A", [], "BC", id="ring"),
     ],
-    ids=["pair", "chain", "its middle", "healthy", "fan-in", "fan-out", "stopped", "both", "ring"],
 )
-def test_clusters_behind_a_dead_one_are_orphaned(links: list[str], dead: str, found: str) -> None:
-    seen = world(*links, dead=dead)
-    assert "".join(name for name in "ABCD" if name not in dead and orphaned(seen, name)) == found
+def test_clusters_behind_what_is_dead_are_orphaned(
+    links: list[str], dead: str, died: list[str], found: str
+) -> None:
+    seen = world(*links, dead=dead, died=died)
+    assert (
+        "".join(name for name in "ABCD" if name not in dead and orphaned(seen, name, died)) == found
+    )
 
 
 # What mirrors promise: declared once, written to run.json, and all that the verifier reads.
