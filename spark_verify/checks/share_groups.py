@@ -37,7 +37,7 @@ given a record without recording it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
@@ -92,15 +92,14 @@ KILLS: Final = ("broker-kill", "broker-restart", "rolling-restart")
 """Faults after which no broker sends a late answer: it has ended."""
 
 
-def kernel(view: PartitionView) -> Sequence[Finding]:
+def kernel(view: PartitionView) -> Iterator[Finding]:
     """Follows every record that members of a group acquired on a cluster, and looks for those that
     none did."""
-    findings: list[Finding] = []
     for generation in every(view):
         log = log_of(view, generation)
         for group, rows in _groups(view, generation).items():
             got = _of(rows, "acquire")
-            findings += examined(generation, distinct(got.offset), whole=True)
+            yield from examined(generation, distinct(got.offset), whole=True)
             taken = Taken(view, generation.cluster)
             wrong = [
                 *_again(view, generation, log, rows, got),
@@ -109,11 +108,10 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
                 *_starts(view, generation, log, group, rows),
             ]
             wrong = [_explained(taken, rows, each) for each in wrong]
-            findings += of_readers(generation, replica_of(view, generation), wrong)
+            yield from of_readers(generation, replica_of(view, generation), wrong)
             if generation.last and not _earlier(view, generation, group):
                 done = _done_with(view, generation, log, group, rows)
-                findings += [_explained(taken, rows, each) for each in done]
-    return findings
+                yield from [_explained(taken, rows, each) for each in done]
 
 
 def _explained(taken: Taken, rows: Sequence[Read], found: Finding) -> Finding:
@@ -491,11 +489,10 @@ def _starts(
     log: Log | None,
     group: str,
     rows: Sequence[Read],
-) -> Sequence[Finding]:
+) -> Iterator[Finding]:
     """Start offsets above the end of the log, and those that went back."""
     reported = sorted((r for r in rows if r.kind == "settled"), key=attrgetter("returned"))
     end = FOREVER if log is None or not log.whole else log.replica.end
-    findings: list[Finding] = []
     for number, row in enumerate(reported):
         earlier = [r for r in reported[:number] if r.returned < row.time]
         highest = max(earlier, key=attrgetter("position"), default=row)
@@ -507,13 +504,9 @@ def _starts(
             else ""
         )
         if why:
-            evidence = {"group": group, "reader": row.reader, "witness": why}
-            findings.append(
-                Found(
-                    kind=START, cluster=generation.cluster, offset=row.position, evidence=evidence
-                )
+            yield Found.at(
+                START, generation.cluster, row.position, group=group, reader=row.reader, witness=why
             )
-    return findings
 
 
 def _stays(view: PartitionView, row: Read, highest: Read, later: Sequence[Read]) -> bool:
@@ -538,12 +531,7 @@ def _done_with(
     ends = [row.position for row in rows if row.kind == "settled"]
     if not ends or log is None:
         return [
-            Unjudged(
-                reason=(
-                    f"no member of share group {group} reported how far it is done with "
-                    f"{view.topic}-{view.partition}"
-                )
-            )
+            Unjudged(f"no member of share group {group} reported how far it is done with {view.tp}")
         ]
     visible = np.flatnonzero(log.visible)
     offsets, uids = log.replica.records.offset[visible], log.replica.records.uid[visible]
@@ -552,12 +540,10 @@ def _done_with(
     later = offsets[~done]
     waiting = later[~among(later, distinct(_of(rows, "acquire").offset))]
     if len(waiting):
-        where = f"{view.topic}-{view.partition} of {generation.cluster}"
+        where = f"{view.tp} of {generation.cluster}"
         findings.append(
             Unjudged(
-                reason=(
-                    f"share group {group} was not given all of {where} in time: first {waiting[0]}"
-                )
+                f"share group {group} was not given all of {where} in time: first {waiting[0]}"
             )
         )
     return findings
@@ -581,11 +567,8 @@ def _missed_by(
     often = among(offsets, distinct(many.offset))
     kinds = ((NEVER, ~got), (DROPPED, got & ~asked & ~often))
     return [
-        Found(
-            kind=kind,
-            cluster=generation.cluster,
-            offset=int(offsets[bad][start]),
-            evidence={"records": end - start, "uid": int(uids[bad][start])},
+        Found.at(
+            kind, generation.cluster, offsets[bad][start], records=end - start, uid=uids[bad][start]
         )
         for kind, bad in kinds
         for start, end in runs(offsets[bad], uids[bad])
@@ -614,123 +597,78 @@ def _due_at(
 
 CHECK = Check(
     name="share-groups",
-    guarantee=(
-        "A share group is given each committed record until a member accepts or rejects it, "
-        "and not after that was confirmed, which only the member that has acquired it can have. "
-        "Its start offset does not go back, and delivery counts stay within their limit."
-    ),
-    source=(
-        "KIP-932 (share groups: acquisition, acknowledgement, delivery count, share-partition "
-        "start offset); KIP-1222 (renewal)"
-    ),
+    guarantee="""A share group is given each committed record until a member accepts or rejects it,
+        and not after that was confirmed, which only the member that has acquired it can have. Its
+        start offset does not go back, and delivery counts stay within their limit.""",
+    source="""KIP-932 (share groups: acquisition, acknowledgement, delivery count, share-partition
+        start offset); KIP-1222 (renewal)""",
     inputs=frozenset({"batches", "records", "sends", "reads", "promotions"}),
     anomalies=(
         AnomalyKind(
             name=AGAIN,
-            meaning=(
-                "A record was delivered to a share group by a poll that began after the broker had "
-                "confirmed that it was accepted or rejected, or after the group's start offset had "
-                "passed it, and the member cannot have fetched it before; or while another member "
-                "held it; or a second acknowledgement was confirmed; or one poll returned it twice."
-            ),
-            sentence=(
-                "{reader} got {who} of {cluster} at {at} again, or acknowledged them again, "
-                "although {witness}"
-            ),
-            counted=(
-                "acknowledged record was delivered again|acknowledged records were delivered again"
-            ),
-            smallest=(
-                "1 is accepted and confirmed; then a member acquires 1, and that is confirmed too: "
-                "at the offset of 1."
-            ),
+            meaning="""A record was delivered to a share group by a poll that began after the broker
+                had confirmed that it was accepted or rejected, or after the group's start offset
+                had passed it, and the member cannot have fetched it before; or while another member
+                held it; or a second acknowledgement was confirmed; or one poll returned it
+                twice.""",
+            sentence="""{reader} got {who} of {cluster} at {at} again, or acknowledged them again,
+                although {witness}""",
+            counted="""acknowledged record was delivered again|acknowledged records were delivered
+                again""",
+            smallest="""1 is accepted and confirmed; then a member acquires 1, and that is confirmed
+                too: at the offset of 1.""",
         ),
         AnomalyKind(
             name=NEVER,
-            meaning=(
-                "A committed record lies below the start offset of a share group, and no member "
-                "had been given it when a member first reported that."
-            ),
-            sentence=(
-                "a share group on {cluster} is done with {who} at {at}, and no member was given "
-                "them"
-            ),
-            counted=(
-                "committed record was never given to a share group|committed records were never "
-                "given to a share group"
-            ),
-            smallest=(
-                "1 is committed at 0, the group's start offset is 1, nobody acquired 1: at the "
-                "offset of 1."
-            ),
+            meaning="""A committed record lies below the start offset of a share group, and no
+                member had been given it when a member first reported that.""",
+            sentence="""a share group on {cluster} is done with {who} at {at}, and no member was
+                given them""",
+            counted="""committed record was never given to a share group|committed records were
+                never given to a share group""",
+            smallest="""1 is committed at 0, the group's start offset is 1, nobody acquired 1: at
+                the offset of 1.""",
         ),
         AnomalyKind(
             name=DROPPED,
-            meaning=(
-                "A committed record lies below the start offset of a share group. It was "
-                "given to members fewer than three times, and none of them had asked to "
-                "accept or reject it when a member first reported that."
-            ),
-            sentence=(
-                "a share group on {cluster} is done with {who} at {at}, which no member accepted or"
-                " rejected"
-            ),
-            counted=(
-                "record was dropped by a share group unacknowledged|records were dropped by a share"
-                " group unacknowledged"
-            ),
-            smallest=(
-                "1 was acquired once and only released, and the group's start offset is 1: at the "
-                "offset of 1."
-            ),
+            meaning="""A committed record lies below the start offset of a share group. It was given
+                to members fewer than three times, and none of them had asked to accept or reject it
+                when a member first reported that.""",
+            sentence="""a share group on {cluster} is done with {who} at {at}, which no member
+                accepted or rejected""",
+            counted="""record was dropped by a share group unacknowledged|records were dropped by a
+                share group unacknowledged""",
+            smallest="""1 was acquired once and only released, and the group's start offset is 1: at
+                the offset of 1.""",
         ),
         AnomalyKind(
             name=UNACQUIRED,
-            meaning=(
-                "The broker confirmed an acknowledgement of a record to a member that had not been "
-                "given it, had given it back, or whose acquisition lock had expired."
-            ),
-            sentence=(
-                "{reader} had an acknowledgement of {who} of {cluster} at {at} confirmed, although "
-                "{witness}"
-            ),
-            counted=(
-                "acknowledgement of a record that was not acquired was confirmed|acknowledgements "
-                "of records that were not acquired were confirmed"
-            ),
-            smallest=(
-                "1 is delivered to one member, and the acceptance by another one is confirmed: at "
-                "the offset of 1."
-            ),
+            meaning="""The broker confirmed an acknowledgement of a record to a member that had not
+                been given it, had given it back, or whose acquisition lock had expired.""",
+            sentence="""{reader} had an acknowledgement of {who} of {cluster} at {at} confirmed,
+                although {witness}""",
+            counted="""acknowledgement of a record that was not acquired was
+                confirmed|acknowledgements of records that were not acquired were confirmed""",
+            smallest="""1 is delivered to one member, and the acceptance by another one is
+                confirmed: at the offset of 1.""",
         ),
         AnomalyKind(
             name=COUNT,
-            meaning=(
-                "A delivery of a record has a delivery count above the limit of its brokers "
-                "(group.share.delivery.count.limit), or one that did not rise after the member's "
-                "release was confirmed."
-            ),
-            sentence=(
-                "{cluster} answered {reader} that {who} at {at} had been delivered {witness}"
-            ),
-            counted=(
-                "delivery of a share group was counted wrongly|deliveries of a share group were "
-                "counted wrongly"
-            ),
+            meaning="""A delivery of a record has a delivery count above the limit of its brokers
+                (group.share.delivery.count.limit), or one that did not rise after the member's
+                release was confirmed.""",
+            sentence="{cluster} answered {reader} that {who} at {at} had been delivered {witness}",
+            counted="""delivery of a share group was counted wrongly|deliveries of a share group
+                were counted wrongly""",
             smallest="1 is delivered with the delivery count 6: at the offset of 1.",
         ),
         AnomalyKind(
             name=START,
-            meaning=(
-                "The start offset of a share group is above the end of the log, or went back."
-            ),
-            sentence=(
-                "share group {group} on {cluster} has the start offset {offset} in {tp}, but "
-                "{witness}"
-            ),
-            counted=(
-                "start offset of a share group is wrong|start offsets of share groups are wrong"
-            ),
+            meaning="The start offset of a share group is above the end of the log, or went back.",
+            sentence="""share group {group} on {cluster} has the start offset {offset} in {tp}, but
+                {witness}""",
+            counted="""start offset of a share group is wrong|start offsets of share groups are
+                wrong""",
             smallest="The log ends at 2, and the group's start offset is 3: at offset 3.",
         ),
     ),
