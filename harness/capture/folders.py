@@ -310,7 +310,6 @@ def bounds(found: Iterable[Folder], scanned: Mapping[Path, int] | None = None) -
         for folder in same:
             of_broker, tp = notes[folder.root], folder.on_disk
             noted_above = noted[folder.path] > ends[folder.path]
-            first = min((at for p in folder.segments if (at := offset_in(p.name)) >= 0), default=0)
             compacted = cleaned_to(of_broker, tp, folder.path)
             needed = {HIGH_WATERMARKS: True, LOG_STARTS: True, CLEANED: compacted > 0}
             known.append(
@@ -318,7 +317,7 @@ def bounds(found: Iterable[Folder], scanned: Mapping[Path, int] | None = None) -
                     cluster=folder.cluster, broker=folder.broker, topic=folder.topic,
                     partition=folder.partition,
                     leader=False, alive=False,
-                    log_start=max(first, of_broker[LOG_STARTS].offsets.get(tp, 0)),
+                    log_start=max(_first_segment(folder), of_broker[LOG_STARTS].offsets.get(tp, 0)),
                     high_watermark=max(min(high, ends[folder.path]), noted[folder.path]),
                     high_watermark_from=_origin(folder)
                     if noted_above or (checkpointed and len(same) > 1)
@@ -328,6 +327,11 @@ def bounds(found: Iterable[Folder], scanned: Mapping[Path, int] | None = None) -
                 )
             )  # fmt: skip
     return known
+
+
+def _first_segment(folder: Folder) -> int:
+    """The offset for which the first segment is named; 0 if there is none."""
+    return min((at for path in folder.segments if (at := offset_in(path.name)) >= 0), default=0)
 
 
 def _origin(folder: Folder) -> Literal["checkpoint", "copied"]:
@@ -365,13 +369,17 @@ def record(folder: Path, asked: LogsRequest, command: str) -> None:
     writer = RunWriter(folder, run)
     for event in (*events, *(Captured(time=ended, cluster=n, moment=MOMENT) for n in asked.logs)):
         writer.write(event)
-    capture = writer.capture_folder(MOMENT)
+    _link(found, writer.capture_folder(MOMENT))
+    writer.write_bounds(MOMENT, known)
+    writer.close("finished")
+
+
+def _link(found: Iterable[Folder], capture: Path) -> None:
+    """Links the folders into a run directory's capture."""
     for each in found:
         link = capture / each.cluster / str(each.broker) / f"{each.topic}-{each.partition}"
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(each.path.resolve(), target_is_directory=True)
-    writer.write_bounds(MOMENT, known)
-    writer.close("finished")
 
 
 def _check_apart(found: Sequence[Folder]) -> None:

@@ -39,7 +39,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import chain, combinations, groupby
 from operator import attrgetter
 from typing import Final
 
@@ -235,29 +235,36 @@ def _holders(
     sender, invoked = planner(got.uid, view.sends), Sends.of(view.sends).column("invoked")
     # Of a record that nobody is known to have sent, any lock may have expired.
     expires = np.where(sender >= 0, np.append(invoked, 0)[sender] + SHARE_LOCK_MS * 10**6, 0)
+    seen, theirs = _done_with(suspects.keys(), rows)
+    pairs = (combinations(deliveries.tolist(), 2) for deliveries in suspects.values())
+    for first, later in chain.from_iterable(pairs):
+        one, other = got.reads[int(got.read[first])], got.reads[int(got.read[later])]
+        if _same(one, other) or not _calm(view, cluster, min(one.time, other.time), other.returned):
+            continue
+        mine = [
+            row
+            for row in theirs[int(got.offset[first])]
+            if _same(row, one) and row.time >= one.returned
+        ]
+        lasts = min(expires[first], expires[later]) > other.returned
+        alive = seen[one.reader, one.process] >= other.returned
+        held = lasts and alive and not _gave_back(mine, other.returned)
+        if held or _confirmed_later(one, other, mine):
+            holder[later] = first
+    return holder
+
+
+def _done_with(
+    offsets: Collection[int], rows: Sequence[Read]
+) -> tuple[Mapping[tuple[str, int], int], Mapping[int, Sequence[Read]]]:
+    """When each member was last seen, and the rows that have each offset."""
     seen: dict[tuple[str, int], int] = {}
     theirs: dict[int, list[Read]] = defaultdict(list)
     for row in rows:
         seen[row.reader, row.process] = max(row.time, seen.get((row.reader, row.process), 0))
-        for offset in suspects.keys() & row.offsets.tolist():
+        for offset in set(offsets) & set(row.offsets.tolist()):
             theirs[offset].append(row)
-    for offset, deliveries in suspects.items():
-        for n, later in enumerate(deliveries.tolist()):
-            for first in deliveries[:n].tolist():
-                one, other = got.reads[int(got.read[first])], got.reads[int(got.read[later])]
-                mine = [r for r in theirs[offset] if _same(r, one) and r.time >= one.returned]
-                lasts = min(expires[first], expires[later]) > other.returned
-                alive = seen[one.reader, one.process] >= other.returned
-                if (
-                    not _same(one, other)
-                    and _calm(view, cluster, min(one.time, other.time), other.returned)
-                    and (
-                        (lasts and alive and not _gave_back(mine, other.returned))
-                        or _confirmed_later(one, other, mine)
-                    )
-                ):
-                    holder[later] = first
-    return holder
+    return seen, theirs
 
 
 def _same(one: Read, other: Read) -> bool:
