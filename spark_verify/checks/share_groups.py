@@ -235,7 +235,7 @@ def _holders(
     sender, invoked = planner(got.uid, view.sends), Sends.of(view.sends).column("invoked")
     # Of a record that nobody is known to have sent, any lock may have expired.
     expires = np.where(sender >= 0, np.append(invoked, 0)[sender] + SHARE_LOCK_MS * 10**6, 0)
-    seen, theirs = _done_with(suspects.keys(), rows)
+    seen, theirs = _by_member_and_offset(suspects.keys(), rows)
     pairs = (combinations(deliveries.tolist(), 2) for deliveries in suspects.values())
     for first, later in chain.from_iterable(pairs):
         one, other = got.reads[int(got.read[first])], got.reads[int(got.read[later])]
@@ -254,7 +254,7 @@ def _holders(
     return holder
 
 
-def _done_with(
+def _by_member_and_offset(
     offsets: Collection[int], rows: Sequence[Read]
 ) -> tuple[Mapping[tuple[str, int], int], Mapping[int, Sequence[Read]]]:
     """When each member was last seen, and the rows that have each offset."""
