@@ -241,11 +241,7 @@ def _holders(
         one, other = got.reads[int(got.read[first])], got.reads[int(got.read[later])]
         if _same(one, other) or not _calm(view, cluster, min(one.time, other.time), other.returned):
             continue
-        mine = [
-            row
-            for row in theirs[int(got.offset[first])]
-            if _same(row, one) and row.time >= one.returned
-        ]
+        mine = _since(theirs[int(got.offset[first])], one)
         lasts = min(expires[first], expires[later]) > other.returned
         alive = seen[one.reader, one.process] >= other.returned
         held = lasts and alive and not _gave_back(mine, other.returned)
@@ -270,6 +266,11 @@ def _by_member_and_offset(
 def _same(one: Read, other: Read) -> bool:
     """Whether two rows are of one member: one incarnation of one client."""
     return (one.reader, one.process) == (other.reader, other.process)
+
+
+def _since(rows: Sequence[Read], one: Read) -> Sequence[Read]:
+    """The rows of a member since one of its deliveries."""
+    return [row for row in rows if _same(row, one) and row.time >= one.returned]
 
 
 def _gave_back(mine: Sequence[Read], until: int) -> bool:
