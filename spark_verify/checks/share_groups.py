@@ -198,7 +198,7 @@ def _again(
     bad = _held(got, late, answers) | _fresh(view, generation.cluster, got, late, finished)
 
     twice = _twice(got) & ~bad & ~among(got.offset, answers.offset[over])
-    holder = _holders(view, generation.cluster, rows, got, answers)
+    holder = _holders(view, generation.cluster, rows, got)
     named = np.concatenate((answers.offset[over], got.offset[bad | twice]))
     held = (holder >= 0) & ~among(got.offset, named)
 
@@ -220,9 +220,7 @@ def _again(
     ]
 
 
-def _holders(
-    view: PartitionView, cluster: str, rows: Sequence[Read], got: Delivered, answers: Delivered
-) -> Ints:
+def _holders(view: PartitionView, cluster: str, rows: Sequence[Read], got: Delivered) -> Ints:
     """Per delivery, an earlier one of the same record to another member, which still held it; -1
     where there is none."""
     holder = np.full(len(got), -1, np.int64)
