@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from io import StringIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, Literal
@@ -276,7 +277,9 @@ def _checkpoint(path: Path) -> Checkpoint:
     """A file that is not there, or is empty, notes nothing; Kafka's `CheckpointFile` refuses any
     other that is not of its format."""
     try:
-        lines = untrusted_files.text(path, most=_LARGEST_NOTES).splitlines()
+        # Java's line ends, of which splitlines() has more.
+        content = StringIO(untrusted_files.text(path, most=_LARGEST_NOTES), newline=None)
+        lines = [line.removesuffix("\n") for line in content]
     except FileNotFoundError:
         return Checkpoint(offsets={})
     except OSError as error:

@@ -5,8 +5,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 from linkflap.harness.model.scenario import Option
+
+_LARGEST: Final = 1e15
+"""No option is larger; every whole number up to it is exact as a float."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +43,9 @@ class OptionAbout:
             return legal and (not self.choices or value in self.choices)
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
-        fits = isinstance(self.default, float) or float(value).is_integer()
-        return fits and self.low <= value <= self.high
+        if not self.low <= value <= min(self.high, _LARGEST):
+            return False
+        return isinstance(self.default, float) or float(value).is_integer()
 
     @property
     def _legal(self) -> str:

@@ -142,6 +142,8 @@ def test_every_kind_has_named_clients_for_its_home_only(writer: RunWriter, kind:
         ("transactional", {"records": "many"}, "records='many'; give a whole number from 1 to 10"),
         ("transactional", {"records": 2.5}, "records=2.5; give a whole number from 1 to 1000000"),
         ("transactional", {"rate": -1}, "rate=-1; give a number of 0 or more"),
+        ("transactional", {"rate": 10**400}, "; give a number of 0 or more"),
+        ("transactional", {"rate": float("inf")}, "rate=inf; give a number of 0 or more"),
         ("transactional", {"compression": "rar"}, "compression='rar'; give one of none"),
         ("transactional", {"colour": 1}, "colour=1; it knows abort_share"),
         ("idempotent", {"hold": 1}, "hold=1; it knows"),
