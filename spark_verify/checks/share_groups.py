@@ -278,8 +278,12 @@ def _gave_back(mine: Sequence[Read], until: int) -> bool:
 
 def _confirmed_later(one: Read, other: Read, mine: Sequence[Read]) -> bool:
     """Whether a member that was given a record held it until after another, later delivery: a
-    broker confirmed that. `mine` is what the member did with the record since."""
-    if other.time < one.returned or other.position < one.position:
+    broker confirmed that. `mine` is what the member did with the record since.
+
+    Only a higher delivery count is that of a later delivery: a broker lowers the count of a record
+    that it takes back, and the other member may have had it before.
+    """
+    if other.time < one.returned or other.position <= one.position:
         return False
     until = min(
         (r.time for r in mine if r.kind in CONFIRMED and r.time >= other.returned), default=-1

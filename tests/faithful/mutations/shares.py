@@ -216,8 +216,10 @@ def share_group_gave_a_record_to_two_members(made: Made, rng: Random) -> None:
     other, process = next(
         (p.reader, p.process) for p in _of(made, "acquire") if p.reader != row.reader
     )
+    (got,) = row.fetched
     later = replace(row, reader=other, process=process, time=row.returned, returned=row.returned)
-    made.polls.append(later)
+    again = replace(got, position=got.position + 1)
+    made.polls.append(replace(later, fetched=(again,)))
 
 
 @mutation(SHARED, must="share-groups/delivered-again")

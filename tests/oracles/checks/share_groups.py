@@ -163,7 +163,7 @@ def _both(
         ]
     if other.returned < min(written) + LOCK:
         return back > other.returned and any(r.time >= other.returned for r in theirs)
-    if other.time < one.returned or other.position < one.position:
+    if other.time < one.returned or other.position <= one.position:
         return False
     confirmed = [r.time for r in since if r.kind in ANSWERS and r.time >= other.returned]
     again = [r.returned for r in since if r.kind == "acquire"]

@@ -200,7 +200,7 @@ def disturbed(seen: PartitionView, window: Window = KILLED) -> PartitionView:
     return replace(seen, partition_facts=changed)
 
 
-HELD = (GIVEN, row("acquire", 1, at=11, member="m2", position=1))
+HELD = (GIVEN, row("acquire", 1, at=11, member="m2", position=2))
 SENT = [send(1, acked=0, invoked=8 * SECOND)]
 WRONG = {
     "delivered to another member, and the first one could accept it after that": (
