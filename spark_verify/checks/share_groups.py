@@ -38,6 +38,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from itertools import chain, combinations, groupby
 from operator import attrgetter
@@ -231,7 +232,7 @@ def _holders(view: PartitionView, cluster: str, rows: Sequence[Read], got: Deliv
     if not suspects:
         return holder
     sender, invoked = planner(got.uid, view.sends), Sends.of(view.sends).column("invoked")
-    # Of a record that nobody is known to have sent, any lock may have expired.
+    # The sender of a record may be unknown; any lock may have expired then.
     expires = np.where(sender >= 0, np.append(invoked, 0)[sender] + SHARE_LOCK_MS * 10**6, 0)
     seen, theirs = _by_member_and_offset(suspects.keys(), rows)
     pairs = (combinations(deliveries.tolist(), 2) for deliveries in suspects.values())
@@ -249,14 +250,14 @@ def _holders(view: PartitionView, cluster: str, rows: Sequence[Read], got: Deliv
 
 
 def _by_member_and_offset(
-    offsets: Collection[int], rows: Sequence[Read]
+    offsets: AbstractSet[int], rows: Sequence[Read]
 ) -> tuple[Mapping[tuple[str, int], int], Mapping[int, Sequence[Read]]]:
     """When each member was last seen, and the rows that have each offset."""
     seen: dict[tuple[str, int], int] = {}
     theirs: dict[int, list[Read]] = defaultdict(list)
     for row in rows:
         seen[row.reader, row.process] = max(row.time, seen.get((row.reader, row.process), 0))
-        for offset in set(offsets) & set(row.offsets.tolist()):
+        for offset in offsets & set(row.offsets.tolist()):
             theirs[offset].append(row)
     return seen, theirs
 
