@@ -24,7 +24,8 @@ Content = tuple[int, bool]
 @dataclass(slots=True)
 class Written:
     """A record that clients wrote to a log, or may have, at an offset from `first` to `last`.
-    `sure`: it was committed. `time` is when its client began to send it, in milliseconds."""
+    `sure`: its commit was acknowledged, or a read_committed reader got it. `time` is when its
+    client began to send it, in milliseconds."""
 
     uid: int
     first: int

@@ -159,9 +159,12 @@ def _written(
     """Where a record is, or was: as acknowledged, or else as a poll or the other end of a mirror
     says, or else behind every earlier record of its producer and before every later one."""
     known: dict[int, int] = {}
+    committed: set[int] = set()
     for read in story.polls(generation):
         for uid, offset in zip(read.uids, read.offsets, strict=True):
             known.setdefault(int(uid), int(offset))
+        if read.isolation == "read_committed":
+            committed.update(map(int, read.uids))
     for log in plain.replicas if plain.keeps else ():
         for record in log.records if log.cluster != generation.cluster else ():
             known.setdefault(record.uid, record.offset)
@@ -180,5 +183,5 @@ def _written(
         first=before + 1 if at is None else at,
         last=after - 1 if at is None else at,
         time=promise.send.invoked // 1_000_000,
-        sure=promise.must,
+        sure=promise.must or promise.uid in committed,
     )
