@@ -198,11 +198,17 @@ def _check_one_cluster(cluster: str, ids: Mapping[Path, str]) -> None:
 
 def _properties(root: Path) -> Mapping[str, str]:
     """The node id and the cluster's id in a log directory's meta.properties, as far as they are
-    there."""
+    there. Raises InputError for a file that cannot be read."""
+    file = root / "meta.properties"
     try:
-        text = untrusted_files.text(root / "meta.properties", most=_LARGEST_PROPERTIES)
-    except OSError:
+        text = untrusted_files.text(file, most=_LARGEST_PROPERTIES)
+    except FileNotFoundError:
         return {}
+    except OSError as error:
+        raise InputError(
+            f"{file} cannot be read ({error.strerror}), so it is unknown which broker's logs "
+            "these are; copy the file again, or remove it"
+        ) from error
     found = {"node": _NODE.search(text), "cluster": _CLUSTER.search(text)}
     return {name: match[1] for name, match in found.items() if match}
 

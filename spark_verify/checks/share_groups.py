@@ -26,7 +26,7 @@ expired, because the record had been sent later than that before the second one;
 confirmed an acknowledgement of the first member after the second delivery, whose delivery count
 shows that it is the later one. A member that leaves acknowledges nothing and is given nothing any
 more. Around a fault of the cluster a broker may have taken the record back, whose member had lost
-its connection.
+its connection. A new leader epoch without a fault counts as one.
 
 KIP-932 does not promise exact delivery counts: a new leader forgets deliveries that were not
 acknowledged, and a broker takes one back that did not reach its member. So only a count above the
@@ -385,16 +385,30 @@ def _members(reads: Sequence[Read]) -> Ints:
 def _calm(
     view: PartitionView, cluster: str, start: int, end: int, but: Collection[str] = ()
 ) -> bool:
-    """Whether no fault touched the cluster between two times, nor shortly before; but for some.
+    """Whether no fault touched the cluster between two times, nor shortly before, but for some; and
+    whether the partition kept its leader, as far as that was sampled.
     What breaks a link to another cluster leaves the members' connections alone."""
-    return not any(
+    since = start - SHARE_LOCK_MS * 10**6
+    return not _led_anew(view, cluster, since, end) and not any(
         w.fault not in but
         and not (w.name.of_link and w.on.link)
         and cluster in (w.on.source, w.on.destination)
         and w.start <= end
-        and w.end + SHARE_LOCK_MS * 10**6 >= start
+        and w.end >= since
         for w in view.windows
     )
+
+
+def _led_anew(view: PartitionView, cluster: str, start: int, end: int) -> bool:
+    """Whether a new leader epoch may have begun between two times: two samples around it differ."""
+    marks = view.watermarks.get(cluster)
+    if marks is None:
+        return False
+    known = np.flatnonzero(marks.leader_epoch >= 0)
+    before, after = known[:-1], known[1:]
+    changed = marks.leader_epoch[before] != marks.leader_epoch[after]
+    meanwhile = (marks.time[before] <= end) & (marks.returned[after] >= start)
+    return bool((changed & meanwhile).any())
 
 
 def _unacquired(
@@ -613,7 +627,7 @@ CHECK = Check(
         start offset does not go back, and delivery counts stay within their limit.""",
     source="""KIP-932 (share groups: acquisition, acknowledgement, delivery count, share-partition
         start offset); KIP-1222 (renewal)""",
-    inputs=frozenset({"batches", "records", "sends", "reads", "promotions"}),
+    inputs=frozenset({"batches", "records", "sends", "reads", "watermarks", "promotions"}),
     anomalies=(
         AnomalyKind(
             name=AGAIN,

@@ -656,11 +656,17 @@ def test_numbers_of_a_checkpoint_that_no_offset_has_are_left(tmp_path: Path, not
     assert [(b.broker, b.log_start) for b in bounds(folders("A", tmp_path))] == [(7, 0)]
 
 
-@pytest.mark.parametrize("name", ["log-start-offset-checkpoint", "meta.properties"])
-def test_notes_of_a_broker_that_are_no_files_are_not_opened(tmp_path: Path, name: str) -> None:
+def test_a_checkpoint_that_is_no_file_is_not_opened(tmp_path: Path) -> None:
     sound(tmp_path / "orders-0")
-    os.mkfifo(tmp_path / name)
+    os.mkfifo(tmp_path / "log-start-offset-checkpoint")
     assert [b.log_start for b in bounds(folders("A", tmp_path))] == [0]
+
+
+def test_properties_of_a_broker_that_are_no_file_are_refused(tmp_path: Path) -> None:
+    sound(tmp_path / "orders-0")
+    os.mkfifo(tmp_path / "meta.properties")
+    with pytest.raises(InputError, match=r"meta.properties cannot be read \(is a FIFO"):
+        folders("A", tmp_path)
 
 
 def test_links_in_a_circle_are_followed_once(tmp_path: Path) -> None:

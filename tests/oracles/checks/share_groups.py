@@ -9,6 +9,7 @@ never exceeds its limit; the start offset only moves forward, within the log.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 from tests.oracles.plain import NEVER, Anomaly, Plain
@@ -73,7 +74,16 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _calm(plain: Plain, cluster: str, start: int, end: int, but: tuple[str, ...] = ()) -> bool:
-    """Whether no fault of the cluster can have made a broker forget, or answer late."""
+    """Whether no fault of the cluster, and no election, can have made a broker forget, or answer
+    late."""
+    samples = [mark for mark in plain.marks.get(cluster, []) if mark.leader_epoch >= 0]
+    if any(
+        one.leader_epoch != next_one.leader_epoch
+        and one.time <= end
+        and next_one.returned >= start - LOCK
+        for one, next_one in pairwise(samples)
+    ):
+        return False
     return not any(
         cluster in window.target.replace("/", "->").split("->")
         and not (window.fault.startswith("link-") and "*" not in window.target)

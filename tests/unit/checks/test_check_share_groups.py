@@ -10,7 +10,7 @@ import pytest
 from linkflap.spark_verify.facts.partition_facts import Window
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.histories import SECOND, Log, commit, ints, send, view
+from tests.unit.checks.histories import SECOND, Log, commit, ints, samples, send, view
 from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
@@ -376,6 +376,23 @@ def test_a_link_that_breaks_explains_nothing_and_a_path_of_clients_does() -> Non
     for target, found in (("A->B", [("delivered-again", "A", 0)]), ("*->A", [])):
         down = replace(KILLED, fault="link-cut", target=target)
         assert anomalies(NAME, disturbed(seen, down)) == found
+
+
+@pytest.mark.parametrize(
+    ("epochs", "found"),
+    [
+        ([0] * 10 + [1] * 20, []),
+        ([0] * 25 + [1] * 5, [("delivered-again", "A", 0)]),
+        ([-1] * 10 + [1] * 20, [("delivered-again", "A", 0)]),
+    ],
+    ids=["between both deliveries", "long after them", "unknown before them"],
+)
+def test_a_new_leader_epoch_without_a_fault_explains_what_is_around_it(
+    epochs: Sequence[int], found: Sequence[tuple[str, str, int]]
+) -> None:
+    seen = WRONG["delivered to another member too soon for any lock to have run out"][0]
+    marks = samples(*[(1, 1)] * len(epochs), epochs=epochs)
+    assert anomalies(NAME, replace(seen, watermarks={"A": marks})) == found
 
 
 def test_a_start_offset_that_stays_behind_is_wrong_whatever_happened() -> None:
