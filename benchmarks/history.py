@@ -25,10 +25,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.model.clock import now
-from linkflap.harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT
+from linkflap.harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT, Values
 from linkflap.harness.model.scenario import MirrorSpec, Option, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
-from linkflap.harness.model.values import Values
 from linkflap.harness.model.wait import pause, until
 from linkflap.harness.rundir import Run, RunWriter
 from linkflap.harness.runtimes.process import ProcessDeployment, deploy

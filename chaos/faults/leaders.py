@@ -313,7 +313,7 @@ class UncleanElection:
 
     The partitions are those of data topics led by the broker that leads most of them. Before the
     election they have two replicas. Other partitions, including the coordinators', lose nothing. It
-    needs three brokers: two are the quorum. The loss is declared in harness.guarantees.faults.
+    needs three brokers: two are the quorum. The loss is declared in harness.guarantees.allowed.
     """
 
     restores = True

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from linkflap.harness.guarantees import cluster_mirroring, copied, faults, mm2, shadow
+from linkflap.harness.guarantees import allowed, cluster_mirroring, copied, mm2, shadow
 from linkflap.harness.model.guarantee import Allowance, Guarantee
 from linkflap.harness.model.scenario import MirrorSpec, Option
 
@@ -28,8 +28,8 @@ ALLOWED: Final[Mapping[str, tuple[Allowance, ...]]] = {
     "mm2": mm2.ALLOWED,
     "shadow": shadow.ALLOWED,
     "cluster-mirroring": cluster_mirroring.ALLOWED,
-    **{f"any, after {fault}": lines for fault, lines in faults.LOSSES.items()},
-    "any": faults.BROKERS,
+    **{f"any, after {fault}": lines for fault, lines in allowed.LOSSES.items()},
+    "any": allowed.BROKERS,
 }
 """The anomalies that these declarations allow, by mirror and options, and those that lossy faults
 allow: for the docs."""

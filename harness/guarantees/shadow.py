@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from linkflap.harness.guarantees.failovers import group_replay, outcome_split, torn_by_failover
-from linkflap.harness.guarantees.outputs import over_a_failover
+from linkflap.harness.guarantees.allowed import (
+    group_replay,
+    outcome_split,
+    over_a_failover,
+    torn_by_failover,
+)
 from linkflap.harness.model.guarantee import MAPPED, Allowance, Appended, Guarantee
 from linkflap.harness.model.scenario import Option
 

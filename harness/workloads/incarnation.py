@@ -33,8 +33,7 @@ from linkflap.harness.model.history import (
     Phase,
     SendGroup,
 )
-from linkflap.harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT
-from linkflap.harness.model.values import Values
+from linkflap.harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT, Values
 from linkflap.harness.rundir import Appender
 from linkflap.harness.workloads.client import SLICE, Client
 from linkflap.harness.workloads.librdkafka import STATISTICS_MS, describe, producer_config

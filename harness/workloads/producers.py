@@ -27,8 +27,8 @@ from linkflap.harness.model.clock import now
 from linkflap.harness.model.events import ProducerReplaced
 from linkflap.harness.model.history import Ending, OutcomeName
 from linkflap.harness.model.option import OptionAbout
+from linkflap.harness.model.payload import KEYS, LARGEST_VALUE, Values
 from linkflap.harness.model.protocols import Moment
-from linkflap.harness.model.values import KEYS, LARGEST, Values
 from linkflap.harness.workloads.client import SLICE, Client
 from linkflap.harness.workloads.context import VIA, Context, Options
 from linkflap.harness.workloads.incarnation import Incarnation, InvokedOperation
@@ -117,7 +117,7 @@ COMMON: Final[Options] = {
     "rate": OptionAbout(default=20.0, about="operations per second and client; 0: no limit"),
     "records": OptionAbout(default=20, low=1, high=1_000_000, about="records of an operation"),
     "partitions": OptionAbout(default=2, low=1, high=1_000_000, about="partitions of an operation"),
-    "value_size": OptionAbout(default=200, low=1, high=LARGEST, about="bytes of a value"),
+    "value_size": OptionAbout(default=200, low=1, high=LARGEST_VALUE, about="bytes of a value"),
     "keys": OptionAbout(default=KEYS, low=1, high=1_000_000, about="how many different keys"),
     "skew": OptionAbout(
         default=1.0, low=1.0, high=100.0, about="above 1, some keys are used more often"

@@ -22,7 +22,7 @@ import secrets
 import time
 from typing import TYPE_CHECKING
 
-from linkflap.harness.model.values import drawn_seed
+from linkflap.harness.model.payload import drawn_seed
 
 if TYPE_CHECKING:
     from linkflap.harness.model.scenario import Option, Scenario

@@ -21,8 +21,8 @@ from linkflap.cli.mirror_options import mirror_options
 from linkflap.cli.notes import NOTES
 from linkflap.harness.model.clients import LIBRDKAFKA
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
+from linkflap.harness.model.payload import drawn_seed
 from linkflap.harness.model.scenario import Scenario, add_readers, unread
-from linkflap.harness.model.values import drawn_seed
 
 if TYPE_CHECKING:
     from linkflap.chaos.scenarios import ScenarioRequest

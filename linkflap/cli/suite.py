@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 import click
 
 from linkflap.cli.folders import check_junit, check_output, new_folder
-from linkflap.harness.model.values import drawn_seed
+from linkflap.harness.model.payload import drawn_seed
 
 if TYPE_CHECKING:
     from linkflap.harness.model.scenario import Scenario

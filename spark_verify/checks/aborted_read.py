@@ -34,7 +34,7 @@ from linkflap.spark_verify.checks.parts.logs import Log, among
 from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.outcomes import refused, uids_of
 from linkflap.spark_verify.facts.eras import LogGeneration
-from linkflap.spark_verify.facts.send_columns import Sends
+from linkflap.spark_verify.facts.sends_and_reads import Sends
 from linkflap.spark_verify.facts.view import PartitionView
 
 KIND = "aborted-read"

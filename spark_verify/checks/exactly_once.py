@@ -51,7 +51,7 @@ from linkflap.spark_verify.checks.parts.logs import OPEN, Log, among, locate, ru
 from linkflap.spark_verify.checks.parts.samples import disturbed_from, never_sampled
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.partition_facts import LogPromotion
-from linkflap.spark_verify.facts.send_columns import Sends
+from linkflap.spark_verify.facts.sends_and_reads import Sends
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 Key = tuple[str, str, int, str]

@@ -63,8 +63,7 @@ from linkflap.spark_verify.checks.parts.lost_records import (
     rows_before,
 )
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
-from linkflap.spark_verify.facts.send_columns import Sends
-from linkflap.spark_verify.facts.sends_and_reads import Read
+from linkflap.spark_verify.facts.sends_and_reads import Read, Sends
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 

@@ -38,7 +38,7 @@ from linkflap.spark_verify.checks.parts.generations import (
 from linkflap.spark_verify.checks.parts.logs import Log
 from linkflap.spark_verify.checks.parts.producer_sessions import NEW, beginnings, sessions
 from linkflap.spark_verify.facts.eras import LogGeneration
-from linkflap.spark_verify.facts.send_columns import Sends
+from linkflap.spark_verify.facts.sends_and_reads import Sends
 from linkflap.spark_verify.facts.view import (
     DATA,
     OTHER_CONTROL,

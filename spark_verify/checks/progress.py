@@ -46,7 +46,7 @@ from linkflap.spark_verify.checks.base import (
 from linkflap.spark_verify.checks.parts.generations import generations, log_of
 from linkflap.spark_verify.checks.parts.logs import changes, together
 from linkflap.spark_verify.facts.partition_facts import Awaited, LogPromotion
-from linkflap.spark_verify.facts.send_columns import Sends
+from linkflap.spark_verify.facts.sends_and_reads import Sends
 from linkflap.spark_verify.facts.view import Ints, Origin, PartitionView, Watermarks
 
 STALLED: Final = "stalled"

@@ -26,7 +26,7 @@ from linkflap.spark_verify.checks.parts.generations import apart, examined, judg
 from linkflap.spark_verify.checks.parts.logs import Log, among, locate, runs
 from linkflap.spark_verify.checks.parts.outcomes import planned, refused, uids_of
 from linkflap.spark_verify.facts.eras import LogGeneration
-from linkflap.spark_verify.facts.send_columns import Sends
+from linkflap.spark_verify.facts.sends_and_reads import Sends
 from linkflap.spark_verify.facts.view import Ints, PartitionView
 
 NAMELESS: Final = 2**62

@@ -20,7 +20,7 @@ from 4.5 on only in a partition that had records before (KAFKA-15591, 14312, 198
 flight may be appended while the one before it is refused, and then its retries are out of order
 until its time is up. The finding says so where the history of that producer on that cluster has
 exactly the records that are missing, all directly before, in flight when the batch was sent, none
-acknowledged and none in any log; then it is allowed (`harness.guarantees.faults`). In copied logs
+acknowledged and none in any log; then it is allowed (`harness.guarantees.allowed`). In copied logs
 that is unknown.
 
 In a recorded run a cleaner's checkpoint shows how far a log is compacted: below it a sequence may

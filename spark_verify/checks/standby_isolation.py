@@ -51,8 +51,7 @@ from linkflap.spark_verify.checks.parts.logs import Log, locate, runs
 from linkflap.spark_verify.checks.parts.outcomes import planned, planner
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.partition_facts import LogPromotion, LogTruncation, Refusal
-from linkflap.spark_verify.facts.send_columns import Sends
-from linkflap.spark_verify.facts.sends_and_reads import Send
+from linkflap.spark_verify.facts.sends_and_reads import Send, Sends
 from linkflap.spark_verify.facts.view import ABORT, OTHER_CONTROL, Bools, PartitionView
 
 KIND, CIRCLE, PARTIAL = "standby-write", "circular-mirror", "partial-promotion"

@@ -38,7 +38,7 @@ from linkflap.spark_verify.checks.parts.generations import (
 )
 from linkflap.spark_verify.checks.parts.logs import changes
 from linkflap.spark_verify.facts.eras import LogGeneration
-from linkflap.spark_verify.facts.send_columns import Sends
+from linkflap.spark_verify.facts.sends_and_reads import Sends
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 KIND = "uncommitted-read"

@@ -34,7 +34,7 @@ from linkflap.spark_verify.checks.base import (
 from linkflap.spark_verify.checks.parts.logs import among, chunks, distinct, locate
 from linkflap.spark_verify.checks.parts.outcomes import never
 from linkflap.spark_verify.facts.partition_facts import LogPromotion
-from linkflap.spark_verify.facts.send_columns import Sends
+from linkflap.spark_verify.facts.sends_and_reads import Sends
 from linkflap.spark_verify.facts.view import Ints, PartitionView
 
 KIND = "write-cycle"

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from linkflap.harness.model.faults import FaultName, Target
+from linkflap.harness.model.payload import Values
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
 from linkflap.harness.model.topology import INTERNAL_TOPICS, Topology
-from linkflap.harness.model.values import Values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

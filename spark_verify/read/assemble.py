@@ -41,8 +41,14 @@ from linkflap.spark_verify.checks.parts.generations import compacted
 from linkflap.spark_verify.checks.parts.logs import changes, locate, read
 from linkflap.spark_verify.facts.lineages import history
 from linkflap.spark_verify.facts.partition_facts import PartitionFacts
-from linkflap.spark_verify.facts.send_columns import ARRAYS, NUMBERS, WORDS, SendsBuilder
-from linkflap.spark_verify.facts.sends_and_reads import Read, Send
+from linkflap.spark_verify.facts.sends_and_reads import (
+    ARRAYS,
+    NUMBERS,
+    WORDS,
+    Read,
+    Send,
+    SendsBuilder,
+)
 from linkflap.spark_verify.facts.view import (
     DATA,
     WHOLE,

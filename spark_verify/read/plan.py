@@ -30,9 +30,9 @@ from linkflap.harness.model.events import (
 )
 from linkflap.harness.model.faults import UNCLEAN
 from linkflap.harness.model.history import Bounds
+from linkflap.harness.model.payload import KEYS, Values
 from linkflap.harness.model.scenario import Scenario, WorkloadSpec, clients, group_of
 from linkflap.harness.model.topology import Topology, topic_name
-from linkflap.harness.model.values import KEYS, Values
 from linkflap.harness.rundir import Damage, Run, RunReader
 from linkflap.spark_verify.facts.partition_facts import (
     Awaited,

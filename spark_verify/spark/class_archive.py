@@ -19,8 +19,9 @@ from typing import Final
 import pyspark
 
 from linkflap.harness.machine import cache, children
-from linkflap.harness.machine.class_archives import make, use
 from linkflap.harness.machine.java import Java
+from linkflap.harness.machine.java import with_archive as use
+from linkflap.harness.machine.java import writing_archive as make
 from linkflap.harness.model.errors import EnvironmentFailure, SetupError
 
 LOG: Final = logging.getLogger("linkflap")

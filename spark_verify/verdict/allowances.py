@@ -1,7 +1,7 @@
-"""Whether a mirror's guarantee allows an anomaly (`harness.model.guarantee.Allowance`): one rule
-here for each way to decide it.
+"""The anomalies of the verdict, and whether the mirror's guarantee allows them
+(`harness.model.guarantee.Allowance`): one rule here for each way to decide it.
 
-A fault that is declared lossy allows its losses on any mirror (`harness.guarantees.faults`). An
+A fault that is declared lossy allows its losses on any mirror (`harness.guarantees.allowed`). An
 allowed anomaly is still an anomaly: reported, counted, with the reason in its evidence. Outside its
 window or beyond its bound it is a violation. Nothing is allowed unless the mirror's guarantee or
 such a fault lists it.
@@ -10,14 +10,19 @@ such a fault lists it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
-from linkflap.harness.guarantees.faults import BROKERS, LOSSES
+from linkflap.harness.guarantees.allowed import BROKERS, LOSSES
 from linkflap.harness.model.guarantee import Allowance, Guarantee, Rule
 from linkflap.harness.model.verdict import Anomaly
+from linkflap.spark_verify.checks.base import Check
+from linkflap.spark_verify.checks.finding_rows import FindingRow
 from linkflap.spark_verify.checks.parts.lost_records import EVIDENCE
 from linkflap.spark_verify.facts.eras import touches
+from linkflap.spark_verify.facts.lineages import history
 from linkflap.spark_verify.facts.partition_facts import Window
+from linkflap.spark_verify.read.plan import RunPlan
 
 _SECOND: Final = 1_000_000_000
 Decide = Callable[[Allowance, Anomaly, str, Sequence[Window]], str | None]
@@ -163,3 +168,53 @@ def _interval(anomaly: Anomaly, name: str) -> tuple[int, int] | None:
     ):
         return value[0], value[1]
     return None
+
+
+def came_from(planned: RunPlan) -> Callable[[Anomaly], str]:
+    """The cluster from which the record at an anomaly's offset was mirrored; empty if native, or
+    if mirrors move offsets."""
+    kept = planned.facts.mirror.guarantee.offsets_kept
+
+    def upstream(anomaly: Anomaly) -> str:
+        past = history(planned.facts_of(anomaly.topic, anomaly.partition)) if kept else None
+        mine = past.generations.get(anomaly.cluster) if past else None
+        return mine[-1].era(anomaly.offset).source if mine and anomaly.offset >= 0 else ""
+
+    return upstream
+
+
+def anomaly_rows(check: Check, rows: Sequence[FindingRow], planned: RunPlan) -> list[Anomaly]:
+    noted = {kind.name for kind in check.anomalies if kind.noted}
+    return [
+        replace(each, allowed=True) if each.kind in noted else each
+        for each in (_anomaly_row(row, planned) for row in rows if row.finding == "found")
+    ]
+
+
+def _anomaly_row(row: FindingRow, planned: RunPlan) -> Anomaly:
+    anomaly = Anomaly(
+        check=row.check,
+        kind=row.kind,
+        cluster=row.cluster,
+        topic=row.topic,
+        partition=row.partition,
+        offset=row.offset,
+        evidence=row.data,
+    )
+    why = why_allowed(
+        anomaly, planned.facts.mirror.guarantee, _link_into(planned, anomaly), planned.facts.windows
+    )
+    if why is None:
+        return anomaly
+    return replace(anomaly, evidence={**anomaly.evidence, "why": why}, allowed=True)
+
+
+def _link_into(planned: RunPlan, anomaly: Anomaly) -> str:
+    """The link over which an anomaly's era came to its cluster, or else what was mirrored to it
+    last; empty at its home."""
+    past = history(planned.facts_of(anomaly.topic, anomaly.partition))
+    mine = past.generations.get(anomaly.cluster)
+    if mine and anomaly.offset >= 0 and (source := mine[-1].era(anomaly.offset).source):
+        return f"{source}->{anomaly.cluster}"
+    into = [c for c in past.mirrored_ranges if c.destination == anomaly.cluster]
+    return f"{into[-1].source}->{anomaly.cluster}" if into else ""

@@ -55,7 +55,7 @@ from linkflap.spark_verify.read.failed_mirror_parts import failed_parts
 from linkflap.spark_verify.read.missing_parts import rests_on_a_capture
 from linkflap.spark_verify.read.plan import RunPlan, plan
 from linkflap.spark_verify.read.reader_histories import RELAY, UnheardReader, asks_readers, silent
-from linkflap.spark_verify.verdict.anomaly_rows import anomaly_rows, came_from
+from linkflap.spark_verify.verdict.allowances import anomaly_rows, came_from
 from linkflap.spark_verify.verdict.causes import CauseGroup as Ranked
 from linkflap.spark_verify.verdict.causes import rank
 from linkflap.spark_verify.verdict.certificate import certificate

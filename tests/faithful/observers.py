@@ -17,7 +17,7 @@ from linkflap.harness.model.history import (
     SendGroup,
     Watermark,
 )
-from linkflap.harness.model.values import Values
+from linkflap.harness.model.payload import Values
 from tests.faithful.clusters import Cluster, Log, Spot
 from tests.faithful.coordinators import committed
 

@@ -8,6 +8,7 @@ from random import Random
 from typing import Final
 
 from linkflap.harness.model.history import Isolation
+from linkflap.harness.model.payload import Values
 from linkflap.harness.model.scenario import (
     Budgets,
     MirrorSpec,
@@ -17,7 +18,6 @@ from linkflap.harness.model.scenario import (
     WorkloadSpec,
 )
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
-from linkflap.harness.model.values import Values
 from tests.faithful.clients import Producer
 from tests.faithful.clusters import WRAP, Cluster, Log, Spot
 from tests.faithful.links import Connector, Link, Shadow

@@ -11,9 +11,8 @@ import numpy as np
 
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.history import GroupOffset
-from linkflap.harness.model.payload import PROCESS_SHIFT
+from linkflap.harness.model.payload import PROCESS_SHIFT, Values
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
-from linkflap.harness.model.values import Values
 from linkflap.spark_verify.facts.partition_facts import (
     Description,
     LogPromotion,

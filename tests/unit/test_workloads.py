@@ -21,10 +21,9 @@ from hypothesis import strategies as st
 from linkflap.harness import workloads
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.payload import FOREIGN, HEADER, encode, uid_in
+from linkflap.harness.model.payload import FOREIGN, HEADER, KEYS, Values, encode, uid_in
 from linkflap.harness.model.scenario import MirrorSpec, Option, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
-from linkflap.harness.model.values import KEYS, Values
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import Run, RunWriter
 from linkflap.harness.workloads import KINDS, context, first_cluster, relay
@@ -45,8 +44,14 @@ from linkflap.harness.workloads.prefork import Prefork
 from linkflap.harness.workloads.producers import Producing, TransactionalClient
 from linkflap.harness.workloads.protocol import ClientState
 from linkflap.harness.workloads.readers import ReaderClient, fetched
-from linkflap.spark_verify.facts.send_columns import ARRAYS, NUMBERS, WORDS, Sends, SendsBuilder
-from linkflap.spark_verify.facts.sends_and_reads import Send
+from linkflap.spark_verify.facts.sends_and_reads import (
+    ARRAYS,
+    NUMBERS,
+    WORDS,
+    Send,
+    Sends,
+    SendsBuilder,
+)
 from tests.oracles.happenings import world
 from tests.oracles.views import views
 from tests.planted import clients
@@ -461,7 +466,7 @@ def test_one_by_one_they_are_the_same(sends: list[Send]) -> None:
 
 @pytest.mark.parametrize("sends", EVERY)
 def test_a_selection_has_their_columns(sends: list[Send], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("linkflap.spark_verify.facts.send_columns._AT_ONCE", 3)
+    monkeypatch.setattr("linkflap.spark_verify.facts.sends_and_reads._AT_ONCE", 3)
     rows = np.array(Random(5).sample(range(len(sends)), len(sends) // 2))
     chosen = [sends[row] for row in rows]
     for taken in (Sends.of(sends).take(rows), Sends.of(sends).take(rows).packed()):

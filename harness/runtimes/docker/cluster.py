@@ -29,8 +29,8 @@ import contextlib
 import shutil
 from dataclasses import replace
 
-from linkflap.harness.machine import cache, class_archives
-from linkflap.harness.machine.java import Java, java_for
+from linkflap.harness.machine import cache
+from linkflap.harness.machine.java import Java, java_for, writing_archive
 from linkflap.harness.machine.leases import Lease
 from linkflap.harness.runtimes.distribution.cluster_mirroring import generation
 from linkflap.harness.runtimes.distribution.kafka import Kafka, kafka
@@ -200,7 +200,7 @@ def _train(plain: Installation, target: Path) -> None:
                 host=network.take_address(),
             )
         }
-        options = tuple(class_archives.make(plain.java, target / BROKER_MAIN))
+        options = tuple(writing_archive(plain.java, target / BROKER_MAIN))
         cluster = ContainerCluster(
             "training", plain, ports, run, network, folders={target: True}, jvm_options=options
         )
@@ -213,7 +213,7 @@ def _train(plain: Installation, target: Path) -> None:
             files=training.mirror_files(cluster.inner_bootstrap),
             arguments=[training.MIRROR_FILE],
             folders={target: True},
-            jvm_options=tuple(class_archives.make(plain.java, run / training.MIRROR_MAIN)),
+            jvm_options=tuple(writing_archive(plain.java, run / training.MIRROR_MAIN)),
         )
         training.train(cluster, worker if training.mirrors(plain.kafka) else None)
     with contextlib.suppress(FileNotFoundError):

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 
-from linkflap.harness.machine import class_archives
+from linkflap.harness.machine.java import with_archive
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError, SetupError
 from linkflap.harness.model.faults import Target
 from linkflap.harness.model.protocols import Certificate, Spawn
@@ -176,7 +176,7 @@ class KraftCluster:
         self._ports, self._settings = ports, settings or {}
         self._first_records = secrets.records if secrets is not None else []
         self._archive = jvm_options or tuple(
-            class_archives.use(installation.java, installation.archive_of(BROKER_MAIN))
+            with_archive(installation.java, installation.archive_of(BROKER_MAIN))
         )
         self._running, self._before = dict.fromkeys(ports, installation), dict[int, Sequence[str]]()
         self._brokers = {node: self._make(node, (folder / str(node)).absolute()) for node in ports}
@@ -242,7 +242,7 @@ class KraftCluster:
     def _run_anew(self, node: int) -> None:
         """Applies a change from the broker's next start on."""
         installation, broker = self._running[node], self._brokers[node]
-        archive = class_archives.use(installation.java, installation.archive_of(BROKER_MAIN))
+        archive = with_archive(installation.java, installation.archive_of(BROKER_MAIN))
         broker.run_by(self._spawn(node, broker.log.parent, archive))
 
     def _entry(self, address: str) -> str:

@@ -8,7 +8,7 @@ silently lacks transactions v2, ELR and the new group coordinator. So `expected_
 compared with the features that the running cluster reports.
 
 JVMs are small and quick to start. A training run writes the class archive
-(`harness.machine.class_archives`) of one Kafka and one Java, once.
+(`harness.machine.java`) of one Kafka and one Java, once.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Final
 
 from linkflap.harness.machine import cache, children
-from linkflap.harness.machine.class_archives import use
 from linkflap.harness.machine.java import Java
+from linkflap.harness.machine.java import with_archive as use
 from linkflap.harness.model.errors import SetupError
 from linkflap.harness.runtimes.distribution import cluster_mirroring
 from linkflap.harness.runtimes.distribution.cluster_mirroring import Generation

@@ -22,8 +22,7 @@ from typing import Final
 
 import numpy as np
 
-from linkflap.harness.model.payload import PROCESS_SHIFT
-from linkflap.harness.model.values import Values
+from linkflap.harness.model.payload import PROCESS_SHIFT, Values
 from linkflap.spark_verify.checks.parts.cleaning import Cleaned, tombstones_expired, up_to
 from linkflap.spark_verify.checks.parts.generations import every
 from linkflap.spark_verify.checks.parts.logs import Log, among, changes, locate, together
@@ -35,7 +34,7 @@ from linkflap.spark_verify.checks.parts.outcomes import (
     reads_of,
 )
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
-from linkflap.spark_verify.facts.send_columns import Sends
+from linkflap.spark_verify.facts.sends_and_reads import Sends
 from linkflap.spark_verify.facts.view import (
     DATA,
     NULL,

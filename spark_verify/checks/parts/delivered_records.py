@@ -23,8 +23,7 @@ from linkflap.spark_verify.checks.parts.logs import (
 from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.outcomes import never, planner, reads_of
 from linkflap.spark_verify.facts.eras import LogGeneration
-from linkflap.spark_verify.facts.send_columns import Sends
-from linkflap.spark_verify.facts.sends_and_reads import Read
+from linkflap.spark_verify.facts.sends_and_reads import Read, Sends
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 

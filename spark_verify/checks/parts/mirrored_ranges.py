@@ -37,7 +37,7 @@ from linkflap.spark_verify.checks.parts.logs import (
 from linkflap.spark_verify.facts.eras import FOREVER, Era, History, LogGeneration, MirroredRange
 from linkflap.spark_verify.facts.lineages import history
 from linkflap.spark_verify.facts.partition_facts import MirrorStop
-from linkflap.spark_verify.facts.send_columns import Sends
+from linkflap.spark_verify.facts.sends_and_reads import Sends
 from linkflap.spark_verify.facts.view import DATA, Batches, Bools, Ints, PartitionView
 
 Tail = Literal["lost-with-source", "died-with-destination", "drained", "unknown", "another-hop"]

@@ -33,8 +33,7 @@ from linkflap.spark_verify.checks.parts.logs import (
     together,
 )
 from linkflap.spark_verify.facts.eras import LogGeneration
-from linkflap.spark_verify.facts.send_columns import Sends
-from linkflap.spark_verify.facts.sends_and_reads import Read, Send
+from linkflap.spark_verify.facts.sends_and_reads import Read, Send, Sends
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 

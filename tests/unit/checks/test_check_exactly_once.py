@@ -18,8 +18,7 @@ from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Found, PartialFinding
 from linkflap.spark_verify.checks.finding_rows import FindingRow, combined, examine
 from linkflap.spark_verify.facts.partition_facts import LogPromotion, Window
-from linkflap.spark_verify.facts.send_columns import Sends
-from linkflap.spark_verify.facts.sends_and_reads import Read, Send
+from linkflap.spark_verify.facts.sends_and_reads import Read, Send, Sends
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.verdict.allowances import why_allowed
 from linkflap.topologies import parse

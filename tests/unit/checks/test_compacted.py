@@ -12,8 +12,8 @@ import pytest
 
 from linkflap.harness.capture.folders import bounds, folders
 from linkflap.harness.model.history import Bounds
+from linkflap.harness.model.payload import Values
 from linkflap.harness.model.scenario import TopicSpec
-from linkflap.harness.model.values import Values
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.partition_facts import Window
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
