@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 
+from linkflap.chaos.default_workloads import KINDS as SEVERAL
 from linkflap.chaos.faults import FAULTS
-from linkflap.chaos.scenarios import SCENARIOS
+from linkflap.chaos.scenarios import SCENARIOS, about
 from linkflap.chaos.triggers import CHANGES, TRIGGERS, known
 from linkflap.harness.mirrors import MIRRORS
 from linkflap.harness.model.clients import LIBRARIES
@@ -22,14 +23,14 @@ from linkflap.topologies import TOPOLOGIES
 def catalogue() -> Mapping[str, Mapping[str, str]]:
     """Title -> name -> description in one line."""
     return {
-        "scenarios": {name: _first_paragraph(build) for name, build in SCENARIOS.items()},
+        "scenarios": {name: about(name) for name in SCENARIOS},
         "topologies": {name: _first_paragraph(build) for name, build in TOPOLOGIES.items()},
         "security": dict(WORDS),
         "mirrors": {
             name: _first_paragraph(inspect.getmodule(kind.make)) for name, kind in MIRRORS.items()
         },
         "workloads": {name: kind.about for name, kind in KINDS.items()}
-        | {COMMAND: "a program of your own (docs/own-application.md)"},
+        | {COMMAND: "a program of your own (docs/own-application.md)", **SEVERAL},
         "clients": dict(LIBRARIES),
         "faults": {name: _first_paragraph(fault) for name, fault in FAULTS.items()},
         "triggers": {

@@ -125,13 +125,9 @@ python -m tests.faithful.matrix > docs/matrix.md""",
         then=f"pytest tests/unit/test_new_name.py tests/unit/test_workloads.py\n{SCHEMA}",
     ),
     "scenario": Skeleton(
-        files={"chaos/scenarios/new_name.py": "scenario.txt",
-            "tests/unit/test_new_name.py": "scenario_test.txt"},
-        registries=(_of_modules("chaos/scenarios/__init__.py", "SCENARIOS",
-            '"new-name": new_name.new_name,'), ),
+        files={"chaos/scenarios/new-name.toml": "scenario.txt"},
         example="link-flap",
-        then="pytest tests/unit/test_new_name.py tests/unit/test_topologies.py   "
-        "and docs/scenarios.md (or move the function to the module of its subject first)",
+        then="pytest tests/unit/test_topologies.py -k new-name   and docs/scenarios.md",
     ),
     "case": Skeleton(
         files={"chaos/cases/claims/new-name.toml": "case_claim.txt",

@@ -162,7 +162,7 @@ def _begin(draft: Draft) -> None:
     home."""
     draft.up = {cluster.name for cluster in draft.topology.clusters}
     draft.mirrored = {link.name for link in draft.topology.links}
-    draft.at = {home: home for home in setting.homes(draft.topology)}
+    draft.at = {home: home for home in draft.topology.homes}
 
 
 def _clean(topology: Topology, link: LinkSpec, *, forced: bool) -> bool:

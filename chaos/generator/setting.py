@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 
+from linkflap.chaos.default_workloads import default_workloads, default_workloads_of
 from linkflap.chaos.generator.bounds import GeneratorBounds, arrows_of
 from linkflap.chaos.generator.packages import of_mirror
-from linkflap.chaos.scenarios.base import GROUP, default_workloads
 from linkflap.harness.model.scenario import (
     MirrorSpec,
     Option,
@@ -52,14 +52,6 @@ def topology(bounds: GeneratorBounds, rng: random.Random) -> Topology:
     )
 
 
-def homes(topology: Topology) -> tuple[str, ...]:
-    """The home clusters of topics: those that no link leads to, or all clusters if a link leads to
-    each."""
-    mirrored = {link.destination for link in topology.links}
-    every = tuple(cluster.name for cluster in topology.clusters)
-    return tuple(name for name in every if name not in mirrored) or every
-
-
 def topics(rng: random.Random) -> TopicSpec:
     """The number of partitions and the config of the topics."""
     return TopicSpec(partitions=rng.choice([1, 2, 2, 3, 5]), config=dict(rng.choice(_TOPICS)))
@@ -73,11 +65,13 @@ def workloads(
     records = {name: rng.choice(values) for name, values in _RECORDS.items() if rng.random() < 0.25}
     if "retention.bytes" in topics.config:
         records.pop("value_size", None)  # large records: deleted before a reader gets them
-    every = homes(topology)
+    every = topology.homes
+    of_home = default_workloads_of if len(every) > 1 else default_workloads
     found = [
-        w
+        # The options of records apply only to workloads that write; readers do not have them.
+        replace(w, options={**w.options, **_known(records, KINDS[w.kind].options)})
         for home in every
-        for w in _clients(topology, home, several=len(every) > 1, records=records)
+        for w in of_home(topology, home)
     ]
     if len(topology.clusters) == 2 and rng.random() < 0.25 and not topics.config:
         found.append(
@@ -91,19 +85,8 @@ def workloads(
     return tuple(found)
 
 
-def _clients(
-    topology: Topology, home: str, *, several: bool, records: Mapping[str, Option]
-) -> list[WorkloadSpec]:
-    group = f"{GROUP}.{home}" if several else GROUP
-    found = []
-    for workload in default_workloads(topology, home):
-        # The options of records apply only to workloads that write; readers do not have them.
-        own = {
-            name: value for name, value in records.items() if name in KINDS[workload.kind].options
-        }
-        named = {"group": group} if "group" in workload.options else {}
-        found.append(replace(workload, options={**workload.options, **own, **named}))
-    return found
+def _known(options: Mapping[str, Option], known: Container[str]) -> Mapping[str, Option]:
+    return {name: value for name, value in options.items() if name in known}
 
 
 def with_clients(

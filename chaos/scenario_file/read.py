@@ -7,6 +7,7 @@ brokers and topics have Kafka's names: some are refused, the others are passed o
 
 from __future__ import annotations
 
+import random
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,13 +19,20 @@ from typing import Final, NoReturn, TypeGuard, get_args
 import msgspec
 
 from linkflap.chaos import schedule
+from linkflap.chaos.default_workloads import (
+    DEFAULT_READERS,
+    default_workloads,
+    default_workloads_at_every_home,
+)
+from linkflap.chaos.default_workloads import KINDS as SEVERAL
 from linkflap.chaos.faults import FAULTS
-from linkflap.chaos.scenario_file.schema import ScenarioFile, WorkloadTable
+from linkflap.chaos.scenario_file.schema import FaultTable, ScenarioFile, WorkloadTable
 from linkflap.chaos.triggers import condition, known
 from linkflap.harness import mirrors, runtimes
 from linkflap.harness.model.clients import LIBRDKAFKA
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import (
+    PRODUCERS,
     SCHEMA_VERSION,
     Budgets,
     FaultSpec,
@@ -36,7 +44,7 @@ from linkflap.harness.model.scenario import (
     least_of,
 )
 from linkflap.harness.model.texts import nearest
-from linkflap.harness.model.topology import Topology
+from linkflap.harness.model.topology import ClusterSpec, Topology, id_of
 from linkflap.harness.runtimes import RUNTIMES
 from linkflap.harness.runtimes.distribution import setting_names
 from linkflap.harness.runtimes.distribution.kafka import look_for, released
@@ -111,6 +119,9 @@ def _split(dotted: str) -> list[str]:
 class Reader:
     path: Path
     where: ValueLines
+    asked: Topology | None = None
+    """The topology that replaces the file's. Whether it can play the schedule is not the file's
+    mistake: `schedule.check` refuses it without a line."""
 
     def fail(self, at: KeyPath, sentence: str) -> NoReturn:
         raise InputError(f"{self.path}, line {self.where.line(at)}: {sentence}")
@@ -214,10 +225,10 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9.-]*")
 
 
 def of_brokers(
-    reader: Reader, cluster: str, given: Mapping[str, Option], topology: Topology
+    reader: Reader, key: str, given: Mapping[str, Option], cluster: ClusterSpec
 ) -> dict[str, str]:
-    """The settings of a cluster's brokers. Raises InputError."""
-    at = ("cluster", cluster, "config")
+    """The settings of a cluster's brokers, from the table with this key. Raises InputError."""
+    at = ("cluster", key, "config")
     for name in given:
         if _RESERVED.fullmatch(name):
             reader.fail(
@@ -226,7 +237,7 @@ def of_brokers(
                 "scenario may; leave it out",
             )
     config = _config(reader, at, given)
-    _known(reader, at, setting_names.BROKER, config, [topology.cluster(cluster).kafka])
+    _known(reader, at, setting_names.BROKER, config, [cluster.kafka])
     return config
 
 
@@ -295,15 +306,17 @@ def is_file(name: str) -> bool:
     return name.endswith(".toml") or "/" in name
 
 
-def read(path: Path, *, seed: int, chosen: bool = False) -> Scenario:
-    """The scenario of a file. `seed` is used if the file has none, or if the user chose it
-    (`chosen`). Raises InputError."""
+def read(
+    path: Path, *, seed: int, chosen: bool = False, topology: Topology | None = None
+) -> Scenario:
+    """The scenario of a file, on its own topology or another one. `seed` is used if the file has
+    none, or if the user chose it (`chosen`). Raises InputError."""
     text = _text(path)
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path} is not TOML: {error}; correct it there") from None
-    reader = Reader(path=path, where=value_lines(text))
+    reader = Reader(path=path, where=value_lines(text), asked=topology)
     if content.get("schema") != SCHEMA_VERSION:
         given = content.get("schema")
         says = f"schema is {given!r}" if given is not None else "schema is missing"
@@ -357,12 +370,12 @@ def _scenario(reader: Reader, file: ScenarioFile, seed: int) -> Scenario:
     asked = msgspec.structs.asdict(file.minimums)
     made = Scenario(
         name=file.name,
-        about=file.about or f"{file.name}, from {reader.path.name}",
+        about=_named(file.about, topology) or f"{file.name}, from {reader.path.name}",
         seed=seed,
         topology=topology,
         mirror=_mirror(reader, file),
         workloads=specs,
-        schedule=tuple(_schedule(reader, file, topology)),
+        schedule=tuple(_schedule(reader, file, topology, random.Random(seed))),
         checks=tuple(_checks(reader, file)),
         minimums=replace(
             least_of(specs), **{name: least for name, least in asked.items() if least is not None}
@@ -377,23 +390,37 @@ def _scenario(reader: Reader, file: ScenarioFile, seed: int) -> Scenario:
         progress_within=file.progress_within,
         runtime=file.runtime,
     )
-    reader.placed(("fault",), lambda: schedule.check(made.schedule, topology))
+    if reader.asked is None:
+        reader.placed(("fault",), lambda: schedule.check(made.schedule, topology))
     return made
+
+
+_CLUSTER: Final = "{cluster}"
+_HOME: Final = "{home}"
+_LINK: Final = "{link}"
+
+
+def _named(text: str, topology: Topology) -> str:
+    """The text with the names of the topology: the clusters of its first link, and all links."""
+    for link in topology.links[:1]:
+        text = text.replace("{source}", link.source).replace("{destination}", link.destination)
+    return text.replace("{links}", ", ".join(link.name for link in topology.links))
 
 
 def _topology(reader: Reader, file: ScenarioFile) -> Topology:
     try:
-        topology = parse(file.topology)
+        topology = reader.asked or parse(file.topology)
     except InputError as error:
         reader.fail(("topology",), str(error))
-    for name in file.cluster:
-        reader.known(("cluster", name), "cluster", name, [c.name for c in topology.clusters])
-    own = {
-        name: of_brokers(reader, name, cluster.config, topology)
-        for name, cluster in file.cluster.items()
-    }
+    every = [c.name for c in topology.clusters]
+    own: dict[str, dict[str, str]] = {name: {} for name in every}
+    for key, table in file.cluster.items():
+        for name in every if key == _CLUSTER else [_named(key, topology)]:
+            reader.known(("cluster", key), "cluster", name, every)
+            own[name] |= of_brokers(reader, key, table.config, topology.cluster(name))
     return replace(
-        topology, clusters=tuple(replace(c, config=own.get(c.name, {})) for c in topology.clusters)
+        topology,
+        clusters=tuple(replace(c, config=own[c.name] | {**c.config}) for c in topology.clusters),
     )
 
 
@@ -414,7 +441,42 @@ def _workloads(reader: Reader, file: ScenarioFile, topology: Topology) -> Iterab
     if not file.workload:
         reader.fail(("workload",), "there is no workload; add a [[workload]] with kind and home")
     for index, table in enumerate(file.workload):
-        yield _workload(reader, file, topology, index, table)
+        options = {
+            name: _named(value, topology) if isinstance(value, str) else value
+            for name, value in table.options.items()
+        }
+        named = msgspec.structs.replace(table, home=_named(table.home, topology), options=options)
+        for each in _several(reader, index, named, topology) if table.kind in SEVERAL else [named]:
+            yield _workload(reader, file, topology, index, each)
+
+
+def _several(
+    reader: Reader, index: int, table: WorkloadTable, topology: Topology
+) -> Iterable[WorkloadTable]:
+    """The workloads that one table stands for. Its options are those of producers."""
+    known = {name for kind in PRODUCERS for name in KINDS[kind].options}
+    for name in table.options:
+        reader.known(("workload", index, "options", name), f"option of {table.kind}", name, known)
+    specs = (
+        default_workloads_at_every_home(topology)
+        if table.home == _HOME
+        else default_workloads(topology, table.home)
+    )
+    for spec in specs:
+        if spec.kind in PRODUCERS and table.kind == DEFAULT_READERS:
+            continue
+        own = {
+            name: value
+            for name, value in table.options.items()
+            if spec.kind in PRODUCERS and name in KINDS[spec.kind].options
+        }
+        yield msgspec.structs.replace(
+            table,
+            kind=spec.kind,
+            home=spec.home,
+            clients=spec.clients * table.clients,
+            options={**spec.options, **own},
+        )
 
 
 def _kind_of_workload(reader: Reader, at: tuple[str, int], table: WorkloadTable) -> str:
@@ -423,7 +485,7 @@ def _kind_of_workload(reader: Reader, at: tuple[str, int], table: WorkloadTable)
         reader.fail(
             at, "'kind' is missing; add kind = …, or command = […] for a program of your own"
         )
-    reader.known((*at, "kind"), "workload", kind, (*KINDS, COMMAND))
+    reader.known((*at, "kind"), "workload", kind, (*KINDS, COMMAND, *SEVERAL))
     return kind
 
 
@@ -462,7 +524,9 @@ def _workload(
     return spec
 
 
-def _schedule(reader: Reader, file: ScenarioFile, topology: Topology) -> Iterable[FaultSpec]:
+def _schedule(
+    reader: Reader, file: ScenarioFile, topology: Topology, rng: random.Random
+) -> Iterable[FaultSpec]:
     ids = [table.id for table in file.fault]
     for index, table in enumerate(file.fault):
         at = ("fault", index)
@@ -476,11 +540,6 @@ def _schedule(reader: Reader, file: ScenarioFile, topology: Topology) -> Iterabl
             reader.fail(
                 (*at, "id"), f"two faults have the id {table.id!r}; give each an id of its own"
             )
-        reason = FAULTS[table.fault].applies_to(table.target, topology)
-        if reason:
-            reader.fail(
-                (*at, "target"), f"{table.fault} cannot be applied to {table.target!r}: {reason}"
-            )
         for name in table.options:
             reader.known(
                 (*at, "options", name),
@@ -488,7 +547,32 @@ def _schedule(reader: Reader, file: ScenarioFile, topology: Topology) -> Iterabl
                 name,
                 FAULTS[table.fault].defaults,
             )
-        yield FaultSpec(**msgspec.structs.asdict(table))
+        for id, target in _targets(table, topology):
+            reason = FAULTS[table.fault].applies_to(target, topology)
+            if reason and reader.asked is None:
+                reader.fail(
+                    (*at, "target"), f"{table.fault} cannot be applied to {target!r}: {reason}"
+                )
+            seconds = _seconds(reader, at, table, rng)
+            yield FaultSpec(
+                **msgspec.structs.asdict(table) | {"id": id, "target": target, "at": seconds}
+            )
+
+
+def _targets(table: FaultTable, topology: Topology) -> Iterable[tuple[str, str]]:
+    """The ids and targets of a fault: one, or one for every link."""
+    if table.target != _LINK:
+        return [(table.id, _named(table.target, topology))]
+    return [(id_of(table.id, link, topology), link.name) for link in topology.links]
+
+
+def _seconds(reader: Reader, at: tuple[str, int], table: FaultTable, rng: random.Random) -> float:
+    """When a fault begins: as the file says, or chosen by the seed between two times."""
+    if not isinstance(table.at, list):
+        return table.at
+    if table.at[0] > table.at[1]:
+        reader.fail((*at, "at"), f"at is {table.at}; write the earlier time first")
+    return round(rng.uniform(*table.at), 2)
 
 
 def _checks(reader: Reader, file: ScenarioFile) -> Iterable[str]:

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from linkflap.chaos.default_workloads import KINDS as SEVERAL
 from linkflap.chaos.faults import FAULTS
 from linkflap.chaos.triggers import known
 from linkflap.harness.mirrors import MIRRORS
@@ -24,6 +25,8 @@ from linkflap.harness.workloads import COMMAND, KINDS
 from linkflap.topologies import TOPOLOGIES
 
 Seconds = Annotated[float, Meta(ge=0, le=86_400)]
+Between = Annotated[list[Seconds], Meta(min_length=2, max_length=2)]  # a tuple crashes msgspec 0.22
+"""Two times, the earlier one first."""
 Number = Annotated[int, Meta(ge=0, le=1 << 31)]
 Name = Annotated[str, Meta(min_length=1, max_length=100)]
 FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
@@ -39,7 +42,8 @@ class Table(
 
 
 class ClusterTable(Table, frozen=True, kw_only=True):
-    """One cluster: settings of its brokers, by Kafka's names."""
+    """One cluster, or each one if it is called `{cluster}`: settings of its brokers, by Kafka's
+    names."""
 
     config: dict[str, Option] = {}
 
@@ -61,7 +65,9 @@ class TopicsTable(Table, frozen=True, kw_only=True):
 
 class WorkloadTable(Table, frozen=True, kw_only=True):
     """Some clients with one purpose, whose topics are first written on the cluster `home`; or a
-    program of your own.
+    program of your own. The kind `default` stands for several workloads: its options are those of
+    their producers, and `clients` multiplies their clients. Its home may be `{home}`: each cluster
+    where topics begin.
 
     `library` is whose clients they are, where it is another than the file's `clients`. `command` is
     a list of words, run without a shell in `folder` (from this file's); `reads` and `writes` are
@@ -85,12 +91,13 @@ class WorkloadTable(Table, frozen=True, kw_only=True):
 
 class FaultTable(Table, frozen=True, kw_only=True):
     """One fault, `at` seconds after the workload began (or after the faults that `when` names), for
-    `duration` seconds."""
+    `duration` seconds. `at = [3.0, 5.0]`: the seed chooses a time between the two. With the target
+    `{link}` every link has this fault."""
 
     id: FileName
     fault: Name
     target: Name
-    at: Seconds = 0.0
+    at: Seconds | Between = 0.0
     duration: Seconds = 0.0
     when: When = "always"
     options: dict[str, Option] = {}
@@ -114,7 +121,9 @@ class BudgetsTable(Table, frozen=True, kw_only=True):
 
 
 class ScenarioFile(Table, frozen=True, kw_only=True):
-    """A scenario for `linkflap run FILE.toml`. Once all faults have ended, every client that has
+    """A scenario for `linkflap run FILE.toml`. `{source}` and `{destination}` in `about`, names of
+    clusters, homes, options of workloads and targets are the clusters of the first link, `{links}`
+    all links. Once all faults have ended, every client that has
     work makes progress within `progress_within` seconds (0: it promises nothing)."""
 
     schema: int
@@ -141,7 +150,7 @@ def json_schema() -> str:
     schema: dict[str, Any] = msgspec.json.schema(ScenarioFile)
     tables = schema["$defs"]
     _names(tables["FaultTable"], "fault", FAULTS)
-    _names(tables["WorkloadTable"], "kind", (*KINDS, COMMAND))
+    _names(tables["WorkloadTable"], "kind", (*KINDS, COMMAND, *SEVERAL))
     _names(tables["MirrorTable"], "kind", MIRRORS)
     tables["FaultTable"]["properties"]["when"]["examples"] = [
         *known(),

@@ -1,40 +1,57 @@
-"""The named scenarios, by what they break, and their registry."""
+"""The built-in scenarios: files of the format that users write, and a few functions (`coded`)."""
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from types import MappingProxyType
+from typing import Final
 
-from linkflap.chaos.scenarios import clusters, failovers, links, topics
-from linkflap.chaos.scenarios.base import Builder, ScenarioRequest
+from linkflap.chaos.scenarios import coded
+from linkflap.chaos.scenarios.coded import Builder, ScenarioRequest
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import Scenario, with_library
 from linkflap.harness.model.texts import nearest
 
-SCENARIOS: Mapping[str, Builder] = MappingProxyType(
-    {
-        "link-flap": links.link_flap,
-        "baseline": clusters.baseline,
-        "planned-failover": failovers.planned_failover,
-        "mirror-crash": failovers.mirror_crash,
-        "broker-loss": clusters.broker_loss,
-        "half-open": links.half_open,
-        "chain-flap": links.chain_flap,
-        "round-trip": links.round_trip,
-        "region-loss": failovers.region_loss,
-        "failback-divergence": failovers.failback_divergence,
-        "failover-open-transactions": failovers.failover_open_transactions,
-        "producer-id-collision": failovers.producer_id_collision,
-        "relay": links.relay,
-        "compacted-topic": topics.compacted_topic,
-        "retention": topics.retention,
-        "log-append-time": topics.log_append_time,
-        "partitions-added": topics.partitions_added,
-        "large-messages": topics.large_messages,
-        "client-kill": clusters.client_kill,
-    }
+FILES: Final = Path(__file__).parent
+
+
+def _of_file(name: str, request: ScenarioRequest) -> Scenario:
+    """The scenario of a file in this folder, with the user's options."""
+    # Here, because completion and `list` need only the names.
+    from linkflap.chaos import scenario_file
+
+    made = scenario_file.read(
+        FILES / f"{name}.toml", seed=request.seed, chosen=True, topology=request.topology
+    )
+    return replace(made, mirror=request.mirrored_by(), duration=request.duration or made.duration)
+
+
+CODED: Final[Mapping[str, Builder]] = {
+    "link-flap": coded.link_flap,
+    "half-open": coded.half_open,
+    "chain-flap": coded.chain_flap,
+    "failback-divergence": coded.failback_divergence,
+    "region-loss": coded.region_loss,
+    "broker-loss": coded.broker_loss,
+}
+SCENARIOS: Final[Mapping[str, Builder]] = MappingProxyType(
+    {**CODED, **{path.stem: partial(_of_file, path.stem) for path in sorted(FILES.glob("*.toml"))}}
 )
+
+
+def about(name: str) -> str:
+    """What a scenario does, in one line: the first paragraph of its function's docstring, or of the
+    comment at the top of its file."""
+    if name in CODED:
+        text = inspect.getdoc(CODED[name]) or ""
+    else:
+        text = re.sub(r"(?m)^# ?", "", (FILES / f"{name}.toml").read_text())
+    return " ".join(text.partition("\n\n")[0].split())
 
 
 def scenario(name: str, request: ScenarioRequest) -> Scenario:
@@ -71,4 +88,4 @@ def _stalled(made: Scenario) -> Scenario:
     )
 
 
-__all__ = ["SCENARIOS", "ScenarioRequest", "scenario"]
+__all__ = ["SCENARIOS", "ScenarioRequest", "about", "scenario"]

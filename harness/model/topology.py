@@ -91,6 +91,14 @@ class Topology:
         known = ", ".join(link.name for link in self.links)
         raise InputError(f"topology has no link {name!r}; it has {known}")
 
+    @property
+    def homes(self) -> tuple[str, ...]:
+        """The home clusters of topics: those that no link leads to, or all clusters if a link leads
+        to each."""
+        mirrored = {link.destination for link in self.links}
+        every = tuple(cluster.name for cluster in self.clusters)
+        return tuple(name for name in every if name not in mirrored) or every
+
     def homes_over(self, link: LinkSpec) -> tuple[str, ...]:
         """The clusters whose own topics cross `link`: those that reach its source without passing
         its destination.
@@ -116,6 +124,13 @@ def hyphen_free(name: str) -> str:
     """A cluster's name as part of a name whose parts hyphens join: `mm2-us.east-eu.west` can be
     read in one way only."""
     return name.replace("-", ".").replace("_", ".")
+
+
+def id_of(fault: str, link: LinkSpec, topology: Topology) -> str:
+    """The id of a fault that every link has. It includes the link's name, except for the first
+    link."""
+    first = link is topology.links[0]
+    return fault if first else f"{fault}-{hyphen_free(link.source)}-{hyphen_free(link.destination)}"
 
 
 def topic_name(home: str, name: str) -> str:

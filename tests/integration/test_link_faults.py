@@ -13,8 +13,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
+from linkflap.chaos.default_workloads import default_workloads
 from linkflap.chaos.faults import FAULTS
-from linkflap.chaos.scenarios.base import default_workloads
 from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.protocols import Deployment, Link
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Option, Scenario

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from pyspark.sql import SparkSession
 
-from linkflap.chaos.scenarios.base import GROUP, default_workloads
+from linkflap.chaos.default_workloads import GROUP, default_workloads
 from linkflap.harness.mirrors import mm2, mm2_config
 from linkflap.harness.mirrors.mm2 import ConnectProgress
 from linkflap.harness.model.errors import DeadlineExceeded

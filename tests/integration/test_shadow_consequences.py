@@ -17,8 +17,8 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
+from linkflap.chaos.default_workloads import default_workloads
 from linkflap.chaos.scenarios import ScenarioRequest, scenario
-from linkflap.chaos.scenarios.base import default_workloads
 from linkflap.harness.log.batch_headers import Headers
 from linkflap.harness.log.batches import scan
 from linkflap.harness.mirrors import make_mirror

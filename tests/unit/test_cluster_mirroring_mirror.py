@@ -19,8 +19,7 @@ from linkflap.chaos.generator.bounds import GeneratorBounds
 from linkflap.chaos.generator.coverage import Coverage
 from linkflap.chaos.generator.generate import generate, playable
 from linkflap.chaos.scenario_file import read
-from linkflap.chaos.scenarios import SCENARIOS
-from linkflap.chaos.scenarios.base import ScenarioRequest
+from linkflap.chaos.scenarios import SCENARIOS, ScenarioRequest
 from linkflap.harness import mirrors
 from linkflap.harness.machine.java import Java
 from linkflap.harness.mirrors.cluster_mirroring import logs, mirror, settings, state_topic

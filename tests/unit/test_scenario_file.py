@@ -124,6 +124,94 @@ def test_a_file_by_hand(tmp_path: Path) -> None:
     assert read(made(tmp_path, render(it)), seed=0) == it
 
 
+ANY_TOPOLOGY = """\
+schema = 1
+name = "mine"
+about = "{source} dies, {destination} goes on: {links}"
+topology = "A->B"
+
+[cluster."{cluster}".config]
+"num.io.threads" = 2
+[cluster."{source}".config]
+"log.retention.bytes" = 300000
+
+[[workload]]
+kind = "default"
+home = "{home}"
+options = { rate = 3.0, abort_share = 0.2 }
+
+[[workload]]
+kind = "readers"
+home = "{source}"
+options = { cluster = "{destination}" }
+
+[[fault]]
+id = "slow"
+fault = "link-latency"
+target = "{link}"
+at = [1.0, 2.0]
+duration = 1.0
+
+[[fault]]
+id = "failover"
+fault = "failover-planned"
+target = "{source}->{destination}"
+when = "after:slow"
+"""
+
+
+def test_a_file_for_any_topology_names_its_clusters_and_breaks_every_link(tmp_path: Path) -> None:
+    path = made(tmp_path, ANY_TOPOLOGY)
+    it = read(path, seed=7, topology=parse("us-east->eu, ap->eu"))
+    assert it.about == "us-east dies, eu goes on: us-east->eu, ap->eu"
+    threads, kept = {"num.io.threads": "2"}, {"log.retention.bytes": "300000"}
+    assert {c.name: c.config for c in it.topology.clusters} == {
+        "us-east": threads | kept,
+        "eu": threads,
+        "ap": threads,
+    }
+    assert [(f.id, f.target) for f in it.schedule] == [
+        ("slow", "us-east->eu"),
+        ("slow-ap-eu", "ap->eu"),
+        ("failover", "us-east->eu"),
+    ]
+    rates = {(w.kind, w.home): w.options.get("rate") for w in it.workloads}
+    assert rates == {
+        (kind, home): None if kind == "readers" else 3.0
+        for kind in ("transactional", "idempotent", "zombie", "readers")
+        for home in ("us-east", "ap")
+    }
+    aborts = {w.kind for w in it.workloads if w.options.get("abort_share") == 0.2}
+    assert aborts == {"transactional"}
+    assert it.workloads[-1].options == {"cluster": "eu"}
+
+
+def test_the_seed_chooses_times_between_two(tmp_path: Path) -> None:
+    path = made(tmp_path, ANY_TOPOLOGY)
+    chosen = [read(path, seed=seed).schedule[0].at for seed in range(20)]
+    assert all(1.0 <= at <= 2.0 for at in chosen)
+    assert len(set(chosen)) > 10
+    assert read(path, seed=5) == read(path, seed=5)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "says"),
+    [
+        ("[1.0, 2.0]", "[2.0, 1.0]", "line 25: at is [2.0, 1.0]; write the earlier time first"),
+        ("[1.0, 2.0]", "[1.0]", "line 25: fault.0.at is wrong: expected `array` of length >= 2"),
+        ("abort_share", "abort_shares", "line 14: there is no option of default 'abort_shares'"),
+        ('"{home}"', '"{homes}"', "line 13: there is no cluster '{homes}'"),
+        ('"{link}"', '"{links}{link}"', "link-latency cannot be applied to 'A->B{link}'"),
+    ],
+)
+def test_mistakes_in_a_file_for_any_topology(
+    right: str, wrong: str, says: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError) as refused:
+        read(made(tmp_path, ANY_TOPOLOGY.replace(right, wrong)), seed=1)
+    assert says in str(refused.value)
+
+
 def test_the_seed_of_the_file_stands_unless_another_is_chosen(tmp_path: Path) -> None:
     path = made(tmp_path, GOOD.replace("duration = 5.0", "duration = 5.0\nseed = 9"))
     assert read(path, seed=1).seed == 9
@@ -401,14 +489,14 @@ def test_the_published_schema_is_current_and_knows_what_the_registries_know() ->
     )
     tables = json.loads(json_schema())["$defs"]
     assert tables["WorkloadTable"]["properties"]["kind"]["enum"] == sorted(
-        (*workloads.KINDS, workloads.COMMAND)
+        (*workloads.KINDS, workloads.COMMAND, "default", "default-readers")
     )
     assert tables["MirrorTable"]["properties"]["kind"]["enum"] == sorted(mirrors.MIRRORS)
 
 
 EXAMPLES = sorted(
     path
-    for folder in ("docs/examples", "chaos/cases/scenarios", "tests/data")
+    for folder in ("docs/examples", "chaos/cases/scenarios", "chaos/scenarios", "tests/data")
     for path in (ROOT / folder).rglob("*.toml")
     if "topology" in tomllib.loads(path.read_text())  # the others are manifests of mirrors
 )
@@ -429,7 +517,7 @@ def test_every_kept_file_is_right_by_the_published_schema_and_can_be_read(
 ) -> None:
     assert [error.message for error in published.iter_errors(tomllib.loads(path.read_text()))] == []
     if "@KAFKA" not in path.read_text():  # a case, which names its release, has its own tests
-        assert read(path, seed=1).schedule
+        assert read(path, seed=1).workloads
 
 
 def test_the_published_schema_takes_what_save_writes_and_refuses_what_read_refuses(

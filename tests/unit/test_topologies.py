@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 
 from linkflap.chaos import scenario_file
 from linkflap.chaos.scenarios import SCENARIOS, ScenarioRequest, scenario
-from linkflap.chaos.scenarios.base import homes
-from linkflap.chaos.scenarios.clusters import broker_loss
-from linkflap.chaos.scenarios.links import chain_flap, link_flap
+from linkflap.chaos.scenarios.coded import broker_loss, chain_flap, link_flap
 from linkflap.chaos.schedule import check as check_schedule
 from linkflap.chaos.schedule import spared
 from linkflap.chaos.triggers import after
@@ -592,7 +590,7 @@ def test_chain_flap_has_clients_wherever_topics_begin_and_breaks_every_hop(
     arrows: str, begin: str
 ) -> None:
     topology = parse(arrows)
-    assert "".join(homes(topology)) == begin
+    assert "".join(topology.homes) == begin
     chosen = chain_flap(ScenarioRequest(seed=5, topology=topology))
     assert (
         chosen
@@ -624,7 +622,7 @@ def test_link_flap_breaks_every_link_and_has_clients_wherever_topics_begin(arrow
             fault.fault for fault in chosen.schedule if fault.target == link.name and fault.duration
         ]
         assert of_link == ["link-flap", "link-latency"]
-    assert {workload.home for workload in chosen.workloads} == set(homes(topology))
+    assert {workload.home for workload in chosen.workloads} == set(topology.homes)
     failovers = [] if arrows in ("A->B->C->A", "A->B->C->D->A") else ["failover-forced"]
     assert [fault.fault for fault in chosen.schedule if not fault.duration] == failovers
 
@@ -642,7 +640,7 @@ def test_region_loss_kills_the_first_source_and_refuses_rings(arrows: str) -> No
     assert [(f.fault, f.target) for f in chosen.schedule] == [
         ("failover-forced", topology.links[0].name)
     ]
-    assert {workload.home for workload in chosen.workloads} == set(homes(topology))
+    assert {workload.home for workload in chosen.workloads} == set(topology.homes)
 
 
 @pytest.mark.parametrize("name", ["baseline", "planned-failover", "mirror-crash", "half-open"])
@@ -651,7 +649,7 @@ def test_faults_of_links_or_mirrors_target_every_one(name: str, arrows: str) -> 
     topology = parse(arrows)
     chosen = SCENARIOS[name](ScenarioRequest(seed=5, topology=topology))
     check_schedule(chosen.schedule, topology)
-    assert {workload.home for workload in chosen.workloads} == set(homes(topology))
+    assert {workload.home for workload in chosen.workloads} == set(topology.homes)
     kinds = {
         link.name: [
             fault.fault

@@ -1,29 +1,119 @@
-"""Scenarios of links that flap, slow down, hang or stay half open, between two or more clusters."""
+"""The scenarios that a file cannot express, and the arguments of every scenario.
+
+Their times depend on one another, their faults come in a random order, or they refuse some
+topologies.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from linkflap.chaos.scenarios.base import (
-    ScenarioRequest,
+from linkflap.chaos.default_workloads import (
     default_workloads,
     default_workloads_at_every_home,
     default_workloads_of,
-    failover_of_first,
-    homes,
-    id_of,
-    source_killed,
 )
-from linkflap.chaos.triggers import after
-from linkflap.harness.model.scenario import FaultSpec, Option, Scenario, WorkloadSpec
-from linkflap.harness.model.topology import LinkSpec, Topology, hyphen_free
+from linkflap.chaos.triggers import SEEN_ON_BOTH_SIDES, after
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.scenario import (
+    FaultSpec,
+    Minimums,
+    MirrorSpec,
+    Option,
+    Scenario,
+    WorkloadSpec,
+)
+from linkflap.harness.model.topology import LinkSpec, Topology, hyphen_free, id_of
 from linkflap.topologies import parse
+
+MINIMUMS: Final = Minimums(committed=60, aborted=5, reads=500)
+"""What most scenarios have to do at least, so that their verdict means something."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioRequest:
+    """The user's options beside the scenario's name; None and empty mean the scenario's own."""
+
+    seed: int
+    topology: Topology | None = None
+    mirror: str | None = None
+    mirror_options: Mapping[str, Option] = field(default_factory=dict)
+    duration: float | None = None
+    clients: str | None = None
+    stall_source: bool = False
+    """Whether each forced failover keeps its source half-open until the mirror is promoted, then
+    kills it."""
+
+    @property
+    def rng(self) -> random.Random:
+        """The only source of randomness of a schedule: the same seed gives the same faults."""
+        return random.Random(self.seed)
+
+    def mirrored_by(self, kind: str = "shadow") -> MirrorSpec:
+        """The requested mirror, else `kind`, with the user's options."""
+        return MirrorSpec(kind=self.mirror or kind, options=self.mirror_options)
+
+    def scenario(
+        self,
+        topology: Topology,
+        *,
+        name: str,
+        about: str,
+        workloads: Sequence[WorkloadSpec],
+        schedule: Sequence[FaultSpec],
+        duration: float,
+    ) -> Scenario:
+        """A scenario with the requested seed, mirror and duration, else `duration` seconds."""
+        return Scenario(
+            name=name,
+            about=about,
+            seed=self.seed,
+            topology=topology,
+            mirror=self.mirrored_by(),
+            workloads=tuple(workloads),
+            schedule=tuple(schedule),
+            minimums=MINIMUMS,
+            duration=self.duration or duration,
+        )
+
+
+Builder = Callable[[ScenarioRequest], Scenario]
+
+
+OPEN: Final = f"{SEEN_ON_BOTH_SIDES} and transactions-ended:10 and open-transactions"
+"""The trigger of a forced failover. On a busy machine, records are mirrored and read before the
+first transaction ends."""
+
+
+def source_killed(link: LinkSpec, at: float, id: str = "failover") -> FaultSpec:
+    """A forced failover over a link, once transactions are open there."""
+    return FaultSpec(
+        id=id,
+        fault="failover-forced",
+        target=link.name,
+        at=at,
+        duration=0.0,
+        when=OPEN,
+    )
+
+
+def failover_of_first(topology: Topology, at: float, follows: Sequence[str]) -> Iterator[FaultSpec]:
+    """A forced failover over the first link: its source is lost for good. None if topics of other
+    homes pass over it, as in a ring: their clients would not move."""
+    first = topology.links[0]
+    if len(topology.homes_over(first)) > 1:
+        return
+    when = after(*follows, once=OPEN) if follows else OPEN
+    yield replace(source_killed(first, at), when=when)
+
 
 _HEALED: Final = 2.0
 """Seconds between the last fault of a link and the failover."""
+
+
 _LINKS: Final = ("a flapping, then slow link", "flapping, then slow links")
 
 
@@ -55,9 +145,7 @@ def link_flap(request: ScenarioRequest) -> Scenario:
     workloads, failover = default_workloads(topology, first.source), [source_killed(first, kill_at)]
     if others:
         workloads = tuple(
-            workload
-            for home in homes(topology)
-            for workload in default_workloads_of(topology, home)
+            workload for home in topology.homes for workload in default_workloads_of(topology, home)
         )
         slows = [fault.id for fault in faults if fault.fault == "link-latency"]
         failover = list(failover_of_first(topology, _HEALED, slows))
@@ -180,6 +268,8 @@ def _stalled(id: str, target: str, at: float, direction: str) -> FaultSpec:
 
 
 _HELD = 2.0
+
+
 _HEALS = 1.5
 """Seconds between two faults of one hop. On a slow machine a fault takes longer: each follows the
 end of the previous one, because it measures an intact link."""
@@ -210,9 +300,7 @@ def chain_flap(request: ScenarioRequest) -> Scenario:
             "to the second"
         ),
         workloads=tuple(
-            workload
-            for home in homes(topology)
-            for workload in default_workloads_of(topology, home)
+            workload for home in topology.homes for workload in default_workloads_of(topology, home)
         ),
         schedule=(
             *(fault for hop in hops for fault in hop),
@@ -250,44 +338,53 @@ def _of_hop(link: LinkSpec, rng: random.Random) -> Iterator[FaultSpec]:
         before = (id_,)
 
 
-def round_trip(request: ScenarioRequest) -> Scenario:
-    """A->B: A dies with transactions open; clients fail over to B; the mirror is reversed; a
-    planned failover back to A.
+def failback_divergence(request: ScenarioRequest) -> Scenario:
+    """A->B: the link is cut, A takes more writes and dies; clients fail over to B; the mirror is
+    reversed; clients come back.
 
-    Guarantee at stake: a failback leaves one log (KIP-1279, failback). A loses the records that
-    were never mirrored, and nothing else; B's records are on A at the same offsets; the way back is
-    planned, so it loses nothing. A violation looks like an offset at which A and B have different
-    records, a record acknowledged on B that A does not have, or two writers under one producer id,
-    now that each cluster has ids of the other's in its log.
+    Guarantee at stake: the failback truncates A's log exactly where the two diverge, no more and no
+    less (KIP-1279, failback: the last mirrored offset in its draft, the last mirror epoch since;
+    option failback_point). The tail that was never mirrored is on A until then, as its capture
+    before the truncation shows, and on neither cluster afterwards. A violation looks like a record
+    of that tail behind the truncation, or like a missing record before it.
     """
     rng = request.rng
     topology = request.topology or parse("A->B")
     link = topology.links[0]
     back = f"{link.destination}->{link.source}"
-    away_at = round(rng.uniform(3.5, 5.0), 2)
+    cut_at = round(rng.uniform(3.0, 4.5), 2)
     return request.scenario(
         topology,
-        name="round-trip",
+        name="failback-divergence",
         about=(
-            f"{link.name}; {link.source} is killed, clients continue on {link.destination}, and "
-            "come back by a planned failover"
+            f"{link.name}; the link is cut, {link.source} takes more writes and dies; the "
+            "failback truncates what was never mirrored"
         ),
         workloads=default_workloads(topology, link.source),
         schedule=(
-            source_killed(link, away_at, "away"),
+            FaultSpec(
+                id="cut",
+                fault="link-cut",
+                target=link.name,
+                at=cut_at,
+                duration=round(rng.uniform(3.0, 4.0), 2),
+            ),
+            source_killed(link, round(cut_at + rng.uniform(1.0, 1.5), 2), "away"),
             FaultSpec(
                 id="reverse",
                 fault="mirror-reverse",
                 target=link.name,
-                at=round(rng.uniform(1.5, 2.5), 2),
+                at=round(rng.uniform(2.0, 3.0), 2),
                 duration=0.0,
                 when="after:away",
             ),
+            # Only then may A's coordinator abort the open transactions of its dead clients: it
+            # appends its own markers.
             FaultSpec(
                 id="home",
                 fault="failover-planned",
                 target=back,
-                at=round(rng.uniform(1.5, 2.5), 2),
+                at=1.0,
                 duration=0.0,
                 when="after:reverse",
             ),
@@ -296,74 +393,93 @@ def round_trip(request: ScenarioRequest) -> Scenario:
     )
 
 
-GROUP = "linkflap.relay"
+def region_loss(request: ScenarioRequest) -> Scenario:
+    """A<->B: clients write on both; A is killed for good with transactions open, and its clients
+    continue on B.
 
+    In another topology the source of the first link is killed. Raises InputError if that link
+    carries topics of other clusters too, as in a ring.
 
-def relay(request: ScenarioRequest) -> Scenario:
-    """A->B: two relays on A. Their broker restarts, then A is killed with transactions open, and
-    they continue on B.
-
-    Guarantee at stake: a relay's outputs and its group's offsets are one transaction (KIP-98,
-    KIP-447), on each cluster, whatever happens to it. No mirror promises that across the failover:
-    partitions and group offsets are mirrored independently (KIP-382, KIP-545, KIP-1279). So outputs
-    may be repeated, and those of the last moments may be missing; both are counted and reported. A
-    violation looks like an input that the group has passed without an output, or one with two
-    outputs on the cluster where both were made.
+    Guarantee at stake: what each region promised before stays true on those that are left. What the
+    dead region had not received yet, or had received and nobody can ask it for, is not due: only
+    the dead could show it. What it had shown to readers or acknowledged to clients must be in its
+    logs, and what it had not sent on is the recovery point of the failover. A violation is a record
+    of a living region that is missing there, a record of the dead region that another one had shown
+    and has no more, or clients that do not go on.
     """
-    rng = request.rng
-    topology = request.topology or parse("A->B")
+    topology = request.topology or parse("A<->B")
     link = topology.links[0]
-    home, there = link.source, link.destination
-    restart_at = round(rng.uniform(2.0, 3.0), 2)
-    kill_at = round(rng.uniform(4.0, 5.0), 2)
-
-    def reader(cluster: str, isolation: str) -> WorkloadSpec:
-        return WorkloadSpec(
-            kind="readers",
-            home=home,
-            options={"cluster": cluster, "isolation": isolation, "assign": True},
+    failover = tuple(failover_of_first(topology, round(request.rng.uniform(4.0, 6.0), 2), ()))
+    if not failover:
+        raise InputError(
+            f"region-loss moves the clients of {link.source} over {link.name}, which carries topics"
+            f" of {', '.join(topology.homes_over(link))}; name first a link that carries "
+            "the topics of its source alone, e.g. 'A<->B'"
         )
-
     return request.scenario(
         topology,
-        name="relay",
+        name="region-loss",
         about=(
-            "relays read a topic and write another, exactly once; their broker restarts, then they "
-            f"fail over and continue on {there}"
+            f"clients write in every region; {link.source} is killed for good with transactions "
+            f"open; its clients continue on {link.destination}"
         ),
-        workloads=(
-            WorkloadSpec(
-                kind="transactional",
-                home=home,
-                clients=2,
-                options={"rate": 12.0, "open_share": 0.01, "hold": 0.5},
-            ),
-            WorkloadSpec(
-                kind="relay",
-                home=home,
-                clients=2,
-                options={"rate": 10.0, "group": GROUP, "abort_share": 0.1},
-            ),
-            reader(home, "read_committed"),
-            *(reader(there, isolation) for isolation in ("read_committed", "read_uncommitted")),
+        workloads=default_workloads_at_every_home(topology),
+        schedule=failover,
+        duration=9.0,
+    )
+
+
+_LEAST = 3
+
+
+def broker_loss(request: ScenarioRequest) -> Scenario:
+    """A:3->B:3: one broker of A is killed, one of B paused, one of A restarted.
+
+    Guarantee at stake: replication in a cluster (acks=all, min.insync.replicas 2) and transactions
+    survive the loss of one broker (KIP-98, KIP-966). Afterwards replicas agree below the high
+    watermark.
+    """
+    rng = request.rng
+    topology = request.topology or parse("A:3->B:3")
+    link = topology.links[0]
+    for name in (link.source, link.destination):
+        if (brokers := topology.cluster(name).brokers) < _LEAST:
+            raise InputError(
+                f"broker-loss takes brokers of both clusters away while the others go on: {name} "
+                f"needs {_LEAST} or more and has {brokers}; write --topology "
+                f"'{link.source}:{_LEAST}->{link.destination}:{_LEAST}'"
+            )
+    killed = rng.choice([1, 2, 3])
+    return request.scenario(
+        topology,
+        name="broker-loss",
+        about=(
+            f"{link.name}; a broker of {link.source} is killed, one of {link.destination} paused, "
+            f"another of {link.source} restarted"
         ),
+        workloads=default_workloads(topology, link.source),
         schedule=(
+            FaultSpec(
+                id="kill",
+                fault="broker-kill",
+                target=f"{link.source}/{killed}",
+                at=2.0,
+                duration=5.0,
+            ),
+            FaultSpec(
+                id="pause",
+                fault="broker-pause",
+                target=f"{link.destination}/{rng.choice([1, 2, 3])}",
+                at=14.0,
+                duration=5.0,
+            ),
             FaultSpec(
                 id="restart",
                 fault="broker-restart",
-                target=f"{home}/1",
-                at=restart_at,
-                duration=2.0,
-                when="under-way",
-            ),
-            FaultSpec(
-                id="failover",
-                fault="failover-forced",
-                target=link.name,
-                at=kill_at,
-                duration=0.0,
-                when="after:restart and seen-on-both-sides and open-transactions",
+                target=f"{link.source}/{killed % 3 + 1}",
+                at=26.0,
+                duration=1.0,
             ),
         ),
-        duration=14.0,
+        duration=32.0,
     )
