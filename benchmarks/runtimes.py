@@ -25,7 +25,7 @@ from pathlib import Path
 
 from linkflap.harness.machine import cleanup
 from linkflap.harness.model.protocols import Deployment, Recorder
-from linkflap.harness.model.side_by_side import side_by_side
+from linkflap.harness.model.threads import side_by_side
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import EventLog

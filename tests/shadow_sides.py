@@ -20,7 +20,7 @@ from linkflap.harness.mirrors.shadow.mirror import ShadowMirror, make
 from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID, Config
 from linkflap.harness.model.protocols import Cluster, Deployment, Mirror
 from linkflap.harness.model.scenario import MirrorSpec, Option
-from linkflap.harness.model.side_by_side import side_by_side
+from linkflap.harness.model.threads import side_by_side
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
 from linkflap.harness.wire.offsets import Partition, quiet

@@ -26,7 +26,7 @@ from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputErr
 from linkflap.harness.model.faults import Target
 from linkflap.harness.model.protocols import Bite, Broker, Cluster, Confines, World
 from linkflap.harness.model.scenario import FaultSpec, Option
-from linkflap.harness.model.side_by_side import side_by_side
+from linkflap.harness.model.threads import side_by_side
 from linkflap.harness.model.topology import DEFAULT_KAFKA, Topology
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution.kafka import released

@@ -23,7 +23,6 @@ from linkflap.chaos.faults.base import (
     settings,
     watch_answered,
 )
-from linkflap.harness.model.background import Background
 from linkflap.harness.model.errors import (
     DeadlineExceeded,
     EnvironmentFailure,
@@ -33,6 +32,7 @@ from linkflap.harness.model.errors import (
 from linkflap.harness.model.faults import Target
 from linkflap.harness.model.protocols import Bite, Direction, World, is_running
 from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.threads import Background
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.wait import patient, until
 

@@ -30,7 +30,7 @@ from linkflap.harness.model.protocols import (
     World,
 )
 from linkflap.harness.model.scenario import FaultSpec, Option
-from linkflap.harness.model.side_by_side import side_by_side
+from linkflap.harness.model.threads import side_by_side
 from linkflap.harness.model.topology import TopicPartition, Topology, is_data_topic
 from linkflap.harness.model.wait import patient, until
 from linkflap.harness.runtimes import probe

@@ -22,7 +22,7 @@ from linkflap.harness.machine.engine_address import (
 )
 from linkflap.harness.machine.process_identity import Identity, alive, elsewhere
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
-from linkflap.harness.model.side_by_side import side_by_side
+from linkflap.harness.model.threads import side_by_side
 from linkflap.harness.model.wait import until
 
 if TYPE_CHECKING:

@@ -255,7 +255,7 @@ class SampledReplica(msgspec.Struct, frozen=True, kw_only=True):
 class SettingsSampled(OfCluster, frozen=True, kw_only=True):
     """Settings that are set on topics of a cluster, where they had changed, and at the end of a
     run: topic -> name -> value; requested at `asked` (ns), answered at the event's time
-    (`harness.capture.topic_settings`). `before` is the time of the last earlier request that was
+    (`harness.capture.samplers`). `before` is the time of the last earlier request that was
     answered, 0 if none was; None in older runs."""
 
     asked: Time
@@ -265,7 +265,7 @@ class SettingsSampled(OfCluster, frozen=True, kw_only=True):
 
 class ReplicasSampled(OfCluster, frozen=True, kw_only=True):
     """The replicas of one broker that changed, or were not recorded for a while: requested at
-    `asked` (ns), answered at the event's time (`harness.capture.replica_ends`)."""
+    `asked` (ns), answered at the event's time (`harness.capture.samplers`)."""
 
     asked: Time
     rows: tuple[SampledReplica, ...]
@@ -640,7 +640,7 @@ class Phase(Event, frozen=True, kw_only=True):
 
 
 class HostStall(Event, frozen=True, kw_only=True):
-    """The machine did not wake a thread for so many seconds (`harness.capture.watermarks`)."""
+    """The machine did not wake a thread for so many seconds (`harness.capture.samplers`)."""
 
     host: str = msgspec.field(name="subject", default="host")
     seconds: float

@@ -20,22 +20,18 @@ line of each file is torn. The first write that fails ends the record: later wri
 reader returns a torn or missing part, or an impossible row, as a `Damage` with the reason, beside
 the intact rows. It does not read a file that has other bytes than the manifest says.
 
-values         the content of run.json, kinds of rows, and damage
-files          rows appended to a file, and files that are replaced
-writer         all files that the harness writes
-client_writer  histories of client processes; a restarted client continues its own
-manifest       the files when a run ended, and which are not as they were
-reader         reads all of it
-renamed        former names of kinds of anomalies
+values    the content of run.json, kinds of rows and their former names, and damage
+files     rows appended to a file, and files that are replaced
+writer    all files that the harness writes, and the histories of client processes
+manifest  the files when a run ended, and which are not as they were
+reader    reads all of it
 """
 
-from linkflap.harness.rundir.client_writer import ClientWriter, LastRows, last_rows
 from linkflap.harness.rundir.files import Appender, EventLog, write_whole
 from linkflap.harness.rundir.manifest import inventory
 from linkflap.harness.rundir.reader import RunReader
-from linkflap.harness.rundir.renamed import with_current_kinds
-from linkflap.harness.rundir.values import FORMAT, Damage, Run, Status
-from linkflap.harness.rundir.writer import RunWriter
+from linkflap.harness.rundir.values import FORMAT, Damage, Run, Status, with_current_kinds
+from linkflap.harness.rundir.writer import ClientWriter, LastRows, RunWriter, last_rows
 
 __all__ = [
     "FORMAT",

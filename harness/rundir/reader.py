@@ -28,8 +28,7 @@ from linkflap.harness.model.history import (
 )
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.rundir.manifest import Manifest
-from linkflap.harness.rundir.renamed import with_current_kinds
-from linkflap.harness.rundir.values import FORMAT, Damage, Row, Run
+from linkflap.harness.rundir.values import FORMAT, Damage, Row, Run, with_current_kinds
 
 
 def _impossible_span(row: Poll | Watermark) -> str:

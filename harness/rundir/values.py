@@ -1,7 +1,13 @@
-"""The content of run.json, the kinds of rows of a run directory, and damage to it."""
+"""The content of run.json, the kinds of rows of a run directory, and damage to it.
+
+Files of older versions of linkflap have former names of kinds of anomalies. Everything that was
+stored goes through a converter to the present names: guarantees in run.json, verdicts, results of
+suites and of cases.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, Self, TypeVar
@@ -10,6 +16,19 @@ from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import EventRow, GroupOffset, Operation, Poll, Watermark
 from linkflap.harness.model.scenario import SCHEMA_VERSION, Scenario
 from linkflap.harness.version import VERSION
+
+RENAMED: Final[Mapping[bytes, bytes]] = {
+    b"skipped-by-cut": b"skipped-by-truncation",
+    b"tail-not-cut": b"tail-not-truncated",
+    b"cut-not-made": b"truncation-not-made",
+}
+_OLD: Final = re.compile(rb"(?<![\w-])(?:" + b"|".join(RENAMED) + rb")(?![\w-])")
+
+
+def with_current_kinds(content: bytes) -> bytes:
+    """A stored JSON document, or a line of one, with the present name of every kind of anomaly."""
+    return _OLD.sub(lambda found: RENAMED[found[0]], content)
+
 
 FORMAT: Final = SCHEMA_VERSION
 Status = Literal["running", "finished", "interrupted", "failed"]

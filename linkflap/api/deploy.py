@@ -19,8 +19,8 @@ from linkflap.api.faults import Faults
 from linkflap.api.own_clients import OwnClients
 from linkflap.api.world import World
 from linkflap.harness import mirrors, runtimes, workloads
-from linkflap.harness.capture import logs, watermarks
-from linkflap.harness.capture.topic_settings import SettingsSampler
+from linkflap.harness.capture import logs, samplers
+from linkflap.harness.capture.samplers import SettingsSampler
 from linkflap.harness.guarantees import declared
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.model.clock import now
@@ -28,7 +28,7 @@ from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.payload import drawn_seed
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.scenario import Minimums, MirrorSpec, Option, Scenario, WorkloadSpec
-from linkflap.harness.model.side_by_side import side_by_side
+from linkflap.harness.model.threads import side_by_side
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.rundir import Run, RunWriter
 from linkflap.harness.workloads.make_crew import check_all, make_all
@@ -219,7 +219,7 @@ class _Session:
             home.create_topic(topic, partitions=partitions)
         bootstraps = {name: cluster.bootstrap for name, cluster in deployment.clusters.items()}
         groups = workloads.groups(scenario.workloads)
-        sampler = self._sampler = watermarks.WatermarkSampler(
+        sampler = self._sampler = samplers.WatermarkSampler(
             bootstraps, self._topics, writer, groups=groups
         )
         self._settings = SettingsSampler(bootstraps, self._topics, writer)

@@ -29,7 +29,7 @@ from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.events import Kind
 from linkflap.harness.model.protocols import Cluster, Deployment
 from linkflap.harness.model.scenario import Scenario
-from linkflap.harness.model.side_by_side import side_by_side
+from linkflap.harness.model.threads import side_by_side
 from linkflap.harness.model.topology import (
     CANARY,
     INTERNAL_TOPICS,

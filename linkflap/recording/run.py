@@ -20,17 +20,16 @@ from pathlib import Path
 from linkflap.chaos.schedule import Player, check_losses, check_runtime
 from linkflap.chaos.schedule import check as check_schedule
 from linkflap.harness import mirrors, runtimes, workloads
-from linkflap.harness.capture import logs, replica_ends, watermarks
+from linkflap.harness.capture import logs, samplers
 from linkflap.harness.capture.logs import Since
-from linkflap.harness.capture.topic_settings import SettingsSampler
+from linkflap.harness.capture.samplers import SettingsSampler
 from linkflap.harness.mirrors import make_mirror
-from linkflap.harness.model.background import stop_all
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError
 from linkflap.harness.model.events import Phase
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.scenario import Scenario
-from linkflap.harness.model.side_by_side import side_by_side
+from linkflap.harness.model.threads import side_by_side, stop_all
 from linkflap.harness.model.wait import patient, until
 from linkflap.harness.rundir import Run, RunWriter
 from linkflap.harness.workloads import jvms
@@ -149,12 +148,12 @@ def perform(
     # Brokers that are the mirror truncate logs by themselves: every replica is watched. Where a
     # mirror leads partitions, replicas are sampled beside its high watermarks.
     in_brokers = guarantee.describes_itself
-    of_replicas = replica_ends.samplers(
-        deployment, topics, writer, again=replica_ends.AGAIN if in_brokers else 0
+    of_replicas = samplers.replica_samplers(
+        deployment, topics, writer, again=samplers.AGAIN if in_brokers else 0
     )
     replicas = list(of_replicas.values()) if in_brokers else []
     leads = guarantee.keeps_journal and not in_brokers
-    sampler = watermarks.WatermarkSampler(
+    sampler = samplers.WatermarkSampler(
         bootstraps,
         topics,
         writer,

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from linkflap.harness.capture import logs
-from linkflap.harness.capture.watermarks import WatermarkSampler
+from linkflap.harness.capture.samplers import WatermarkSampler
 from linkflap.harness.model.protocols import Deployment, Mirror, is_running
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.rundir import RunWriter

@@ -37,8 +37,7 @@ from linkflap.spark_verify.checks.base import (
 )
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
 from linkflap.spark_verify.checks.parts.recovery_point import lost_by_failover
-from linkflap.spark_verify.facts.eras import FOREVER
-from linkflap.spark_verify.facts.lineages import history
+from linkflap.spark_verify.facts.eras import FOREVER, history
 from linkflap.spark_verify.facts.partition_facts import LogPromotion
 from linkflap.spark_verify.facts.view import PartitionView
 

@@ -66,7 +66,6 @@ from linkflap.spark_verify.checks.parts.generations import (
     replica_of,
     truncations_in,
 )
-from linkflap.spark_verify.checks.parts.internal_replicas import sound
 from linkflap.spark_verify.checks.parts.logs import (
     NOWHERE,
     Log,
@@ -76,6 +75,7 @@ from linkflap.spark_verify.checks.parts.logs import (
     recompute_last_stable,
 )
 from linkflap.spark_verify.checks.parts.lost_records import Taken
+from linkflap.spark_verify.checks.parts.replicas import sound
 from linkflap.spark_verify.checks.parts.samples import ahead, found_at, out_of_order, shortened
 from linkflap.spark_verify.checks.parts.transaction_states import max_timeout, name_of, setting
 from linkflap.spark_verify.facts.eras import LogGeneration, on_cluster

@@ -25,8 +25,7 @@ import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found
 from linkflap.spark_verify.checks.parts.generations import generations
-from linkflap.spark_verify.facts.eras import skew
-from linkflap.spark_verify.facts.lineages import history
+from linkflap.spark_verify.facts.eras import history, skew
 from linkflap.spark_verify.facts.view import PartitionView, Replica
 
 COORDINATORS: Final = ("__consumer_offsets", "__transaction_state")

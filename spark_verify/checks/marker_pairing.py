@@ -74,8 +74,7 @@ from linkflap.spark_verify.checks.parts.logs import (
     recompute_last_stable,
 )
 from linkflap.spark_verify.checks.parts.lost_records import Taken
-from linkflap.spark_verify.facts.eras import LogGeneration, MirroredRange
-from linkflap.spark_verify.facts.lineages import history
+from linkflap.spark_verify.facts.eras import LogGeneration, MirroredRange, history
 from linkflap.spark_verify.facts.view import (
     ABORT,
     COMMIT,

@@ -44,11 +44,11 @@ from linkflap.spark_verify.checks.parts.cleaning import (
     tombstones_expired,
 )
 from linkflap.spark_verify.checks.parts.generations import compacted, examined, generations
-from linkflap.spark_verify.checks.parts.internal_replicas import deposed
 from linkflap.spark_verify.checks.parts.logs import NOWHERE
 from linkflap.spark_verify.checks.parts.replicas import (
     between,
     copied_while_running,
+    deposed,
     missing,
     within,
 )

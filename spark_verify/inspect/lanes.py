@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from linkflap.harness.log import batches, layout
 from linkflap.harness.log.batch_headers import Headers
 from linkflap.harness.model.verdict import Anomaly
-from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
-from linkflap.spark_verify.facts.lineages import history
+from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration, history
 from linkflap.spark_verify.read.captures import CapturedReplica, Key
 from linkflap.spark_verify.read.plan import RunPlan, plan
 

@@ -39,7 +39,7 @@ from linkflap.harness.model.payload import FOREIGN
 from linkflap.spark_verify.checks.parts.batch_differences import bytes_differ
 from linkflap.spark_verify.checks.parts.generations import compacted
 from linkflap.spark_verify.checks.parts.logs import changes, locate, read
-from linkflap.spark_verify.facts.lineages import history
+from linkflap.spark_verify.facts.eras import history
 from linkflap.spark_verify.facts.partition_facts import PartitionFacts
 from linkflap.spark_verify.facts.sends_and_reads import (
     ARRAYS,

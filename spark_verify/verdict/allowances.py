@@ -19,8 +19,7 @@ from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.checks.base import Check
 from linkflap.spark_verify.checks.finding_rows import FindingRow
 from linkflap.spark_verify.checks.parts.lost_records import EVIDENCE
-from linkflap.spark_verify.facts.eras import touches
-from linkflap.spark_verify.facts.lineages import history
+from linkflap.spark_verify.facts.eras import history, touches
 from linkflap.spark_verify.facts.partition_facts import Window
 from linkflap.spark_verify.read.plan import RunPlan
 

@@ -11,7 +11,7 @@ from linkflap.harness.model.scenario import add_readers, program_at, unread
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.rundir import Run
 from linkflap.spark_verify.checks.base import Check
-from linkflap.spark_verify.facts.lineages import history
+from linkflap.spark_verify.facts.eras import history
 from linkflap.spark_verify.facts.partition_facts import LogPromotion
 from linkflap.spark_verify.read.failed_mirror_parts import FailedPart
 from linkflap.spark_verify.read.plan import RunPlan

@@ -48,8 +48,7 @@ from linkflap.harness.model.verdict import (
 from linkflap.harness.rundir import Damage, Run, RunReader
 from linkflap.spark_verify.checks.base import Check, Input, Measured, grouped
 from linkflap.spark_verify.checks.finding_rows import FindingRow, partial_of
-from linkflap.spark_verify.facts.eras import FOREVER, Era, LogGeneration
-from linkflap.spark_verify.facts.lineages import history
+from linkflap.spark_verify.facts.eras import FOREVER, Era, LogGeneration, history
 from linkflap.spark_verify.read.captures import Key
 from linkflap.spark_verify.read.failed_mirror_parts import failed_parts
 from linkflap.spark_verify.read.missing_parts import rests_on_a_capture

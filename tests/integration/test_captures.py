@@ -16,8 +16,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.capture.logs import Captures
-from linkflap.harness.capture.replica_ends import samplers
-from linkflap.harness.capture.watermarks import StallWatch, WatermarkSampler
+from linkflap.harness.capture.samplers import StallWatch, WatermarkSampler, replica_samplers
 from linkflap.harness.log.batches import scan
 from linkflap.harness.model.events import ReplicasSampled
 from linkflap.harness.model.history import Bounds, Watermark
@@ -218,7 +217,7 @@ def test_the_log_of_every_replica_is_sampled_while_its_broker_runs(tmp_path: Pat
         cluster = deployment.clusters["A"]
         cluster.create_topic(SAMPLED, partitions=1, replicas=3)
         # a topic that does not exist must not keep the others from being sampled
-        (sampler,) = samplers(deployment, {SAMPLED: 1, "A.later": 1}, events).values()
+        (sampler,) = replica_samplers(deployment, {SAMPLED: 1, "A.later": 1}, events).values()
         sampler.start()
         try:
             ends: dict[int, int] = {}

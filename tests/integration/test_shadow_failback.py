@@ -17,7 +17,7 @@ from linkflap.harness.mirrors.shadow.failpoints import PAUSE_AT
 from linkflap.harness.model.errors import InputError, SetupError
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.scenario import MirrorSpec
-from linkflap.harness.model.side_by_side import side_by_side
+from linkflap.harness.model.threads import side_by_side
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
 from tests import shadows

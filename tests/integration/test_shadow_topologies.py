@@ -15,7 +15,7 @@ from linkflap.api.fixtures import FixtureRun
 from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import Broker, Deployment
-from linkflap.harness.model.side_by_side import side_by_side
+from linkflap.harness.model.threads import side_by_side
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
 from tests.events import Rows

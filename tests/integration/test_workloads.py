@@ -14,7 +14,7 @@ import msgspec
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from linkflap.harness.capture.watermarks import WatermarkSampler
+from linkflap.harness.capture.samplers import WatermarkSampler
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.events import ClientDied
 from linkflap.harness.model.history import Operation, Poll

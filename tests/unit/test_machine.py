@@ -22,7 +22,7 @@ from linkflap.harness.machine import cleanup, engine_address, leases, ledger, pr
 from linkflap.harness.machine.leases import Lease
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
 from linkflap.harness.model.interrupts import held_off
-from linkflap.harness.model.side_by_side import all_side_by_side, side_by_side
+from linkflap.harness.model.threads import all_side_by_side, side_by_side
 from linkflap.harness.model.wait import patient, until
 
 # Ports and memory of concurrent harnesses: real processes, real sockets, real ledger entries.

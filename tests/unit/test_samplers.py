@@ -11,9 +11,8 @@ import msgspec
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from linkflap.harness.capture import topic_settings, watermarks
-from linkflap.harness.capture.replica_ends import AGAIN, ReplicaSampler
-from linkflap.harness.capture.watermarks import ClusterSampler, GroupSampler
+from linkflap.harness.capture import samplers
+from linkflap.harness.capture.samplers import AGAIN, ClusterSampler, GroupSampler, ReplicaSampler
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.events import SampledReplica, SettingsSampled
 from linkflap.harness.model.protocols import Cluster
@@ -130,7 +129,7 @@ def sampled(monkeypatch: pytest.MonkeyPatch, stuck: list[bool], *, asked: int) -
         made.append(Client(stuck=stuck[min(len(made), len(stuck) - 1)]))
         return made[-1]
 
-    monkeypatch.setattr(watermarks, "AdminClient", client)
+    monkeypatch.setattr(samplers, "AdminClient", client)
     rows = Rows()
     writer = SimpleNamespace(watermarks=lambda _: rows, groups=lambda _: Rows())
     sampler = ClusterSampler("B", "h:1", {"t": 1}, [], cast(RunWriter, writer), interval=0.01)
@@ -186,9 +185,9 @@ def stopped_at_once(monkeypatch: pytest.MonkeyPatch, *answering: int) -> list[Se
         pass
 
     Mine.answering = frozenset(answering)
-    monkeypatch.setattr(topic_settings, "AdminClient", Mine)
+    monkeypatch.setattr(samplers, "AdminClient", Mine)
     rows: Any = SettingRows()
-    sampler = topic_settings.SettingsSampler({"A": "127.0.0.1:1"}, {"t": 1}, rows)
+    sampler = samplers.SettingsSampler({"A": "127.0.0.1:1"}, {"t": 1}, rows)
     sampler.ask_to_stop()
     sampler.start()
     sampler.stop()

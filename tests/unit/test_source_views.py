@@ -27,7 +27,7 @@ from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.spark_verify.checks import REGISTRY, finding_rows
 from linkflap.spark_verify.checks.base import Check
-from linkflap.spark_verify.facts.lineages import eras
+from linkflap.spark_verify.facts.eras import eras
 from linkflap.spark_verify.facts.partition_facts import RunFacts
 from linkflap.spark_verify.facts.view import WHOLE, PartitionView
 from linkflap.spark_verify.read import assemble, log_rows, pieces

@@ -49,7 +49,7 @@ from linkflap.harness.log.walk import walk
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.events import Captured, Event, Promotion, of_kind
 from linkflap.harness.model.history import Bounds
-from linkflap.harness.model.side_by_side import side_by_side
+from linkflap.harness.model.threads import side_by_side
 from linkflap.harness.model.topology import LinkSpec, TopicPartition
 from linkflap.harness.model.wait import pause
 from linkflap.harness.rundir import Run, RunWriter

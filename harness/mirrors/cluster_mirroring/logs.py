@@ -23,9 +23,9 @@ import numpy as np
 
 from linkflap.harness.log import layout
 from linkflap.harness.log.batch_headers import Headers
-from linkflap.harness.model.background import Background
 from linkflap.harness.model.events import JournalPartition
 from linkflap.harness.model.protocols import Cluster
+from linkflap.harness.model.threads import Background
 from linkflap.harness.model.topology import TopicPartition
 
 if TYPE_CHECKING:

@@ -30,8 +30,12 @@ from typing import Final
 
 from linkflap.harness.mirrors.shadow.destination.client import Destination, Led, MetadataSnapshot
 from linkflap.harness.mirrors.shadow.destination.membership import Membership
-from linkflap.harness.mirrors.shadow.destination.topic_configs import WHILE_MIRRORED, topic_configs
-from linkflap.harness.mirrors.shadow.destination.topics import Topics, refuse_taken
+from linkflap.harness.mirrors.shadow.destination.topics import (
+    WHILE_MIRRORED,
+    Topics,
+    refuse_taken,
+    topic_configs,
+)
 from linkflap.harness.mirrors.shadow.group_offsets import GroupOffsets
 from linkflap.harness.mirrors.shadow.journal import TopicNote
 from linkflap.harness.mirrors.shadow.partition import (

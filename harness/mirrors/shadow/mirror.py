@@ -25,7 +25,7 @@ from linkflap.harness.mirrors.shadow.destination.client import (
     follower_bounds,
     picture,
 )
-from linkflap.harness.mirrors.shadow.destination.topic_configs import shadows_into
+from linkflap.harness.mirrors.shadow.destination.topics import shadows_into
 from linkflap.harness.mirrors.shadow.group_offsets import PATIENCE_SECONDS
 from linkflap.harness.mirrors.shadow.journal import JournalNotes
 from linkflap.harness.mirrors.shadow.process import ASK_SECONDS, ShadowProcess

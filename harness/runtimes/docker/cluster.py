@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import Spawn
-from linkflap.harness.model.side_by_side import side_by_side
+from linkflap.harness.model.threads import side_by_side
 from linkflap.harness.model.topology import hyphen_free
 from linkflap.harness.runtimes.docker.container import Container
 from linkflap.harness.runtimes.docker.network import DeploymentNetwork

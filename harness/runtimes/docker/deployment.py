@@ -14,7 +14,7 @@ from typing import Final
 
 from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.protocols import Recorder
-from linkflap.harness.model.side_by_side import side_by_side
+from linkflap.harness.model.threads import side_by_side
 from linkflap.harness.model.topology import ClusterSpec, Topology, hyphen_free
 from linkflap.harness.runtimes.distribution import kafka
 from linkflap.harness.runtimes.docker.cluster import ContainerCluster, container_service, install

@@ -23,7 +23,7 @@ from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.events import ClusterReady
 from linkflap.harness.model.interrupts import held_off
 from linkflap.harness.model.protocols import Recorder, Sidecar
-from linkflap.harness.model.side_by_side import all_side_by_side, side_by_side
+from linkflap.harness.model.threads import all_side_by_side, side_by_side
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.runtimes.kraft.broker import KafkaService
 from linkflap.harness.runtimes.kraft.cluster import KraftCluster

@@ -40,8 +40,7 @@ import numpy as np
 
 from linkflap.spark_verify.checks.base import Examined, Finding, Found
 from linkflap.spark_verify.checks.parts.logs import Log, locate, read
-from linkflap.spark_verify.facts.eras import FOREVER, Era, History, LogGeneration
-from linkflap.spark_verify.facts.lineages import history
+from linkflap.spark_verify.facts.eras import FOREVER, Era, History, LogGeneration, history
 from linkflap.spark_verify.facts.partition_facts import LogTruncation
 from linkflap.spark_verify.facts.sends_and_reads import Read, Sends
 from linkflap.spark_verify.facts.view import DATA, Bools, Ints, PartitionView, Replica, Watermarks

@@ -28,8 +28,7 @@ import numpy as np
 from linkflap.spark_verify.checks.parts.generations import generations, log_of, number_at, sends_to
 from linkflap.spark_verify.checks.parts.logs import Log, among, copies, locate, together
 from linkflap.spark_verify.checks.parts.outcomes import uids_of
-from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
-from linkflap.spark_verify.facts.lineages import history
+from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration, history
 from linkflap.spark_verify.facts.partition_facts import Loss
 from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView

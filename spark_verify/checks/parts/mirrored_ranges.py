@@ -34,8 +34,14 @@ from linkflap.spark_verify.checks.parts.logs import (
     locate,
     read,
 )
-from linkflap.spark_verify.facts.eras import FOREVER, Era, History, LogGeneration, MirroredRange
-from linkflap.spark_verify.facts.lineages import history
+from linkflap.spark_verify.facts.eras import (
+    FOREVER,
+    Era,
+    History,
+    LogGeneration,
+    MirroredRange,
+    history,
+)
 from linkflap.spark_verify.facts.partition_facts import MirrorStop
 from linkflap.spark_verify.facts.sends_and_reads import Sends
 from linkflap.spark_verify.facts.view import DATA, Batches, Bools, Ints, PartitionView

@@ -15,7 +15,7 @@ cluster, and the fault `partition`.
 
 Sampled committed offsets of groups: whether there are any samples of a group that had committed.
 
-The sampler (`harness.capture.watermarks`) requests bounds all the time and the offsets of groups
+The sampler (`harness.capture.samplers`) requests bounds all the time and the offsets of groups
 now and then, in one thread. If bounds were sampled for a while after a group had committed, and its
 offsets never were, the sampler did not ask for that group, or got no answer.
 
@@ -245,7 +245,7 @@ def _steady(view: PartitionView, cluster: str, marks: Watermarks, row: int) -> b
 
 
 def _tenures(marks: Watermarks) -> Iterator[_Tenure]:
-    """The first sample of an epoch often has no name (`harness.capture.watermarks`). Where samples
+    """The first sample of an epoch often has no name (`harness.capture.samplers`). Where samples
     name two leaders, one of the names is old, and none is used."""
     for epoch in np.unique(marks.leader_epoch[marks.leader_epoch >= 0]):
         rows = np.flatnonzero(marks.leader_epoch == epoch)

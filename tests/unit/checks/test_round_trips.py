@@ -13,8 +13,7 @@ from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Examined
 from linkflap.spark_verify.checks.parts.generations import every, marks_in, reads_in
 from linkflap.spark_verify.checks.read_committed_visibility import kernel
-from linkflap.spark_verify.facts.eras import FOREVER
-from linkflap.spark_verify.facts.lineages import eras, history
+from linkflap.spark_verify.facts.eras import FOREVER, eras, history
 from linkflap.spark_verify.facts.partition_facts import LogPromotion, Window
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.view import PartitionView, Watermarks

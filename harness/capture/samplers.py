@@ -1,21 +1,33 @@
-"""Samples the bounds of every data partition during a run, the committed offsets of groups, and
-host stalls.
+"""Samples a run: the bounds of every data partition, every replica, the committed offsets of
+groups, the settings of topics, and host stalls.
 
-Each cluster has one thread with one admin client. One sample requests ListOffsets three times in
-this order: log start, last stable offset (read_committed end), high watermark (read_uncommitted
-end). So within a row log start <= LSO <= high watermark holds for a correct broker, whatever is
-written meanwhile. A cluster that does not answer gives no row, only a count.
+Bounds: each cluster has one thread with one admin client. One sample requests ListOffsets three
+times in this order: log start, last stable offset (read_committed end), high watermark
+(read_uncommitted end). So within a row log start <= LSO <= high watermark holds for a correct
+broker, whatever is written meanwhile. A cluster that does not answer gives no row, only a count.
 
 Committed offsets: each group is read by a consumer that has the group's name and never joins it.
 AdminClient.list_consumer_group_offsets would end the process when the coordinator moves or loads
 (librdkafka 2.16: rd_kafka_handle_OffsetFetch uses the consumer group of the handle, and an admin
 client has none).
 
+Replicas: one thread per cluster asks every running broker once a second for the log start and end
+of its replicas, follower or leader. A replica is recorded if it changed, and every few seconds: so
+each leader epoch that lasts has samples of it. Where a mirror leads partitions itself, no thread
+asks: each sample of the leaders' high watermarks is followed at once by one of all followers
+(`beside`). What readers were shown is then held against what followers have that would lead without
+the mirror.
+
+Settings of topics: one thread asks each cluster once a second. A topic is recorded when its
+settings are not those recorded last, and at the end: a failover has to give them back to topics
+whose mirror had changed them.
+
 A host stall is an oversleep beyond a broker's session timeout: this machine starved everyone.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,16 +38,120 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
-from linkflap.harness.model.background import Background, stop_all
 from linkflap.harness.model.clock import now
-from linkflap.harness.model.errors import DeadlineExceeded
-from linkflap.harness.model.events import HostStall
+from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
+from linkflap.harness.model.events import (
+    HostStall,
+    ReplicasSampled,
+    SampledReplica,
+    SettingsSampled,
+)
 from linkflap.harness.model.history import GroupOffset, Watermark
-from linkflap.harness.model.protocols import Recorder
+from linkflap.harness.model.protocols import Cluster, Deployment, Recorder
 from linkflap.harness.model.security import entered_by, security_of
+from linkflap.harness.model.threads import Background, stop_all
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunWriter
+from linkflap.harness.wire.access import Unanswered
+from linkflap.harness.wire.connection import Connection
+from linkflap.harness.wire.offsets import quiet, settings_on_topics
+from linkflap.harness.wire.replicas import EARLIEST, LATEST, replica_offsets
+
+INTERVAL: Final = 1.0
+AGAIN: Final = int(5e9)
+"""Nanoseconds after which a replica is recorded again, although it did not change."""
+ANSWER_WITHIN: Final = 2.0
+
+
+class ReplicaSampler(Background):
+    """Samples the replicas of one cluster from its own thread, until stopped."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topics: Mapping[str, int],
+        recorder: Recorder,
+        *,
+        interval: float = INTERVAL,
+        again: int = AGAIN,
+    ) -> None:
+        super().__init__(f"the sampler of the replicas of {cluster.name}", self._watch)
+        self._cluster, self._topics, self._recorder = cluster, topics, recorder
+        self._interval, self._again = interval, again
+        self._last: dict[tuple[str, int, int], tuple[tuple[int, int], int]] = {}
+
+    def beside(self, leaders: Mapping[TopicPartition, Watermark]) -> None:
+        """Takes a sample right after one of the leaders, if any of them is no broker of the
+        cluster."""
+        brokers = self._cluster.brokers
+        if any(row.leader >= 0 and row.leader not in brokers for row in leaders.values()):
+            self._sampled()
+
+    def _watch(self) -> None:
+        while not self.stopping.wait(self._interval):
+            self._sampled()
+        self._sampled()
+
+    def _sampled(self) -> None:
+        """Takes a sample, unless the runtime cannot report which brokers run."""
+        with contextlib.suppress(EnvironmentFailure):
+            asyncio.run(self.sample())
+
+    async def sample(self) -> None:
+        """Asks every running broker, and records the replicas that changed."""
+        partitions = [(name, number) for name, n in self._topics.items() for number in range(n)]
+        running = {
+            broker.id: broker.client_address
+            for broker in self._cluster.brokers.values()
+            if broker.state == "running"
+        }
+        await asyncio.gather(
+            *(self._ask(broker, address, partitions) for broker, address in running.items())
+        )
+
+    async def _ask(self, broker: int, address: str, partitions: Sequence[TopicPartition]) -> None:
+        connection, asked = Connection(address), now()
+        try:
+            ends = await replica_offsets(connection, partitions, LATEST, within=ANSWER_WITHIN)
+            starts = await replica_offsets(connection, partitions, EARLIEST, within=ANSWER_WITHIN)
+        except Unanswered:
+            return
+        finally:
+            connection.close()
+        rows = [
+            SampledReplica(
+                topic=tp[0], partition=tp[1], broker=broker, log_start=starts[tp], log_end=ends[tp]
+            )
+            for tp in starts.keys() & ends.keys()
+        ]
+        news = tuple(row for row in rows if self._is_news(row, asked))
+        if news:
+            self._recorder.write(
+                ReplicasSampled(cluster=self._cluster.name, asked=asked, rows=news)
+            )
+
+    def _is_news(self, row: SampledReplica, asked: int) -> bool:
+        """Whether a replica is not as it was when it was recorded last, or that was long ago."""
+        key, bounds = (row.topic, row.partition, row.broker), (row.log_start, row.log_end)
+        last, at = self._last.get(key, ((-1, -1), 0))
+        if last == bounds and asked < at + self._again:
+            return False
+        self._last[key] = bounds, asked
+        return True
+
+
+def replica_samplers(
+    deployment: Deployment, topics: Mapping[str, int], recorder: Recorder, *, again: int = AGAIN
+) -> Mapping[str, ReplicaSampler]:
+    """One for each cluster of several brokers: a single replica is its partition's leader, whose
+    bounds are sampled anyway (`harness.capture.samplers`)."""
+    return {
+        name: ReplicaSampler(cluster, topics, recorder, again=again)
+        for name, cluster in deployment.clusters.items()
+        if len(cluster.brokers) > 1
+    }
+
 
 EVERY: Final = int(0.5e9)
 
@@ -141,9 +257,8 @@ class StallWatch(Background):
             self._recorder.write(HostStall(seconds=round(oversleep, 3)))
 
 
-INTERVAL: Final = 0.2
+BOUNDS_INTERVAL: Final = 0.2
 LEADERS_EVERY: Final = int(1e9)
-ANSWER_WITHIN: Final = 2.0
 LAST_WITHIN: Final = 10.0
 
 
@@ -168,7 +283,7 @@ class ClusterSampler(Background):
         groups: Sequence[str],
         writer: RunWriter,
         *,
-        interval: float = INTERVAL,
+        interval: float = BOUNDS_INTERVAL,
         beside: Callable[[Mapping[TopicPartition, Watermark]], None] = lambda _: None,
     ) -> None:
         super().__init__(f"the sampler of {cluster}", self._watch)
@@ -344,7 +459,7 @@ class WatermarkSampler:
         writer: RunWriter,
         *,
         groups: Sequence[str] = (),
-        interval: float = INTERVAL,
+        interval: float = BOUNDS_INTERVAL,
         beside: Mapping[str, Callable[[Mapping[TopicPartition, Watermark]], None]] | None = None,
     ) -> None:
         self.clusters = {
@@ -373,3 +488,57 @@ class WatermarkSampler:
     def errors(self) -> Mapping[str, int]:
         """Per cluster, how often it did not answer."""
         return {name: cluster.errors for name, cluster in self.clusters.items()}
+
+
+class SettingsSampler(Background):
+    """Samples the topics of several clusters (`bootstraps`: cluster -> addresses), until
+    stopped."""
+
+    def __init__(
+        self, bootstraps: Mapping[str, str], topics: Mapping[str, int], recorder: Recorder
+    ) -> None:
+        super().__init__("the sampler of topics' settings", self._watch)
+        self._bootstraps, self._topics, self._recorder = bootstraps, topics, recorder
+        self._last: dict[tuple[str, str], Mapping[str, str]] = {}
+        self._answered = dict.fromkeys(bootstraps, 0)
+        self._admins: dict[str, AdminClient] = {}
+
+    def _watch(self) -> None:
+        while True:
+            last = self.stopping.wait(INTERVAL)
+            for name in self._bootstraps:
+                if not self._ask(name, last=last) and last:
+                    self._ask(name, last=last)
+            if last:
+                return
+
+    def _ask(self, cluster: str, *, last: bool) -> bool:
+        """Whether the cluster answered. If not, the next request has another client: one asks the
+        broker that it once took for the controller, for minutes after that broker has left (as a
+        shadow does at its failover)."""
+        admin = self._admins.pop(cluster, None) or AdminClient(quiet(self._bootstraps[cluster]))
+        answered = self._sample(cluster, admin, last=last)
+        if answered:
+            self._admins[cluster] = admin
+        return answered
+
+    def _sample(self, cluster: str, admin: AdminClient, *, last: bool) -> bool:
+        """Whether the cluster answered."""
+        asked = now()
+        try:
+            found = settings_on_topics(admin, self._topics, within=ANSWER_WITHIN, all_answer=False)
+        except KafkaException:
+            return False
+        news = {
+            name: own
+            for name, own in found.items()
+            if last or self._last.get((cluster, name)) != own
+        }
+        if news:
+            self._last |= {(cluster, name): own for name, own in news.items()}
+            before = self._answered[cluster]
+            row = SettingsSampled(cluster=cluster, asked=asked, before=before, topics=news)
+            self._recorder.write(row)
+        if found:
+            self._answered[cluster] = asked
+        return bool(found)
