@@ -1,4 +1,4 @@
-"""A process with a few clients of one workload (harness.workloads.prefork).
+"""A process with a few clients of one workload (harness.workloads.forks).
 
 librdkafka can end a process by an assertion. Here it ends a few clients, and the harness starts
 them again. Each client is a thread with its own file in the run directory, so its rows from before
@@ -23,7 +23,7 @@ from linkflap.harness.model.events import Event
 from linkflap.harness.model.faults import Target
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import ClientWriter
-from linkflap.harness.workloads import KINDS, context, prefork
+from linkflap.harness.workloads import KINDS, context, forks
 from linkflap.harness.workloads.client import Client
 from linkflap.harness.workloads.context import Numbers
 from linkflap.harness.workloads.library import library
@@ -198,8 +198,8 @@ def _serve(end: socket.socket) -> int:
 def main() -> None:
     role, handle = sys.argv[1:]
     end = socket.socket(fileno=int(handle))
-    if role == prefork.FORKS:
-        prefork.serve_forks(end, _serve)
+    if role == forks.FORKS:
+        forks.serve_forks(end, _serve)
         return
     status = _serve(end)
     sys.stderr.flush()

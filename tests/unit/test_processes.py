@@ -30,9 +30,10 @@ from linkflap.harness.workloads import worker as workers
 from linkflap.harness.workloads.clients import WorkloadClients
 from linkflap.harness.workloads.context import Numbers
 from linkflap.harness.workloads.crew import ClientNames
+from linkflap.harness.workloads.forks import SERVES
 from linkflap.harness.workloads.make_crew import make
 from linkflap.harness.workloads.members import DEATHS_IN_A_ROW
-from linkflap.harness.workloads.prefork import SERVES, Prefork
+from linkflap.harness.workloads.prefork import Prefork
 from linkflap.harness.workloads.process import ORPHANED
 from linkflap.harness.workloads.protocol import (
     AskState,
