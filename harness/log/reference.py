@@ -145,8 +145,16 @@ class ReferenceBatch:
     producer_epoch: int
     base_sequence: int
     count: int
-    crc_ok: bool
-    body: bytes
+    covered: bytes
+    """The bytes that the checksum covers."""
+
+    @property
+    def crc_ok(self) -> bool:
+        return crc32c(self.covered) == self.crc
+
+    @property
+    def body(self) -> bytes:
+        return self.covered[layout.HEADER_SIZE - layout.CRC_FROM :]
 
     @property
     def codec(self) -> int:
@@ -230,8 +238,7 @@ def batches(data: bytes) -> Iterator[ReferenceBatch]:
             producer_epoch=epoch,
             base_sequence=sequence,
             count=count,
-            crc_ok=crc32c(data[position + layout.CRC_FROM : end]) == crc,
-            body=data[position + layout.HEADER_SIZE : end],
+            covered=data[position + layout.CRC_FROM : end],
         )
         position = end
 

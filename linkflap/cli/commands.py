@@ -84,7 +84,7 @@ def main() -> NoReturn:
     log = logging.getLogger("linkflap")
     log.setLevel(logging.INFO)
     log.addHandler(NOTES)
-    code = _ended(debug="--debug" in sys.argv)
+    code = exit_code(debug="--debug" in sys.argv)
     with interrupts.held_off():
         with contextlib.suppress(EnvironmentFailure):  # the failure to write was reported above
             sys.stdout.flush()
@@ -100,7 +100,7 @@ def main() -> NoReturn:
         os._exit(code)
 
 
-def _ended(*, debug: bool) -> int:
+def exit_code(*, debug: bool) -> int:
     """Runs the command and returns the exit code."""
     try:
         code = _run()

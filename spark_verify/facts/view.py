@@ -189,6 +189,10 @@ class Replica:
     stable_above: int = -1
     entries: Sequence[CoordinatorEntry] = ()
     made_from: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    worked_out: dict[str, object] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """What checks have worked out of this replica and others need as well, by its name."""
 
     @property
     def begins(self) -> int:

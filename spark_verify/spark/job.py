@@ -2,7 +2,7 @@
 
     pieces.mapInArrow(read).groupBy(run, topic, partition)  ->  PartitionView  ->  kernels  ->
                                                             findings
-    findings.groupBy(run, check, together)                  ->  combine        ->  findings
+    partial findings.groupBy(run, check, together)          ->  combine        ->  findings
 
 The second step runs only if a selected check has a `combine`; logs without a history have none. The
 first step receives the rows of a partition some MiB at a time. Columns of numbers in partial
@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Final, Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import when
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from linkflap.harness.guarantees import declared
@@ -135,14 +135,16 @@ def _job(spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Check])
     )
     if not any(check.combine for check in checks):
         return found
-    return found.groupBy("run", "check", "together").applyInArrow(combiner(checks), schema)
+    # Partial findings by what belongs together; all others of a run are handed on as one group.
+    of = when(found["finding"] == "partial", found["check"]).otherwise("").alias("of")
+    return found.groupBy("run", of, "together").applyInArrow(combiner(checks), schema)
 
 
 def partition_judge(
     plans: Sequence[RunPlan], checks: Sequence[Check]
 ) -> Callable[[tuple[pa.Scalar, ...], Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The group's function: rows of one (run, topic, partition) in, some at a time; findings out,
-    check by check."""
+    in one table: a table of each check would cost more than most kernels."""
     by_run = {p.run: p for p in plans}
 
     # Spark sees by the annotations that rows are to be handed over one batch after the other.
@@ -163,9 +165,10 @@ def partition_judge(
                 crashed(run, topic, partition, check.name, error) for check in checks
             ).to_batches()
             return
-        yield from table(damaged(run, d.path, d.reason) for d in damage_of(seen)).to_batches()
+        found = [damaged(run, d.path, d.reason) for d in damage_of(seen)]
         for check in checks:
-            yield from table(examine(check, seen)).to_batches()
+            found += examine(check, seen)
+        yield from table(found).to_batches()
 
     return judge
 
@@ -173,8 +176,9 @@ def partition_judge(
 def combiner(
     checks: Sequence[Check],
 ) -> Callable[[tuple[pa.Scalar, ...], Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The second group's function: findings of one check in one run that belong together; partial
-    findings become what `combine` makes.
+    """The second group's function: partial findings of one check in one run that belong together
+    become what `combine` makes; findings of no check are handed on, and so are partial ones of a
+    check that measures failovers.
     """
     by_name = {check.name: check for check in checks}
 
@@ -185,13 +189,11 @@ def combiner(
         check = by_name.get(key[1].as_py())
         partials: list[FindingRow] = []
         for batch in rows:
-            is_partial = pc.equal(batch["finding"], "partial")
             if check is None or check.combine is None or check.measure is not None:
                 yield batch.cast(FINDINGS)
-            else:
-                yield batch.filter(pc.invert(is_partial)).cast(FINDINGS)
-            partials += [parsed(row) for row in batch.filter(is_partial).to_pylist()]
-        if check is not None and check.combine is not None:
+            if check is not None and check.combine is not None:
+                partials += [parsed(row) for row in batch.to_pylist()]
+        if partials and check is not None:
             yield from table(combined(check, key[0].as_py(), partials)).to_batches()
 
     return combine

@@ -103,8 +103,16 @@ class Log:
 
 
 def read(replica: Replica, *, untracked: bool = False) -> Log:
-    """Works out every transaction of a log; `untracked`: also those of negative producer ids, which
-    brokers do not track."""
+    """Works out every transaction of a log, once for all checks. With `untracked` also those of
+    negative producer ids, which brokers do not track."""
+    name = "log with untracked ids" if untracked else "log"
+    found = replica.worked_out.get(name)
+    if not isinstance(found, Log):
+        found = replica.worked_out[name] = _read(replica, untracked=untracked)
+    return found
+
+
+def _read(replica: Replica, *, untracked: bool) -> Log:
     batches = replica.batches
     data, marker_at, first_at = _pair(batches, untracked=untracked)
     state = np.where(batches.control == DATA, PLAIN, CONTROL).astype(np.int8)
