@@ -3,7 +3,7 @@ rows that nobody needs.
 
 Of a big run it has the operations around anomalies, promotions and faults, and all that did not end
 well; the others are one letter per bin and client. Batches were chosen in the same way
-(`spark_verify.inspect.lanes`).
+(`spark_verify.inspect.log_lanes`).
 
 It has the rows that the report's search covers: anomalies, events, operations that did not end
 well, and acknowledged commits with their markers. The page's script (search.js) has the grammar;

@@ -24,7 +24,7 @@ from linkflap.harness.log import layout
 from linkflap.harness.log.batch_headers import Headers
 from linkflap.harness.model.history import Operation
 from linkflap.harness.rundir import Damage, RunReader
-from linkflap.spark_verify.inspect.lanes import Drawn, drawn_logs
+from linkflap.spark_verify.inspect.log_lanes import Drawn, drawn_logs
 from linkflap.spark_verify.read.plan import plan
 
 NONE, ABORT, COMMIT, UNKNOWN = "none", "ABORT", "COMMIT", "unknown"

@@ -36,7 +36,7 @@ from linkflap.judging import page
 from linkflap.recording.unexpected_exits import ends_broker, ends_mirror
 from linkflap.report import html
 from linkflap.report.document import read
-from linkflap.spark_verify.inspect import lanes
+from linkflap.spark_verify.inspect import log_lanes
 from linkflap.spark_verify.spark import masters
 from linkflap.spark_verify.verdict.judge import Judgement
 from linkflap.topologies import parse
@@ -307,7 +307,7 @@ def test_a_part_that_cannot_be_drawn_is_left_out_of_the_report_alone(
         raise OverflowError("cannot convert float infinity to integer")
 
     one = judged(tmp_path)
-    monkeypatch.setattr(lanes, "lanes", undrawable)
+    monkeypatch.setattr(log_lanes, "lanes", undrawable)
     (said,) = page.write(cast(Judgement, one))
     assert "\n" not in said
     assert "is without the offsets (OverflowError" in said

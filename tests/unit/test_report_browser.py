@@ -21,7 +21,7 @@ from linkflap.harness.model.events import Note
 from linkflap.judging.page import about
 from linkflap.report import html
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.inspect import lanes
+from linkflap.spark_verify.inspect import log_lanes
 from linkflap.spark_verify.verdict.judge import Judgement
 from tests.copied_logs import judged_again
 from tests.faithful.mutations import CATALOGUE
@@ -412,8 +412,8 @@ def test_of_a_long_run_what_is_only_counted_does_not_cover_a_hole(
 ) -> None:
     """The lost batch is a hole among batches that are drawn one by one; further away they are
     counted, and can be selected."""
-    monkeypatch.setattr(lanes, "RAW", 40)
-    monkeypatch.setattr(lanes, "AROUND", (2,))
+    monkeypatch.setattr(log_lanes, "RAW", 40)
+    monkeypatch.setattr(log_lanes, "AROUND", (2,))
     judgement = reports["mirrored-batch-lost"]
     html.write(judgement.folder, judgement.document, about(judgement, []), into=tmp_path)
     opened = Seen(browser, tmp_path / html.NAME)

@@ -30,8 +30,8 @@ from linkflap.report.operations import ReturnedOperations
 from linkflap.report.payload import MOST_TEXT, ShownCommits, payload, script_safe
 from linkflap.report.series import Mark, Series, series
 from linkflap.spark_verify.facts.eras import FOREVER, Era, LogGeneration
-from linkflap.spark_verify.inspect import commits, lanes
-from linkflap.spark_verify.inspect.lanes import Drawn, LanePoints
+from linkflap.spark_verify.inspect import commits, log_lanes
+from linkflap.spark_verify.inspect.log_lanes import Drawn, LanePoints
 from linkflap.spark_verify.read.captures import CapturedReplica
 from tests.unit.recorded_run import DIED, Recorded
 from tests.unit.recorded_verdict import document
@@ -441,11 +441,11 @@ def headers() -> Headers:
     return Headers(**columns)
 
 
-def many_lanes(monkeypatch: pytest.MonkeyPatch, points: LanePoints) -> Sequence[lanes.Lane]:
+def many_lanes(monkeypatch: pytest.MonkeyPatch, points: LanePoints) -> Sequence[log_lanes.Lane]:
     same = headers()
     logs = [log(cluster, partition, same) for partition in range(PARTITIONS) for cluster in "AB"]
-    monkeypatch.setattr(lanes, "drawn_logs", lambda planned: iter(logs))
-    return lanes.lanes(SimpleNamespace(promotions={}), points)  # type: ignore[arg-type]
+    monkeypatch.setattr(log_lanes, "drawn_logs", lambda planned: iter(logs))
+    return log_lanes.lanes(SimpleNamespace(promotions={}), points)  # type: ignore[arg-type]
 
 
 def test_batches_that_are_drawn_are_bounded_over_all_partitions(
@@ -457,7 +457,7 @@ def test_batches_that_are_drawn_are_bounded_over_all_partitions(
     }
     times = {(1_790_000_000_000 + each * 3_000) * 1_000_000 for each in range(200)}
     found = many_lanes(monkeypatch, LanePoints(offsets=wrong, times=times))
-    assert 0 < sum(len(lane["base"]) for lane in found) <= lanes.RAW
+    assert 0 < sum(len(lane["base"]) for lane in found) <= log_lanes.RAW
     # All of them are counted, and each partition has some.
     assert {sum(lane["bins"]["records"]) for lane in found if lane["bins"]} == {BATCHES * 10}
     assert all(lane["bins"] for lane in found)
@@ -471,7 +471,7 @@ def test_what_is_next_to_an_anomaly_is_kept_before_what_is_next_to_a_fault(
     found = many_lanes(monkeypatch, LanePoints(offsets={("A.orders", 7): [50_000]}, times=times))
     there = [lane for lane in found if lane["partition"] == 7]
     assert [50_000 in lane["base"] for lane in there] == [True, True]
-    assert sum(len(lane["base"]) for lane in found) < lanes.RAW
+    assert sum(len(lane["base"]) for lane in found) < log_lanes.RAW
 
 
 def test_where_batches_are_counted_only_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

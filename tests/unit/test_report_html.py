@@ -39,9 +39,9 @@ from linkflap.report.series import series
 from linkflap.spark_verify.checks.base import Found
 from linkflap.spark_verify.checks.commit_aborted import kernel
 from linkflap.spark_verify.inspect import commits
-from linkflap.spark_verify.inspect import lanes as drawn
+from linkflap.spark_verify.inspect import log_lanes as drawn
 from linkflap.spark_verify.inspect.explain import explain_several
-from linkflap.spark_verify.inspect.lanes import LanePoints, lanes, lanes_around
+from linkflap.spark_verify.inspect.log_lanes import LanePoints, lanes, lanes_around
 from linkflap.spark_verify.read.plan import plan
 from linkflap.spark_verify.verdict.certificate import certificate
 from tests.copied_logs import judged_again
