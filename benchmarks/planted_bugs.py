@@ -29,9 +29,8 @@ from pathlib import Path
 from typing import Final
 
 from linkflap.chaos import scenario_file
-from linkflap.suite.failures import name_of
+from linkflap.suite.failures import REPORT, SMALLEST, name_of
 from linkflap.suite.folder import RunResult, SuiteFolder
-from linkflap.suite.reports import REPORT, SMALLEST
 from tests.planted import BUGS, environment
 
 CHAIN: Final = "A->B->C"

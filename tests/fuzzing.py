@@ -57,11 +57,11 @@ from linkflap.spark_verify.read.plan import UNFORESEEN, RunPlan, plan
 from linkflap.spark_verify.spark.job import combiner, partition_judge, with_needed_records
 from linkflap.spark_verify.verdict.judge import Judgement, judge
 from linkflap.spark_verify.verify import checks_of, has_inputs, keep
-from linkflap.suite import nights, regression
+from linkflap.suite import regression, summary
 from linkflap.suite.explore import Suite
+from linkflap.suite.failures import REPORT, SMALLEST, FailureReport
 from linkflap.suite.folder import RunResult, SuiteFolder
 from linkflap.suite.plan import Plan
-from linkflap.suite.reports import REPORT, SMALLEST, FailureReport
 from linkflap.suite.triage import CHOSEN, triage
 from linkflap.suite.work import Finished, Task, Workers
 from tests import extremes
@@ -162,7 +162,7 @@ def suited(root: Path) -> None:
                 if folder.plan.replays < 100:
                     triage(folder, cast(Workers, NoWorkers()), _nothing)
                 suite_work._said(folder, suite_work._came_to(folder), root / "junit.xml", "")
-                nights.following(Plan(name="nightly", seed=7, seconds=60), folder)
+                summary.following(Plan(name="nightly", seed=7, seconds=60), folder)
     merged = root.with_name(root.name + "-merged")
     shutil.rmtree(merged, ignore_errors=True)
     suite_work.merge([root / name for name in SHARDS], merged, root / "junit.xml")

@@ -9,15 +9,9 @@ from typing import cast
 
 from linkflap.harness.model.events import Kind, stamped
 from linkflap.harness.model.protocols import Deployment, Direction, Link, World
-from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
+from linkflap.topologies import parse
 
-PAIR = Topology(
-    clusters=(
-        ClusterSpec(name="A", brokers=3, kafka="3.9.2"),
-        ClusterSpec(name="B", kafka="3.9.2"),
-    ),
-    links=(LinkSpec(source="A", destination="B"),),
-)
+PAIR = parse("A@3.9.2:3->B@3.9.2")
 
 
 @dataclass

@@ -25,7 +25,15 @@ from confluent_kafka.admin import (
 )
 
 from linkflap.chaos.cases.tools import wire
-from linkflap.chaos.cases.tools.clients import LibrdkafkaProducer, Transactional
+from linkflap.chaos.cases.tools.clients import (
+    CaseMember,
+    JavaMember,
+    JavaTransactional,
+    LibrdkafkaMember,
+    LibrdkafkaProducer,
+    Transactional,
+    bridge,
+)
 from linkflap.chaos.cases.tools.logs import batches
 from linkflap.chaos.cases.tools.wire import Wire
 from linkflap.chaos.faults.leaders import reordered
@@ -34,14 +42,14 @@ from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.protocols import Broker, Cluster, Deployment, Mirror, Recorder
 from linkflap.harness.model.scenario import MirrorSpec, Option
-from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec, LinkSpec, Topology
+from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec, Topology
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.kraft import readiness
 from linkflap.harness.runtimes.kraft.cluster import KraftCluster
 from linkflap.harness.wire.offsets import Bound, answered_bounds, quiet
+from linkflap.topologies import parse
 
 if TYPE_CHECKING:
-    from linkflap.chaos.cases.tools.members import CaseMember
     from linkflap.harness.jvm.bridge import Bridge
 
 
@@ -88,10 +96,7 @@ def nodes(count: int, config: dict[str, str] | None = None) -> Topology:
 
 ONE: Final = one()
 THREE: Final = nodes(3)
-PAIR: Final = Topology(
-    clusters=(ClusterSpec(name="A"), ClusterSpec(name="B")),
-    links=(LinkSpec(source="A", destination="B"),),
-)
+PAIR: Final = parse("A->B")
 
 
 WITHIN: Final = 60.0
@@ -271,8 +276,6 @@ class Bench(BenchClusters):
         given = {name.replace("_", "."): value for name, value in settings.items()}
         made: Transactional
         if self.variant.client == "java":
-            from linkflap.chaos.cases.tools.java import JavaTransactional
-
             made = JavaTransactional(
                 self.java(cluster), self.bootstrap(cluster), self.name(base), given
             )
@@ -283,22 +286,18 @@ class Bench(BenchClusters):
 
     def member(self, group: str, cluster: str = "A", **settings: str) -> CaseMember:
         """A consumer of the variant's client; settings as for `transactional`."""
-        from linkflap.chaos.cases.tools import members
-
         given = {name.replace("_", "."): value for name, value in settings.items()}
         made: CaseMember
         if self.variant.client == "java":
-            made = members.JavaMember(self.java(cluster), self.bootstrap(cluster), group, given)
+            made = JavaMember(self.java(cluster), self.bootstrap(cluster), group, given)
         else:
-            made = members.LibrdkafkaMember(self.bootstrap(cluster), group, given)
+            made = LibrdkafkaMember(self.bootstrap(cluster), group, given)
         self.closing(made)
         return made
 
     def java(self, cluster: str = "A") -> Bridge:
         """The bridge to a JVM with the clients of the cluster's own Kafka; one for all runs of a
         deployment."""
-        from linkflap.chaos.cases.tools.java import bridge
-
         return bridge(
             self.deployment, cast(KraftCluster, self.cluster(cluster)).installation, self.folder
         )
@@ -352,6 +351,16 @@ class Bench(BenchClusters):
         return until(
             asked, within=2 * WITHIN, what=f"the leader of {topic}-{partition} to answer", every=0.1
         )[topic, partition]
+
+    def ends_at(self, end: int, topic: str, partition: int = 0, cluster: str = "B") -> None:
+        """Waits until a partition's high watermark is `end`: until it has been mirrored, or until
+        what the source does not have has been truncated."""
+        until(
+            lambda: self.bound("high", topic, partition, cluster) == end,
+            within=2 * WITHIN,
+            what=f"{topic}-{partition} to end at {end} on {cluster}",
+            every=0.2,
+        )
 
     def log(
         self, topic: str, partition: int = 0, *, broker: int = 1, cluster: str = "A"

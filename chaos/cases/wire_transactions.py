@@ -6,8 +6,7 @@ from __future__ import annotations
 from typing import Final
 
 from linkflap.chaos.cases.bench import Bench
-from linkflap.chaos.cases.tools.record_batch import ProducerIdentity, record_batch
-from linkflap.chaos.cases.tools.wire import Wire
+from linkflap.chaos.cases.tools.wire import ProducerIdentity, Wire, record_batch
 from linkflap.harness.model.protocols import Broker
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.wait import until

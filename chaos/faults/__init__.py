@@ -18,7 +18,6 @@ from linkflap.chaos.faults.brokers import (
     BrokerRestart,
     ClockSkew,
 )
-from linkflap.chaos.faults.certificates import CertificateExpired, CertificateUntrusted
 from linkflap.chaos.faults.clients import ClientKill, ClientPause, ProgramPause
 from linkflap.chaos.faults.clusters import (
     ControllerLoss,
@@ -29,6 +28,8 @@ from linkflap.chaos.faults.clusters import (
 )
 from linkflap.chaos.faults.leaders import LeadershipMove, UncleanElection
 from linkflap.chaos.faults.links import (
+    CertificateExpired,
+    CertificateUntrusted,
     LinkBandwidth,
     LinkCut,
     LinkFlap,

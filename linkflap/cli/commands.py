@@ -23,7 +23,7 @@ from linkflap.cli.case import case
 from linkflap.cli.images import images
 from linkflap.cli.listing import list_
 from linkflap.cli.logs import explain, forensics
-from linkflap.cli.notes import NOTES
+from linkflap.cli.output import NOTES
 from linkflap.cli.run import run
 from linkflap.cli.suite import suite
 from linkflap.cli.verify import verify

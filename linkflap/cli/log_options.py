@@ -1,5 +1,6 @@
-"""Options that describe logs: their folders or addresses, links, promotions, topics, and the
-mirror's guarantee."""
+"""Options of mirrors (`--set name=value`), and options that describe logs: their folders or
+addresses, links, promotions, topics, and the mirror's guarantee.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 
 import click
 
-from linkflap.cli.mirror_options import mirror_options
 from linkflap.harness.guarantees.copied import PRESETS
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.guarantee import Guarantee
@@ -23,6 +23,34 @@ from linkflap.topologies.legal import check_name
 if TYPE_CHECKING:
     from linkflap.harness.capture.live.record import LiveLogsRequest
     from linkflap.harness.capture.logs_named import LogsRequest
+
+
+def option_value(text: str) -> tuple[str, Option]:
+    """Parses `name=value`; numbers and true/false get their type. Raises InputError if there is no
+    `=`."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise InputError(
+            f"--set {text!r} is not of the form name=value, for example --set producer_ids=keep"
+        )
+    if value in ("true", "false"):
+        return name, value == "true"
+    for number in (int, float):
+        with contextlib.suppress(ValueError):
+            return name, number(value)
+    return name, value
+
+
+def mirror_options(texts: Sequence[str]) -> dict[str, Option]:
+    """All `--set` options. Raises InputError if a name is given twice."""
+    given: dict[str, Option] = {}
+    for name, value in map(option_value, texts):
+        if name in given:
+            raise InputError(
+                f"--set {name} is given twice, as {given[name]} and as {value}; give it once"
+            )
+        given[name] = value
+    return given
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])

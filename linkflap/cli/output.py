@@ -1,5 +1,6 @@
-"""The output streams of a command. If a reader stops reading (`| head -1`), the command continues
-with the same exit code, and the rest of the output is dropped.
+"""The output streams of a command, and linkflap's log messages on standard error. If a reader stops
+reading (`| head -1`), the command continues with the same exit code, and the rest of the output is
+dropped.
 
 If standard output cannot be written for another reason (a full disk), this raises an
 EnvironmentFailure, because the user wanted that output. A failure of standard error is ignored.
@@ -17,6 +18,16 @@ from linkflap.harness.model.texts import printable
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
+import contextlib
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from linkflap.report.progress import Progress
+
 
 STANDARD_OUTPUT: Final = 1
 _lines_out = False
@@ -98,3 +109,30 @@ def _text(number: int, encoding: str, errors: str, *, by_line: bool) -> TextIO:
     return _Printable(
         io.BufferedWriter(_Words(number)), encoding=encoding, errors=errors, line_buffering=by_line
     )
+
+
+class LogNotes(logging.Handler):
+    """Prints linkflap's log messages (first use: something is fetched or built) as lines on
+    standard error."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.progress: Progress | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self.progress:
+            self.progress.note(record.getMessage())
+        else:
+            click.echo(f"linkflap: {record.getMessage()}", err=True)
+
+    @contextlib.contextmanager
+    def through(self, progress: Progress) -> Iterator[None]:
+        """Prints log messages through a progress display while that is shown."""
+        self.progress = progress
+        try:
+            yield
+        finally:
+            self.progress = None
+
+
+NOTES = LogNotes()

@@ -17,8 +17,8 @@ from linkflap.cli import completion
 from linkflap.cli.folders import RUNS, check_output, new_folder
 from linkflap.cli.images import runtime_option
 from linkflap.cli.judge import judge
-from linkflap.cli.mirror_options import mirror_options
-from linkflap.cli.notes import NOTES
+from linkflap.cli.log_options import mirror_options
+from linkflap.cli.output import NOTES
 from linkflap.harness.model.clients import LIBRDKAFKA
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.payload import drawn_seed

@@ -8,8 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import click
+
+from linkflap.cli.folders import check_junit, check_output, new_folder
 from linkflap.harness.model.clients import LIBRDKAFKA
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.payload import drawn_seed
 from linkflap.harness.model.topology import DEFAULT_KAFKA
 
 if TYPE_CHECKING:
@@ -17,40 +21,27 @@ if TYPE_CHECKING:
     from linkflap.harness.model.scenario import Scenario
     from linkflap.suite.folder import SuiteFolder
     from linkflap.suite.plan import Plan
-import click
-
-from linkflap.cli.folders import check_junit, check_output, new_folder
-from linkflap.harness.model.payload import drawn_seed
-
-if TYPE_CHECKING:
-    from linkflap.harness.model.scenario import Scenario
-    from linkflap.suite.plan import Plan
-
 
 SMOKE: Final = "smoke"
-
-
 NIGHTLY: Final = "nightly"
-
-
 SOAK: Final = "soak"
-
-
 OWN: Final = "own"
-
-
 REGRESSION: Final = "regression"
-
-
+MERGE: Final = "merge"
 RUNS: Final = {OWN: 10}
+LASTS: Final = {SMOKE: "3m", NIGHTLY: "8h", SOAK: "8h", OWN: "336h", REGRESSION: "336h"}
+SHRINK: Final = {SMOKE: 90.0, NIGHTLY: 1200.0, SOAK: 600.0, OWN: 1.0, REGRESSION: 0.0}
+"""Seconds for shrinking, for each failure."""
+ALIKE: Final = {SMOKE: 1, NIGHTLY: 3, SOAK: 3, OWN: 3, REGRESSION: 1}
+"""How many failures of one kind are shrunk."""
 
 
 def following(plan: Plan, last: Path | None) -> Plan:
     """The plan, with the coverage of the suite in `last` (`--after`), if one is given."""
-    from linkflap.suite import nights
+    from linkflap.suite import summary
     from linkflap.suite.folder import SuiteFolder
 
-    return plan if last is None else nights.following(plan, SuiteFolder.open(last))
+    return plan if last is None else summary.following(plan, SuiteFolder.open(last))
 
 
 def resumed_plan(path: Path, *, allow_commands: bool) -> SuiteFolder:
@@ -59,8 +50,8 @@ def resumed_plan(path: Path, *, allow_commands: bool) -> SuiteFolder:
     from linkflap.chaos import scenario_file
     from linkflap.harness.runtimes.distribution.kafka import released
     from linkflap.suite import regression
+    from linkflap.suite.failures import SMALLEST
     from linkflap.suite.folder import GIVEN, SuiteFolder
-    from linkflap.suite.reports import SMALLEST
 
     folder = SuiteFolder.open(path)
     plan = folder.plan
@@ -196,14 +187,6 @@ def _named(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(
         dict.fromkeys(word.strip() for text in given for word in text.split(",") if word.strip())
     )
-
-
-MERGE: Final = "merge"
-LASTS: Final = {SMOKE: "3m", NIGHTLY: "8h", SOAK: "8h", OWN: "336h", REGRESSION: "336h"}
-SHRINK: Final = {SMOKE: 90.0, NIGHTLY: 1200.0, SOAK: 600.0, OWN: 1.0, REGRESSION: 0.0}
-"""Seconds for shrinking, for each failure."""
-ALIKE: Final = {SMOKE: 1, NIGHTLY: 3, SOAK: 3, OWN: 3, REGRESSION: 1}
-"""How many failures of one kind are shrunk."""
 
 
 @click.command()

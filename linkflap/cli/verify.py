@@ -15,13 +15,8 @@ import click
 from linkflap.cli import completion
 from linkflap.cli.folders import RUNS, check_junit, check_output, new_folder
 from linkflap.cli.judge import judge, spark_options
-from linkflap.cli.log_options import (
-    LogOptions,
-    copied_logs,
-    live_logs_request,
-    logs_request,
-)
-from linkflap.cli.notes import NOTES
+from linkflap.cli.log_options import LogOptions, copied_logs, live_logs_request, logs_request
+from linkflap.cli.output import NOTES
 from linkflap.harness.model.errors import WRONG_INPUT, InputError
 
 if TYPE_CHECKING:

@@ -26,11 +26,12 @@ from concurrent.futures import Future, TimeoutError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from linkflap.harness.machine import cleanup, ledger
+from linkflap.harness.model.errors import LinkflapError
 from linkflap.judging.messages import (
     SOCKET,
     Busy,
@@ -44,6 +45,31 @@ from linkflap.judging.messages import (
     key,
     listen,
 )
+from linkflap.spark_verify.verdict.judge import Judgement
+from linkflap.spark_verify.verify import verify
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchOutcome:
+    """What came out for one run directory: its judgement, or why there is none."""
+
+    folder: Path
+    judgement: Judgement | None = None
+    error: LinkflapError | None = None
+
+
+def judged(
+    folders: Sequence[Path], verify: Callable[[Sequence[Path]], Sequence[Any]] = verify
+) -> list[BatchOutcome]:
+    """The outcomes of a batch; where it cannot be judged as one, of each alone, so that no
+    directory spoils another's."""
+    try:
+        return [BatchOutcome(folder=each.folder, judgement=each) for each in verify(folders)]
+    except LinkflapError as error:
+        if len(folders) == 1:
+            return [BatchOutcome(folder=folders[0], error=error)]
+    return [outcome for folder in folders for outcome in judged([folder], verify)]
+
 
 FIRST_WITHIN: Final = 60.0
 """Seconds more that its first user may take."""
@@ -179,7 +205,7 @@ def verdicts(folders: Sequence[Path]) -> list[JudgedRun | Failed]:
     folders."""
     from linkflap.harness.model.errors import SetupError
     from linkflap.judging import page
-    from linkflap.judging.batch import judged
+    from linkflap.judging.service import judged
     from linkflap.spark_verify.spark import session
 
     answers: dict[Path, JudgedRun | Failed] = {}

@@ -1,15 +1,30 @@
-"""Signatures of failures, by which runs are compared: the kinds of anomalies that were not allowed,
-or the reasons for an unknown verdict."""
+"""Failures of a suite: the signatures by which runs are compared (the kinds of anomalies that were
+not allowed, or the reasons for an unknown verdict), the reports, and the runs that each of them
+explains.
+
+failures/<name>/       the first failure of a kind
+failures/<name>-2/     another one of this kind: its runs have another mirror, or lack a fault of
+                       the first one's smallest scenario, or failed in another era
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
+from linkflap.harness.machine import untrusted_files
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.scenario import Scenario
+from linkflap.harness.rundir import with_current_kinds, write_whole
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.suite.folder import RunResult
+from linkflap.suite.folder import RunResult, SuiteFolder
 
 UNKNOWN: Final = "unknown:"
 LONGEST: Final = 80
@@ -55,11 +70,6 @@ def _shape(reason: str) -> str:
     """The first part of a reason, with numbers replaced by N: so that the same reason in two runs
     is the same text."""
     return _NUMBER.sub("N", reason.split(";")[0])[:120]
-
-
-def same(kind: str, found: Sequence[str]) -> bool:
-    """Whether `kind` is among the kinds of failure of a run."""
-    return kind in found
 
 
 def era_of(document: Mapping[str, Any], kind: str) -> str:
@@ -112,3 +122,160 @@ def by_kind(results: Iterable[RunResult]) -> dict[str, list[RunResult]]:
                 own = [run for run in runs if run.kinds[0] == first]
                 found[first] = sorted([*found.get(first, ()), *own], key=lambda run: run.number)
     return found
+
+
+REPORT: Final = "report.json"
+SMALLEST: Final = "smallest.toml"
+
+
+class FailureReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The result for one failure.
+
+    `found` are the runs of the suite that it explains. `reproduced`: the smallest scenario failed
+    again. `replayed` is the rate of the original
+    scenario, `rate` that of the smallest. `era` (native or mirrored) is where the first anomaly is,
+    `struck` the faults of the smallest scenario with the log states in which they struck.
+    """
+
+    kind: str
+    found: tuple[int, ...]
+    original: str
+    replayed: str
+    faults: tuple[str, ...]
+    rate: str
+    steps: int
+    command: str
+    cause: str = ""
+    without_last: str = ""
+    reproduced: bool = True
+    mirror: str = ""
+    era: str = ""
+    struck: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureGroup:
+    """One failure of a suite: its runs, and its report, if there is one yet. `unexplained` are runs
+    with the same kind of failure that no report explains."""
+
+    kind: str
+    path: Path
+    runs: Sequence[RunResult]
+    report: FailureReport | None
+    number: int = 1
+    unexplained: Sequence[RunResult] = ()
+
+    @property
+    def title(self) -> str:
+        """The kind, with a number if there are several failures of it."""
+        return self.kind if self.number == 1 else f"{self.kind} ({self.number})"
+
+    def scenario(self, folder: SuiteFolder) -> Path:
+        """The smallest scenario so far; before a triage, that of the first run."""
+        smallest = self.path / SMALLEST
+        return smallest if smallest.exists() else folder.scenario_path(self.runs[0].number)
+
+
+def paths_of(folder: SuiteFolder, kind: str) -> list[Path]:
+    """The directories of the first, second, … failure of a kind."""
+    first = folder.root / "failures" / name_of(kind)
+    return [first, *(first.with_name(f"{first.name}-{n}") for n in range(2, folder.plan.alike + 1))]
+
+
+def read(path: Path, kind: str) -> FailureReport | None:
+    """The report in the directory of a failure, if it was written. Two kinds may have the same
+    shortened name: a report of another kind is none."""
+    report = _read(path)
+    return report if report and report.kind == kind else None
+
+
+def reports_in(folder: SuiteFolder) -> list[tuple[Path, FailureReport | None]]:
+    """The directory of each failure with its report, if it was written."""
+    return [(path, _read(path)) for path in sorted((folder.root / "failures").glob("*"))]
+
+
+def _read(path: Path) -> FailureReport | None:
+    try:
+        content = untrusted_files.content(path / REPORT)
+        return untrusted_files.decoded(with_current_kinds(content), FailureReport)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        raise InputError(
+            f"{path / REPORT} cannot be read ({error}); remove it: its failure is shrunk again"
+        ) from None
+
+
+def write_report(path: Path, report: FailureReport) -> None:
+    """Writes the report of a failure into its directory."""
+    write_whole(path / REPORT, msgspec.json.format(msgspec.json.encode(report), indent=1))
+
+
+def failures(folder: SuiteFolder) -> list[FailureGroup]:
+    """Every failure of a suite; each failed run is in one of them or more. Unknown ones come last,
+    those with the most runs first."""
+    found = [
+        failure
+        for kind, runs in by_kind(folder.results).items()
+        for failure in _of(folder, kind, runs)
+        if failure.runs
+    ]
+    return sorted(found, key=lambda one: (one.kind.startswith(UNKNOWN), -len(one.runs)))
+
+
+def _of(folder: SuiteFolder, kind: str, runs: Sequence[RunResult]) -> Iterator[FailureGroup]:
+    first, *others = paths_of(folder, kind)
+    further = [(path, report) for path in others if (report := read(path, kind))]
+    elsewhere = {number for _, report in further for number in report.found}
+    own = [run for run in runs if run.number not in elsewhere]
+    yield _group(kind, first, own, read(first, kind))
+    for number, (path, report) in enumerate(further, start=2):
+        yield _group(kind, path, [r for r in runs if r.number in report.found], report, number)
+
+
+def _group(
+    kind: str, path: Path, runs: Sequence[RunResult], report: FailureReport | None, number: int = 1
+) -> FailureGroup:
+    return FailureGroup(
+        kind=kind,
+        path=path,
+        runs=runs,
+        report=report,
+        number=number,
+        unexplained=[run for run in runs if report and run.number not in report.found],
+    )
+
+
+def explained(
+    folder: SuiteFolder, runs: Sequence[RunResult], report: FailureReport
+) -> list[RunResult]:
+    """The runs that a report explains: they have its mirror, its era, and all faults of its
+    smallest scenario. One that never failed again explains only the run that was replayed."""
+    return [
+        run
+        for run in runs
+        if run.number in report.found
+        or (report.reproduced and _explains(folder, report, run, folder.scenario(run.number)))
+    ]
+
+
+def _explains(
+    folder: SuiteFolder, report: FailureReport, run: RunResult, scenario: Scenario
+) -> bool:
+    faults = Counter(fault.fault for fault in scenario.schedule)
+    return (
+        report.mirror in ("", scenario.mirror.kind)
+        and faults_of(report) <= faults
+        and alike(report.era, era_in(folder, run, report.kind))
+    )
+
+
+def faults_of(report: FailureReport) -> Counter[str]:
+    """The names of the faults of its smallest scenario."""
+    return Counter(fault.partition(" on ")[0] for fault in report.faults)
+
+
+def era_in(folder: SuiteFolder, run: RunResult, kind: str) -> str:
+    """The era of a run's first anomaly of this kind; empty where that is not known."""
+    document = folder.verdict(run.number)
+    return era_of(document, kind) if document else ""

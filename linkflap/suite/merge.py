@@ -22,16 +22,16 @@ from linkflap.harness.machine import untrusted_files
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.rundir import write_whole
 from linkflap.suite import regression
-from linkflap.suite.failures import alike
-from linkflap.suite.folder import SuiteFolder
-from linkflap.suite.plan import Plan
-from linkflap.suite.reports import (
+from linkflap.suite.failures import (
     FailureReport,
+    alike,
     faults_of,
     paths_of,
     reports_in,
     write_report,
 )
+from linkflap.suite.folder import SuiteFolder
+from linkflap.suite.plan import Plan
 
 _ALIKE: Final = ("name", "seed", "bounds", "guided", "given", "before", "linkflap", "format")
 """The fields of `Plan` that are equal in all shards of one suite."""

@@ -19,12 +19,12 @@ from linkflap.harness.model.verdict import ORDER, Verdict
 from linkflap.harness.rundir import write_whole
 from linkflap.report import html
 from linkflap.report.html import CountTable, Failure, Page, Row
-from linkflap.suite import nights, regression
+from linkflap.suite import regression
+from linkflap.suite.failures import FailureGroup, failures
 from linkflap.suite.folder import RunResult, SuiteFolder
 from linkflap.suite.observed import STATES
-from linkflap.suite.replays import EVIDENCE
-from linkflap.suite.reports import FailureGroup, failures
-from linkflap.suite.summary import came_to, never_true, per_hour, strikes, unreached
+from linkflap.suite.summary import came_to, never_true, night, per_hour, strikes, unreached
+from linkflap.suite.triage import EVIDENCE
 from linkflap.topologies import parse
 
 _CREW: Final = re.compile("clients/[^/]*/")
@@ -131,7 +131,7 @@ def _trend(folder: SuiteFolder) -> Iterator[CountTable]:
     suite."""
     if not folder.plan.nights:
         return
-    every = (*folder.plan.nights, nights.night(folder))
+    every = (*folder.plan.nights, night(folder))
     verdicts = ("valid", "invalid", "unknown")
     yield CountTable(
         title="This suite and those before it",

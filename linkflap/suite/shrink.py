@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from math import sqrt
 from typing import Final, Protocol
 
 from linkflap.chaos import scenario_file
+from linkflap.chaos.cases import rates
 from linkflap.chaos.generator.generate import playable
 from linkflap.chaos.triggers import Condition, condition
 from linkflap.harness.model.faults import Target
@@ -217,20 +217,8 @@ class Rate:
     def share(self) -> float:
         return self.failed / self.tries if self.tries else 0.0
 
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The 95 % confidence interval of the share (Wilson score interval)."""
-        if not self.tries:
-            return 0.0, 1.0
-        z, n, p = 1.96, self.tries, self.share
-        middle, width = p + z * z / (2 * n), z * sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-        return max(0.0, (middle - width) / (1 + z * z / n)), min(
-            1.0, (middle + width) / (1 + z * z / n)
-        )
-
     def __str__(self) -> str:
-        low, high = self.interval
-        return f"{self.failed} of {self.tries} ({100 * low:.0f} to {100 * high:.0f} %)"
+        return rates.words(self.failed, self.tries)
 
     def __add__(self, other: Rate) -> Rate:
         return Rate(failed=self.failed + other.failed, tries=self.tries + other.tries)
@@ -327,8 +315,6 @@ class Shrinker:
         )
 
     def _without_last(self, scenario: Scenario) -> Rate | None:
-        from linkflap.suite.shrink import fewer_faults
-
         last = [
             made
             for made in fewer_faults(scenario)

@@ -1,19 +1,25 @@
 """The summary of a suite, as Markdown and JUnit XML: failures with the command that replays each,
-and coverage."""
+and coverage. A suite after another one (`--after`) takes over the coverage of those before it, and
+reports their results as a trend.
+"""
 
 from __future__ import annotations
 
 import fnmatch
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from xml.etree import ElementTree
 
 from linkflap.chaos.faults import FAULTS
+from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.texts import in_markdown, printable
 from linkflap.harness.model.verdict import Verdict, worst
 from linkflap.suite import rounds
+from linkflap.suite.failures import failures
 from linkflap.suite.folder import RunResult, SuiteFolder
-from linkflap.suite.reports import failures
+from linkflap.suite.plan import Night, Plan
+from linkflap.suite.regression import REGRESSION
 from linkflap.suite.shrink import Rate
 
 
@@ -181,3 +187,33 @@ def _coverage(results: Sequence[RunResult]) -> Iterable[str]:
             "Conditions that never came true: "
             f"{', '.join(f'{in_markdown(text)} ({n})' for text, n in missed.most_common())}."
         )
+
+
+def following(plan: Plan, last: SuiteFolder) -> Plan:
+    """The plan with the coverage of `last` and of the suites before it. Raises InputError if either
+    suite does not generate its runs."""
+    if last.plan.given or last.plan.name == REGRESSION:
+        raise InputError(
+            f"{last.root} did not generate its runs and has no coverage to continue from; name a "
+            "suite that did"
+        )
+    if plan.given or plan.name == REGRESSION:
+        raise InputError(
+            f"--after is for suites that generate their runs, and {plan.name} does not; leave "
+            "--after out"
+        )
+    return replace(plan, before=dict(last.coverage.hits), nights=(*last.plan.nights, night(last)))
+
+
+def night(folder: SuiteFolder) -> Night:
+    """The results of a suite so far."""
+    cells = {cell for result in folder.results for cell in result.cells}
+    verdicts: Mapping[str, int] = Counter(result.verdict for result in folder.results)
+    return Night(
+        name=folder.root.absolute().name,
+        linkflap=folder.plan.linkflap,
+        verdicts=dict(verdicts),
+        per_hour=round(per_hour(folder.results), 1),
+        cells=len(cells),
+        new=len(cells - folder.plan.before.keys()),
+    )

@@ -17,7 +17,7 @@ from linkflap.harness.machine.disk_full import LEAST_ROOM, room
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.wait import pause
 from linkflap.harness.rundir import RunReader
-from linkflap.judging.batch import BatchOutcome, judged
+from linkflap.judging.service import BatchOutcome, judged
 from linkflap.spark_verify.spark import pandas_free, session
 
 

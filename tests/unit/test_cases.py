@@ -22,7 +22,7 @@ from linkflap.chaos.cases.mirror_maker.offsets import committed, syncs
 from linkflap.chaos.cases.rates import interval, words
 from linkflap.chaos.cases.runner import Benches, CaseResult, check, run_case
 from linkflap.chaos.cases.tools import logs
-from linkflap.chaos.cases.tools.record_batch import ProducerIdentity, record_batch
+from linkflap.chaos.cases.tools.wire import ProducerIdentity, record_batch
 from linkflap.cli.case import _MATRIX, _benches, _worst, shard_option
 from linkflap.harness.jvm.bridge import failure
 from linkflap.harness.log import reference

@@ -25,8 +25,7 @@ from linkflap.chaos.schedule import check
 from linkflap.cli import commands
 from linkflap.cli.commands import linkflap
 from linkflap.cli.folders import check_junit
-from linkflap.cli.log_options import logs_request
-from linkflap.cli.mirror_options import option_value
+from linkflap.cli.log_options import logs_request, option_value
 from linkflap.harness import runtimes
 from linkflap.harness.mirrors import BY_COMMAND, MIRRORS, resolve
 from linkflap.harness.model.errors import DeadlineExceeded, InputError

@@ -340,7 +340,7 @@ def test_new_connections_are_refused_and_then_taken_again(
 def test_a_broker_that_keeps_its_certificate_is_no_bite(
     name: str, listener: tuple[Listener, World, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("linkflap.chaos.faults.certificates.BITES_WITHIN", 0.05)
+    monkeypatch.setattr("linkflap.chaos.faults.links.BITES_WITHIN", 0.05)
     shows, world, _ = listener
     shows.deaf = True
     made = FAULTS[name](certificate_fault(name), world)

@@ -26,10 +26,10 @@ from linkflap.recording import rounds as recorded_rounds
 from linkflap.recording.rounds import LivingClusters, killed_by
 from linkflap.recording.soak import Size
 from linkflap.suite import rounds
+from linkflap.suite.failures import era_in
 from linkflap.suite.folder import RunResult, SuiteFolder
 from linkflap.suite.merge import merge
 from linkflap.suite.plan import Plan
-from linkflap.suite.reports import era_in
 from linkflap.suite.summary import summary
 from linkflap.suite.triage import CHOSEN, triage
 from linkflap.suite.work import Workers

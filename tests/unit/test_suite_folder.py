@@ -26,14 +26,13 @@ from linkflap.cli.suite_work import full_disk_named
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.suite import explore, page, regression
 from linkflap.suite.explore import Suite
+from linkflap.suite.failures import REPORT, FailureReport, failures
 from linkflap.suite.folder import RunResult, SuiteFolder
 from linkflap.suite.merge import merge, missing
-from linkflap.suite.nights import following, night
 from linkflap.suite.observed import Observed
 from linkflap.suite.plan import FORMAT, Plan, seconds
 from linkflap.suite.plan import shard as shard_of
-from linkflap.suite.reports import REPORT, FailureReport, failures
-from linkflap.suite.summary import came_to, junit, summary, unreached, verdict_of
+from linkflap.suite.summary import came_to, following, junit, night, summary, unreached, verdict_of
 from linkflap.suite.work import Workers
 from tests.unit.scripted_suite import Killed, Scripted
 

@@ -14,7 +14,7 @@ from linkflap.chaos.cases.bench import ONE, PAIR, WITHIN, Bench
 from linkflap.chaos.cases.branch_mirror import branch_mirror
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.tools import wire
-from linkflap.chaos.cases.tools.members import CaseMember
+from linkflap.chaos.cases.tools.clients import CaseMember, RawJavaConsumer
 from linkflap.chaos.cases.tools.wire import Wire
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.wait import pause, until
@@ -134,8 +134,6 @@ def _librdkafka(bench: Bench, topic: str, group: str) -> Callable[[], int]:
 
 
 def _java(bench: Bench, topic: str, group: str) -> Callable[[], int]:
-    from linkflap.chaos.cases.tools.java import RawJavaConsumer
-
     consumer = RawJavaConsumer(bench.java(), bench.bootstrap(), group, {})
     consumer.subscribe(topic)
     bench.closing(consumer)
@@ -201,7 +199,7 @@ def stale_group_offset(bench: Bench, *, dies: bool) -> Observation:
     bench.write(topic, [b"of both %d" % n for n in range(MIRRORED)])
     with branch_mirror(bench, topic, groups=".*") as away:
         away.mirrors(1)
-        _reaches(bench, topic, "B", MIRRORED)
+        bench.ends_at(MIRRORED, topic)
         try:
             link.add_toxic("timeout", "responses", {"timeout": 0}, owner=OWNER)
             bench.write(topic, [b"of A %d" % n for n in range(TAIL)])
@@ -224,7 +222,7 @@ def stale_group_offset(bench: Bench, *, dies: bool) -> Observation:
     bench.settle()
     with branch_mirror(bench, topic, "A", source="B", groups=".*") as back:
         back.mirrors(1)
-        _reaches(bench, topic, "A", bench.bound("high", topic, cluster="B"))
+        bench.ends_at(bench.bound("high", topic, cluster="B"), topic, cluster="A")
         pause(SYNCS, lambda: False)
         on_a = bench.ask(bench.coordinator(group, wire.GROUP))
         synced = on_a.committed(group, (topic, 0))
@@ -239,15 +237,6 @@ def stale_group_offset(bench: Bench, *, dies: bool) -> Observation:
         "skipped": max(0, begun - first - PROCESSED),
     }
     return Observation(shown=begun > first + PROCESSED, facts=facts)
-
-
-def _reaches(bench: Bench, topic: str, cluster: str, end: int) -> None:
-    until(
-        lambda: bench.bound("high", topic, cluster=cluster) == end,
-        within=WITHIN,
-        what=f"{cluster} to have all",
-        every=0.2,
-    )
 
 
 def _committed_up_to(bench: Bench, topic: str, group: str, end: int) -> CaseMember:

@@ -13,8 +13,7 @@ from confluent_kafka import TopicPartition
 from linkflap.chaos.cases.bench import PAIR, WITHIN, Bench
 from linkflap.chaos.cases.branch_mirror import branch_mirror
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.tools.record_batch import record_batch
-from linkflap.chaos.cases.tools.wire import Wire
+from linkflap.chaos.cases.tools.wire import Wire, record_batch
 from linkflap.harness.mirrors.cluster_mirroring.admin import MIRRORING, VerbRefused
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.wait import pause, until
@@ -138,12 +137,7 @@ def source_retention(bench: Bench, *, delete: bool) -> Observation:
     bench.write(topic, [b"last"])
     bench.drained(mirror)
     end = BEFORE + DURING + 1
-    until(
-        lambda: bench.bound("high", topic, cluster="B") == end,
-        within=2 * WITHIN,
-        what="B to have the last record",
-        every=0.3,
-    )
+    bench.ends_at(end, topic)
     read = [
         (offset, value.decode())
         for offset, value in bench.read(topic, "read_uncommitted", cluster="B")

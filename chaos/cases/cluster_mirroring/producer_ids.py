@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from linkflap.chaos.cases.bench import ONE, PAIR, Bench
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.tools.record_batch import ProducerIdentity, record_batch
+from linkflap.chaos.cases.tools.wire import ProducerIdentity, record_batch
 from linkflap.chaos.cases.wire_transactions import WireTransactional
 from linkflap.harness.mirrors.shadow.producer_ids import complement, negate, region
 

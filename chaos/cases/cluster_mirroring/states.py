@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from functools import partial
 from typing import Final
 
-from linkflap.chaos.cases.bench import PAIR, WITHIN, Bench
+from linkflap.chaos.cases.bench import WITHIN, Bench
 from linkflap.chaos.cases.branch_mirror import (
     STOPPED,
     BranchMirror,
@@ -19,8 +18,8 @@ from linkflap.harness.mirrors.cluster_mirroring.admin import VerbRefused
 from linkflap.harness.mirrors.cluster_mirroring.administration import write_to_brokers
 from linkflap.harness.mirrors.cluster_mirroring.state_topic import STATES
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
-from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from linkflap.harness.model.wait import until
+from linkflap.topologies import parse
 
 PROMOTED: Final = {STOPPED: 1}
 FAILBACK: Final = 20.0
@@ -30,10 +29,7 @@ _OF_A: Final = 5
 
 @case(
     "KIP-1279-promotion-forgotten",
-    Topology(
-        clusters=(ClusterSpec(name="A"), ClusterSpec(name="B", brokers=3)),
-        links=PAIR.links,
-    ),
+    parse("A->B:3"),
     claim={"moved": True},
     control={"moved": False},
 )
@@ -108,10 +104,7 @@ OF_B: Final = 10
 
 @case(
     "KIP-1279-failback-from-zero",
-    Topology(
-        clusters=(ClusterSpec(name="A"), ClusterSpec(name="B", brokers=3)),
-        links=PAIR.links,
-    ),
+    parse("A->B:3"),
     claim={"moved": True},
     control={"moved": False},
 )
@@ -125,12 +118,7 @@ def failback_from_zero(bench: Bench, *, moved: bool) -> Observation:
         one_coordinator(bench)
         away.started()
         away.mirroring(1)
-        until(
-            lambda: bench.bound("high", topic, cluster="B") == RECORDS,
-            within=WITHIN,
-            what="B to have all",
-            every=0.2,
-        )
+        bench.ends_at(RECORDS, topic)
         promoted(away)
     bench.write(topic, [b"of B %d" % n for n in range(OF_B)], cluster="B")
     number = given_up(bench)
@@ -174,10 +162,7 @@ WATCHED: Final = 10.0
 
 @case(
     "KIP-1279-states-moved",
-    Topology(
-        clusters=(ClusterSpec(name="A"), ClusterSpec(name="B", brokers=3)),
-        links=(LinkSpec(source="A", destination="B"),),
-    ),
+    parse("A->B:3"),
     claim={"move": True},
     control={"move": False},
 )
@@ -189,12 +174,7 @@ def states_moved(bench: Bench, *, move: bool) -> Observation:
     with branch_mirror(bench, topic) as mirror:
         mirror.mirrors(PARTITIONS)
         for number in range(PARTITIONS):
-            until(
-                partial(_has_all, bench, topic, number),
-                within=WITHIN,
-                what="B to have all",
-                every=0.2,
-            )
+            bench.ends_at(RECORDS, topic, number)
         shortest = dict.fromkeys(range(PARTITIONS), RECORDS)
 
         def truncated() -> bool:
@@ -215,10 +195,6 @@ def states_moved(bench: Bench, *, move: bool) -> Observation:
             "states_at_the_end": dict(mirror.states()),
         }
     return Observation(shown=min(shortest.values()) < RECORDS, facts=facts)
-
-
-def _has_all(bench: Bench, topic: str, number: int) -> bool:
-    return bench.bound("high", topic, number, "B") == RECORDS
 
 
 def _moved(bench: Bench) -> None:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 from typing import Final
 
-from linkflap.chaos.cases.bench import PAIR, WITHIN, Bench
+from linkflap.chaos.cases.bench import PAIR, Bench
 from linkflap.chaos.cases.branch_mirror import branch_mirror
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.tools.logs import markers, records
-from linkflap.chaos.cases.tools.record_batch import ProducerIdentity, record_batch
-from linkflap.chaos.cases.tools.wire import Wire
+from linkflap.chaos.cases.tools.wire import ProducerIdentity, Wire, record_batch
 from linkflap.chaos.cases.wire_transactions import WireTransactional
 from linkflap.harness.model.errors import DeadlineExceeded
-from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.model.wait import until
+from linkflap.topologies import parse
 
 Y_RECORDS = 3
 
@@ -102,10 +101,7 @@ ENDED_WITHIN: Final = 30.0
 
 @case(
     "KIP-1279-marker-refused",
-    Topology(
-        clusters=(ClusterSpec(name="A"), ClusterSpec(name="B", brokers=3)),
-        links=PAIR.links,
-    ),
+    parse("A->B:3"),
     claim={"promoted": True},
     control={"promoted": False},
 )
@@ -166,21 +162,8 @@ def reset_forgotten(bench: Bench, *, rebuilt: bool) -> Observation:
         source, destination = bench.ask(bench.up("A")), bench.ask(bench.up("B"))
         of_a, of_b = _of_one_id(source, destination)
         source.produce((topic, 0), record_batch([b"of A"] * 2, producer=of_a, sequence=0))
-        until(
-            lambda: bench.bound("high", topic, cluster="B") == 2,
-            within=WITHIN,
-            what="A's records to be on B",
-            every=0.2,
-        )
-        mirror.stop()
-        stopped = {"STOPPED": 1}
-        until(
-            lambda: mirror.states() == stopped,
-            within=WITHIN,
-            what=f"{topic} to be STOPPED",
-            every=0.2,
-            state=mirror.states,
-        )
+        bench.ends_at(2, topic)
+        mirror.promoted(1)
     if rebuilt:
         broker = bench.up("B")
         broker.kill()

@@ -21,17 +21,14 @@ from linkflap.chaos.cases.wire_transactions import WireTransactional
 from linkflap.harness.log import walk
 from linkflap.harness.mirrors.cluster_mirroring.admin import MIRRORING
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
-from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.messages import Error
+from linkflap.topologies import parse
 
 BOTH, ALONE, AFTER = 10, 10, 5
-_TOPOLOGY = Topology(
-    clusters=(ClusterSpec(name="A", brokers=3), ClusterSpec(name="B")),
-    links=(LinkSpec(source="A", destination="B"),),
-)
+_TOPOLOGY = parse("A:3->B")
 
 
 @case("VK6-unclean-election", _TOPOLOGY, claim={"unclean": True}, control={"unclean": False})
@@ -53,12 +50,7 @@ def unclean_election(bench: Bench, *, unclean: bool) -> Observation:
     )
     bench.write(topic, [b"alone %d" % n for n in range(ALONE)])
     bench.drained(mirror)
-    until(
-        lambda: bench.bound("high", topic, cluster="B") == BOTH + ALONE,
-        within=WITHIN,
-        what="B to have all",
-        every=0.2,
-    )
+    bench.ends_at(BOTH + ALONE, topic)
     first.kill()
     second.start()
     if not unclean:
@@ -190,7 +182,7 @@ def read_while_truncated(bench: Bench, *, forced: bool) -> Observation:
         writer.write((topic, 0), b"open %d" % number)
     with branch_mirror(bench, topic) as away:
         away.mirrors(1)
-        _reaches(bench, topic, "B", bench.bound("high", topic))
+        bench.ends_at(bench.bound("high", topic), topic)
         try:
             if forced:
                 link.add_toxic("timeout", "responses", {"timeout": 0}, owner=OWNER)
@@ -200,7 +192,7 @@ def read_while_truncated(bench: Bench, *, forced: bool) -> Observation:
                 for broker in brokers:
                     broker.pause()
             else:
-                _reaches(bench, topic, "B", bench.bound("high", topic))
+                bench.ends_at(bench.bound("high", topic), topic)
             away.promoted(1)
             for broker in brokers:
                 broker.kill()
@@ -216,7 +208,7 @@ def read_while_truncated(bench: Bench, *, forced: bool) -> Observation:
         try:
             with branch_mirror(bench, topic, "A", source="B") as back:
                 back.mirrors(1)
-                _reaches(bench, topic, "A", bench.bound("high", topic, cluster="B"))
+                bench.ends_at(bench.bound("high", topic, cluster="B"), topic, cluster="A")
         finally:
             fetches.ended.set()
         reading.result(WITHIN)  # raises what ended the fetches early
@@ -242,15 +234,6 @@ def _filled(bench: Bench, topic: str) -> None:
     producer.flush(2 * WITHIN)
 
 
-def _reaches(bench: Bench, topic: str, cluster: str, end: int) -> None:
-    until(
-        lambda: bench.bound("high", topic, cluster=cluster) == end,
-        within=2 * WITHIN,
-        what=f"{cluster} to have all",
-        every=0.1,
-    )
-
-
 RECORDS: Final = 200
 WATCHED: Final = 20.0
 """Seconds for which the log of B's leader is watched after the follower is in sync again."""
@@ -258,10 +241,7 @@ WATCHED: Final = 20.0
 
 @case(
     "KIP-1279-paused-follower",
-    Topology(
-        clusters=(ClusterSpec(name="A"), ClusterSpec(name="B", brokers=3)),
-        links=(LinkSpec(source="A", destination="B"),),
-    ),
+    parse("A->B:3"),
     claim={"pause": True},
     control={"pause": False},
 )
@@ -271,12 +251,7 @@ def paused_follower(bench: Bench, *, pause: bool) -> Observation:
     bench.write(topic, [b"%d" % n for n in range(RECORDS)])
     with branch_mirror(bench, topic) as mirror:
         mirror.mirrors(1)
-        until(
-            lambda: bench.bound("high", topic, cluster="B") == RECORDS,
-            within=WITHIN,
-            what="B to have all",
-            every=0.2,
-        )
+        bench.ends_at(RECORDS, topic)
         leader = bench.broker(wire.leader(bench.bootstrap("B").split(",")[0], topic), "B")
         asked = bench.ask(leader)
         follower = next(
@@ -334,10 +309,7 @@ then."""
 
 @case(
     "KIP-1279-stuck-at-start",
-    Topology(
-        clusters=(ClusterSpec(name="A"), ClusterSpec(name="B", brokers=3), ClusterSpec(name="C")),
-        links=(LinkSpec(source="A", destination="B"), LinkSpec(source="A", destination="C")),
-    ),
+    parse("A->B:3, A->C"),
     claim={"to": "B"},
     control={"to": "C"},
 )

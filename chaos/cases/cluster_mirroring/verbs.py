@@ -36,10 +36,10 @@ from linkflap.harness.mirrors.cluster_mirroring.verbs import (
     sequence,
 )
 from linkflap.harness.model.errors import DeadlineExceeded, InputError
-from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from linkflap.harness.model.wait import pause, until
 from linkflap.harness.runtimes.distribution.cluster_mirroring import generation, lacking
 from linkflap.harness.runtimes.distribution.kafka import kafka
+from linkflap.topologies import parse
 
 LENGTH: Final = 20
 SEEDS: Final = 4
@@ -127,10 +127,7 @@ first one still is."""
 
 @case(
     "KIP-1279-answered-twice",
-    Topology(
-        clusters=(ClusterSpec(name="A"), ClusterSpec(name="B", brokers=3)),
-        links=(LinkSpec(source="A", destination="B"),),
-    ),
+    parse("A->B:3"),
     claim={"spread": True},
     control={"spread": False},
 )
@@ -195,10 +192,7 @@ _ACCEPTED: Final = "accepted"
 
 @case(
     "KIP-1279-half-promoted",
-    Topology(
-        clusters=(ClusterSpec(name="A", brokers=3), ClusterSpec(name="B", brokers=3)),
-        links=(LinkSpec(source="A", destination="B"),),
-    ),
+    parse("A:3->B:3"),
     claim={"spread": True},
     control={"spread": False},
 )
@@ -278,15 +272,7 @@ def created_anew(bench: Bench, *, anew: bool) -> Observation:
             what="the records of A to be on B",
             every=0.2,
         )
-        mirror.stop()
-        stopped = {"STOPPED": 1}
-        until(
-            lambda: mirror.states() == stopped,
-            within=WITHIN,
-            what=f"{topic} to be STOPPED",
-            every=0.2,
-            state=mirror.states,
-        )
+        mirror.promoted(1)
         bench.write(topic, [b"of B"] * 5, cluster="B")
         before = _values(bench, topic)
         mirror.admin.delete(mirror.name)

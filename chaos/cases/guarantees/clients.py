@@ -10,9 +10,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 
 from linkflap.chaos.cases.bench import ONE, WITHIN, Bench, one
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.tools.clients import ClientFailed
+from linkflap.chaos.cases.tools.clients import CaseMember, ClientFailed, send_offsets
 from linkflap.chaos.cases.tools.logs import markers
-from linkflap.chaos.cases.tools.members import CaseMember, send_offsets
 from linkflap.harness.model.wait import until
 
 TIMEOUT: Final = "1500"

@@ -10,8 +10,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from linkflap.chaos.cases.bench import ONE, WITHIN, Bench
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.tools.java import RawJavaConsumer
-from linkflap.chaos.cases.tools.members import JOIN, heartbeat
+from linkflap.chaos.cases.tools.clients import JOIN, RawJavaConsumer, heartbeat
 from linkflap.chaos.cases.wire_transactions import WireTransactional, send_offsets
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet

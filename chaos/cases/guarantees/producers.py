@@ -8,10 +8,9 @@ from confluent_kafka import Producer
 
 from linkflap.chaos.cases.bench import ONE, WITHIN, Bench
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.tools.clients import ClientFailed
-from linkflap.chaos.cases.tools.java import RawJavaProducer
+from linkflap.chaos.cases.tools.clients import ClientFailed, RawJavaProducer
 from linkflap.chaos.cases.tools.logs import records
-from linkflap.chaos.cases.tools.record_batch import record_batch
+from linkflap.chaos.cases.tools.wire import record_batch
 from linkflap.chaos.cases.wire_transactions import WireTransactional
 from linkflap.harness.model.wait import pause, until
 from linkflap.harness.wire import messages

@@ -9,7 +9,7 @@ from datetime import timedelta
 from linkflap.chaos.cases.bench import THREE, WITHIN, Bench, nodes
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.tools import wire
-from linkflap.chaos.cases.tools.record_batch import record_batch
+from linkflap.chaos.cases.tools.wire import record_batch
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire import messages

@@ -25,8 +25,13 @@ from confluent_kafka import (
 from linkflap.chaos.cases.bench import ONE, THREE, WITHIN, Bench, nodes, one
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.tools import wire
-from linkflap.chaos.cases.tools.clients import LOG, LibrdkafkaProducer, Transactional, ignored
-from linkflap.chaos.cases.tools.java import JavaTransactional
+from linkflap.chaos.cases.tools.clients import (
+    LOG,
+    JavaTransactional,
+    LibrdkafkaProducer,
+    Transactional,
+    ignored,
+)
 from linkflap.chaos.cases.tools.logs import markers, records
 from linkflap.chaos.faults.leaders import reordered
 from linkflap.harness.model.errors import DeadlineExceeded

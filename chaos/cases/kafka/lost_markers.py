@@ -13,8 +13,7 @@ from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.tools import wire
 from linkflap.chaos.cases.tools.clients import Transactional
 from linkflap.chaos.cases.tools.logs import markers, table
-from linkflap.chaos.cases.tools.record_batch import ProducerIdentity
-from linkflap.chaos.cases.tools.wire import Wire
+from linkflap.chaos.cases.tools.wire import ProducerIdentity, Wire
 from linkflap.chaos.cases.wire_transactions import WireTransactional
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.protocols import Broker

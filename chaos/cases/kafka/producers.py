@@ -7,11 +7,9 @@ import time
 
 from linkflap.chaos.cases.bench import ONE, WITHIN, Bench, nodes
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.tools.clients import ClientFailed
-from linkflap.chaos.cases.tools.java import JavaTransactional, RawJavaProducer
+from linkflap.chaos.cases.tools.clients import ClientFailed, JavaTransactional, RawJavaProducer
 from linkflap.chaos.cases.tools.logs import records
-from linkflap.chaos.cases.tools.record_batch import record_batch
-from linkflap.chaos.cases.tools.wire import Wire
+from linkflap.chaos.cases.tools.wire import Wire, record_batch
 from linkflap.harness.model.wait import pause, until
 from linkflap.harness.wire import messages
 

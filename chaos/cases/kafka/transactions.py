@@ -7,10 +7,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from linkflap.chaos.cases.bench import ONE, THREE, WITHIN, Bench, one
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.tools.clients import ClientFailed, Transactional
-from linkflap.chaos.cases.tools.java import RawJavaConsumer
+from linkflap.chaos.cases.tools.clients import ClientFailed, RawJavaConsumer, Transactional
 from linkflap.chaos.cases.tools.logs import markers
-from linkflap.chaos.cases.tools.record_batch import ProducerIdentity, record_batch
+from linkflap.chaos.cases.tools.wire import ProducerIdentity, record_batch
 from linkflap.chaos.cases.wire_transactions import WireTransactional, send_offsets
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.wait import pause, until

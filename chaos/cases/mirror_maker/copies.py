@@ -236,12 +236,7 @@ def _started(bench: Bench) -> tuple[str, Mirror]:
     mirror = bench.mirror("mm2")
     mirror.start()
     bench.led(topic, cluster="B")
-    until(
-        lambda: bench.bound("high", topic, cluster="B") == BEFORE,
-        within=2 * WITHIN,
-        what="B to have all",
-        every=0.2,
-    )
+    bench.ends_at(BEFORE, topic)
     bench.drained(mirror)
     return topic, mirror
 

@@ -12,8 +12,8 @@ from typing import Final
 from linkflap.chaos.cases.bench import PAIR, WITHIN, Bench
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.tools import wire
+from linkflap.chaos.cases.tools.clients import JOIN, LEAVE, heartbeat
 from linkflap.chaos.cases.tools.logs import markers, records
-from linkflap.chaos.cases.tools.members import JOIN, LEAVE, heartbeat
 from linkflap.harness.log.reference import ReferenceBatch
 from linkflap.harness.log.reference import records as records_of
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure

@@ -1,15 +1,31 @@
-"""Clients with transactions: the same five calls of librdkafka and of the Java client under
-test."""
+"""Clients of cases. Producers with transactions: the same five calls of librdkafka and of the Java
+client under test. Members of groups: librdkafka's and Java's consumers, with the calls that relays
+and rebalances need, and members whose heartbeats (KIP-848) are sent by hand.
+
+Java's clients are those of the release under test, driven through py4j (which Spark brings):
+linkflap has no Java code and needs no compiler. One JVM per deployment, on loopback with a token;
+it dies with this process. A call takes about a millisecond.
+"""
 
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
 from typing import Final, Protocol
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from linkflap.chaos.cases.tools.wire import Wire
+from linkflap.harness.jvm.bridge import Bridge, Handle, failure
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
+from linkflap.harness.model.protocols import Deployment
+from linkflap.harness.model.wait import until
+from linkflap.harness.runtimes.kraft.installation import Installation
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.messages import Error, Message
 from linkflap.harness.wire.offsets import quiet
 
 LOG: Final = logging.getLogger("linkflap.cases.librdkafka")
@@ -92,3 +108,267 @@ class LibrdkafkaProducer:
     def close(self) -> None:
         self.client.purge()
         self.client.flush(1)
+
+
+class CaseMember(Protocol):
+    """A member of a group. Every call raises ClientFailed."""
+
+    def subscribe(self, topic: str) -> None: ...
+    def poll(self, seconds: float) -> list[tuple[int, bytes]]: ...
+    def assignment(self) -> frozenset[int]:
+        """The partitions of its topic that it owns."""
+
+    def metadata(self) -> object:
+        """What the member gives a producer that commits its offsets (KIP-447): group, generation
+        and member id."""
+
+    def close(self) -> None: ...
+
+
+class LibrdkafkaMember:
+    """confluent-kafka's consumer."""
+
+    def __init__(self, bootstrap: str, group: str, settings: dict[str, str]) -> None:
+        given = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        self._consumer = Consumer(quiet(bootstrap) | given | settings)
+
+    def subscribe(self, topic: str) -> None:
+        self._consumer.subscribe([topic])
+
+    def poll(self, seconds: float) -> list[tuple[int, bytes]]:
+        found = self._consumer.consume(500, seconds)
+        return [(one.offset() or 0, one.value() or b"") for one in found if one.error() is None]
+
+    def assignment(self) -> frozenset[int]:
+        return frozenset(one.partition for one in self._consumer.assignment())
+
+    def metadata(self) -> object:
+        return self._consumer.consumer_group_metadata()
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+_STRING: Final = "org.apache.kafka.common.serialization.StringSerializer"
+_BYTES: Final = "org.apache.kafka.common.serialization.ByteArraySerializer"
+
+
+_bridges: weakref.WeakKeyDictionary[Deployment, Bridge] = weakref.WeakKeyDictionary()
+
+
+def bridge(deployment: Deployment, installation: Installation, folder: Path) -> Bridge:
+    """The bridge of a deployment, started at its first use and ended with it."""
+    if deployment not in _bridges:
+        made = Bridge(installation.java, installation.kafka.classpath, folder)
+        deployment.at_close(made.close)
+        _bridges[deployment] = made
+    return _bridges[deployment]
+
+
+class RawJavaProducer:
+    """org.apache.kafka.clients.producer.KafkaProducer with byte values."""
+
+    def __init__(self, bridge_: Bridge, bootstrap: str, settings: Mapping[str, object]) -> None:
+        given = {
+            "bootstrap.servers": bootstrap,
+            "linger.ms": 0,
+            "key.serializer": _STRING,
+            "value.serializer": _BYTES,
+        }
+        self.java = bridge_.java
+        self._waiting: list[Handle] = []
+        self.client = self.java.org.apache.kafka.clients.producer.KafkaProducer(
+            bridge_.properties({**given, **settings})
+        )
+
+    def call(self, name: str) -> None:
+        """Calls a method without arguments. Raises ClientFailed."""
+        from py4j.protocol import Py4JJavaError
+
+        try:
+            getattr(self.client, name)()
+        except Py4JJavaError as error:
+            raise ClientFailed(name, failure(error)) from error
+
+    def send(self, topic: str, value: bytes, partition: int = 0) -> Handle:
+        """The future of one record."""
+        from py4j.protocol import Py4JJavaError
+
+        record = self.java.org.apache.kafka.clients.producer.ProducerRecord(
+            topic, partition, None, value
+        )
+        try:
+            sent = self.client.send(record)
+        except Py4JJavaError as error:
+            raise ClientFailed("send", failure(error)) from error
+        self._waiting.append(sent)
+        return sent
+
+    def flush(self) -> None:
+        from py4j.protocol import Py4JJavaError
+
+        self.call("flush")
+        waiting, self._waiting = self._waiting, []
+        for sent in waiting:
+            try:
+                sent.get()
+            except Py4JJavaError as error:
+                raise ClientFailed("send", failure(error)) from error
+
+    def close(self) -> None:
+        from py4j.protocol import Py4JError
+
+        zero = self.java.java.time.Duration.ofMillis(0)
+        try:
+            self.client.close(zero)
+        except Py4JError as error:
+            raise ClientFailed("close", str(error)) from error
+
+
+class JavaTransactional(RawJavaProducer):
+    """The same five calls as librdkafka's (`tools.clients.Transactional`). On Kafka 4 it speaks
+    transactions V2 (KIP-890)."""
+
+    def __init__(
+        self, bridge_: Bridge, bootstrap: str, transactional_id: str, settings: Mapping[str, object]
+    ) -> None:
+        super().__init__(bridge_, bootstrap, {"transactional.id": transactional_id, **settings})
+        self.call("initTransactions")
+
+    def begin(self) -> None:
+        self.call("beginTransaction")
+
+    def commit(self) -> None:
+        self.call("commitTransaction")
+
+    def abort(self) -> None:
+        self._waiting.clear()
+        self.call("abortTransaction")
+
+
+class RawJavaConsumer:
+    """org.apache.kafka.clients.consumer.KafkaConsumer with byte values; `name` may be another class
+    with the same calls."""
+
+    def __init__(
+        self,
+        bridge_: Bridge,
+        bootstrap: str,
+        group: str,
+        settings: Mapping[str, object],
+        name: str = "KafkaConsumer",
+    ) -> None:
+        text = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
+        given = {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "key.deserializer": text,
+            "value.deserializer": text,
+        }
+        if name == "KafkaConsumer":
+            given |= {"enable.auto.commit": "false", "auto.offset.reset": "earliest"}
+        self.java = bridge_.java
+        self.client = getattr(self.java.org.apache.kafka.clients.consumer, name)(
+            bridge_.properties({**given, **settings})
+        )
+
+    def subscribe(self, topic: str) -> None:
+        self.client.subscribe([topic])
+
+    def poll(self, seconds: float) -> list[tuple[int, bytes]]:
+        """(offset, value) of what one poll returned. Raises ClientFailed."""
+        from py4j.protocol import Py4JJavaError
+
+        try:
+            found = self.client.poll(self.java.java.time.Duration.ofMillis(int(seconds * 1000)))
+        except Py4JJavaError as error:
+            raise ClientFailed("poll", failure(error)) from error
+        records = found.iterator()
+        read = []
+        while records.hasNext():
+            record = records.next()
+            read.append((int(record.offset()), bytes(record.value() or b"")))
+        return read
+
+    def close(self) -> None:
+        from py4j.protocol import Py4JError
+
+        try:
+            self.client.close(self.java.java.time.Duration.ofMillis(500))
+        except Py4JError as error:
+            raise ClientFailed("close", str(error)) from error
+
+
+class JavaMember(RawJavaConsumer):
+    """The same of the Java client."""
+
+    def assignment(self) -> frozenset[int]:
+        return frozenset(int(one.partition()) for one in self.client.assignment())
+
+    def metadata(self) -> object:
+        return self.client.groupMetadata()
+
+
+def send_offsets(producer: object, topic: str, offset: int, metadata: object) -> None:
+    """Puts the offset of partition 0 into the producer's transaction (KIP-447). Raises
+    ClientFailed."""
+    if isinstance(producer, LibrdkafkaProducer):
+        try:
+            producer.client.send_offsets_to_transaction(
+                [TopicPartition(topic, 0, offset)], metadata, 60
+            )
+        except KafkaException as error:
+            raise ClientFailed("send_offsets_to_transaction", error.args[0].name()) from error
+        return
+    if not isinstance(producer, JavaTransactional):
+        raise TypeError(f"{type(producer).__name__} is no transactional client")
+    from py4j.protocol import Py4JJavaError
+
+    kafka = producer.java.org.apache.kafka
+    at = kafka.clients.consumer.OffsetAndMetadata(offset)
+    try:
+        producer.client.sendOffsetsToTransaction(
+            {kafka.common.TopicPartition(topic, 0): at}, metadata
+        )
+    except Py4JJavaError as error:
+        raise ClientFailed("sendOffsetsToTransaction", failure(error)) from error
+
+
+__all__ = ["CaseMember", "JavaMember", "LibrdkafkaMember", "send_offsets"]
+
+
+JOIN, LEAVE = 0, -1
+"""The epochs with which a member joins its group and leaves it."""
+
+
+def heartbeat(asked: Wire, group: str, member: str, epoch: int, topic: str) -> int:
+    """The member's epoch after a heartbeat that the coordinator took. Raises DeadlineExceeded when
+    it takes none."""
+    m = messages.request("consumer_group_heartbeat", 1)
+    body = m.ConsumerGroupHeartbeatRequest(
+        group_id=group,
+        member_id=member,
+        member_epoch=epoch,
+        instance_id=None,
+        rack_id=None,
+        rebalance_timeout=timedelta(seconds=30),
+        subscribed_topic_names=(topic,),
+        subscribed_topic_regex=None,
+        server_assignor=None,
+        topic_partitions=(),
+    )
+    answer: Message = None
+
+    def accepted() -> bool:
+        nonlocal answer
+        answer = asked.call("consumer_group_heartbeat", 1, body)
+        return bool(answer.error_code == Error.none)
+
+    until(
+        accepted,
+        within=60,
+        what=f"group {group} to take a heartbeat",
+        every=0.1,
+        state=lambda: answer,
+    )
+    return int(answer.member_epoch)

@@ -3,12 +3,13 @@ brokers about themselves."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
-from linkflap.chaos.cases.tools.record_batch import ProducerIdentity
+from linkflap.harness.log import encoding, layout
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.wait import until
@@ -16,6 +17,35 @@ from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Unanswered, access_to
 from linkflap.harness.wire.messages import Error, Message
 from linkflap.harness.wire.peer import Peer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerIdentity:
+    """What InitProducerId gave."""
+
+    id: int
+    epoch: int
+
+
+def record_batch(
+    values: Sequence[bytes],
+    *,
+    producer: ProducerIdentity | None = None,
+    sequence: int = -1,
+    transactional: bool = False,
+) -> bytes:
+    """One v2 batch of records without keys and headers, as a client sends it: base offset 0, leader
+    epoch -1."""
+    now = int(time.time() * 1000)
+    who = producer or ProducerIdentity(id=-1, epoch=-1)
+    return encoding.batch(
+        [(None, value) for value in values],
+        leader_epoch=-1,
+        attributes=layout.TRANSACTIONAL if transactional else 0,
+        time=now,
+        producer=(who.id, who.epoch),
+        sequence=sequence,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
