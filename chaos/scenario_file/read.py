@@ -297,7 +297,7 @@ def _knows(of: str, name: str, asked: str) -> bool:
 
 LARGEST: Final = 1 << 20
 """The largest scenario file in bytes, far above any real one."""
-_OF_COMMANDS: Final = ("command", "folder", "reads", "writes", "exactly_once")
+_OF_COMMANDS: Final = ("command", "folder", "reads", "writes", "exactly_once", "record")
 
 
 def is_file(name: str) -> bool:
@@ -509,6 +509,7 @@ def _workload(
         reads=tuple(table.reads),
         writes=tuple(table.writes),
         exactly_once=table.exactly_once,
+        record=table.record,
         progress_within=table.progress_within,
     )
     for name in spec.options:

@@ -19,7 +19,7 @@ from linkflap.chaos.faults import FAULTS
 from linkflap.chaos.triggers import known
 from linkflap.harness.mirrors import MIRRORS
 from linkflap.harness.model.clients import LIBRARIES, LIBRDKAFKA
-from linkflap.harness.model.scenario import PROGRESS_WITHIN, SCHEMA_VERSION, Option
+from linkflap.harness.model.scenario import PROGRESS_WITHIN, SCHEMA_VERSION, Option, Record
 from linkflap.harness.runtimes import RUNTIMES
 from linkflap.harness.workloads import COMMAND, KINDS
 from linkflap.topologies import TOPOLOGIES
@@ -73,6 +73,7 @@ class WorkloadTable(Table, frozen=True, kw_only=True):
     a list of words, run without a shell in `folder` (from this file's); `reads` and `writes` are
     its topics. With `library = "java"` it finds a Java and the jars of Kafka's clients in its
     environment. `exactly_once`: it promises one output for each input that its group has passed.
+    `record = "wire"`: what it writes, and what brokers acknowledge, is recorded before the brokers.
     `progress_within`: as for the file, for these clients.
     """
 
@@ -86,6 +87,7 @@ class WorkloadTable(Table, frozen=True, kw_only=True):
     reads: list[Name] = []
     writes: list[Name] = []
     exactly_once: bool = False
+    record: Record = ""
     progress_within: Seconds | None = None
 
 

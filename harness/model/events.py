@@ -234,6 +234,28 @@ class BrokerDied(Event, frozen=True, kw_only=True):
         return Target.parse(self.broker).cluster
 
 
+class RecorderDied(OfCluster, frozen=True, kw_only=True):
+    """The recorder of the cluster (`harness.wire.recorder`) ended while the run went on: what was
+    in flight is unknown, and nobody was recorded from then on. `last_words` are the last lines of
+    its log."""
+
+    last_words: tuple[str, ...]
+
+
+class WireRecorded(OfCluster, frozen=True, kw_only=True):
+    """What the recorder of the cluster saw (`harness.wire.recorder.settings.Report`). Written when
+    it has ended."""
+
+    connections: int
+    requests: int
+    batches: int
+    acknowledged: int
+    by_leader: int
+    unpromised: int
+    unread: Mapping[str, int]
+    passed: Mapping[str, int]
+
+
 class Captured(OfCluster, frozen=True, kw_only=True):
     """The raw logs of the cluster were copied: this many replicas of partitions. Written by
     `harness.capture`; copied logs have no count."""
@@ -704,6 +726,8 @@ AnyEvent = (
     | ClientStalled
     | ProducerReplaced
     | BrokerDied
+    | RecorderDied
+    | WireRecorded
     | Captured
     | RecordsDeleted
     | ReplicasSampled

@@ -29,6 +29,7 @@ OffsetOrError = Annotated[int, Meta(ge=-1001, le=LARGEST)]
 Uid = Annotated[int, Meta(ge=-1, le=LARGEST)]
 Small = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 SmallOrNone = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
+CrcOrNone = Annotated[int, Meta(ge=-1, le=2**32 - 1)]
 Count = Annotated[int, Meta(ge=0, le=1 << 24)]
 """The maximum of records in one row: far more than any client returns at once. How many all rows
 together may have depends on the logs (`spark_verify.read.pieces`)."""
@@ -83,7 +84,9 @@ class SendGroup:
     `acks` are runs (index of the first record in the group, how many, offset of the first):
     consecutive offsets. `refused` are runs (index, how many) that the client reported as failed for
     certain. The outcome of all other records is unknown. `made_from`: the n-th record of the group
-    was made from the n-th record there, which its operation read from the same cluster.
+    was made from the n-th record there, which its operation read from the same cluster. Of a batch
+    that was recorded on the wire, `sequence` is its first one (-1: its producer has no id) and
+    `crc` that of its bytes: these identify its records in a log.
     """
 
     topic: str
@@ -93,16 +96,19 @@ class SendGroup:
     acks: tuple[tuple[Count, Count, Offset], ...] = ()
     refused: tuple[tuple[Count, Count], ...] = ()
     made_from: Fetched | None = None
+    sequence: SmallOrNone = -1
+    crc: CrcOrNone = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One call of one producer, recorded when it was invoked or when it returned. `ending` is the
-    client's intention: commit, abort, leave open, or none (no transaction). `outcome` (on return)
-    is that of the ending: ok means that the cluster confirmed it, fail that it was certainly not
-    done, info that its outcome is unknown. `ended_at` is when the commit or abort was requested (0:
-    never). `producer_id` and `producer_epoch` are the client's own word, -1 while unknown. `group`
-    is the consumer group whose offsets are committed in the transaction.
+    """One call of one producer, recorded when it was invoked or when it returned; a transaction
+    that was recorded on the wire is invoked with each of its requests and answers, and its rows add
+    up. `ending` is the client's intention: commit, abort, leave open, or none (no transaction).
+    `outcome` (on return) is that of the ending: ok means that the cluster confirmed it, fail that
+    it was certainly not done, info that its outcome is unknown. `ended_at` is when the commit or
+    abort was requested (0: never). `producer_id` and `producer_epoch` are the client's own word, -1
+    while unknown. `group` is the consumer group whose offsets are committed in the transaction.
     """
 
     number: Offset

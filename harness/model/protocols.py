@@ -459,6 +459,10 @@ class Deployment(Protocol):
         """Links of the topology, their reverses, and `*->X` for every cluster X."""
 
     @property
+    def recorders(self) -> Mapping[str, WireRecorder]:
+        """The recorder of each cluster; empty where nothing is recorded on the wire."""
+
+    @property
     def javas(self) -> Mapping[str, str]:
         """Kafka (as a topology names it) -> the feature release of the Java that runs it."""
 
@@ -516,6 +520,31 @@ class Recorder(Protocol):
 
     def write(self, event: Kind, /) -> Kind:
         """Writes an event, with the time of now where it has none, and returns it so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireRecording:
+    """What is recorded on the wire: the writes to `topics`, into the run directory `root`."""
+
+    root: Path
+    topics: frozenset[str]
+
+
+class WireRecorder(Protocol):
+    """The recorder of one cluster: programs that are recorded connect to its brokers through it."""
+
+    @property
+    def cluster(self) -> str: ...
+    @property
+    def bootstrap(self) -> str:
+        """Bootstrap servers: the recorder's addresses, which brokers advertise there."""
+
+    @property
+    def alive(self) -> bool: ...
+    @property
+    def log(self) -> Path: ...
+    def last_words(self, *, lines: int) -> Sequence[str]:
+        """The last lines of its log, so many at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,17 +6,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Literal
 
 from linkflap.harness.model.clients import LIBRDKAFKA
 from linkflap.harness.model.faults import FaultName, Target
 from linkflap.harness.model.guarantee import Guarantee, Seconds
-from linkflap.harness.model.topology import Topology
+from linkflap.harness.model.topology import Topology, topic_name
 
 SCHEMA_VERSION: Final = 1
 """Of scenario files, of run.json and of the events beside it: what is written today. Older ones are
 read."""
 Option = str | int | float | bool
+Record = Literal["", "wire"]
+"""Where the history of a program of the user's comes from."""
 PROGRESS_WITHIN: Final = 60.0
 """More than a consumer's session (45 s) and a transaction's timeout (60 s at most, by Kafka's own
 defaults): both have to pass before a successor of a dead client may continue."""
@@ -51,8 +53,8 @@ class WorkloadSpec:
 
     For a program of the user's (kind command): its `command`, run in `folder`, and the topics of
     the home that it reads and writes. `exactly_once`: it promises one output for each input that
-    its group (option `group`) has passed. `progress_within`: as in `Scenario`, for these clients
-    (None: the scenario's).
+    its group (option `group`) has passed. `record`: where the history of what it writes is recorded
+    (empty: nowhere). `progress_within`: as in `Scenario`, for these clients (None: the scenario's).
     """
 
     kind: str
@@ -65,6 +67,7 @@ class WorkloadSpec:
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     exactly_once: bool = False
+    record: Record = ""
     progress_within: Seconds | None = None
 
 
@@ -200,9 +203,16 @@ class Scenario:
 
     @property
     def acknowledged(self) -> bool:
-        """Whether any workload writes and records its acknowledgements: programs of the user's do
-        not."""
-        return any(_writes(w, self.workloads) for w in self.workloads)
+        """Whether any workload writes and its acknowledgements are recorded: of programs of the
+        user's they are only on the wire."""
+        return any(_writes(w, self.workloads) for w in self.workloads) or bool(self.recorded_topics)
+
+    @property
+    def recorded_topics(self) -> frozenset[str]:
+        """The topics of programs whose writes are recorded on the wire."""
+        return frozenset(
+            topic_name(w.home, topic) for w in self.workloads if w.record for topic in w.writes
+        )
 
 
 PRODUCERS: Final = ("transactional", "idempotent", "zombie")

@@ -1,6 +1,6 @@
 """Runtimes: what brokers run in. Nothing above this package can tell one runtime from another.
 
-A runtime is one module with `deploy(topology, *, folder, recorder) -> Deployment` and
+A runtime is one module with `deploy(topology, *, folder, recorder, wire) -> Deployment` and
 `check(topology)`, and one line here.
 """
 
@@ -13,7 +13,7 @@ from typing import Final, Protocol, cast
 
 from linkflap.harness.machine import docker_package
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.protocols import Deployment, Recorder
+from linkflap.harness.model.protocols import Deployment, Recorder, WireRecording
 from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import Topology
 
@@ -28,7 +28,14 @@ DEFAULT: Final = "process"
 
 
 class Deploy(Protocol):
-    def __call__(self, topology: Topology, *, folder: Path, recorder: Recorder) -> Deployment: ...
+    def __call__(
+        self,
+        topology: Topology,
+        *,
+        folder: Path,
+        recorder: Recorder,
+        wire: WireRecording | None = None,
+    ) -> Deployment: ...
 
 
 def runtime(name: str) -> Deploy:

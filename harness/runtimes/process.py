@@ -24,19 +24,27 @@ from dataclasses import replace
 from linkflap.harness.machine import cache
 from linkflap.harness.machine.java import java_for, writing_archive
 from linkflap.harness.machine.leases import Lease
-from linkflap.harness.model.protocols import Recorder
+from linkflap.harness.model.protocols import Recorder, WireRecording
+from linkflap.harness.model.security import beside
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.runtimes.distribution.cluster_mirroring import generation
 from linkflap.harness.runtimes.distribution.kafka import kafka, look_for
 from linkflap.harness.runtimes.distribution.toxiproxy_server import toxiproxy_server
 from linkflap.harness.runtimes.kraft import training
 from linkflap.harness.runtimes.kraft.cluster import BROKER_MAIN
-from linkflap.harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL
+from linkflap.harness.runtimes.kraft.configuration import (
+    ACCESS,
+    CLIENT,
+    CONTROLLER,
+    INTERNAL,
+    RECORDED,
+)
 from linkflap.harness.runtimes.kraft.deployment import KraftDeployment, started
 from linkflap.harness.runtimes.kraft.installation import (
     archive_name,
     log_dir_template,
 )
+from linkflap.harness.runtimes.kraft.recorder import ClusterRecorder
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
 
 
@@ -170,11 +178,13 @@ class ChildSidecar:
         )
 
 
-def deploy(topology: Topology, *, folder: Path, recorder: Recorder) -> ProcessDeployment:
+def deploy(
+    topology: Topology, *, folder: Path, recorder: Recorder, wire: WireRecording | None = None
+) -> ProcessDeployment:
     """Starts a topology in `folder`, which is created if necessary. Returns when everything serves
     and every link is proven. Raises InputError or SetupError, after ending what was already
     started."""
-    return started(ProcessDeployment(topology, folder=folder, recorder=recorder))
+    return started(ProcessDeployment(topology, folder=folder, recorder=recorder, wire=wire))
 
 
 class ProcessDeployment(KraftDeployment):
@@ -188,9 +198,11 @@ class ProcessDeployment(KraftDeployment):
 
     def _prepare(self, spec: ClusterSpec, paths: Mapping[str, str]) -> None:
         """Leases every port of one cluster and its proxies, and makes both; starts nothing."""
-        ports = iter(self._lease.ports(spec.brokers * (3 + 2 * len(paths)) + len(paths)))
+        recorded = 3 * spec.brokers if self._wire is not None else 0
+        ports = iter(self._lease.ports(spec.brokers * (3 + 2 * len(paths)) + len(paths) + recorded))
         proxies: dict[str, dict[int, tuple[int, str]]] = {path: {} for path in paths}
         nodes: dict[int, BrokerPorts] = {}
+        behind: dict[int, str] = {}
         for node in range(1, spec.brokers + 1):
             listens = {
                 name: next(ports) for name in (INTERNAL, CLIENT, CONTROLLER, *paths.values())
@@ -200,6 +212,15 @@ class ProcessDeployment(KraftDeployment):
             advertised = {
                 listener: f"127.0.0.1:{proxies[path][node][0]}" for path, listener in paths.items()
             }
+            if self._wire is not None:
+                listens[RECORDED], direct, proxied = next(ports), next(ports), next(ports)
+                behind |= {
+                    direct: f"127.0.0.1:{listens[RECORDED]}",
+                    proxied: f"127.0.0.1:{listens[ACCESS]}",
+                }
+                advertised[RECORDED] = f"127.0.0.1:{direct}"
+                access = f"*->{spec.name}"
+                proxies[access][node] = (proxies[access][node][0], f"127.0.0.1:{proxied}")
             nodes[node] = BrokerPorts(listens=listens, advertised=advertised)
         secrets = self._secrets_of(spec, dict.fromkeys(nodes, ("127.0.0.1", "localhost")))
         cluster = ProcessCluster(
@@ -211,6 +232,19 @@ class ProcessDeployment(KraftDeployment):
             secrets=secrets,
         )
         self._clusters[spec.name] = cluster
+        if self._wire is not None:
+            self._recorders[spec.name] = ClusterRecorder(
+                spec.name,
+                len(self._recorders),
+                self._wire,
+                folder=self._folder / spec.name / "recorder",
+                listens=behind,
+                bootstrap=beside(
+                    cluster.bootstrap,
+                    ",".join(each.advertised[RECORDED] for each in nodes.values()),
+                ),
+                recorder=self._recorder,
+            )
         for path, listener in paths.items():
             self._links[path] = ToxiproxyLink(
                 path,

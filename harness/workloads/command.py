@@ -208,6 +208,8 @@ class Command(Producers):
     def _bootstrap(self, cluster: str) -> str:
         if self.spec.options.get("via") == "proxy":
             return self._addresses.links[f"*->{cluster}"].bootstrap
+        if self.spec.record:
+            return self._addresses.recorders[cluster].bootstrap
         return self._addresses.clusters[cluster].bootstrap
 
     # The steps of a run, in order.

@@ -27,7 +27,7 @@ from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError
 from linkflap.harness.model.events import Phase
-from linkflap.harness.model.protocols import Deployment
+from linkflap.harness.model.protocols import Deployment, WireRecording
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.threads import side_by_side, stop_all
 from linkflap.harness.model.wait import patient, until
@@ -66,9 +66,40 @@ def check(scenario: Scenario, runtime: str) -> None:
         scenario.mirror, reversible=any(fault.name.reverses for fault in scenario.schedule)
     )
     runtimes.check(runtime, scenario.topology)
+    check_recorded(scenario, runtime)
     mirrors.check_played(scenario, runtime)
     check_runtime(scenario.schedule, runtime)
     check_losses(scenario.schedule, mirrors.resolve(scenario.mirror).guarantee)
+
+
+def check_recorded(scenario: Scenario, runtime: str) -> None:
+    """Raises InputError where what is to be recorded on the wire could not be read there, or not be
+    found in the logs again."""
+    if not any(workload.record for workload in scenario.workloads):
+        return
+    for cluster in scenario.topology.clusters:
+        if "tls" in cluster.security:
+            raise InputError(
+                f'record = "wire" cannot read the TLS of cluster {cluster.name}; leave it out, or '
+                "secure the cluster with scram alone"
+            )
+    guarantee = mirrors.resolve(scenario.mirror).guarantee
+    if scenario.topology.links and not guarantee.offsets_kept:
+        raise InputError(
+            f'record = "wire" cannot follow records through the mirror {scenario.mirror.kind}, '
+            "which gives them other offsets and producers; leave it out, or use the mirror shadow"
+        )
+    if runtime != "process":
+        raise InputError(
+            f'record = "wire" is of the process runtime, and this is {runtime}; leave it out, or '
+            "run with --runtime process"
+        )
+
+
+def on_the_wire(scenario: Scenario, root: Path) -> WireRecording | None:
+    """What is recorded on the wire; None: nothing."""
+    topics = scenario.recorded_topics
+    return WireRecording(root=root, topics=topics) if topics else None
 
 
 def commands(scenario: Scenario) -> dict[str, Sequence[str]]:
@@ -114,7 +145,10 @@ def record(
     with written(folder, run) as (writer, exits), ExitStack() as stack, with_room(writer):
         _phase(writer, progress, "starting clusters and links")
         deployment = runtimes.runtime(runtime)(
-            scenario.topology, folder=writer.logs, recorder=writer
+            scenario.topology,
+            folder=writer.logs,
+            recorder=writer,
+            wire=on_the_wire(scenario, folder),
         )
         if not keep:
             stack.callback(remove_data, deployment)

@@ -1,4 +1,5 @@
-"""Unexpected exits: brokers and mirrors that ended although no fault of the schedule ended them.
+"""Unexpected exits: brokers, mirrors and recorders that ended although no fault of the schedule
+ended them.
 
 The run continues, because the rest is worth judging, but it does not count as finished. For a
 broker the exit status and the last lines of its log are reported."""
@@ -15,7 +16,7 @@ from linkflap.chaos.faults import OF_CLIENTS
 from linkflap.harness.model import interrupts
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import EnvironmentFailure
-from linkflap.harness.model.events import BrokerDied, MirrorCrashed
+from linkflap.harness.model.events import BrokerDied, MirrorCrashed, RecorderDied
 from linkflap.harness.model.faults import Target
 from linkflap.harness.model.protocols import Broker, World
 from linkflap.harness.model.scenario import FaultSpec
@@ -83,7 +84,19 @@ class UnexpectedExits:
                 )
                 self._seen.add(link)
                 self.mirrors.add(link)
+        reported += self._recorders_died()
         self._found.extend(reported)
+        return reported
+
+    def _recorders_died(self) -> Sequence[str]:
+        reported = []
+        for cluster, recorder in self._world.deployment.recorders.items():
+            name = f"the recorder of {cluster}"
+            if not recorder.alive and name not in self._seen:
+                self._seen.add(name)
+                words = tuple(recorder.last_words(lines=_LAST))
+                self._world.recorder.write(RecorderDied(cluster=cluster, last_words=words))
+                reported.append(f"{name} died by itself; see {recorder.log}")
         return reported
 
     def _broker_died(self, broker: Broker, name: str) -> str:

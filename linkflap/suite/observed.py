@@ -238,7 +238,7 @@ class _History:
 
 
 def _spans(rows: Iterable[Operation]) -> Iterator[_Span]:
-    """Joins the two rows (invoke, return) of each transaction. A transaction that never returned
+    """Joins the first row and the return of each transaction. A transaction that never returned
     lasts until the end of the run."""
     invoked: dict[tuple[str, int, int], Operation] = {}
     for row in rows:
@@ -246,7 +246,7 @@ def _spans(rows: Iterable[Operation]) -> Iterator[_Span]:
             continue
         key = (row.client, row.process, row.number)
         if row.phase == "invoke":
-            invoked[key] = row
+            invoked.setdefault(key, row)
         elif begun := invoked.pop(key, None):
             yield _Span(row.cluster, begun.time, row.ended_at, row.time, row.ending, row.outcome)
     for begun in invoked.values():

@@ -39,6 +39,13 @@ Kafka. The same goes for a mirror that reports one truncation when it makes it a
 stops. A wrong leader epoch in the last sample of a cluster is not found: nothing later can
 contradict it.
 
+What programs of the user's wrote with `record = "wire"` is judged by the requests and answers that
+crossed the wire. A record is then identified by its producer id, epoch and sequence, or without a
+producer id by its acknowledged offset and the CRC of its batch. provenance is unknown, instead of
+finding a stranger, where a record was not seen on the wire: its program may have used another path.
+What a program was given, and showed to its own callers, is not known; readers of linkflap's that
+read its topics got what the log of their cluster had at each offset.
+
 A transaction without a marker at the end of copied or fetched logs counts as open, not as hanging:
 no data log shows whether its coordinator knows it. linkflap does not ask a running cluster either:
 ListTransactions (KIP-664) silently omits every transactional id that the user may not DESCRIBE, so

@@ -37,7 +37,8 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     """Looks up the payload id of every record of every native era among what clients were about to
     send there."""
 
-    if view.topic in view.partition_facts.facts.programs:
+    facts = view.partition_facts.facts
+    if view.topic in facts.programs - facts.wired:
         return []
 
     def judge(generation: LogGeneration, log: Log) -> Sequence[Finding]:
@@ -59,6 +60,9 @@ def _judge(
 ) -> Iterator[Finding]:
     cluster, records = log.cluster, log.records
     uids = records.uid[rows]
+    if view.topic in view.partition_facts.facts.wired and (uids == FOREIGN).any():
+        yield Unjudged(_unseen(log, rows[uids == FOREIGN]))
+        rows, uids = rows[uids != FOREIGN], uids[uids != FOREIGN]
     strange = rows[(uids == FOREIGN) | ~planned(uids, sends_to(view, cluster))]
     if len(strange) and not view.sends:
         yield Unjudged(f"nothing is written down of what clients sent to {view.tp}")
@@ -85,6 +89,15 @@ def _judge(
             operation=records.operation[first],
             planned_on=[name for name, there in elsewhere.items() if there[number]],
         )
+
+
+def _unseen(log: Log, rows: Ints) -> str:
+    """Records that a program wrote by a path that was not recorded, or in a request that could not
+    be read."""
+    return (
+        f"{len(rows)} records on {log.cluster}, from offset {int(log.records.offset[rows[0]])} on, "
+        "were not seen on the wire"
+    )
 
 
 def _refused(

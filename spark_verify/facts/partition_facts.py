@@ -254,9 +254,10 @@ class RunFacts:
     `ended` is when the run ended, or the time of the last event if the harness was killed. `homes`
     are those of topics whose names do not begin with them. `recorded`: clients' histories were
     recorded. `deaths`: clusters whose brokers were all dead at the end, by themselves or by a
-    forced failover, and when. `programs`: topics that users' programs write, without a history;
-    `copying`: those whose programs promise exactly once. `refusals` are failovers that never took
-    place. `drained` are links whose mirror had copied everything whenever it was stopped.
+    forced failover, and when. `programs`: topics that users' programs write; `wired`: those of
+    them whose writes were recorded on the wire, so that they have a history; `copying`: those whose
+    programs promise exactly once. `refusals` are failovers that never took place. `drained` are
+    links whose mirror had copied everything whenever it was stopped.
     `awaited` are clients that promise progress. `topic_config` are the settings of the
     clients' topics, and `values` the keys and tombstones that they write, in each way in which a
     workload does.
@@ -272,6 +273,7 @@ class RunFacts:
     recorded: bool = True
     deaths: Mapping[str, int] = field(default_factory=dict)
     programs: frozenset[str] = frozenset()
+    wired: frozenset[str] = frozenset()
     refusals: Sequence[Refusal] = ()
     drained: frozenset[str] = frozenset()
     copying: tuple[Copying, ...] = ()

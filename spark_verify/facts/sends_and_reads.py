@@ -29,7 +29,8 @@ class Send:
     records have inputs, `inputs[i]` is the offset of record i's input in the partition
     (`input_topic`, `input_partition`) of the same cluster, `input_uids[i]` the input's payload id,
     and `position` the offset to commit for `group` in the same transaction. `error` is the name of
-    the error with which it returned.
+    the error with which it returned. `sequence` and `crc` are those of a batch that was recorded on
+    the wire (`harness.model.history.SendGroup`).
     """
 
     number: int
@@ -51,6 +52,8 @@ class Send:
     input_partition: int = -1
     position: int = -1
     error: str = ""
+    sequence: int = -1
+    crc: int = -1
     offsets: Ints
     refused: Bools
     inputs: Ints = field(default_factory=lambda: np.empty(0, np.int64))

@@ -68,6 +68,7 @@ from linkflap.spark_verify.read.damage import of_kind
 from linkflap.spark_verify.read.log_rows import batch_rows
 from linkflap.spark_verify.read.plan import RunPlan
 from linkflap.spark_verify.read.rows import HEADER_FIELDS, HISTORY, RECORD_FIELDS
+from linkflap.spark_verify.read.wire_names import named_on_the_wire
 
 _BATCH: Final = RECORD_FIELDS.index("batch")
 
@@ -461,7 +462,7 @@ def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch
         groups=_groups(gathered.watermarks_and_groups["group"], topic, partition),
     )
     if topic in run.facts.programs:
-        seen = _nameless(seen)
+        seen = _of_a_program(seen)
     if not (run.facts.recorded or run.facts.mirror.guarantee.offsets_kept):
         seen = _named_by_content(seen)
     cleaned = _cleaned(seen)
@@ -474,9 +475,9 @@ def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch
     )
 
 
-def _nameless(seen: PartitionView) -> PartitionView:
+def _of_a_program(seen: PartitionView) -> PartitionView:
     """Drops the payload ids of what a program of the user's wrote: it may have copied the header of
-    a record that it read."""
+    a record that it read. What was recorded on the wire names its records."""
 
     def replica(of: Replica) -> Replica:
         unknown = np.full(len(of.records), FOREIGN, np.int64)
@@ -489,13 +490,15 @@ def _nameless(seen: PartitionView) -> PartitionView:
     def read(of: Read) -> Read:
         return replace(of, uids=np.full(len(of.uids), FOREIGN, np.int64))
 
-    return replace(
+    nameless = replace(
         seen,
         replicas=tuple(map(replica, seen.replicas)),
         earlier=tuple(map(replica, seen.earlier)),
         reads=tuple(map(read, seen.reads)),
         shares=tuple(map(read, seen.shares)),
     )
+    wired = seen.partition_facts.facts.wired
+    return named_on_the_wire(nameless) if seen.topic in wired else nameless
 
 
 def _named_by_content(seen: PartitionView) -> PartitionView:

@@ -123,14 +123,14 @@ def _of_kind(run: str, kind: str, rows: Sequence[Row]) -> pa.RecordBatch:
 
 
 def _sends(reader: RunReader, damage: list[Damage]) -> Iterator[Row]:
-    """Every operation once both of its rows were read; at the end those without a return. Only open
-    ones are held."""
-    invoked: dict[int, Operation] = {}
-    returned: dict[int, Operation] = {}
+    """Every operation once it was read how it was invoked and how it returned; at the end those
+    without a return. Only open ones are held."""
+    invoked: dict[int, list[Operation]] = {}
+    returned: dict[int, list[Operation]] = {}
     over, claims = array("q"), _Claims(reader)
     for row in reader.each(Operation, damage):
         mine, others = (invoked, returned) if row.phase == "invoke" else (returned, invoked)
-        mine[row.number] = row
+        mine.setdefault(row.number, []).append(row)
         if row.number in others:
             over.append(row.number)
             yield from _operation(invoked.pop(row.number), returned.pop(row.number), claims)
@@ -153,20 +153,19 @@ def _sends(reader: RunReader, damage: list[Damage]) -> Iterator[Row]:
             )
         )
     for number in sorted(invoked.keys() | returned.keys()):
-        yield from _operation(invoked.get(number), returned.get(number), claims)
+        yield from _operation(invoked.get(number, ()), returned.get(number, ()), claims)
 
 
 def _operation(
-    invoked: Operation | None, returned: Operation | None, claims: _Claims
+    invoked: Sequence[Operation], returned: Sequence[Operation], claims: _Claims
 ) -> Iterator[Row]:
-    """Joins the two rows of an operation. Fields that the return lacks are taken from the
+    """Joins the rows of an operation. Fields that the return lacks are taken from the
     invocation."""
-    last = returned or invoked
-    if last is None:
-        return
+    rows = (*invoked, *returned)
+    last = rows[-1]
     groups: dict[tuple[str, int, int], SendGroup] = {}
-    for row in (invoked, returned):
-        groups |= {(g.topic, g.partition, g.first_uid): g for g in (row.sends if row else ())}
+    for row in rows:
+        groups |= {(g.topic, g.partition, g.first_uid): g for g in row.sends}
     for group in groups.values():
         origin = group.made_from or Fetched(topic="", partition=-1)
         claims.add(group.count + _claimed(origin))
@@ -180,12 +179,13 @@ def _operation(
         yield (
             group.topic, group.partition, last.number, last.client, last.process, last.cluster,
             last.kind, last.ending,
-            returned.outcome if returned else "info", last.transactional_id,
-            invoked.time if invoked else 0, last.ended_at,
-            returned.time if returned else -1, last.producer_id, last.producer_epoch,
+            last.outcome if returned else "info", last.transactional_id,
+            invoked[0].time if invoked else 0, last.ended_at,
+            last.time if returned else -1, last.producer_id, last.producer_epoch,
             group.first_uid,
             last.group, origin.topic, origin.partition, origin.position,
             last.error.partition(":")[0][:_NAME],
+            group.sequence, group.crc,
             offsets.tobytes(), refused.tobytes(), inputs, uids,
         )  # fmt: skip
 

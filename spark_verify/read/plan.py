@@ -306,6 +306,7 @@ def _planned(root: Path) -> RunPlan:
         programs=frozenset(
             topic_name(w.home, topic) for w in reader.run.scenario.workloads for topic in w.writes
         ),
+        wired=reader.run.scenario.recorded_topics,
         copying=tuple(_copying(reader.run.scenario.workloads)),
         awaited=tuple(awaited(reader.run, events, replicas, _windows(events, ended))),
         topic_config=reader.run.scenario.topics.config,

@@ -94,7 +94,7 @@ def _due_anywhere(
     check: Check, planned: RunPlan, run: Run, promotions: Sequence[LogPromotion]
 ) -> Iterable[tuple[str, str]]:
     """(cluster, origin) of what a run of this scenario leaves, once each."""
-    homes = [w.home for w in run.scenario.workloads if not w.command]
+    homes = [w.home for w in run.scenario.workloads if not w.command or (w.record and w.writes)]
     due = dict.fromkeys(_written_and_mirrored(planned.facts.topology, homes))
     if run.recorded:  # in logs alone, whoever was promoted need not have been written to
         due.update(dict.fromkeys((p.cluster, "native") for p in promotions))

@@ -25,6 +25,7 @@ from linkflap.harness.model.events import (
     FaultStart,
     MirrorStopped,
     TopicGivenUp,
+    WireRecorded,
     of_kind,
 )
 from linkflap.harness.model.history import Operation, Poll
@@ -193,6 +194,7 @@ def recording(
         *(_unread(done.last_read, windows, ended) if _reads(reader.run.scenario) else ()),
         *_behind(reader.events()[0]),
         *_given_up(reader.events()[0]),
+        *_unread_on_the_wire(reader.events()[0], reader.run),
     ]
     examined = {f"run/{name}": count for name, count in counts.items()}
     return result("recording", examined, reasons, limited)
@@ -281,6 +283,21 @@ def _given_up(events: Sequence[Event]) -> Iterator[str]:
     for event in of_kind(events, TopicGivenUp):
         if not is_recreated(event.topic):
             yield f"the mirror of {event.link} gave a topic up: {event.reason}"
+
+
+def _unread_on_the_wire(events: Sequence[Event], run: Run) -> Iterator[str]:
+    """Requests of recorded programs that may have written, and could not be read; and recorders
+    that reported nothing."""
+    reports = of_kind(events, WireRecorded)
+    for report in reports:
+        for what, times in sorted(report.unread.items()):
+            yield f"the recorder of {report.cluster} could not read {what}, {times} times"
+        for reason, times in sorted(report.passed.items()):
+            yield f"connections to {report.cluster} passed unread ({times}): {reason}"
+    if run.status == "finished" and run.scenario.recorded_topics:
+        missing = {c.name for c in run.scenario.topology.clusters} - {r.cluster for r in reports}
+        for cluster in sorted(missing):
+            yield f"the recorder of {cluster} did not report what it had seen"
 
 
 def fault_bite(scheduled: Sequence[str], events: Sequence[Event]) -> CheckResult:

@@ -52,7 +52,12 @@ def test_what_runtimes_make_obeys_its_protocol(kind: type) -> None:
 
 @pytest.mark.parametrize("name", RUNTIMES)
 def test_a_runtime_has_one_way_to_deploy(name: str) -> None:
-    assert list(inspect.signature(runtime(name)).parameters) == ["topology", "folder", "recorder"]
+    assert list(inspect.signature(runtime(name)).parameters) == [
+        "topology",
+        "folder",
+        "recorder",
+        "wire",
+    ]
     made = inspect.signature(runtime(name), eval_str=True).return_annotation
     assert issubclass(made, KraftDeployment)
     assert not inspect.isabstract(made)

@@ -15,9 +15,10 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import linkflap
+from linkflap.chaos import scenario_file
 from linkflap.api.fixtures import FixtureRun
 from linkflap.harness.capture.logs import Captures
-from linkflap.harness.model.events import ProgramStarted
+from linkflap.harness.model.events import ProgramStarted, WireRecorded
 from linkflap.harness.model.history import Operation
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
@@ -29,9 +30,12 @@ from linkflap.harness.workloads.clients import WorkloadClients
 from linkflap.harness.workloads.crew import ClientNames
 from linkflap.harness.workloads.make_crew import make
 from linkflap.harness.workloads.prefork import Prefork
+from linkflap.recording.run import record
+from linkflap.report.progress import Progress
 from linkflap.spark_verify.checks import REGISTRY, finding_rows
 from linkflap.spark_verify.checks.finding_rows import FindingRow
 from tests.cells import BEFORE_KAFKA_20734, topology
+from tests.kafka_log import batches_in, field_of, rewrite
 from tests.run_copy import seal, views
 
 # Relays on a real broker that dies in mid-transaction: each input has its one output; a changed
@@ -296,3 +300,54 @@ def test_an_application_and_a_mirror_by_command_are_killed_and_fail_over(tmp_pat
     assert [e.cluster for e in events if isinstance(e, ProgramStarted)] == ["A", "A", "B"]
     pids = [e.pid for e in events if isinstance(e, ProgramStarted)]
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
+
+
+# A program with an ordinary client, recorded on the wire.
+
+
+def test_a_program_is_judged_by_what_crossed_the_wire(tmp_path: Path) -> None:
+    """A forced failover under an unmodified client is valid, with its acknowledgements examined;
+    the same run without an acknowledged record is not."""
+    folder = tmp_path / "run"
+    scenario = scenario_file.read(EXAMPLES / "clients" / "failover.toml", seed=SEED)
+    with Progress() as progress:
+        record(scenario, runtime="process", folder=folder, command="", progress=progress)
+    events, _ = RunReader(folder).events()
+    reports = {e.cluster: e for e in events if isinstance(e, WireRecorded)}
+    assert reports.keys() == {"A", "B"}
+    assert all(e.acknowledged and not e.unread and not e.passed for e in reports.values())
+    operations, damage = RunReader(folder).operations()
+    assert not damage
+    ended = {(o.cluster, o.ending) for o in operations if o.outcome == "ok"}
+    assert {(c, e) for c in "AB" for e in ("commit", "abort")} <= ended
+    valid = wire_findings(folder)
+    assert {row for row in valid if row[0] != "examined"} == set()
+    assert {("examined", "A", "lost-write"), ("examined", "B", "ghost-ack")} <= valid
+
+    changed = shutil.copytree(folder, tmp_path / "changed")
+    lost = next(
+        (group.topic, group.partition, offset)
+        for o in operations
+        if (o.cluster, o.ending, o.outcome) == ("A", "commit", "ok")
+        for group in o.sends
+        for _, _, offset in group.acks
+        if offset > 0
+    )
+    replicas = list(changed.glob(f"captures/*/*/*/{lost[0]}-{lost[1]}/*.log"))
+    assert len(replicas) >= 4
+    for path in replicas:
+        rewrite(path, [d for _, d in batches_in(path) if field_of(d, "base_offset") != lost[2]])
+    seal(changed)
+    assert ("found", "A", "lost-write") in wire_findings(changed)
+
+
+def wire_findings(folder: Path) -> set[tuple[str, str, str]]:
+    """What checks of acknowledgements examined and found of a run: finding, cluster, check."""
+    return {
+        (row.finding, row.cluster, row.check)
+        for name in ("lost-write", "ghost-ack", "commit-aborted", "provenance", "duplicate")
+        for seen in views(folder)
+        if not seen.internal
+        for row in finding_rows.examine(REGISTRY[name], seen)
+        if row.finding != "partial"
+    }

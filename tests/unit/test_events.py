@@ -59,6 +59,7 @@ NEVER_KEPT = {
     "mirror-lag",
     "topic-given-up",
     "broker-died",
+    "recorder-died",
     "client-crash",
     "producer-replaced",
     "not-ended",

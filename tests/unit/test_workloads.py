@@ -6,7 +6,7 @@ import random
 import socket
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -70,6 +70,7 @@ class Somewhere:
 class Nowhere:
     clusters: Mapping[str, Somewhere]
     links: Mapping[str, Somewhere]
+    recorders: Mapping[str, Somewhere] = field(default_factory=dict)
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from linkflap.harness.model.errors import SetupError
-from linkflap.harness.model.protocols import Recorder
+from linkflap.harness.model.errors import InputError, SetupError
+from linkflap.harness.model.protocols import Recorder, WireRecording
 from linkflap.harness.model.threads import side_by_side
 from linkflap.harness.model.topology import ClusterSpec, Topology, hyphen_free
 from linkflap.harness.runtimes.distribution import kafka
@@ -104,10 +104,16 @@ def check(topology: Topology) -> None:
             kafka.look_for(asked)
 
 
-def deploy(topology: Topology, *, folder: Path, recorder: Recorder) -> DockerDeployment:
+def deploy(
+    topology: Topology, *, folder: Path, recorder: Recorder, wire: WireRecording | None = None
+) -> DockerDeployment:
     """Starts a topology in `folder`, which is created if necessary. Returns when everything serves
     and every link is proven. Raises InputError or SetupError, after ending what was already
     started."""
+    if wire is not None:
+        raise InputError(
+            'record = "wire" is of the process runtime; leave it out, or run with --runtime process'
+        )
     return started(DockerDeployment(topology, folder=folder, recorder=recorder))
 
 

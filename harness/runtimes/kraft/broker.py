@@ -43,6 +43,14 @@ class ServiceProgram:
         """The JVM's output besides its log: its only messages if it could not start."""
         return self._folder / "output.log"
 
+    def last_words(self, *, lines: int) -> list[str]:
+        """The last lines of its output and of its log, this many of each at most."""
+        return [
+            line
+            for path in dict.fromkeys((self.output, self.log))
+            for line in _tail(path, lines=lines)
+        ]
+
     def launch(self) -> None:
         """Starts it without waiting, unless it runs already. Raises SetupError once it is
         closed."""
@@ -166,10 +174,6 @@ class KraftBroker(ServiceProgram):
         """The last exit status of the broker, negative for a signal; None while the broker runs,
         and before its first start."""
         return self._child.poll() if self._child is not None else None
-
-    def last_words(self, *, lines: int) -> list[str]:
-        """The last lines of its output and of its log, this many of each at most."""
-        return [line for path in (self.output, self.log) for line in _tail(path, lines=lines)]
 
     @property
     def client_address(self) -> str:

@@ -3,7 +3,8 @@ quick clusters.
 
 Each broker has listeners INTERNAL (brokers), CLIENT (the harness's own path, never proxied),
 CONTROLLER, ACCESS (ordinary clients by way of the proxy `*->X`) and one LINK_<peer> for each
-cluster that a link joins it to, in either direction. A client stays on the listener that it
+cluster that a link joins it to, in either direction; and RECORDED where programs are recorded on
+the wire, which advertises the recorder's port. A client stays on the listener that it
 connected to, because metadata names the addresses of that listener. So the advertised address
 decides whether a proxy is in the path (Kafka documentation, advertised.listeners; KIP-103).
 """
@@ -25,6 +26,7 @@ CONTROLLER: Final = "CONTROLLER"
 CLIENT: Final = "CLIENT"
 INTERNAL: Final = "INTERNAL"
 ACCESS: Final = "ACCESS"
+RECORDED: Final = "RECORDED"
 
 # Measured: starts fast and idles with little CPU on two cores. Timeouts are short, so that faults
 # show within seconds. On an overloaded machine brokers may therefore fence each other without a

@@ -22,13 +22,14 @@ from linkflap.harness.machine.ledger import remove_folder
 from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.events import ClusterReady
 from linkflap.harness.model.interrupts import held_off
-from linkflap.harness.model.protocols import Recorder, Sidecar
+from linkflap.harness.model.protocols import Recorder, Sidecar, WireRecording
 from linkflap.harness.model.threads import all_side_by_side, side_by_side
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.runtimes.kraft.broker import KafkaService
 from linkflap.harness.runtimes.kraft.cluster import KraftCluster
 from linkflap.harness.runtimes.kraft.configuration import paths_into
 from linkflap.harness.runtimes.kraft.installation import Installation
+from linkflap.harness.runtimes.kraft.recorder import ClusterRecorder
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
 
 if TYPE_CHECKING:
@@ -58,8 +59,17 @@ class KraftDeployment(ABC):
     """`harness.model.protocols.Deployment`, and a context manager that closes it. A runtime defines
     what brokers run in."""
 
-    def __init__(self, topology: Topology, *, folder: Path, recorder: Recorder) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        *,
+        folder: Path,
+        recorder: Recorder,
+        wire: WireRecording | None = None,
+    ) -> None:
         self._topology = topology
+        self._wire = wire
+        self._recorders: dict[str, ClusterRecorder] = {}
         self._folder = folder
         self._recorder = recorder
         self._lease = Lease()
@@ -86,6 +96,10 @@ class KraftDeployment(ABC):
         return MappingProxyType(self._links)
 
     @property
+    def recorders(self) -> Mapping[str, ClusterRecorder]:
+        return MappingProxyType(self._recorders)
+
+    @property
     def javas(self) -> Mapping[str, str]:
         return {
             asked: str(installation.java.major)
@@ -110,6 +124,7 @@ class KraftDeployment(ABC):
         for cluster in self._topology.clusters:
             self._prepare(cluster, paths[cluster.name])
         self._launch()
+        side_by_side(recorder.start for recorder in self._recorders.values())
         side_by_side(link.start for link in self._links.values())
         side_by_side(self._readiness(cluster) for cluster in self._clusters.values())
         side_by_side(link.prove for link in self._links.values())
@@ -245,6 +260,8 @@ class KraftDeployment(ABC):
                     ends.callback(link.close)
                 for cluster in self._clusters.values():
                     ends.callback(cluster.close)
+                for recorder in self._recorders.values():
+                    ends.callback(recorder.finish)
                 for service in self._services:
                     ends.callback(service.close)
                 for end in self._ends:

@@ -1,0 +1,162 @@
+"""`python -m linkflap.harness.wire.recorder FOLDER`: forwards connections to the brokers of one
+cluster, and writes down what crosses them, until SIGTERM.
+
+Its settings are recorder.json in FOLDER. A side that does not read slows the other one down: at
+most what one read returns, and asyncio's own limit, waits in memory. What is no Kafka is forwarded
+all the same, and said so in one line of the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from linkflap.harness.machine.disk_full import Breakage
+from linkflap.harness.model.history import Operation
+from linkflap.harness.rundir import Appender
+from linkflap.harness.rundir.files import write_whole
+from linkflap.harness.wire.access import Address, host_and_port
+from linkflap.harness.wire.messages import Malformed
+from linkflap.harness.wire.recorder.connection import WireConnection
+from linkflap.harness.wire.recorder.frames import Frames
+from linkflap.harness.wire.recorder.history import WireHistory
+from linkflap.harness.wire.recorder.settings import REPORT, Report, read_settings
+
+log = logging.getLogger("recorder")
+_AT_ONCE: Final = 256 << 10
+_room = memoryview(bytearray(_AT_ONCE))
+"""Where every socket's bytes arrive: they are forwarded before the next ones are received."""
+
+
+class _Side(asyncio.BufferedProtocol):
+    """One of the two sockets of a connection. Its bytes are read along by `frames`, until they are
+    no Kafka's."""
+
+    def __init__(self, frames: Frames, report: Report, whose: str) -> None:
+        self._frames: Frames | None = frames
+        self._report, self._whose = report, whose
+        self.transport: asyncio.Transport | None = None
+        self.other: _Side | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        del sizehint
+        return _room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        data = _room[:nbytes]
+        if self._frames is not None:
+            try:
+                self._frames.feed(data)
+            except Malformed as error:
+                self._frames = None
+                reason = f"{self._whose} sent what is no request or answer of Kafka's: {error}"
+                self._report.passed[reason] = self._report.passed.get(reason, 0) + 1
+                log.info("%s; the rest of its connection passes unread", reason)
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.write(data)
+
+    def eof_received(self) -> bool:
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.write_eof()
+        return True
+
+    def pause_writing(self) -> None:
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        other, self.other, self.transport = self.other, None, None
+        if other is not None and other.transport is not None:
+            other.transport.close()
+
+
+class _FromClient(_Side):
+    """The side of the client, which is not read before the broker is connected."""
+
+    def __init__(
+        self, history: WireHistory, broker: Address, tasks: set[asyncio.Task[None]]
+    ) -> None:
+        read = WireConnection(history)
+        super().__init__(read.requests, history.report, "a program")
+        self._broker, self._answers, self._tasks = broker, read.responses, tasks
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        assert self.transport is not None
+        self.transport.pause_reading()
+        self._report.connections += 1
+        task = asyncio.get_running_loop().create_task(self._connect())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _connect(self) -> None:
+        broker = _Side(self._answers, self._report, "a broker")
+        try:
+            await asyncio.get_running_loop().create_connection(lambda: broker, *self._broker)
+        except OSError:
+            if self.transport is not None:
+                self.transport.abort()
+            return
+        if self.transport is None:  # the client has gone meanwhile
+            if broker.transport is not None:
+                broker.transport.close()
+            return
+        self.other, broker.other = broker, self
+        self.transport.resume_reading()
+
+
+async def run(folder: Path) -> None:
+    settings = read_settings(folder)
+    root, report = Path(settings.root), Report()
+    rows: Appender[Operation] = Appender(
+        root / "operations" / f"wire-{settings.cluster}.jsonl", Breakage(root)
+    )
+    history = WireHistory(settings, rows, report)
+    loop, tasks = asyncio.get_running_loop(), set[asyncio.Task[None]]()
+    ends = asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, ends.set)
+    servers = [
+        await loop.create_server(
+            partial(_FromClient, history, host_and_port(address), tasks),
+            "127.0.0.1",
+            port,
+        )
+        for port, address in settings.listens.items()
+    ]
+    log.info("records at %s", ", ".join(map(str, settings.listens)))
+    await ends.wait()
+    for server in servers:
+        server.close()
+    write_whole(folder / REPORT, msgspec.json.encode(report))
+
+
+def main() -> int:
+    logging.basicConfig(
+        level=logging.INFO,
+        format="%(asctime)s.%(msecs)03d %(message)s",
+        datefmt="%H:%M:%S",
+        stream=sys.stdout,
+    )
+    asyncio.run(run(Path(sys.argv[1])))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,378 @@
+"""The history of what programs asked a cluster to write, and what its brokers promised them, from
+the requests and answers that cross the wire.
+
+A row is written before the request that it is of is forwarded, and when an answer has come. A
+request without an answer (its connection ended) leaves its operation open: whether it was done is
+unknown, unless the client asks again and is answered. A batch that is sent again, on whatever
+connection, is the same batch: it has the same producer id, epoch, first sequence and number of
+records. Producers without an id have no such identity: each batch is an operation of its own. A
+transaction (KIP-98, KIP-890) is one operation: it begins with the first request to write, and ends
+with the answer to EndTxn. Its ending is `open` until EndTxn was requested.
+
+Only the acknowledgement of all replicas in sync is a promise that outlives a leader. What acks=1 or
+acks=0 wrote was promised to nobody: it stays unknown.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Final
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from linkflap.harness.log.layout import (
+    CONTROL,
+    HEADER_SIZE,
+    LENGTH_ENDS,
+    MAGIC,
+    MOST_RECORDS,
+    TRANSACTIONAL,
+)
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.history import Ending, Operation, OutcomeName, Phase, SendGroup
+from linkflap.harness.model.payload import PROCESS_SHIFT
+from linkflap.harness.rundir import Appender
+from linkflap.harness.wire.messages import Error, Malformed
+from linkflap.harness.wire.recorder.settings import FIRST_PROCESS, PROCESSES, Report, Settings
+
+_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_SENT_AGAIN: Final = 64
+"""Batches of one producer and partition that are remembered: an idempotent client has five requests
+in flight at most, each with one of them."""
+ALL_REPLICAS: Final = -1
+"""The acks of a request that asks for a promise."""
+_REFUSALS: Final = (Error.message_too_large, Error.record_list_too_large, Error.invalid_record)
+"""Errors that depend only on the record."""
+_NOT_DONE: Final = (
+    Error.producer_fenced,
+    Error.invalid_producer_epoch,
+    Error.invalid_txn_state,
+    Error.invalid_producer_id_mapping,
+)
+"""Errors of a coordinator that does not end the transaction."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Batch:
+    """Records that a client asked to be written to one partition; `offset`: where they were
+    acknowledged, -1 if they were not."""
+
+    operation: AskedOperation
+    topic: str
+    partition: int
+    first_uid: int
+    count: int
+    sequence: int
+    crc: int
+    offset: int = -1
+    asked: int = 1
+    refused: bool = False
+
+    def group(self) -> SendGroup:
+        return SendGroup(
+            topic=self.topic,
+            partition=self.partition,
+            first_uid=self.first_uid,
+            count=self.count,
+            acks=((0, self.count, self.offset),) if self.offset >= 0 else (),
+            refused=((0, self.count),) if self.refused else (),
+            sequence=self.sequence,
+            crc=self.crc,
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class AskedOperation:
+    """An operation that was begun: a batch, or a transaction. `end_asked`: how often its end was
+    requested."""
+
+    producer: Producer
+    number: int
+    epoch: int
+    transactional: bool
+    ending: Ending
+    batches: list[Batch] = field(default_factory=list)
+    ended_at: int = 0
+    end_asked: int = 0
+    returned: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Producer:
+    """A producer id on this cluster, or a connection without one. `sent` are its last batches by
+    partition."""
+
+    id: int
+    process: int
+    client: str
+    transactional_id: str = ""
+    numbers: Iterator[int] = field(default_factory=count)
+    uids: int = 0
+    transaction: AskedOperation | None = None
+    sent: dict[tuple[str, int], OrderedDict[tuple[int, int, int], Batch]] = field(
+        default_factory=dict
+    )
+
+
+class WireHistory:
+    """The history of one cluster's programs, over all of their connections."""
+
+    def __init__(self, settings: Settings, rows: Appender[Operation], report: Report) -> None:
+        self.report = report
+        self.names: dict[UUID, str] = {}
+        """Topics by their ids, as Metadata had them."""
+        self._cluster, self._topics, self._rows = settings.cluster, settings.topics, rows
+        first = FIRST_PROCESS + settings.number * PROCESSES
+        self._processes = iter(range(first, first + PROCESSES))
+        self._producers: dict[int, Producer] = {}
+
+    def producer(self, producer_id: int, client: str) -> Producer:
+        """The producer of an id; -1: a new one, which has none. Raises Malformed where there were
+        too many."""
+        found = self._producers.get(producer_id)
+        if found is None:
+            process = next(self._processes, None)
+            if process is None:
+                raise Malformed(f"it is of one more than {PROCESSES} producers")
+            found = Producer(id=producer_id, process=process, client=client)
+            if producer_id >= 0:
+                self._producers[producer_id] = found
+        return found
+
+    def records(self, topic: str) -> bool:
+        """Whether the writes to a topic are recorded."""
+        return topic in self._topics
+
+    def name_of(self, topic_id: UUID) -> str:
+        """The name of a topic. Raises Malformed where no Metadata had its id."""
+        try:
+            return self.names[topic_id]
+        except KeyError:
+            raise Malformed(f"no topic is known to have the id {topic_id}") from None
+
+    # Requests, before they are forwarded.
+
+    def write(
+        self,
+        topic: str,
+        partition: int,
+        records: bytes,
+        client: str,
+        unnamed: Callable[[], Producer],
+    ) -> Iterator[Batch]:
+        """Batches that a client asks to be written; `unnamed` is the producer of its connection,
+        for those without an id. Raises Malformed."""
+        for header in _headers(records):
+            crc, attributes, producer_id, epoch, sequence, size = header
+            producer = self.producer(producer_id, client) if producer_id >= 0 else unnamed()
+            sent = producer.sent.setdefault((topic, partition), OrderedDict())
+            before = sent.get((epoch, sequence, size)) if producer_id >= 0 else None
+            if before is not None:
+                before.asked += 1
+                yield before
+                continue
+            self.report.batches += 1
+            transactional = bool(attributes & TRANSACTIONAL)
+            operation = self.begin(producer, epoch) if transactional else _plain(producer, epoch)
+            batch = Batch(
+                operation=operation,
+                topic=topic,
+                partition=partition,
+                first_uid=(producer.process << PROCESS_SHIFT) + producer.uids,
+                count=size,
+                sequence=sequence,
+                crc=crc,
+            )
+            producer.uids += size
+            operation.batches.append(batch)
+            if producer_id >= 0:
+                sent[epoch, sequence, size] = batch
+                if len(sent) > _SENT_AGAIN:
+                    sent.popitem(last=False)
+            self._row(operation, "invoke", batch)
+            yield batch
+
+    def begin(self, producer: Producer, epoch: int) -> AskedOperation:
+        """The transaction of a producer in one epoch, which begins here unless it has begun."""
+        current = producer.transaction
+        if current is not None and current.epoch == epoch:
+            return current
+        self._leave(producer)
+        producer.transaction = AskedOperation(
+            producer=producer,
+            number=_number(producer),
+            epoch=epoch,
+            transactional=True,
+            ending="open",
+        )
+        return producer.transaction
+
+    def end(self, producer_id: int, epoch: int, *, commit: bool) -> AskedOperation | None:
+        """The end of a transaction was requested; None if it is of no recorded one."""
+        producer = self._producers.get(producer_id)
+        current = producer.transaction if producer is not None else None
+        if current is None or current.epoch != epoch or not current.batches:
+            return None
+        current.ending = "commit" if commit else "abort"
+        current.ended_at = current.ended_at or now()
+        current.end_asked += 1
+        self._row(current, "invoke")
+        return current
+
+    # Answers, when they come.
+
+    def written(self, batch: Batch, acks: int, error: ErrorCode, offset: int) -> None:
+        """The answer to a request to write a batch."""
+        if error is Error.none and acks == ALL_REPLICAS and offset >= 0:
+            self._acknowledged(batch, offset)
+        elif error is Error.none and acks != ALL_REPLICAS:
+            self.report.by_leader += 1
+            self._settled(batch, "info", "acknowledged by the leader alone: acks=1")
+        elif error in (Error.none, Error.duplicate_sequence_number):
+            self._settled(batch, "info", "acknowledged without an offset")
+        elif error in _REFUSALS and batch.asked == 1:
+            batch.refused = True
+            self._settled(batch, "fail", error.name)
+
+    def _acknowledged(self, batch: Batch, offset: int) -> None:
+        if batch.offset == offset:
+            return
+        if batch.offset >= 0:
+            self._again(batch, offset)
+            return
+        self.report.acknowledged += 1
+        batch.offset = offset
+        self._settled(batch, "ok", "")
+
+    def _again(self, batch: Batch, offset: int) -> None:
+        """The same batch was acknowledged at another offset: an operation of its own, so that both
+        offsets are judged."""
+        first = batch.operation
+        second = AskedOperation(
+            producer=first.producer,
+            number=_number(first.producer),
+            epoch=first.epoch,
+            transactional=first.transactional,
+            ending=first.ending,
+        )
+        other = Batch(
+            operation=second,
+            topic=batch.topic,
+            partition=batch.partition,
+            first_uid=batch.first_uid,
+            count=batch.count,
+            sequence=batch.sequence,
+            crc=batch.crc,
+            offset=offset,
+        )
+        second.batches.append(other)
+        self._row(second, "invoke", other)
+        if not second.transactional:
+            self._row(second, "return", outcome="ok")
+
+    def ended(self, transaction: AskedOperation, error: ErrorCode) -> None:
+        """The answer to EndTxn. Where the coordinator says that the client is to ask again, the
+        transaction goes on."""
+        if error is Error.none:
+            self._returned(transaction, "ok", "")
+        elif error in _NOT_DONE:
+            certain = transaction.end_asked == 1 and transaction.ending == "commit"
+            self._returned(transaction, "fail" if certain else "info", error.name)
+        else:
+            return
+        if transaction.producer.transaction is transaction:
+            transaction.producer.transaction = None
+
+    def identified(self, transactional_id: str, producer_id: int, client: str) -> None:
+        """The answer to InitProducerId: what the transactional id had left open is ended by the
+        coordinator."""
+        producer = self.producer(producer_id, client)
+        producer.transactional_id = transactional_id
+        self._leave(producer)
+
+    def _leave(self, producer: Producer) -> None:
+        """A transaction that its client did not end before the next one."""
+        if producer.transaction is not None and producer.transaction.batches:
+            self._returned(producer.transaction, "info", "left open")
+        producer.transaction = None
+
+    def _settled(self, batch: Batch, outcome: OutcomeName, error: str) -> None:
+        """How a batch ended. One of a transaction ends with that."""
+        if batch.operation.transactional:
+            self._row(batch.operation, "invoke", batch)
+        else:
+            self._returned(batch.operation, outcome, error)
+
+    def _returned(self, operation: AskedOperation, outcome: OutcomeName, error: str) -> None:
+        self._row(operation, "return", outcome=outcome, error=error)
+        operation.returned = True
+
+    def _row(
+        self,
+        operation: AskedOperation,
+        phase: Phase,
+        batch: Batch | None = None,
+        *,
+        outcome: OutcomeName = "info",
+        error: str = "",
+    ) -> None:
+        """Writes a row, with one of its batches or, when it returns, with all; none is written
+        behind that."""
+        if operation.returned:
+            return
+        producer = operation.producer
+        chosen = [batch] if batch is not None else operation.batches if phase == "return" else []
+        self._rows.write(
+            Operation(
+                number=operation.number,
+                phase=phase,
+                time=now(),
+                client=producer.client,
+                process=producer.process,
+                cluster=self._cluster,
+                kind="transaction" if operation.transactional else "send",
+                ending=operation.ending,
+                transactional_id=producer.transactional_id,
+                outcome=outcome,
+                ended_at=operation.ended_at if phase == "return" else 0,
+                producer_id=producer.id,
+                producer_epoch=operation.epoch,
+                sends=tuple(each.group() for each in chosen),
+                error=error,
+            )
+        )
+
+
+def _number(producer: Producer) -> int:
+    return (producer.process << PROCESS_SHIFT) + next(producer.numbers)
+
+
+def _plain(producer: Producer, epoch: int) -> AskedOperation:
+    return AskedOperation(
+        producer=producer,
+        number=_number(producer),
+        epoch=epoch,
+        transactional=False,
+        ending="none",
+    )
+
+
+def _headers(records: bytes) -> Iterator[tuple[int, int, int, int, int, int]]:
+    """CRC, attributes, producer id, epoch, first sequence and number of records of each batch.
+    Raises Malformed."""
+    at = 0
+    while at < len(records):
+        if len(records) - at < HEADER_SIZE:
+            raise Malformed("its last batch ends within its header")
+        (
+            _, length, _, magic, crc, attributes, _, _, _, producer_id, epoch, sequence, size,
+        ) = _HEADER.unpack_from(records, at)  # fmt: skip
+        if magic != MAGIC or attributes & CONTROL or not 0 < size <= MOST_RECORDS or length < 0:
+            raise Malformed(f"a batch of format {magic} with {size} records")
+        yield crc, attributes, producer_id, epoch, sequence, size
+        at += LENGTH_ENDS + length

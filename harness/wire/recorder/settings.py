@@ -1,0 +1,57 @@
+"""What the harness gives a recorder, and what a recorder reports when it ends: two files in its
+folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+SETTINGS: Final = "recorder.json"
+REPORT: Final = "report.json"
+MOST_CLUSTERS: Final = 16
+FIRST_PROCESS: Final = 1 << 21
+PROCESSES: Final = 1 << 17
+"""Numbers of producers on the wire (`harness.model.payload`): above those of linkflap's own
+clients, and so many for each cluster."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """`number`: the place of the cluster in its topology. `topics`: whose writes are recorded, in
+    the run directory `root`. `listens`: port on loopback -> host:port of the broker behind it."""
+
+    cluster: str
+    number: int
+    root: str
+    topics: frozenset[str]
+    listens: Mapping[int, str]
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """Counts over all connections. `batches` were asked to be written to recorded topics,
+    `acknowledged` by all replicas in sync, `by_leader` by a leader alone (acks=1) and `unpromised`
+    with acks=0. `unread`: requests that could have written and could not be read, by their API and
+    version; `passed`: connections that were no Kafka's from some point on, by the reason."""
+
+    connections: int = 0
+    requests: int = 0
+    batches: int = 0
+    acknowledged: int = 0
+    by_leader: int = 0
+    unpromised: int = 0
+    unread: dict[str, int] = msgspec.field(default_factory=dict)
+    passed: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+def read_settings(folder: Path) -> Settings:
+    return msgspec.json.decode((folder / SETTINGS).read_bytes(), type=Settings)
+
+
+def read_report(folder: Path) -> Report | None:
+    """What a recorder reported when it ended; None if it did not."""
+    try:
+        return msgspec.json.decode((folder / REPORT).read_bytes(), type=Report)
+    except FileNotFoundError:
+        return None

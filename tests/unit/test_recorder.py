@@ -1,0 +1,617 @@
+"""The recorder: real requests and answers, cut anywhere, become the rows of a history; and what
+checks say of the smallest histories that only the wire shows."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from linkflap.chaos.cases.tools.record_batch import ProducerIdentity, record_batch
+from linkflap.harness.machine import children
+from linkflap.harness.model.history import Operation
+from linkflap.harness.model.scenario import MirrorSpec, Scenario
+from linkflap.harness.model.topology import ClusterSpec, Topology
+from linkflap.harness.model.wait import until
+from linkflap.harness.rundir import Run, RunReader, RunWriter
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.messages import LENGTH, Error, Malformed
+from linkflap.harness.wire.recorder.connection import WireConnection
+from linkflap.harness.wire.recorder.history import WireHistory
+from linkflap.harness.wire.recorder.settings import (
+    FIRST_PROCESS,
+    SETTINGS,
+    Report,
+    Settings,
+    read_report,
+)
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks.base import Found, Unjudged
+from linkflap.spark_verify.facts.sends_and_reads import Send
+from linkflap.spark_verify.facts.view import PartitionView
+from linkflap.spark_verify.read.assemble import PartitionRows
+from linkflap.spark_verify.read.pieces import history_rows
+from linkflap.spark_verify.read.wire_names import named_on_the_wire
+from tests.unit.checks.histories import Log, but, promoted, view
+
+TOPIC = "A.t"
+ID = UUID(int=77)
+FIRST = FIRST_PROCESS << 40
+ME = ProducerIdentity(id=7, epoch=0)
+
+
+@dataclass
+class Wire:
+    """A recorder of cluster A without sockets, in a run directory."""
+
+    writer: RunWriter
+    report: Report = field(default_factory=Report)
+    correlation: int = 0
+    pieces: int = 1 << 30
+
+    def __post_init__(self) -> None:
+        settings = Settings(
+            cluster="A",
+            number=0,
+            root=str(self.writer.root),
+            topics=frozenset({TOPIC}),
+            listens={},
+        )
+        self.history = WireHistory(settings, self.writer.operations("wire-A"), self.report)
+
+    def connection(self) -> WireConnection:
+        return WireConnection(self.history)
+
+    def feed(self, take: Callable[[memoryview], None], frame: bytes) -> None:
+        for at in range(0, len(frame), self.pieces):
+            take(memoryview(frame)[at : at + self.pieces])
+
+    def ask(self, connection: WireConnection, api: str, version: int, body: Any) -> int:
+        self.correlation += 1
+        frame = messages.encode_request(api, version, self.correlation, "shop", body)
+        self.feed(connection.requests.feed, frame)
+        return self.correlation
+
+    def answer(
+        self, connection: WireConnection, api: str, version: int, correlation: int, body: Any
+    ) -> None:
+        frame = bytes(messages.encode_response(api, version, correlation, body))
+        self.feed(connection.responses.feed, frame)
+
+    def produce(
+        self,
+        connection: WireConnection,
+        records: bytes,
+        *,
+        version: int = 9,
+        acks: int = -1,
+        topic: str = TOPIC,
+        transactional_id: str | None = None,
+    ) -> int:
+        m = messages.request("produce", version)
+        name = {"topic_id": ID} if version >= 13 else {"name": topic}
+        data = m.TopicProduceData(
+            **name, partition_data=(m.PartitionProduceData(index=0, records=records),)
+        )
+        body = m.ProduceRequest(
+            transactional_id=transactional_id,
+            acks=acks,
+            timeout=timedelta(seconds=1),
+            topic_data=(data,),
+        )
+        return self.ask(connection, "produce", version, body)
+
+    def written(
+        self,
+        connection: WireConnection,
+        correlation: int,
+        offset: int,
+        *,
+        version: int = 9,
+        error: Any = Error.none,
+    ) -> None:
+        m = messages.response("produce", version)
+        name = {"topic_id": ID} if version >= 13 else {"name": TOPIC}
+        errors = {"record_errors": ()} if version >= 8 else {}
+        each = m.PartitionProduceResponse(index=0, error_code=error, base_offset=offset, **errors)
+        body = m.ProduceResponse(
+            responses=(m.TopicProduceResponse(**name, partition_responses=(each,)),),
+            throttle_time=timedelta(0),
+        )
+        self.answer(connection, "produce", version, correlation, body)
+
+    def end(self, connection: WireConnection, *, commit: bool, who: ProducerIdentity = ME) -> int:
+        body = messages.request("end_txn", 4).EndTxnRequest(
+            transactional_id="payments",
+            producer_id=who.id,
+            producer_epoch=who.epoch,
+            committed=commit,
+        )
+        return self.ask(connection, "end_txn", 4, body)
+
+    def ended(self, connection: WireConnection, correlation: int, error: Any = Error.none) -> None:
+        body = messages.response("end_txn", 4).EndTxnResponse(
+            throttle_time=timedelta(0), error_code=error
+        )
+        self.answer(connection, "end_txn", 4, correlation, body)
+
+    def rows(self) -> Sequence[Operation]:
+        rows, damage = RunReader(self.writer.root).operations()
+        assert damage == []
+        return rows
+
+    def sends(self) -> Sequence[Send]:
+        """What the judge has of them."""
+        gathered = PartitionRows()
+        for batch in history_rows(self.writer.root, "operations"):
+            gathered.add(batch)
+        return list(gathered.sends())
+
+
+@pytest.fixture
+def wire(tmp_path: Path) -> Iterator[Wire]:
+    scenario = Scenario(
+        name="x",
+        about="",
+        seed=1,
+        topology=Topology(clusters=(ClusterSpec(name="A"),), links=()),
+        mirror=MirrorSpec(kind="none"),
+        workloads=(),
+        schedule=(),
+    )
+    writer = RunWriter(tmp_path / "run", Run.begun(scenario, "process"))
+    yield Wire(writer)
+    writer.close("finished")
+
+
+def batch(*values: bytes, sequence: int = 0, who: ProducerIdentity | None = ME) -> bytes:
+    return record_batch(values, producer=who, sequence=sequence if who else -1)
+
+
+def transactional(*values: bytes, sequence: int = 0) -> bytes:
+    return record_batch(values, producer=ME, sequence=sequence, transactional=True)
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 7, 64, 1 << 30])
+@pytest.mark.parametrize("version", [3, 8, 9, 12])
+def test_a_batch_is_written_down_before_and_after(wire: Wire, version: int, pieces: int) -> None:
+    wire.pieces = pieces
+    program = wire.connection()
+    sent = batch(b"1", b"2")
+    asked = wire.produce(program, sent, version=version)
+    (invoked,) = wire.rows()
+    assert (invoked.phase, invoked.kind, invoked.client) == ("invoke", "send", "shop")
+    assert (invoked.producer_id, invoked.producer_epoch) == (7, 0)
+    (group,) = invoked.sends
+    assert (group.topic, group.partition, group.first_uid, group.count) == (TOPIC, 0, FIRST, 2)
+    assert (group.sequence, group.acks) == (0, ())
+    assert group.crc == int.from_bytes(sent[17:21], "big")
+    wire.written(program, asked, 40, version=version)
+    _, returned = wire.rows()
+    assert (returned.phase, returned.outcome) == ("return", "ok")
+    assert returned.sends[0].acks == ((0, 2, 40),)
+    (send,) = wire.sends()
+    assert send.offsets.tolist() == [40, 41]
+
+
+def test_topics_by_id_have_the_names_of_metadata(wire: Wire) -> None:
+    program = wire.connection()
+    assert wire.produce(program, batch(b"1"), version=13)
+    assert wire.report.unread == {"produce v13": 1}
+    m = messages.request("metadata", 12)
+    asked = wire.ask(
+        program,
+        "metadata",
+        12,
+        m.MetadataRequest(
+            topics=None, allow_auto_topic_creation=False, include_topic_authorized_operations=False
+        ),
+    )
+    r = messages.response("metadata", 12)
+    topic = r.MetadataResponseTopic(
+        error_code=Error.none, name=TOPIC, topic_id=ID, partitions=(), is_internal=False
+    )
+    wire.answer(
+        program,
+        "metadata",
+        12,
+        asked,
+        r.MetadataResponse(
+            throttle_time=timedelta(0), brokers=(), cluster_id="x", controller_id=1, topics=(topic,)
+        ),
+    )
+    asked = wire.produce(program, batch(b"1"), version=13)
+    wire.written(program, asked, 3, version=13)
+    (send,) = wire.sends()
+    assert send.offsets.tolist() == [3]
+
+
+def test_a_batch_that_is_sent_again_is_the_same(wire: Wire) -> None:
+    first, second = wire.connection(), wire.connection()
+    wire.produce(first, batch(b"1"))
+    asked = wire.produce(second, batch(b"1"))
+    wire.written(second, asked, 5)
+    asked = wire.produce(second, batch(b"2", sequence=1))
+    wire.written(second, asked, 6)
+    one, other = wire.sends()
+    assert (one.first_uid, one.offsets.tolist()) == (FIRST, [5])
+    assert (other.first_uid, other.offsets.tolist()) == (FIRST + 1, [6])
+    assert wire.report.batches == 2
+
+
+def test_errors_that_a_client_retries_leave_a_batch_open_and_refusals_do_not(wire: Wire) -> None:
+    program = wire.connection()
+    asked = wire.produce(program, batch(b"1"))
+    wire.written(program, asked, -1, error=Error.not_leader_or_follower)
+    assert [row.phase for row in wire.rows()] == ["invoke"]
+    asked = wire.produce(program, batch(b"2", sequence=1))
+    wire.written(program, asked, -1, error=Error.message_too_large)
+    assert [(row.phase, row.outcome) for row in wire.rows()][-1] == ("return", "fail")
+    # sent twice, one answer is missing: it may have been written
+    wire.produce(wire.connection(), batch(b"3", sequence=2))
+    asked = wire.produce(program, batch(b"3", sequence=2))
+    wire.written(program, asked, -1, error=Error.message_too_large)
+    assert [send.outcome for send in wire.sends()] == ["info", "fail", "info"]
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+def test_fewer_acks_promise_nothing(wire: Wire, acks: int) -> None:
+    program = wire.connection()
+    asked = wire.produce(program, batch(b"1"), acks=acks)
+    if acks:
+        wire.written(program, asked, 5)
+    (send,) = wire.sends()
+    assert (send.outcome, send.offsets.tolist()) == ("info", [-1])
+    assert (wire.report.by_leader, wire.report.unpromised) == ((1, 0) if acks else (0, 1))
+
+
+def test_a_transaction_is_one_operation(wire: Wire) -> None:
+    program, coordinator = wire.connection(), wire.connection()
+    for sequence, offset in ((0, 10), (1, 11)):
+        asked = wire.produce(program, transactional(b"x", sequence=sequence))
+        wire.written(program, asked, offset)
+    assert {send.ending for send in wire.sends()} == {"open"}
+    wire.end(coordinator, commit=True)  # its answer is lost with the connection
+    assert {(send.ending, send.outcome) for send in wire.sends()} == {("commit", "info")}
+    again = wire.connection()
+    asked = wire.end(again, commit=True)
+    wire.ended(again, asked, Error.concurrent_transactions)
+    asked = wire.end(again, commit=True)
+    wire.ended(again, asked)
+    sends = wire.sends()
+    assert len({send.number for send in sends}) == 1
+    assert [(s.ending, s.outcome, s.offsets.tolist()) for s in sends] == [
+        ("commit", "ok", [10]),
+        ("commit", "ok", [11]),
+    ]
+    asked = wire.produce(program, transactional(b"x", sequence=2))
+    asked = wire.end(program, commit=False)
+    wire.ended(program, asked)
+    assert [(s.ending, s.outcome) for s in wire.sends()][-1] == ("abort", "ok")
+
+
+def test_a_fenced_commit_was_not_done_unless_it_was_asked_before(wire: Wire) -> None:
+    program = wire.connection()
+    wire.produce(program, transactional(b"x"))
+    asked = wire.end(program, commit=True)
+    wire.ended(program, asked, Error.producer_fenced)
+    wire.produce(program, transactional(b"x", sequence=1))
+    wire.end(wire.connection(), commit=True)
+    asked = wire.end(program, commit=True)
+    wire.ended(program, asked, Error.producer_fenced)
+    assert [send.outcome for send in wire.sends()] == ["fail", "info"]
+
+
+def test_other_topics_and_producers_without_an_id(wire: Wire) -> None:
+    one, other = wire.connection(), wire.connection()
+    wire.produce(one, batch(b"1"), topic="A.other")
+    assert wire.rows() == []
+    for program in (one, one, other):
+        wire.produce(program, batch(b"1", who=None))
+    sends = wire.sends()
+    assert len({(send.number, send.first_uid) for send in sends}) == 3
+    assert len({send.process for send in sends}) == 2
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET / HTTP/1.1\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\x00",
+        struct.pack(">i", 2**31 - 1) + b"\0" * 20,
+        struct.pack(">i", -5) + b"\0" * 20,
+        struct.pack(">i", 3) + b"\0" * 20,
+    ],
+)
+def test_what_is_no_frame_is_refused(wire: Wire, head: bytes) -> None:
+    with pytest.raises(Malformed, match="it announces a frame"):
+        wire.connection().requests.feed(memoryview(head))
+
+
+def test_unknown_apis_and_versions_pass_and_are_counted(wire: Wire) -> None:
+    program = wire.connection()
+    for key, version in ((999, 3), (0, 99), (0, 9)):
+        frame = struct.pack(">hhih", key, version, 5, -1) + b"\xff" * 30
+        program.requests.feed(memoryview(LENGTH.pack(len(frame)) + frame))
+    assert wire.report.unread == {"produce v99": 1, "produce v9": 1}
+    assert wire.rows() == []
+    asked = wire.produce(program, batch(b"1"))
+    wire.written(program, asked, 0)
+    assert len(wire.sends()) == 1
+
+
+# What the judge makes of it.
+
+
+def judged(check: str, seen: PartitionView) -> Sequence[Found | Unjudged]:
+    return [f for f in REGISTRY[check].kernel(seen) if isinstance(f, Found | Unjudged)]
+
+
+def kinds(seen: PartitionView) -> set[str]:
+    return {
+        found.kind if isinstance(found, Found) else "unknown"
+        for check in ("lost-write", "ghost-ack", "duplicate", "provenance", "sequence-continuity")
+        for found in judged(check, seen)
+    }
+
+
+def named(wire: Wire, *logs: Log, **rest: Any) -> PartitionView:
+    seen = view(logs, sends=wire.sends(), mirror_kind="shadow", mirror={}, **rest)
+    seen = but(seen, programs=frozenset({TOPIC}), wired=frozenset({TOPIC}))
+    return named_on_the_wire(seen)
+
+
+def acknowledged(wire: Wire, *offsets: int) -> None:
+    program = wire.connection()
+    for sequence, offset in enumerate(offsets):
+        asked = wire.produce(program, batch(b"x", sequence=sequence))
+        wire.written(program, asked, offset)
+
+
+def log(cluster: str, *sequences: int) -> Log:
+    made = Log(cluster)
+    for sequence in sequences:
+        made.data(-1, pid=7, sequence=sequence)
+    return made
+
+
+def test_records_have_the_names_of_the_wire_on_both_sides(wire: Wire) -> None:
+    acknowledged(wire, 0, 1)
+    seen = named(wire, log("A", 0, 1), log("B", 0, 1))
+    assert [r.records.uid.tolist() for r in seen.replicas] == [[FIRST, FIRST + 1]] * 2
+    assert kinds(seen) == set()
+
+
+def test_an_acknowledged_record_that_is_gone_is_lost(wire: Wire) -> None:
+    acknowledged(wire, 0, 1, 2)
+    (found,) = judged(
+        "lost-write",
+        named(
+            wire, Log("A").data(-1, pid=7, sequence=0).skip(1).data(-1, pid=7, sequence=2), Log("B")
+        ),
+    )
+    assert isinstance(found, Found)
+    assert (found.kind, found.cluster, found.offset) == ("lost-write", "A", 1)
+
+
+def test_an_acknowledgement_that_was_lost_on_the_way_promises_nothing(wire: Wire) -> None:
+    wire.produce(wire.connection(), batch(b"x"))
+    assert kinds(named(wire, log("A", 0), log("B", 0))) == set()
+    assert kinds(named(wire, Log("A"), Log("B"))) == set()
+
+
+def test_a_batch_acknowledged_at_two_offsets_is_there_twice_or_not_at_one_of_them(
+    wire: Wire,
+) -> None:
+    first, second = wire.connection(), wire.connection()
+    one = wire.produce(first, batch(b"x"))
+    other = wire.produce(second, batch(b"x"))
+    wire.written(first, one, 0)
+    wire.written(second, other, 1)
+    assert {"duplicate", "sequence-repeat"} <= kinds(named(wire, log("A", 0, 0), log("B")))
+    (found,) = judged("ghost-ack", named(wire, log("A", 0), log("B")))
+    assert isinstance(found, Found)
+    assert (found.kind, found.offset) == ("ghost-ack", 1)
+
+
+def test_an_offset_that_another_batch_has_was_not_acknowledged_truly(wire: Wire) -> None:
+    acknowledged(wire, 0, 1)
+    asked = wire.produce(wire.connection(), batch(b"x", who=ProducerIdentity(id=8, epoch=0)))
+    assert asked
+    seen = named(wire, Log("A").data(-1, pid=7, sequence=0).data(-1, pid=8, sequence=0), Log("B"))
+    assert {"ghost-ack", "lost-write"} <= kinds(seen)
+
+
+def test_without_a_producer_id_a_record_is_known_by_offset_and_crc(wire: Wire) -> None:
+    program = wire.connection()
+    for value, offset in ((b"1", 0), (b"2", 1), (b"3", -1)):
+        asked = wire.produce(program, batch(value, who=None))
+        if offset >= 0:
+            wire.written(program, asked, offset)
+    crcs = [send.crc for send in wire.sends()]
+    there = Log("A").data(-1, crc=crcs[0]).data(-1, crc=crcs[1]).data(-1, crc=crcs[2])
+    seen = named(wire, there, Log("B"))
+    assert seen.replicas[0].records.uid.tolist() == [FIRST, FIRST + 1, FIRST + 2]
+    assert kinds(seen) == set()
+    other = Log("A").data(-1, crc=crcs[0]).data(-1, crc=1)
+    assert {"ghost-ack", "lost-write"} <= kinds(named(wire, other, Log("B")))
+    rewritten = Log("A").data(-1, crc=1).data(-1, crc=2)
+    assert kinds(named(wire, rewritten, Log("B"))) == set()
+
+
+def test_a_record_that_nobody_was_seen_to_write_is_unknown(wire: Wire) -> None:
+    acknowledged(wire, 0)
+    (found,) = judged("provenance", named(wire, log("A", 0, 5), log("B")))
+    assert isinstance(found, Unjudged)
+    assert "from offset 1 on, were not seen on the wire" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("how", "mapped"),
+    [("negate", -9), ("complement", 2**63 - 1 - 8), ("region", (-5 << 31) | 7), ("keep", 7)],
+)
+def test_mapped_producer_ids_are_those_of_the_source(wire: Wire, how: str, mapped: int) -> None:
+    acknowledged(wire, 0)
+    seen = view(
+        [
+            log("A", 0),
+            Log("B").data(-1, pid=mapped, producer_epoch=0, base_sequence=0, last_sequence=0),
+        ],
+        sends=wire.sends(),
+        mirror_kind="shadow",
+        mirror={"producer_ids": how},
+    )
+    assert [r.records.uid.tolist() for r in named_on_the_wire(seen).replicas] == [[FIRST]] * 2
+
+
+def test_equal_ids_of_two_clusters_are_distinguished_by_era(wire: Wire) -> None:
+    acknowledged(wire, 0)
+    (send,) = wire.sends()
+    theirs = replace(send, cluster="B", first_uid=5, number=5)
+    seen = view(
+        [log("A", 0), log("B", 0, 0)],
+        sends=[send, theirs],
+        mirror_kind="shadow",
+        mirror={},
+        promotions=[promoted(1)],
+    )
+    assert named_on_the_wire(seen).replicas[1].records.uid.tolist() == [FIRST, 5]
+
+
+# The process.
+
+
+@contextlib.contextmanager
+def running(tmp_path: Path, broker: int) -> Iterator[tuple[int, Path]]:
+    """The recorder before a port: its own port and its folder."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    folder = tmp_path / "recorder"
+    folder.mkdir()
+    settings = Settings(
+        cluster="A",
+        number=0,
+        root=str(tmp_path),
+        topics=frozenset({TOPIC}),
+        listens={port: f"127.0.0.1:{broker}"},
+    )
+    (folder / SETTINGS).write_bytes(msgspec.json.encode(settings))
+    command, environment = children.module("linkflap.harness.wire.recorder", str(folder))
+    child = children.spawn(
+        command, name="recorder", folder=folder, output=folder / "log", environment=environment
+    )
+    try:
+        until(
+            lambda: "records at" in (folder / "log").read_text(),
+            within=60,
+            what="the recorder to listen",
+        )
+        yield port, folder
+        assert child.alive
+        child.stop(within=10)
+    finally:
+        child.kill()
+
+
+@contextlib.contextmanager
+def echoing() -> Iterator[int]:
+    """A server that returns every byte, and ends when its client does."""
+    program = (
+        "import socketserver\n"
+        "class Echo(socketserver.BaseRequestHandler):\n"
+        "    def handle(self):\n"
+        "        while data := self.request.recv(1 << 16):\n"
+        "            self.request.sendall(data)\n"
+        "server = socketserver.ThreadingTCPServer(('127.0.0.1', 0), Echo)\n"
+        "print(server.server_address[1], flush=True)\n"
+        "server.serve_forever()\n"
+    )
+    echo = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    assert echo.stdout is not None
+    try:
+        yield int(echo.stdout.readline())
+    finally:
+        echo.kill()
+        echo.wait()
+        echo.stdout.close()
+
+
+def back(port: int, sent: bytes) -> bytes:
+    """Everything that comes back of what was sent, until the end."""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as program:
+        program.sendall(sent)
+        program.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: program.recv(1 << 16), b""))
+
+
+def test_every_byte_passes_and_the_recorder_lives(tmp_path: Path) -> None:
+    request = messages.encode_request(
+        "end_txn",
+        4,
+        9,
+        "shop",
+        messages.request("end_txn", 4).EndTxnRequest(
+            transactional_id="x", producer_id=1, producer_epoch=0, committed=True
+        ),
+    )
+    every = [
+        request * 3,
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\7" * 500,
+        struct.pack(">i", 2**31 - 1) + b"\0" * 100_000,
+        struct.pack(">ihhih", 14, 0, 99, 5, -1) + b"\xff" * 4,
+        b"\0\0",
+    ]
+    with echoing() as broker, running(tmp_path, broker) as (port, folder):
+        for sent in every:
+            assert back(port, sent) == sent
+        for _ in range(300):
+            with socket.create_connection(("127.0.0.1", port), timeout=20):
+                pass
+        assert back(port, request) == request
+    report = read_report(folder)
+    assert report is not None
+    assert report.connections == len(every) + 301
+    assert report.unread == {"produce v99": 1}
+    assert len(report.passed) >= 3
+    lines = (folder / "log").read_text().splitlines()
+    assert sum("passes unread" in line for line in lines) >= 3
+    assert not any("Traceback" in line for line in lines)
+
+
+def test_a_broker_that_is_gone_ends_the_connection(tmp_path: Path) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        broker = closed.getsockname()[1]
+        with running(tmp_path, broker) as (port, _), contextlib.suppress(ConnectionError):
+            assert back(port, b"") == b""
+
+
+def test_a_reader_that_is_slow_slows_its_peer_and_loses_nothing(tmp_path: Path) -> None:
+    size = 64 << 20
+
+    async def slowly(port: int) -> int:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 16)
+        writer.write(struct.pack(">i", size - 4) + bytes(size - 4))
+        writer.write_eof()
+        got = 0
+        while some := await reader.read(1 << 16):
+            got += len(some)
+        writer.close()
+        return got
+
+    with echoing() as broker, running(tmp_path, broker) as (port, _):
+        assert asyncio.run(asyncio.wait_for(slowly(port), 60)) == size
