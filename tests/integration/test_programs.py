@@ -15,8 +15,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import linkflap
-from linkflap.chaos import scenario_file
 from linkflap.api.fixtures import FixtureRun
+from linkflap.chaos import scenario_file
 from linkflap.harness.capture.logs import Captures
 from linkflap.harness.model.events import ProgramStarted, WireRecorded
 from linkflap.harness.model.history import Operation

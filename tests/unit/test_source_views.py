@@ -31,7 +31,7 @@ from linkflap.spark_verify.facts.eras import eras
 from linkflap.spark_verify.facts.partition_facts import RunFacts
 from linkflap.spark_verify.facts.view import WHOLE, PartitionView
 from linkflap.spark_verify.read import assemble, log_rows, pieces
-from linkflap.spark_verify.read.assemble import _nameless
+from linkflap.spark_verify.read.assemble import _of_a_program
 from linkflap.spark_verify.read.captures import CapturedReplica, is_data
 from linkflap.spark_verify.read.damage import damage_of
 from linkflap.spark_verify.read.log_rows import batch_rows
@@ -724,7 +724,7 @@ def test_neither_in_the_logs_nor_in_what_readers_got() -> None:
     seen: PartitionView = view_of(
         [Log("A").data(1, 2), Log("B").data(1)], reads=[poll((1, 0), (2, 1))]
     )
-    bare = _nameless(seen)
+    bare = _of_a_program(seen)
     assert [r.records.uid.tolist() for r in bare.replicas] == [[FOREIGN, FOREIGN], [FOREIGN]]
     assert [r.records.operation.tolist() for r in bare.replicas] == [[FOREIGN, FOREIGN], [FOREIGN]]
     assert [r.records.offset.tolist() for r in bare.replicas] == [
