@@ -23,8 +23,7 @@ import numpy as np
 from linkflap.harness.model.guarantee import ProducerIds
 from linkflap.harness.model.payload import FOREIGN
 from linkflap.spark_verify.checks.parts.logs import locate
-from linkflap.spark_verify.facts.eras import Era
-from linkflap.spark_verify.facts.lineages import history
+from linkflap.spark_verify.facts.eras import Era, history
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.view import DATA, Ints, PartitionView, Replica
 
